@@ -1,0 +1,253 @@
+//! Entries of a session log: what happened, in the order in which it happened.
+//!
+//! The log holds one entry a line. `yoi-session` frames and checks the line; this module says what an entry means.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
+pub const FORMAT: u32 = 1;
+
+/// One committed fact of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// UUIDv7, unique in the session.
+    pub id: String,
+    /// Position in the session, from 1, without gaps.
+    pub seq: u64,
+    /// Run generation of the Pod that wrote it.
+    pub run: u64,
+    /// Wall clock of the writer, RFC 3339, UTC, milliseconds. For people; order is `seq`.
+    pub at: String,
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// What an entry says. Unknown kinds are kept by readers as [`Body::Unknown`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "RawBody", into = "RawBody")]
+pub enum Body {
+    /// First entry of every session.
+    SessionStarted(SessionStarted),
+    /// A runtime took the lock and replayed up to here.
+    RuntimeStarted(RuntimeStarted),
+    /// Words for the model: a task, a person's message. Starts a run, or is read by the one under way.
+    Input(Input),
+    /// A message from another agent, delivered once out of the inbox.
+    PeerMessage(PeerMessage),
+    /// A run begins: the model will be called.
+    RunStarted(RunStarted),
+    /// The model answered. Tool calls in it are asked for, not begun.
+    Assistant(Assistant),
+    /// A tool call is about to begin. Durable before the tool starts.
+    ToolStarted(ToolStarted),
+    /// A tool call ended, or its outcome is unknown because the runtime died while it ran.
+    ToolEnded(ToolEnded),
+    /// The run is over.
+    RunEnded(RunEnded),
+    /// The runtime could not do something that a person may want to know (model unreachable, and so on). Not shown to the model.
+    Notice(Notice),
+    /// A kind that this version does not know.
+    Unknown { kind: String, optional: bool, fields: Value },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionStarted {
+    pub session: String,
+    pub agent: AgentName,
+    pub format: u32,
+}
+
+/// A YoiPod's name together with the identity it had.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AgentName {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeStarted {
+    pub pod_uid: String,
+    pub manifest_digest: String,
+    /// Bytes of a torn last line that were cut when the log was opened; 0 when it ended cleanly.
+    #[serde(default)]
+    pub cut_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InputFrom {
+    /// `spec.task`; its entry carries the task's id, so that it is submitted once.
+    Task,
+    /// A person, through `kubectl yoi send`.
+    Person,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    pub from: InputFrom,
+    /// The sender's id for it. An id already in the log is not taken twice.
+    pub message_id: String,
+    /// The authenticated user name of the person; absent for a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerMessage {
+    pub message_id: String,
+    pub from: AgentName,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStarted {
+    /// Id of the run; entries up to its `RunEnded` belong to it.
+    pub run_id: String,
+    /// What woke the agent: the ids of the inputs and messages that this run answers first.
+    pub cause: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assistant {
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Tokens as the endpoint counted them; absent when it did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolCall {
+    pub call_id: String,
+    pub tool: String,
+    pub args: Value,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolStarted {
+    pub call_id: String,
+    pub tool: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ToolOutcome {
+    Succeeded,
+    Failed,
+    /// Refused before it began: unknown tool, bad arguments, policy.
+    Refused,
+    TimedOut,
+    /// The runtime died while it ran. It is not run again.
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolEnded {
+    pub call_id: String,
+    pub outcome: ToolOutcome,
+    /// What the model reads.
+    pub output: String,
+    /// Milliseconds between start and end, by the monotonic clock; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub millis: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunOutcome {
+    /// The model had nothing more to do.
+    Finished,
+    /// The model could not be reached or refused, after all retries.
+    Failed,
+    /// The turn limit was reached.
+    LimitReached,
+    /// The runtime died or was stopped in the middle of it.
+    Interrupted,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunEnded {
+    pub run_id: String,
+    pub outcome: RunOutcome,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Notice {
+    /// CamelCase, of the same vocabulary as condition reasons.
+    pub reason: String,
+    pub message: String,
+}
+
+/// The shape on the line: `{"kind": "...", "optional": true?, "body": {...}}`.
+#[derive(Serialize, Deserialize)]
+struct RawBody {
+    kind: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    optional: bool,
+    body: Value,
+}
+
+macro_rules! kinds {
+    ($($kind:ident),+ $(,)?) => {
+        impl From<RawBody> for Body {
+            fn from(raw: RawBody) -> Self {
+                match raw.kind.as_str() {
+                    $(stringify!($kind) => match serde_json::from_value(raw.body.clone()) {
+                        Ok(body) => Body::$kind(body),
+                        Err(_) => Body::Unknown { kind: raw.kind, optional: raw.optional, fields: raw.body },
+                    },)+
+                    _ => Body::Unknown { kind: raw.kind, optional: raw.optional, fields: raw.body },
+                }
+            }
+        }
+        impl From<Body> for RawBody {
+            fn from(body: Body) -> Self {
+                match body {
+                    $(Body::$kind(inner) => RawBody {
+                        kind: stringify!($kind).to_owned(),
+                        optional: false,
+                        body: serde_json::to_value(inner).unwrap_or(Value::Null),
+                    },)+
+                    Body::Unknown { kind, optional, fields } => RawBody { kind, optional, body: fields },
+                }
+            }
+        }
+        impl Body {
+            /// The kind as it stands on the line.
+            #[must_use]
+            pub fn kind(&self) -> &str {
+                match self {
+                    $(Body::$kind(_) => stringify!($kind),)+
+                    Body::Unknown { kind, .. } => kind,
+                }
+            }
+        }
+    };
+}
+
+kinds!(SessionStarted, RuntimeStarted, Input, PeerMessage, RunStarted, Assistant, ToolStarted, ToolEnded, RunEnded, Notice);

@@ -1,0 +1,43 @@
+//! Fixed names that more than one process must agree on.
+
+/// Audience of the projected tokens of agents; worthless at the API server.
+pub const GATEWAY_AUDIENCE: &str = "gateway.yoi.dev";
+/// Name of the CSI driver, and of the provisioner in our StorageClasses.
+pub const CSI_DRIVER: &str = "csi.yoi.dev";
+/// Volume attribute: which of the two kinds of inline volume this is ([`VOLUME_RUNTIME`] or [`VOLUME_TREE`]).
+pub const VOLUME_KIND: &str = "yoi.dev/volume";
+/// The `/yoi` volume: runtime binary and the Pod's own socket.
+pub const VOLUME_RUNTIME: &str = "runtime";
+/// The tree of one AgentWorkspace.
+pub const VOLUME_TREE: &str = "tree";
+/// Volume attribute of a tree: the AgentWorkspace's UID.
+pub const VOLUME_WORKSPACE: &str = "yoi.dev/workspace-uid";
+/// Volume attribute of a runtime volume: hex SHA-256 of the `yoi-runtime` binary that the Pod must run.
+pub const VOLUME_RUNTIME_DIGEST: &str = "yoi.dev/runtime-digest";
+/// Key in a token review's extra fields, and in a CSI publish context.
+pub const EXTRA_POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// Where the runtime volume is mounted in an agent's container.
+pub const RUNTIME_MOUNT: &str = "/yoi";
+/// The binary below [`RUNTIME_MOUNT`].
+pub const RUNTIME_BINARY: &str = "bin/yoi-runtime";
+/// The Pod's own socket to the node shim, below [`RUNTIME_MOUNT`].
+pub const SHIM_SOCKET: &str = "shim.sock";
+/// Where the session volume is mounted.
+pub const SESSION_MOUNT: &str = "/session";
+/// Folder of the manifest ConfigMap; the file is [`MANIFEST_FILE`].
+pub const MANIFEST_MOUNT: &str = "/etc/yoi";
+pub const MANIFEST_FILE: &str = "manifest.json";
+/// Folder of the projected token; the file is `token`.
+pub const TOKEN_MOUNT: &str = "/var/run/yoi";
+pub const TOKEN_FILE: &str = "token";
+
+/// Environment of the runtime's container.
+pub mod env {
+    /// Run generation of this Pod, a decimal number.
+    pub const RUN_GENERATION: &str = "YOI_RUN_GENERATION";
+    /// UID of this Pod, by the downward API.
+    pub const POD_UID: &str = "YOI_POD_UID";
+    /// The model endpoint's key, from the user's Secret; absent when there is none. Never handed to a tool.
+    pub const MODEL_API_KEY: &str = "YOI_MODEL_API_KEY";
+}

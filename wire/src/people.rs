@@ -1,0 +1,41 @@
+//! Between people (through the API server) and the gateway, and on to the runtime.
+
+use serde::{Deserialize, Serialize};
+
+use crate::entry::Entry;
+
+/// The aggregated API.
+pub const GROUP: &str = "runtime.yoi.dev";
+pub const VERSION: &str = "v1alpha1";
+
+/// One line of `yoipods/log`: NDJSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogLine {
+    /// Where to go on reading: `?after=<token>`.
+    pub token: String,
+    pub entry: Entry,
+}
+
+/// Body of `POST yoipods/message`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Message {
+    /// UUID of the sender's choice; a repetition is delivered once.
+    pub message_id: String,
+    pub text: String,
+}
+
+/// Answer of `yoipods/diff`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Diff {
+    /// Against git's HEAD, unified; absent where the tree is no git work tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Paths that differ from the sealed base, by the node's change list, without git's own files.
+    pub paths: Vec<crate::node::Change>,
+    /// True when `text` was cut at its limit.
+    #[serde(default)]
+    pub cut: bool,
+}
