@@ -1,0 +1,176 @@
+//! The accepting end: say 101, then ask.
+
+use crate::UPGRADE;
+use crate::answer::{BoxBody, BoxError, boxed};
+use crate::fault::LineEnd;
+use crate::h2::{self, KeepAlive};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http2::SendRequest;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// From the 101 to the first byte of HTTP/2; only the network lies between them.
+const SWITCH_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// The request asks for no line; answer [`AcceptError::status`].
+    #[error("failed to find a request for a line: {missing}")]
+    NotALine { missing: &'static str },
+    #[error("failed to switch the connection to a line")]
+    Switch(#[source] hyper::Error),
+    #[error("failed to switch the connection to a line within {0:?}")]
+    TimedOut(Duration),
+}
+
+impl AcceptError {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NotALine { .. } => StatusCode::UPGRADE_REQUIRED,
+            Self::Switch(_) | Self::TimedOut(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The other end has not seen the request: asking on another line repeats nothing.
+    #[error("failed to send a request: the line has ended")]
+    Unsent(#[source] hyper::Error),
+    /// The request left and no answer came: the other end may have acted on it.
+    #[error("failed to get an answer to a request that was sent")]
+    Broken(#[source] hyper::Error),
+    #[error("failed to address a request to the line")]
+    Uri(#[source] http::uri::InvalidUriParts),
+}
+
+/// The bearer token of a request, if it has one.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Accepts a line. Call it **after** the identity was accepted: the 101 is the acceptance.
+///
+/// Return the response, and await the future in a task of its own: it resolves once the response is on its way, and never before.
+/// `R` is the response's body, empty (`axum::body::Body`, `http_body_util::Empty`, ...).
+pub fn accept_upgrade<B, R: Default>(
+    mut request: Request<B>,
+    keep_alive: KeepAlive,
+) -> Result<(Response<R>, BoxFuture<'static, Result<LineHandle, AcceptError>>), AcceptError> {
+    asks_for_a_line(&request)?;
+    let switched = hyper::upgrade::on(&mut request);
+    let mut response = Response::new(R::default());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static(UPGRADE));
+
+    let line = async move {
+        let (sender, connection) = timeout(SWITCH_WITHIN, async {
+            let io = switched.await?;
+            h2::asking(keep_alive).handshake(io).await
+        })
+        .await
+        .map_err(|_| AcceptError::TimedOut(SWITCH_WITHIN))?
+        .map_err(AcceptError::Switch)?;
+
+        let (ended, end) = watch::channel(None);
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                result = connection => LineEnd::of(result),
+                () = stopped.cancelled() => LineEnd::ShutDown,
+            };
+            ended.send_replace(Some(end));
+        });
+        Ok(LineHandle { sender, end, stop })
+    };
+    Ok((response, line.boxed()))
+}
+
+fn asks_for_a_line<B>(request: &Request<B>) -> Result<(), AcceptError> {
+    let says = |name: header::HeaderName, wanted: &str| {
+        let values = request.headers().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
+    };
+    let missing = if request.method() != Method::GET {
+        "the method is not GET"
+    } else if request.version() != Version::HTTP_11 {
+        "the version is not HTTP/1.1"
+    } else if !says(header::CONNECTION, "upgrade") {
+        "no Connection: Upgrade"
+    } else if !says(header::UPGRADE, UPGRADE) {
+        "no Upgrade: yoi-line/1"
+    } else if request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
+        "the connection cannot be switched"
+    } else {
+        return Ok(());
+    };
+    Err(AcceptError::NotALine { missing })
+}
+
+/// The asking end of a line. Cheap to clone; all clones share the line.
+///
+/// When the last clone is dropped, the line ends after the requests in flight.
+#[derive(Clone, Debug)]
+pub struct LineHandle {
+    sender: SendRequest<BoxBody>,
+    end: watch::Receiver<Option<LineEnd>>,
+    stop: CancellationToken,
+}
+
+impl LineHandle {
+    /// Asks the other end. Only path and query of the URI matter; scheme and authority may be left out.
+    ///
+    /// There is no deadline: wrap it in `tokio::time::timeout`. Dropping the future, or later the response's body, cancels the request at
+    /// the other end.
+    pub async fn request<B>(&self, request: Request<B>) -> Result<Response<Incoming>, RequestError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let request = addressed(request)?.map(boxed);
+        self.sender.clone().try_send_request(request).await.map_err(|mut error| match error.take_message() {
+            Some(_) => RequestError::Unsent(error.into_error()),
+            None => RequestError::Broken(error.into_error()),
+        })
+    }
+
+    /// Resolves when the line has ended, and says how.
+    pub async fn closed(&self) -> LineEnd {
+        match self.end.clone().wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or(LineEnd::ClosedByPeer),
+            // The task went without a word: its tokio runtime is being torn down.
+            Err(_) => LineEnd::ShutDown,
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed() || self.end.borrow().is_some()
+    }
+
+    /// Ends the line now, requests in flight included. The dialler will dial again.
+    pub fn close(&self) {
+        self.stop.cancel();
+    }
+}
+
+/// HTTP/2 wants a scheme and an authority in every request, and on a line they say nothing.
+fn addressed<B>(mut request: Request<B>) -> Result<Request<B>, RequestError> {
+    let mut uri = std::mem::take(request.uri_mut()).into_parts();
+    uri.scheme = Some(Scheme::HTTPS);
+    uri.authority.get_or_insert_with(|| Authority::from_static("line"));
+    uri.path_and_query.get_or_insert_with(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from_parts(uri).map_err(RequestError::Uri)?;
+    *request.version_mut() = Version::HTTP_2;
+    Ok(request)
+}

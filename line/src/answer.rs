@@ -1,0 +1,63 @@
+//! What answers requests, with its type forgotten.
+//!
+//! Every way in takes any service and boxes it once. One box per request is nothing beside the request; in return the connection code is
+//! compiled once, not once for every router.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body, Incoming};
+use tower::ServiceExt;
+use tower::util::BoxCloneService;
+
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A foreign error whose type was forgotten. A type of its own, because the compiler cannot prove `BoxError: Into<BoxError>`, which hyper
+/// asks for, in a task that is `Send`.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Opaque(BoxError);
+
+pub(crate) type BoxBody = UnsyncBoxBody<Bytes, Opaque>;
+
+/// A service whose type was forgotten.
+pub struct Answerer(pub(crate) BoxCloneService<Request<Incoming>, Response<BoxBody>, Opaque>);
+
+impl Clone for Answerer {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Any tower service from `Request<Incoming>` to a `Response` with a body of `Bytes`. An `axum::Router` is one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer on a line",
+    note = "it takes a `tower::Service<Request<hyper::body::Incoming>>` that is Clone + Send + 'static and answers `Response<impl Body<Data = Bytes>>`"
+)]
+pub trait Answer: Send + 'static {
+    #[doc(hidden)]
+    fn into_answerer(self) -> Answerer;
+}
+
+impl<S, B> Answer for S
+where
+    S: tower::Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn into_answerer(self) -> Answerer {
+        let service = self.map_response(|response: Response<B>| response.map(boxed)).map_err(|error| Opaque(error.into()));
+        Answerer(BoxCloneService::new(service))
+    }
+}
+
+pub(crate) fn boxed<B>(body: B) -> BoxBody
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(|error| Opaque(error.into())).boxed_unsync()
+}

@@ -1,0 +1,57 @@
+//! From a name to a TLS stream: what lines and callers share.
+
+use crate::dial::Dial;
+use crate::fault::LineError;
+use crate::tls::{TlsError, client_config};
+use http::HeaderValue;
+use rustls::pki_types::ServerName;
+use std::net::SocketAddr;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// The addresses of `dial.address`, in the resolver's order, at least one.
+pub(crate) async fn resolve(dial: &Dial) -> Result<Vec<SocketAddr>, LineError> {
+    let after = dial.timings.connect;
+    let failed = |source| LineError::Resolve { address: dial.address.clone(), source };
+    let found: Vec<_> = timeout(after, lookup_host(&dial.address))
+        .await
+        .map_err(|_| LineError::TimedOut { deed: "resolve and speak", address: dial.address.clone(), after })?
+        .map_err(failed)?
+        .collect();
+    if found.is_empty() { Err(failed(std::io::Error::from(std::io::ErrorKind::NotFound))) } else { Ok(found) }
+}
+
+/// TCP and TLS with one address; each within `timings.connect`.
+pub(crate) async fn connect(dial: &Dial, address: SocketAddr, alpn: &[u8]) -> Result<TlsStream<TcpStream>, LineError> {
+    let after = dial.timings.connect;
+    let late = |deed| move |_| LineError::TimedOut { deed, address: address.to_string(), after };
+    let config = client_config(&dial.ca_pem.read()?, alpn)?;
+    let server_name =
+        ServerName::try_from(dial.server_name.clone()).map_err(|source| TlsError::ServerName { name: dial.server_name.clone(), source })?;
+
+    let tcp = timeout(after, TcpStream::connect(address))
+        .await
+        .map_err(late("connect"))?
+        .map_err(|source| LineError::Unreachable { address: address.to_string(), source })?;
+    // Requests are small and answers are awaited: nothing is gained by collecting them.
+    let _ = tcp.set_nodelay(true);
+
+    timeout(after, TlsConnector::from(config).connect(server_name, tcp)).await.map_err(late("agree on TLS"))?.map_err(|source| {
+        let address = address.to_string();
+        // A connection that breaks off in the handshake says nothing about certificates.
+        match source.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+            true => LineError::Tls { address, server_name: dial.server_name.clone(), source },
+            false => LineError::Unreachable { address, source },
+        }
+    })
+}
+
+/// `Bearer <token>` as it is now, marked so that no layer prints it.
+pub(crate) fn authorization(dial: &Dial) -> Result<HeaderValue, LineError> {
+    let token = dial.token.read()?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(LineError::Token)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
