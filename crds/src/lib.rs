@@ -1,1 +1,29 @@
+//! The API of Yoi: group `yoi.dev`, version `v1alpha1`.
+//!
+//! Objects hold intent, identity, pointers, digests, conditions and small counters. What an agent said or did stands in its session log only.
 
+pub mod condition;
+pub mod name;
+pub mod project;
+pub mod reason;
+pub mod source;
+pub mod node;
+pub mod peer;
+pub mod pod;
+pub mod workspace;
+
+pub use condition::{Condition, ConditionStatus};
+pub use node::{WorkspaceNode, WorkspaceNodeStatus};
+pub use peer::{YoiPeer, YoiPeerSpec, YoiPeerStatus};
+pub use pod::{YoiPod, YoiPodSpec, YoiPodStatus};
+pub use project::{YoiProject, YoiProjectSpec, YoiProjectStatus};
+pub use workspace::{AgentWorkspace, AgentWorkspaceSpec, AgentWorkspaceStatus};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// Every CRD of the group, in the order in which people read them.
+#[must_use]
+pub fn all() -> Vec<CustomResourceDefinition> {
+    vec![YoiProject::crd(), YoiPod::crd(), YoiPeer::crd(), AgentWorkspace::crd(), WorkspaceNode::crd()]
+}

@@ -1,0 +1,90 @@
+//! Conditions: what is true of an object, since when, and why not.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+/// A Kubernetes condition. Lists of them are maps keyed by `type`, so that two writers own different ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 64))]
+    pub type_: String,
+    pub status: ConditionStatus,
+    /// CamelCase.
+    #[schemars(length(min = 1, max = 64))]
+    pub reason: String,
+    /// A sentence for people: what, to which object, what next.
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// RFC 3339: when `status` last changed.
+    pub last_transition_time: String,
+    /// `metadata.generation` that this was said of.
+    #[serde(default)]
+    pub observed_generation: i64,
+}
+
+/// What a decider says; [`said`] turns it into a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub status: ConditionStatus,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        Verdict { status: ConditionStatus::True, reason, message: message.into() }
+    }
+    #[must_use]
+    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Verdict { status: ConditionStatus::False, reason, message: message.into() }
+    }
+    #[must_use]
+    pub fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        Verdict { status: ConditionStatus::Unknown, reason, message: message.into() }
+    }
+}
+
+/// The condition `type_` with this verdict; keeps the transition time of `before` when the status is the same.
+#[must_use]
+pub fn said(before: &[Condition], type_: &str, verdict: Verdict, generation: i64, now: &str) -> Condition {
+    let since = find(before, type_).filter(|c| c.status == verdict.status).map(|c| c.last_transition_time.clone());
+    Condition {
+        type_: type_.to_owned(),
+        status: verdict.status,
+        reason: verdict.reason.to_owned(),
+        message: cut(verdict.message),
+        last_transition_time: since.unwrap_or_else(|| now.to_owned()),
+        observed_generation: generation,
+    }
+}
+
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|c| c.status == ConditionStatus::True)
+}
+
+/// The schema bounds messages at 1,024 characters; a status that is refused for its length would say nothing at all.
+fn cut(message: String) -> String {
+    const MOST: usize = 1024;
+    if message.chars().count() <= MOST {
+        return message;
+    }
+    let mut short: String = message.chars().take(MOST - 1).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,381 @@
+//! YoiPod: one agent under a name.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use crate::condition::Condition;
+use crate::source::{NamedRef, Provider, WorkspaceSource};
+pub use yoi_wire::manifest::ModelProvider;
+
+/// One agent: a name, a session, a desired state. A Pod is only what runs it today.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "yoi.dev",
+    version = "v1alpha1",
+    kind = "YoiPod",
+    namespaced,
+    status = "YoiPodStatus",
+    derive = "PartialEq",
+    shortname = "yp",
+    category = "yoi",
+    selectable = ".status.pod.uid",
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "Desired", type_ = "string", json_path = ".spec.desiredState"),
+    printcolumn(name = "Task", type_ = "string", json_path = ".status.task.state"),
+    printcolumn(name = "Activity", type_ = "string", json_path = ".status.live.activity"),
+    printcolumn(name = "Project", type_ = "string", json_path = ".spec.projectRef.name"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.workspace.nodeName", priority = 1),
+    printcolumn(name = "Session", type_ = "string", json_path = ".status.session.id", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = ("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",
+        "the name must be a DNS label of at most 50 characters")
+)]
+#[x_kube(validation = ("self.projectRef == oldSelf.projectRef", "projectRef is immutable"))]
+#[x_kube(validation = ("has(self.workspace) == has(oldSelf.workspace) && (!has(self.workspace) || self.workspace == oldSelf.workspace)",
+    "workspace is immutable"))]
+#[x_kube(validation = ("has(self.session.claimName) == has(oldSelf.session.claimName) \
+    && (!has(self.session.claimName) || self.session.claimName == oldSelf.session.claimName)", "session.claimName is immutable"))]
+#[x_kube(validation = ("self.completion != 'Stop' || has(self.task)", "completion Stop needs a task"))]
+#[serde(rename_all = "camelCase")]
+pub struct YoiPodSpec {
+    pub project_ref: NamedRef,
+    /// A new workspace from the project when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PodWorkspace>,
+    pub agent: Agent,
+    /// Given to the agent once; the id of a task is made of this object's UID and the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 65_536))]
+    pub task: Option<String>,
+    /// What happens when the task is done.
+    #[serde(default)]
+    pub completion: Completion,
+    /// The project's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Model>,
+    #[serde(default)]
+    pub pod: PodSettings,
+    #[serde(default)]
+    pub desired_state: DesiredState,
+    #[serde(default)]
+    pub session: SessionSettings,
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// An existing workspace, or the form of a new one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("has(self.ref) != has(self.template)", "exactly one of ref and template must be set"))]
+#[serde(rename_all = "camelCase")]
+pub struct PodWorkspace {
+    /// An AgentWorkspace without a claim.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub ref_: Option<NamedRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<WorkspaceTemplate>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceTemplate {
+    /// The project when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<WorkspaceSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Provider>,
+}
+
+/// What drives the agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("has(self.builtin)", "builtin must be set"))]
+#[serde(rename_all = "camelCase")]
+pub struct Agent {
+    /// The runtime's own loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<BuiltinAgent>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BuiltinAgent {
+    /// Added to the system prompt.
+    #[serde(default)]
+    #[schemars(length(max = 65_536))]
+    pub instruction: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Completion {
+    /// The agent stays up and waits for messages.
+    #[default]
+    Keep,
+    /// The agent stops.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DesiredState {
+    #[default]
+    Running,
+    Stopped,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Model {
+    pub provider: ModelProvider,
+    #[schemars(length(min = 1, max = 200))]
+    pub name: String,
+    /// Base URL with its version segment, e.g. `https://model.example/v1/`; the provider's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024), regex(pattern = r"^https?://[^\s]+$"))]
+    pub base_url: Option<String>,
+    /// Key of a Secret of this namespace that holds the endpoint's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_secret_ref: Option<SecretKeyRef>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretKeyRef {
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    #[serde(default = "default_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+fn default_key() -> String {
+    "apiKey".to_owned()
+}
+
+/// What the user may say of the Kubernetes Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSettings {
+    /// The chart's agent image when absent. It needs git and a shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub image: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    #[serde(default, skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
+    /// Environment of the agent's tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub env: Vec<EnvVar>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Vec<NamedRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub runtime_class_name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// Quantities as in a Pod: `cpu`, `memory`, `ephemeral-storage`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Resources {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+}
+
+impl Resources {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.limits.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+pub struct EnvVar {
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+    #[x_kube(validation = ("!self.startsWith('YOI_')", "names that begin with YOI_ are reserved"))]
+    pub name: String,
+    #[schemars(length(max = 32_768))]
+    #[serde(default)]
+    pub value: String,
+}
+
+/// The volume of the session log: an ordinary claim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("!(has(self.claimName) && has(self.claimTemplate))", "at most one of claimName and claimTemplate may be set"))]
+#[serde(rename_all = "camelCase")]
+pub struct SessionSettings {
+    /// An existing claim of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub claim_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_template: Option<ClaimTemplate>,
+    /// What becomes of a claim that we made when the YoiPod is deleted.
+    #[serde(default)]
+    pub retain: SessionRetain,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SessionRetain {
+    #[default]
+    Retain,
+    Delete,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimTemplate {
+    /// The cluster's default class when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub storage_class_name: Option<String>,
+    /// A quantity.
+    #[serde(default = "default_size")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"))]
+    pub size: String,
+}
+
+fn default_size() -> String {
+    "1Gi".to_owned()
+}
+
+impl Default for ClaimTemplate {
+    fn default() -> Self {
+        ClaimTemplate { storage_class_name: None, size: default_size() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Model calls in one run.
+    #[serde(default = "default_turns")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub turns_per_run: i32,
+    /// Seconds that one tool call may take.
+    #[serde(default = "default_tool_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub tool_seconds: i32,
+}
+
+fn default_turns() -> i32 {
+    50
+}
+
+fn default_tool_seconds() -> i32 {
+    30
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct YoiPodStatus {
+    /// Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Operator: raised for every Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_generation: Option<i64>,
+    /// Operator: the manifest of the current or last Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<ManifestRef>,
+    /// Operator: the Pod that is this agent now. Identity of the runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceRef>,
+    /// Operator: the claim of the session volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_claim_name: Option<String>,
+    /// Gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionRef>,
+    /// Gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskStatus>,
+    /// Gateway: a hint with an age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
+    /// Gateway: what the runtime last said of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, Ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 16))]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ManifestRef {
+    /// A ConfigMap.
+    pub name: String,
+    /// Hex SHA-256 of its content.
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PodRef {
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceRef {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionRef {
+    pub id: String,
+    pub segment: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskStatus {
+    pub id: String,
+    /// Submitted, Running, Succeeded or Failed.
+    pub state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Live {
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// Idle or Running.
+    pub activity: String,
+    pub observed_at: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    pub run_generation: i64,
+    pub ready: bool,
+    pub reason: String,
+    #[schemars(length(max = 1024))]
+    pub message: String,
+}

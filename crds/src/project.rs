@@ -1,0 +1,90 @@
+//! YoiProject: a source tree and the rules for working in it.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::condition::Condition;
+use crate::pod::{Model, PodSettings};
+use crate::source::{Owner, PATH_PATTERN, ProjectSource, Provider, default_path};
+
+/// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "yoi.dev",
+    version = "v1alpha1",
+    kind = "YoiProject",
+    namespaced,
+    status = "YoiProjectStatus",
+    derive = "PartialEq",
+    shortname = "yproj",
+    category = "yoi",
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "Generation", type_ = "string", json_path = ".status.generation.name"),
+    printcolumn(name = "Path", type_ = "string", json_path = ".spec.path"),
+    printcolumn(name = "Revision", type_ = "string", json_path = ".status.generation.revision", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = ("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",
+        "the name must be a DNS label of at most 50 characters")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct YoiProjectSpec {
+    pub source: ProjectSource,
+    /// Where every agent sees the tree.
+    #[serde(default = "default_path")]
+    #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
+    #[x_kube(validation = ("!self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.') \
+        && !['/', '/yoi', '/session', '/etc', '/var', '/proc', '/sys', '/dev', '/bin', '/usr', '/lib'].exists(p, self == p) \
+        && !['/yoi/', '/session/', '/etc/', '/var/run/', '/proc/', '/sys/', '/dev/'].exists(p, self.startsWith(p))",
+        "path must not hold . or .. and must not cover a system folder"))]
+    pub path: String,
+    /// Owner of every file of the tree.
+    #[serde(default)]
+    pub owner: Owner,
+    #[serde(default)]
+    pub provider: Provider,
+    /// For YoiPods of this project that do not say otherwise.
+    #[serde(default)]
+    pub defaults: PodDefaults,
+}
+
+/// What a YoiPod takes from its project when its own spec is silent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodDefaults {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Model>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodSettings>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct YoiProjectStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<SealedGeneration>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 16))]
+    pub conditions: Vec<Condition>,
+}
+
+/// The content that new workspaces start from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SealedGeneration {
+    /// Digest of source, owner and path.
+    pub name: String,
+    /// git commit of the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_digest: Option<String>,
+    /// Nodes that hold it sealed.
+    #[serde(default)]
+    #[schemars(length(max = 5000))]
+    pub nodes: Vec<String>,
+}

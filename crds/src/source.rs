@@ -1,0 +1,93 @@
+//! Where a tree's content comes from. Unions are structs of options with an exactly-one rule: an unknown variant must not break a watch.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A git repository, cloned by a restricted populator Pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitSource {
+    /// `https://`, `http://` or `git://` URL.
+    #[schemars(length(min = 8, max = 1024), regex(pattern = r"^(https?|git)://[^\s'\x22]+$"))]
+    pub url: String,
+    /// Branch, tag or full commit id; the remote's HEAD when absent.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 250), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/+-]*$"))]
+    pub ref_: Option<String>,
+}
+
+/// An empty tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct EmptySource {}
+
+/// Reference to an object of the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct NamedRef {
+    #[schemars(length(min = 1, max = 50), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+}
+
+/// What fills a project's base.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("[has(self.git), has(self.empty)].filter(x, x).size() == 1", "exactly one of git and empty must be set"))]
+#[serde(rename_all = "camelCase")]
+pub struct ProjectSource {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty: Option<EmptySource>,
+}
+
+/// What a workspace starts from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.empty)].filter(x, x).size() == 1",
+    "exactly one of project, workspace, git and empty must be set"))]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceSource {
+    /// The sealed base of a YoiProject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<NamedRef>,
+    /// A fork of another AgentWorkspace as it is at this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<NamedRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty: Option<EmptySource>,
+}
+
+/// Owner of every file in a tree, and the user that agents run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Owner {
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub uid: i64,
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub gid: i64,
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Owner { uid: 1000, gid: 1000 }
+    }
+}
+
+/// How a node makes the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    /// The best that the node offers.
+    #[default]
+    Auto,
+    /// Btrfs snapshot: constant time, shares all blocks.
+    Btrfs,
+    /// Plain copy: works on every file system, takes time and space by tree size.
+    Copy,
+}
+
+/// A tree's path inside containers.
+pub(crate) const PATH_PATTERN: &str = r"^(/[A-Za-z0-9._+@-]+)+$";
+
+#[must_use]
+pub(crate) fn default_path() -> String {
+    "/work".to_owned()
+}

@@ -1,0 +1,164 @@
+//! AgentWorkspace: one isolated tree.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::condition::Condition;
+use crate::source::{Owner, PATH_PATTERN, Provider, WorkspaceSource, default_path};
+
+/// One isolated, writable tree on one node.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "yoi.dev",
+    version = "v1alpha1",
+    kind = "AgentWorkspace",
+    namespaced,
+    status = "AgentWorkspaceStatus",
+    derive = "PartialEq",
+    shortname = "aws",
+    shortname = "yws",
+    category = "yoi",
+    selectable = ".status.nodeName",
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider.selected"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
+    printcolumn(name = "Claim", type_ = "string", json_path = ".status.claimName"),
+    printcolumn(name = "In Use", type_ = "string", json_path = ".status.conditions[?(@.type==\"InUse\")].status", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = ("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",
+        "the name must be a DNS label of at most 50 characters")
+)]
+#[x_kube(validation = ("self.source == oldSelf.source", "source is immutable"))]
+#[x_kube(validation = ("self.provider == oldSelf.provider", "provider is immutable"))]
+#[x_kube(validation = ("self.path == oldSelf.path", "path is immutable"))]
+#[x_kube(validation = ("self.claim == oldSelf.claim && self.binding == oldSelf.binding && self.readOnly == oldSelf.readOnly",
+    "claim, binding and readOnly are immutable"))]
+#[x_kube(validation = ("has(self.owner) == has(oldSelf.owner) && (!has(self.owner) || self.owner == oldSelf.owner)", "owner is immutable"))]
+#[x_kube(validation = ("has(self.base) == has(oldSelf.base) && (!has(self.base) || self.base == oldSelf.base)", "base is immutable"))]
+#[x_kube(validation = ("!has(self.base) || (!has(self.source.project) && !has(self.source.workspace) && !self.claim)",
+    "a base is filled from git or empty and has no claim"))]
+#[x_kube(validation = ("!has(self.ttlAfterRelease) || self.claim", "ttlAfterRelease needs a claim: a YoiPod's workspace goes with its YoiPod"))]
+#[serde(rename_all = "camelCase")]
+pub struct AgentWorkspaceSpec {
+    pub source: WorkspaceSource,
+    #[serde(default)]
+    pub provider: Provider,
+    /// Where containers see the tree.
+    #[serde(default = "default_path")]
+    #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
+    pub path: String,
+    /// The project's, or 1000:1000, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// True: a claim of the same name is made, for Pods that are not ours. False: only a YoiPod mounts it.
+    #[serde(default)]
+    pub claim: bool,
+    /// When that claim binds.
+    #[serde(default)]
+    pub binding: Binding,
+    #[serde(default)]
+    pub read_only: bool,
+    /// Delete this workspace so long after the last Pod released its claim, e.g. `30s`, `10m`. Never when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[0-9]{1,8}(s|m|h)$"))]
+    pub ttl_after_release: Option<String>,
+    /// Set by the operator on the base of a generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Binding {
+    /// The scheduler chooses the node with the first Pod.
+    #[default]
+    WaitForConsumer,
+    /// The operator chooses the node at once.
+    Immediate,
+}
+
+/// Which generation this workspace is the base of, and on which node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Base {
+    #[schemars(length(min = 1, max = 64))]
+    pub generation: String,
+    #[schemars(length(min = 1, max = 253))]
+    pub node: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentWorkspaceStatus {
+    /// Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Operator: the node that makes and holds the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Operator: what the node makes the tree from. Set together with `nodeName`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// Operator: owner of the files, resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// Operator: claim of `spec.claim`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    /// Operator: the only Pod that may mount the tree inline (a YoiPod's, or a base's populator).
+    #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
+    /// Shim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<SelectedProvider>,
+    /// Shim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Volume>,
+    /// Operator: Accepted, Scheduled, Populated, Bound, Ready. Shim: ProviderSelected, Provisioned, Sealed, InUse, CleanedUp.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 24))]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    pub kind: OriginKind,
+    /// UID of the base or of the parent; absent for Empty.
+    #[serde(default, rename = "workspaceUID", skip_serializing_if = "Option::is_none")]
+    pub workspace_uid: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OriginKind {
+    /// A new, empty tree.
+    Empty,
+    /// A clone of a sealed base on the same node.
+    Base,
+    /// A clone of a tree that may be in use, on the same node.
+    Fork,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SelectedProvider {
+    pub selected: Provider,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Volume {
+    /// Of a base, once sealed: BLAKE3 over the sorted list of path, size and mtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_digest: Option<String>,
+    /// Of a base, once sealed: git HEAD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Of a base, once sealed: bytes of all files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logical_bytes: Option<i64>,
+    /// Of a base, once sealed: number of files, folders and links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<i64>,
+}
