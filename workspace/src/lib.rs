@@ -1,1 +1,32 @@
+//! The disk hand: makes, clones, seals, measures, mounts and destroys the trees that agents work in. Knows no cluster and no async.
+//!
+//! # Shape
+//! A [`Hand`] holds one data root and its [`Provider`]s; it lives in the process that may touch the disk. A [`Journal`] and
+//! [`plan`] may live in another process, without privileges: everything that passes between them ([`Inventory`], [`plan::DiskStep`],
+//! [`Marker`], [`Manifest`]) is plain data with serde.
+//!
+//! # Layout of a data root
+//! ```text
+//! trees/<00..3f>/<uid>/marker        a symbolic link whose text is the owner marker (JSON)
+//! trees/<00..3f>/<uid>/tree          the tree: the only thing that is ever mounted
+//! trees/<00..3f>/<uid>.tmp/          the same while it is being made; rename is the commit point
+//! trash/<uid>/                       the same while it is being destroyed
+//! ```
 
+mod error;
+mod faults;
+pub mod journal;
+mod model;
+pub mod plan;
+mod provider;
+mod uid;
+
+pub use error::{Error, Reason, SysError};
+pub use faults::{Faults, NoFaults, Point};
+pub use journal::{Journal, JournalError, Record, State};
+pub use model::{
+    Access, Change, ChangeKind, Entry, Inventory, Making, Manifest, Marker, NodeKind, Owner, Place, ProviderKind, Seal, Usage,
+};
+pub use plan::{ProviderOffer, ProviderUnavailable, Selected, Wanted};
+pub use provider::Provider;
+pub use uid::{NotAUid, SHARDS, Uid};

@@ -1,0 +1,147 @@
+use std::io;
+use std::path::PathBuf;
+
+use crate::{NotAUid, ProviderKind, Uid};
+
+/// A system call (or a short run of them) that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {step}")]
+pub struct SysError {
+    /// What was tried, as the rest of the sentence.
+    pub step: &'static str,
+    pub source: io::Error,
+}
+
+/// Names the step at which a system call stood.
+pub(crate) trait Step<T> {
+    fn step(self, step: &'static str) -> Result<T, SysError>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, step: &'static str) -> Result<T, SysError> {
+        self.map_err(|source| SysError { step, source: source.into() })
+    }
+}
+
+/// Why a disk verb did not do its deed. The chain of sources ends in the system's own words.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to open the data root {path}")]
+    OpenRoot { path: PathBuf, source: SysError },
+    #[error("failed to name a tree")]
+    Name(#[from] NotAUid),
+    #[error("failed to list the data root")]
+    List(#[source] SysError),
+    #[error("failed to find tree {uid}")]
+    NotFound { uid: Uid },
+    #[error("failed to accept {name} as ours: it carries no marker of this UID")]
+    Foreign { name: String },
+    #[error("failed to make tree {uid}: another one stands under this UID")]
+    Conflict { uid: Uid },
+    #[error("failed to use tree {uid} with provider {wanted}: it was made by {found}")]
+    WrongProvider { uid: Uid, found: ProviderKind, wanted: ProviderKind },
+    #[error("failed to clone {from}: it is not sealed, and provider {provider} cannot fork a live tree")]
+    SourceNotSealed { from: Uid, provider: ProviderKind },
+    #[error("failed to compare with {since}: it is not sealed")]
+    BaseNotSealed { since: Uid },
+    #[error("failed to clone {from}: it holds a nested volume, which a clone would show empty")]
+    NestedVolume { from: Uid },
+    #[error("failed to make tree {uid}")]
+    Make { uid: Uid, source: SysError },
+    #[error("failed to seal tree {uid}")]
+    Seal { uid: Uid, source: SysError },
+    #[error("failed to destroy tree {uid}: it is still mounted at {}", .targets.first().map(|p| p.display().to_string()).unwrap_or_default())]
+    Busy { uid: Uid, targets: Vec<PathBuf> },
+    #[error("failed to destroy tree {uid}")]
+    Destroy { uid: Uid, source: SysError },
+    #[error("failed to open tree {uid}")]
+    Open { uid: Uid, source: SysError },
+    #[error("failed to measure tree {uid}")]
+    Measure { uid: Uid, source: SysError },
+    #[error("failed to find the changes of tree {uid}")]
+    Compare { uid: Uid, source: SysError },
+    #[error("failed to flush the data root")]
+    Settle(#[source] SysError),
+    #[error("failed to offer provider {provider} on this data root")]
+    NotOffered { provider: ProviderKind },
+    #[error("failed to probe the data root")]
+    Probe(#[source] SysError),
+}
+
+/// What an error means to whoever reports it: the condition reasons of AgentWorkspace, and the two classes that decide what to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Reason {
+    NestedVolume,
+    SourceNotSealed,
+    SourceNotFound,
+    ProviderUnavailable,
+    OutOfSpace,
+    ReadOnlyFilesystem,
+    Busy,
+    /// Somebody else's directory stands where ours should: a person must look.
+    Foreign,
+    /// The caller asked for something that can never be.
+    InvalidRequest,
+    BackendError,
+}
+
+impl Reason {
+    /// The word that stands in the condition.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::NestedVolume => "NestedVolume",
+            Reason::SourceNotSealed => "SourceNotSealed",
+            Reason::SourceNotFound => "SourceNotFound",
+            Reason::ProviderUnavailable => "ProviderUnavailable",
+            Reason::OutOfSpace => "OutOfSpace",
+            Reason::ReadOnlyFilesystem => "ReadOnlyFilesystem",
+            Reason::Busy => "Busy",
+            Reason::Foreign => "Foreign",
+            Reason::InvalidRequest => "InvalidRequest",
+            Reason::BackendError => "BackendError",
+        }
+    }
+
+    /// True if the same call may succeed later without anybody changing the request.
+    pub fn is_retryable(self) -> bool {
+        match self {
+            Reason::NestedVolume | Reason::SourceNotSealed | Reason::SourceNotFound => true,
+            Reason::OutOfSpace | Reason::Busy | Reason::BackendError | Reason::ReadOnlyFilesystem => true,
+            Reason::ProviderUnavailable | Reason::Foreign | Reason::InvalidRequest => false,
+        }
+    }
+}
+
+impl SysError {
+    fn reason(&self) -> Reason {
+        match self.source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => Reason::OutOfSpace,
+            Some(libc::EROFS) => Reason::ReadOnlyFilesystem,
+            Some(libc::EBUSY) => Reason::Busy,
+            _ => Reason::BackendError,
+        }
+    }
+}
+
+impl Error {
+    /// The class of this error.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Error::Name(_) | Error::Conflict { .. } | Error::WrongProvider { .. } => Reason::InvalidRequest,
+            Error::NotFound { .. } => Reason::SourceNotFound,
+            Error::Foreign { .. } => Reason::Foreign,
+            Error::SourceNotSealed { .. } | Error::BaseNotSealed { .. } => Reason::SourceNotSealed,
+            Error::NestedVolume { .. } => Reason::NestedVolume,
+            Error::Busy { .. } => Reason::Busy,
+            Error::NotOffered { .. } => Reason::ProviderUnavailable,
+            Error::OpenRoot { source, .. }
+            | Error::Make { source, .. }
+            | Error::Seal { source, .. }
+            | Error::Destroy { source, .. }
+            | Error::Open { source, .. }
+            | Error::Measure { source, .. }
+            | Error::Compare { source, .. } => source.reason(),
+            Error::List(source) | Error::Settle(source) | Error::Probe(source) => source.reason(),
+        }
+    }
+}

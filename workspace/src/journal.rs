@@ -1,0 +1,231 @@
+//! What was meant and what was done, one small file per tree, on any file system and by any process.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Step as _;
+use crate::faults::{self, Faults, Point};
+use crate::plan::JournalStep;
+use crate::{Making, ProviderKind, SysError, Uid};
+
+/// How far the life of a tree has come. The `-ing` states are intents: the disk may be on either side of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum State {
+    Creating,
+    Ready,
+    Sealing,
+    Sealed,
+    Destroying,
+}
+
+/// One tree in the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub uid: Uid,
+    pub provider: ProviderKind,
+    pub making: Making,
+    pub state: State,
+}
+
+/// Why the journal did not take a word.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("failed to open the journal {path}")]
+    Open { path: PathBuf, source: SysError },
+    #[error("failed to list the journal")]
+    List(#[source] SysError),
+    #[error("failed to read the record {name}")]
+    Read { name: String, source: SysError },
+    /// The file is whole (it was renamed into place), so this is damage or a newer version: a person must look.
+    #[error("failed to understand the record {name}")]
+    Parse { name: String, source: serde_json::Error },
+    #[error("failed to write the record of {uid}")]
+    Write { uid: Uid, source: SysError },
+    #[error("failed to find a record of {uid}")]
+    NotFound { uid: Uid },
+    #[error("failed to move {uid} from {from:?} to {to:?}")]
+    Transition { uid: Uid, from: State, to: State },
+    #[error("failed to begin {uid}: its record says it is made otherwise")]
+    Conflict { uid: Uid },
+}
+
+/// A directory of records.
+///
+/// # Flow
+/// `begin_create`, the disk's verb, `created`; the same for `seal` and `destroy`. After a restart: [`Journal::all`],
+/// [`crate::plan::recover`], then the steps, the journal's by [`Journal::apply`].
+///
+/// # Guarantees
+/// When a call returns Ok, its word is on the device (two flushes). A word is there whole or not at all.
+///
+/// # Assumptions
+/// One writer per directory. Put it on ext4 or XFS, not in the pool: a flush there waits for snapshots.
+pub struct Journal {
+    dir: OwnedFd,
+    faults: Arc<dyn Faults>,
+}
+
+impl Journal {
+    /// Opens, and makes if need be, the directory `path` (mode 0700); its parent must exist.
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        Self::open_with(path, faults::none())
+    }
+
+    /// The same, with a seam for tests.
+    pub fn open_with(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, JournalError> {
+        let open = || -> Result<OwnedFd, SysError> {
+            match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(e) => return Err(e).step("make the directory"),
+            }
+            rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step("open the directory")
+        };
+        Ok(Self { dir: open().map_err(|source| JournalError::Open { path: path.to_owned(), source })?, faults })
+    }
+
+    /// Every record, in the order of UIDs. Half-written files of a crash are removed.
+    pub fn all(&self) -> Result<Vec<Record>, JournalError> {
+        let mut records = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.dir).step("read the directory").map_err(JournalError::List)? {
+            let entry = entry.step("read the directory").map_err(JournalError::List)?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if let Some(stem) = name.strip_suffix(".json.tmp") {
+                if stem.parse::<Uid>().is_ok() {
+                    rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).step("remove a half record").map_err(JournalError::List)?;
+                }
+            } else if let Some(Ok(uid)) = name.strip_suffix(".json").map(str::parse::<Uid>) {
+                records.extend(self.get(uid)?);
+            }
+        }
+        records.sort_by_key(|r| r.uid);
+        Ok(records)
+    }
+
+    /// The record of one tree.
+    pub fn get(&self, uid: Uid) -> Result<Option<Record>, JournalError> {
+        let name = file_name(uid);
+        let read = |source| JournalError::Read { name: name.clone(), source };
+        let file = match rustix::fs::openat(&self.dir, &*name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e).step("open the file").map_err(read),
+        };
+        let text = io::read_to_string(file).step("read the file").map_err(read)?;
+        let record: Record = serde_json::from_str(&text).map_err(|source| JournalError::Parse { name: name.clone(), source })?;
+        if record.uid != uid {
+            let source = serde::de::Error::custom("it is the record of another UID");
+            return Err(JournalError::Parse { name, source });
+        }
+        Ok(Some(record))
+    }
+
+    /// The intent to make a tree. Answers `Creating`, or how far an earlier, equal intent has come.
+    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<State, JournalError> {
+        match self.get(uid)? {
+            Some(r) if r.provider != provider || r.making != making => Err(JournalError::Conflict { uid }),
+            Some(Record { state: State::Destroying, .. }) => {
+                Err(JournalError::Transition { uid, from: State::Destroying, to: State::Creating })
+            }
+            Some(r) => Ok(r.state),
+            None => {
+                self.put(&Record { uid, provider, making, state: State::Creating })?;
+                Ok(State::Creating)
+            }
+        }
+    }
+
+    /// The tree stands.
+    pub fn created(&self, uid: Uid) -> Result<(), JournalError> {
+        self.step(uid, State::Ready)
+    }
+
+    /// The intent to seal a tree.
+    pub fn begin_seal(&self, uid: Uid) -> Result<(), JournalError> {
+        self.step(uid, State::Sealing)
+    }
+
+    /// The tree is sealed; its digest stands in its marker, and `seal` tells it again.
+    pub fn sealed(&self, uid: Uid) -> Result<(), JournalError> {
+        self.step(uid, State::Sealed)
+    }
+
+    /// The intent to destroy a tree. Without a record there is nothing to write: gone is done, and the disk's verb may still be said.
+    pub fn begin_destroy(&self, uid: Uid) -> Result<(), JournalError> {
+        match self.get(uid)? {
+            None => Ok(()),
+            Some(_) => self.step(uid, State::Destroying),
+        }
+    }
+
+    /// The tree is gone, and so is its record.
+    pub fn destroyed(&self, uid: Uid) -> Result<(), JournalError> {
+        match self.get(uid)? {
+            None => Ok(()),
+            Some(Record { state: State::Destroying, .. }) => self.forget(uid),
+            Some(r) => Err(JournalError::Transition { uid, from: r.state, to: State::Destroying }),
+        }
+    }
+
+    /// Does one step of a recovery.
+    pub fn apply(&self, step: &JournalStep) -> Result<(), JournalError> {
+        match *step {
+            JournalStep::Ready { uid } => self.step(uid, State::Ready),
+            JournalStep::Sealed { uid } => self.step(uid, State::Sealed),
+            JournalStep::Forget { uid } => self.forget(uid),
+        }
+    }
+
+    fn step(&self, uid: Uid, to: State) -> Result<(), JournalError> {
+        let record = self.get(uid)?.ok_or(JournalError::NotFound { uid })?;
+        match (record.state, to) {
+            (from, to) if from == to => Ok(()),
+            // Said late by a caller that lost an answer: the tree has come further since.
+            (State::Sealing | State::Sealed, State::Ready) | (State::Sealed, State::Sealing) => Ok(()),
+            (State::Creating, State::Ready)
+            | (State::Ready, State::Sealing)
+            | (State::Sealing, State::Sealed)
+            | (_, State::Destroying) => self.put(&Record { state: to, ..record }),
+            (from, to) => Err(JournalError::Transition { uid, from, to }),
+        }
+    }
+
+    fn put(&self, record: &Record) -> Result<(), JournalError> {
+        let (uid, name) = (record.uid, file_name(record.uid));
+        let temporary = format!("{name}.tmp");
+        let write = || -> Result<(), SysError> {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&self.dir, &*temporary, flags, Mode::from_raw_mode(0o600)).step("open a temporary file")?;
+            let mut file = File::from(fd);
+            let text = serde_json::to_vec(record).map_err(io::Error::from).step("spell the record")?;
+            file.write_all(&text).step("write the temporary file")?;
+            file.sync_all().step("flush the temporary file")?;
+            self.faults.reached(Point::RecordWritten);
+            rustix::fs::renameat(&self.dir, &*temporary, &self.dir, &*name).step("rename the temporary file")?;
+            self.faults.reached(Point::RecordRenamed);
+            rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
+        };
+        write().map_err(|source| JournalError::Write { uid, source })
+    }
+
+    fn forget(&self, uid: Uid) -> Result<(), JournalError> {
+        let unlink = || -> Result<(), SysError> {
+            match rustix::fs::unlinkat(&self.dir, file_name(uid), AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(e) => return Err(e).step("remove the file"),
+            }
+            self.faults.reached(Point::RecordUnlinked);
+            rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
+        };
+        unlink().map_err(|source| JournalError::Write { uid, source })
+    }
+}
+
+fn file_name(uid: Uid) -> String {
+    format!("{uid}.json")
+}

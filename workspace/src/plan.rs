@@ -1,0 +1,195 @@
+//! The thought: which provider, and what a restart must do. No disk, no clock.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, Inventory, Marker, Place, ProviderKind, Record, State, Uid};
+
+/// What the workspace asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wanted {
+    /// The first that is offered of Btrfs, Copy.
+    Auto,
+    Btrfs,
+    Copy,
+}
+
+/// What a data root can do, found by trying it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderOffer {
+    pub provider: ProviderKind,
+    pub available: bool,
+    /// Why, in words for people, either way.
+    pub reason: String,
+}
+
+/// The provider to use, and the sentence for `status.provider.reason`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selected {
+    pub provider: ProviderKind,
+    pub reason: String,
+}
+
+/// Nothing on offer may serve: condition `ProviderSelected=False/ProviderUnavailable`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("failed to select a provider: {reason}")]
+pub struct ProviderUnavailable {
+    pub reason: String,
+}
+
+const AUTO_ORDER: [ProviderKind; 2] = [ProviderKind::Btrfs, ProviderKind::Copy];
+
+/// Chooses. A named provider never falls back, and nothing falls back to working in place.
+pub fn select(wanted: Wanted, offers: &[ProviderOffer]) -> Result<Selected, ProviderUnavailable> {
+    let candidates: &[ProviderKind] = match wanted {
+        Wanted::Auto => &AUTO_ORDER,
+        Wanted::Btrfs => &[ProviderKind::Btrfs],
+        Wanted::Copy => &[ProviderKind::Copy],
+    };
+    let mut refusals = Vec::new();
+    for kind in candidates {
+        match offers.iter().find(|o| o.provider == *kind) {
+            Some(offer) if offer.available => {
+                let passed = if refusals.is_empty() { String::new() } else { format!(" ({})", refusals.join("; ")) };
+                return Ok(Selected { provider: *kind, reason: format!("{kind}: {}{passed}", offer.reason) });
+            }
+            Some(offer) => refusals.push(format!("{kind}: {}", offer.reason)),
+            None => refusals.push(format!("{kind}: not offered by this node")),
+        }
+    }
+    Err(ProviderUnavailable { reason: refusals.join("; ") })
+}
+
+/// A step for the process that holds the disk. Each may be said twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DiskStep {
+    /// Remove what stands under the temporary name.
+    Discard { uid: Uid },
+    /// Give a whole tree, found under its temporary name, its name again: the rename had not reached the disk when the power went.
+    Commit { uid: Uid },
+    /// Finish a destruction: remove what stands in the trash.
+    Purge { uid: Uid },
+    /// Destroy the tree wherever it stands.
+    Destroy { uid: Uid, provider: ProviderKind },
+    /// Seal the tree.
+    Seal { uid: Uid, provider: ProviderKind },
+}
+
+/// A step for the process that holds the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum JournalStep {
+    /// The tree is there: the record becomes Ready.
+    Ready { uid: Uid },
+    /// The tree is sealed: the record becomes Sealed.
+    Sealed { uid: Uid },
+    /// Nothing is there and nothing is wanted: the record goes.
+    Forget { uid: Uid },
+}
+
+/// A step of recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Step {
+    Disk(DiskStep),
+    Journal(JournalStep),
+}
+
+/// What a restart must do, in order, and what it must not decide.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    pub steps: Vec<Step>,
+    /// Trees of ours that no record names. Kept: only a synced list of objects may say that nobody wants them.
+    pub orphans: Vec<Uid>,
+    /// Trees that the journal promises and the disk has not. Their records stay.
+    pub lost: Vec<Uid>,
+    /// Directories under our names without our marker. Never touched.
+    pub foreign: Vec<String>,
+}
+
+impl Recovery {
+    /// True if disk and journal agree and nothing is left to tell.
+    pub fn is_settled(&self) -> bool {
+        self.steps.is_empty() && self.orphans.is_empty() && self.lost.is_empty() && self.foreign.is_empty()
+    }
+}
+
+#[derive(Default)]
+struct Seen<'a> {
+    record: Option<&'a Record>,
+    building: Option<&'a Entry>,
+    live: Option<&'a Marker>,
+    trash: Option<&'a Entry>,
+}
+
+/// Brings every crash point to done or undone.
+///
+/// An entry without a marker under a temporary name or in the trash may only be an empty directory of ours (the marker is written
+/// first and removed last); the steps for it remove it if it is empty and fail with `Foreign` if not.
+pub fn recover(records: &[Record], found: &Inventory) -> Recovery {
+    let mut world: BTreeMap<Uid, Seen> = BTreeMap::new();
+    let mut out = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
+    for record in records {
+        world.entry(record.uid).or_default().record = Some(record);
+    }
+    for entry in &found.entries {
+        let seen = world.entry(entry.uid).or_default();
+        match (entry.place, &entry.marker) {
+            (Place::Building, _) => seen.building = Some(entry),
+            (Place::Trash, _) => seen.trash = Some(entry),
+            (Place::Live, Some(marker)) => seen.live = Some(marker),
+            (Place::Live, None) => out.foreign.push(entry.uid.to_string()),
+        }
+    }
+    for (uid, seen) in world {
+        recover_one(uid, &seen, &mut out);
+    }
+    out
+}
+
+fn recover_one(uid: Uid, seen: &Seen, out: &mut Recovery) {
+    let mut disk = |step| out.steps.push(Step::Disk(step));
+    if seen.trash.is_some() {
+        disk(DiskStep::Purge { uid });
+    }
+    // Only a record that says Ready or later proves that what stands under the temporary name had been whole.
+    let promised = matches!(seen.record.map(|r| r.state), Some(State::Ready | State::Sealing | State::Sealed));
+    let whole = seen.building.is_some_and(|e| e.marker.is_some());
+    let marker = match (seen.live, promised && whole) {
+        (None, true) => {
+            disk(DiskStep::Commit { uid });
+            seen.building.and_then(|e| e.marker.as_ref())
+        }
+        (live, _) => {
+            if seen.building.is_some() {
+                disk(DiskStep::Discard { uid });
+            }
+            live
+        }
+    };
+    let Some(record) = seen.record else {
+        if marker.is_some() {
+            out.orphans.push(uid);
+        }
+        return;
+    };
+    let provider = record.provider;
+    match (record.state, marker) {
+        (State::Creating, None) => out.steps.push(Step::Journal(JournalStep::Forget { uid })),
+        (State::Creating, Some(_)) => out.steps.push(Step::Journal(JournalStep::Ready { uid })),
+        (State::Ready, Some(_)) => {}
+        (State::Sealing, Some(marker)) => {
+            if marker.sealed.is_none() {
+                out.steps.push(Step::Disk(DiskStep::Seal { uid, provider }));
+            }
+            out.steps.push(Step::Journal(JournalStep::Sealed { uid }));
+        }
+        (State::Sealed, Some(_)) => {}
+        (State::Ready | State::Sealing | State::Sealed, None) => out.lost.push(uid),
+        (State::Destroying, marker) => {
+            if marker.is_some() {
+                out.steps.push(Step::Disk(DiskStep::Destroy { uid, provider }));
+            }
+            out.steps.push(Step::Journal(JournalStep::Forget { uid }));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+use crate::{Access, Change, Error, Manifest, Marker, Owner, ProviderKind, Uid, Usage};
+
+/// Makes, clones, seals and destroys trees.
+///
+/// # Guarantees
+/// - Every verb may be said twice: a second call finds the work done, or finishes it.
+/// - A tree appears under its name whole or not at all (rename is the commit point).
+/// - A directory without our marker is refused with [`Error::Foreign`] and stays as it was.
+/// - Verbs on one UID run one at a time within this process; clones of one source run side by side.
+///
+/// # Assumptions
+/// - One process works on a data root; the journal around it is the caller's ([`crate::Journal`]).
+///
+/// # Caveats
+/// - All verbs block. Only `clone_tree` by Btrfs and `destroy` by Btrfs do not grow with the tree.
+pub trait Provider: Send + Sync {
+    fn kind(&self) -> ProviderKind;
+
+    /// An empty tree whose root belongs to `owner`, mode 0755.
+    /// Errors: `Conflict` if this UID stands for a tree made otherwise, `Foreign`, `Make`.
+    fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error>;
+
+    /// A tree with the content of `from`, which is sealed, or live where the provider can fork atomically (Btrfs).
+    /// Modes, owners, times, extended attributes and links are the source's; nothing is chowned.
+    /// Errors: `NotFound` (no `from`), `SourceNotSealed`, `NestedVolume`, `WrongProvider`, `Conflict`, `Foreign`, `Make`.
+    fn clone_tree(&self, uid: Uid, from: Uid, access: Access) -> Result<Marker, Error>;
+
+    /// Ends writing to this tree for ever, makes it durable, and says what it holds. The caller has seen its writers gone.
+    /// A sealed tree answers with the manifest of its sealing.
+    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Seal`.
+    fn seal(&self, uid: Uid) -> Result<Manifest, Error>;
+
+    /// Ends this tree, whatever stands in it: nested subvolumes, immutable files, closed directories, mounts. Gone is done.
+    /// Space may come back later; [`Provider::settle`] hurries it, once per batch.
+    /// Errors: `Busy` while a mount elsewhere shows the tree, `Foreign`, `WrongProvider`, `Destroy`.
+    fn destroy(&self, uid: Uid) -> Result<(), Error>;
+
+    /// What the tree weighs. Visits every file.
+    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Measure`.
+    fn usage(&self, uid: Uid) -> Result<Usage, Error>;
+
+    /// Every path that differs from `since`, a sealed or read-only tree, sorted by path; also what is inside `.git`.
+    /// A renamed directory is its old paths deleted and its new paths added.
+    /// Errors: `NotFound`, `BaseNotSealed`, `WrongProvider`, `Foreign`, `Compare`.
+    fn changes(&self, uid: Uid, since: Uid) -> Result<Vec<Change>, Error>;
+
+    /// Makes all earlier verbs durable and starts giving back the space of destroyed trees.
+    /// Errors: `Settle`.
+    fn settle(&self) -> Result<(), Error>;
+}
