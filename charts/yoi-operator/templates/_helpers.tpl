@@ -1,0 +1,22 @@
+{{- define "yoi.labels" -}}
+app.kubernetes.io/part-of: yoi
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* An image reference: repository[:tag]. */}}
+{{- define "yoi.image" -}}
+{{ .repository }}{{ with .tag }}:{{ . }}{{ end }}
+{{- end }}
+
+{{/* What Pod Security restricted asks of a container. */}}
+{{- define "yoi.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+capabilities: { drop: [ALL] }
+seccompProfile: { type: RuntimeDefault }
+{{- end }}
