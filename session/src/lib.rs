@@ -1,1 +1,45 @@
+//! The memory of an agent: its session log and its inbox on the session volume.
+//!
+//! # Flow
+//! [`Lock::take`] the volume, [`current::read`] which session the agent has, [`Log::open`] it (or [`Log::create`] one, append its first
+//! entry and then [`current::write`]), [`Inbox::open`] with what the log already delivered, append [`State::recovery`], serve.
+//!
+//! # Guarantees
+//! - [`Log::append`] returns `Ok` only for entries that survive a power cut. After any failure the log refuses to go on until it is opened
+//!   again; it never acknowledges by mistake.
+//! - Whatever the crash, opening finds every acknowledged entry once, in order, and at most some more of the append that was under way.
+//! - A complete line that is damaged is an error with file and line, never skipped; an unfinished last append is cut and reported.
+//! - A message is accepted only when it is durable, and gets into the log once.
+//!
+//! # Assumptions
+//! - One sector (512 bytes) is written whole or not at all, and `fdatasync` means what it says.
+//! - `flock` excludes other writers of the volume, or the run generation does.
+//!
+//! # On the volume
+//! ```text
+//! <root>/lock                                  flock; one line for every Pod that held it
+//! <root>/current.json                          the session of this agent
+//! <root>/sessions/<session>/<segment>.jsonl    one entry a line
+//! <root>/sessions/<session>/inbox/<n>.json     one accepted message that is not in the log yet
+//! ```
+//! Every line, of every file, is a JSON object whose first member is its checksum: see [`frame`].
 
+pub mod current;
+pub mod disk;
+mod error;
+pub mod fold;
+pub mod frame;
+pub mod inbox;
+mod layout;
+mod lock;
+mod log;
+mod reader;
+mod stamp;
+
+pub use error::{Damage, Error, Result};
+pub use fold::State;
+pub use inbox::{Inbox, Message, Put, Sender, Wake};
+pub use lock::{Holder, Lock};
+pub use log::{Cut, Fill, Log, MAX_LINE, Replay};
+pub use reader::{RawEntry, Reader, Token};
+pub use stamp::stamp;

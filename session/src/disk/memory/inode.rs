@@ -1,0 +1,120 @@
+//! One file's content: as it is seen, as it is on the platter, and what lies between.
+
+use super::Survive;
+
+const SECTOR: usize = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    pub(super) seen: Vec<u8>,
+    durable: Vec<u8>,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// `lost`: a sync failed on it. It is seen, and the next sync leaves it out.
+    Write {
+        at: usize,
+        bytes: Vec<u8>,
+        lost: bool,
+    },
+    Truncate(usize),
+}
+
+impl Change {
+    fn apply(&self, to: &mut Vec<u8>, content: bool) {
+        match self {
+            Self::Write { at, bytes, .. } => {
+                if to.len() < at + bytes.len() {
+                    to.resize(at + bytes.len(), 0);
+                }
+                if content {
+                    to[*at..at + bytes.len()].copy_from_slice(bytes);
+                }
+            }
+            Self::Truncate(len) => to.resize(*len, 0),
+        }
+    }
+}
+
+impl Inode {
+    pub(super) fn holding(bytes: &[u8]) -> Self {
+        Self { seen: bytes.to_vec(), durable: bytes.to_vec(), changes: Vec::new() }
+    }
+
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.change(Change::Write { at, bytes: bytes.to_vec(), lost: false });
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.change(Change::Truncate(len));
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.seen, true);
+        self.changes.push(change);
+    }
+
+    pub(super) fn sync(&mut self) {
+        for change in self.changes.drain(..) {
+            let content = !matches!(change, Change::Write { lost: true, .. });
+            change.apply(&mut self.durable, content);
+        }
+    }
+
+    pub(super) fn lose(&mut self) {
+        for change in &mut self.changes {
+            if let Change::Write { lost, .. } = change {
+                *lost = true;
+            }
+        }
+    }
+
+    pub(super) fn crash(&mut self, survive: Survive, dice: &mut Dice) {
+        match survive {
+            Survive::Synced => self.seen.clone_from(&self.durable),
+            Survive::Written => {}
+            Survive::Some { .. } => self.seen = self.some(dice),
+        }
+        *self = Self::holding(&self.seen);
+    }
+
+    fn some(&self, dice: &mut Dice) -> Vec<u8> {
+        let until = if dice.roll(2) == 0 { self.changes.len() } else { dice.roll(self.changes.len() + 1) };
+        let (mut old, mut new) = (self.durable.clone(), self.durable.clone());
+        for change in &self.changes[..until] {
+            change.apply(&mut old, false);
+            change.apply(&mut new, true);
+        }
+        for (old, new) in old.chunks_mut(SECTOR).zip(new.chunks(SECTOR)) {
+            if dice.roll(2) == 0 {
+                old.copy_from_slice(new);
+            }
+        }
+        if old.len() > self.durable.len() && dice.roll(3) == 0 {
+            old.truncate(self.durable.len() + dice.roll(old.len() - self.durable.len()));
+        }
+        old
+    }
+}
+
+/// SplitMix64: the same seed, the same power cut.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(survive: Survive) -> Self {
+        match survive {
+            Survive::Some { seed } => Self(seed),
+            Survive::Synced | Survive::Written => Self(0),
+        }
+    }
+
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) >> 32).unwrap_or(0) % sides
+    }
+}

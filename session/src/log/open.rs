@@ -1,0 +1,165 @@
+//! Making a session, and coming back to one.
+
+use std::{io::ErrorKind, path::Path, sync::Arc};
+
+use uuid::Uuid;
+use yoi_wire::entry::{Body, Entry, FORMAT};
+
+use super::{
+    Cut, Fill, Log, Replay,
+    walk::{Expected, Step, Walk},
+};
+use crate::{
+    Damage, Error, Lock, Result, State,
+    disk::{DiskFile, Mode, read_range, write_all},
+    fold, layout,
+    lock::{Claim, Mark},
+};
+
+/// Where a log goes on.
+struct End {
+    last_seq: u64,
+    committed: u64,
+    filled: u64,
+}
+
+/// What reading one segment to its end found.
+struct Segment {
+    /// Where the last line that checks ends.
+    committed: u64,
+    /// Where the last append begins, as far as it checks.
+    last_batch: u64,
+    torn: u64,
+    next_line: u64,
+    expected: Expected,
+}
+
+impl Segment {
+    fn read(file: &dyn DiskFile, path: &Path, expected: Expected, replay: &mut Replay) -> Result<Self> {
+        let len = file.len().map_err(Error::disk("measure", path))?;
+        let mut walk = Walk::new(file, path, (0, len), 1, expected);
+        let (mut committed, mut last_batch) = (0, 0);
+        loop {
+            match walk.next()? {
+                Step::Line(line) => {
+                    if let Some(kind) = newer(&line.entry) {
+                        return Err(Error::LogNewer { file: path.to_owned(), line: walk.line() - 1, kind });
+                    }
+                    if line.batch == line.entry.seq {
+                        last_batch = line.at;
+                    }
+                    committed = line.end;
+                    replay.state = fold::apply(std::mem::take(&mut replay.state), &line.entry);
+                    replay.entries.push(line.entry);
+                }
+                Step::End { torn } => {
+                    return Ok(Self { committed, last_batch, torn, next_line: walk.line(), expected: walk.expected() });
+                }
+            }
+        }
+    }
+}
+
+/// What of an entry keeps this version from going on, in words.
+fn newer(entry: &Entry) -> Option<String> {
+    match &entry.body {
+        Body::Unknown { kind, optional: false, .. } => Some(format!("an entry of kind {kind}")),
+        Body::SessionStarted(start) if start.format > FORMAT => Some(format!("format {}", start.format)),
+        Body::Unknown { optional: true, .. }
+        | Body::SessionStarted(_)
+        | Body::RuntimeStarted(_)
+        | Body::Input(_)
+        | Body::PeerMessage(_)
+        | Body::RunStarted(_)
+        | Body::Assistant(_)
+        | Body::ToolStarted(_)
+        | Body::ToolEnded(_)
+        | Body::RunEnded(_)
+        | Body::Notice(_) => None,
+    }
+}
+
+impl Log {
+    /// Makes an empty session with one segment. The agent does not have it until [`crate::current::write`] says so: a crash before
+    /// leaves a folder that nobody names.
+    ///
+    /// # Errors
+    /// [`Error::SessionExists`], or the disk's.
+    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, fill: Fill) -> Result<Self> {
+        let claim = lock.claim(session)?;
+        let (disk, root) = (lock.disk(), lock.root());
+        let (sessions, dir, inbox) = (layout::sessions(root), layout::session(root, session), layout::inbox(root, session));
+        for (dir, parent) in [(&sessions, root), (&dir, &*sessions), (&inbox, &*dir)] {
+            disk.make_dir(dir).map_err(Error::disk("make", dir))?;
+            disk.fsync_dir(parent).map_err(Error::disk("sync", parent))?;
+        }
+        if !layout::segments(&disk.list(&dir).map_err(Error::disk("list", &dir))?).is_empty() {
+            return Err(Error::SessionExists { session });
+        }
+        let path = layout::segment(root, session, segment);
+        let file = disk.open(&path, Mode::CreateNew).map_err(Error::disk("make", &path))?;
+        file.fsync().map_err(Error::disk("sync", &path))?;
+        disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))?;
+        Ok(Self::assemble(lock, claim, segment, file, fill, End { last_seq: 0, committed: 0, filled: 0 }))
+    }
+
+    /// Reads the whole session, checks every line, cuts what an append that was never acknowledged left behind, and makes durable what is
+    /// there. Nothing is changed before all of it is read and understood.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] with file and line; [`Error::LogNewer`] for an entry that this version does not know and that does not call
+    /// itself optional; [`Error::LowerGeneration`]; [`Error::NoSession`]; or the disk's.
+    pub fn open(lock: &Arc<Lock>, session: Uuid, fill: Fill) -> Result<(Self, Replay)> {
+        let claim = lock.claim(session)?;
+        let (disk, root) = (lock.disk(), lock.root());
+        let dir = layout::session(root, session);
+        let segments = match disk.list(&dir) {
+            Ok(names) => layout::segments(&names),
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::disk("list", &dir)(error)),
+        };
+        let Some((&last, closed)) = segments.split_last() else { return Err(Error::NoSession { session }) };
+
+        let mut replay = Replay { entries: Vec::new(), state: State::default(), cut: None };
+        let mut expected = Expected::FIRST;
+        for &segment in closed {
+            let path = layout::segment(root, session, segment);
+            let file = disk.open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
+            let read = Segment::read(&*file, &path, expected, &mut replay)?;
+            if read.torn > 0 {
+                return Err(Error::Damaged { file: path, line: read.next_line, what: Damage::Unfinished });
+            }
+            expected = read.expected;
+        }
+        let path = layout::segment(root, session, last);
+        let file = disk.open(&path, Mode::Write).map_err(Error::disk("open", &path))?;
+        let read = Segment::read(&*file, &path, expected, &mut replay)?;
+        let ours = lock.holder().run_generation;
+        if replay.state.run_generation > ours {
+            return Err(Error::LowerGeneration { ours, seen: replay.state.run_generation });
+        }
+
+        let mut filled = file.len().map_err(Error::disk("measure", &path))?;
+        if read.torn > 0 || fill == Fill::Off {
+            file.truncate(read.committed).map_err(Error::disk("cut the unfinished end of", &path))?;
+            filled = read.committed;
+        }
+        if read.torn > 0 {
+            replay.cut = Some(Cut { file: path.clone(), line: read.next_line, bytes: read.torn });
+        }
+        // The last append may be whole in memory and missing on the disk: after a failed sync the system takes pages for written that
+        // are not. Writing it once more makes the sync below speak for it.
+        let again = read_range(&*file, read.last_batch, read.committed).map_err(Error::disk("read", &path))?;
+        write_all(&*file, &again, read.last_batch).map_err(Error::disk("rewrite the last append of", &path))?;
+        file.fsync().map_err(Error::disk("sync", &path))?;
+        let end = End { last_seq: replay.state.last_seq, committed: read.committed, filled };
+        Ok((Self::assemble(lock, claim, last, file, fill, end), replay))
+    }
+
+    fn assemble(lock: &Arc<Lock>, claim: Claim, segment: Uuid, file: Box<dyn DiskFile>, fill: Fill, end: End) -> Self {
+        let End { last_seq, committed, filled } = end;
+        claim.set_mark(Mark { segment, committed });
+        let path = layout::segment(lock.root(), claim.session(), segment);
+        Self { lock: lock.clone(), claim, segment, path, file, fill, last_seq, committed, filled, poisoned: false }
+    }
+}

@@ -1,0 +1,246 @@
+//! Going through the lines of a segment, and telling what is torn from what is damaged.
+//!
+//! An append is one write and one sync, so only the last append of a segment can be unacknowledged. A crash may leave of it: nothing, a
+//! beginning, or any of its sectors with zeros where the others belong. The first two end without a newline. The third may show complete
+//! lines that do not check, and is told from damage by three marks: all that is missing is missing by whole sectors, it reads as zeros, and
+//! no line of a later append follows.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use yoi_wire::entry::Entry;
+
+use crate::{
+    Damage, Error, Result,
+    disk::{DiskFile, read_range},
+    frame,
+};
+
+const SECTOR: u64 = 512;
+const CHUNK: u64 = 256 << 10;
+
+/// Cuts a file into pieces that end with a newline, and the piece after the last newline.
+#[derive(Debug)]
+struct Pieces {
+    end: u64,
+    /// Where the buffer's first unread byte is in the file.
+    at: u64,
+    buffer: Vec<u8>,
+    /// The read part of the buffer.
+    read: usize,
+    /// The part of the buffer that is known to have no newline after `read`.
+    searched: usize,
+}
+
+struct Piece {
+    at: u64,
+    /// Without the newline.
+    bytes: Vec<u8>,
+    complete: bool,
+}
+
+impl Pieces {
+    fn new(at: u64, end: u64) -> Self {
+        Self { end, at, buffer: Vec::new(), read: 0, searched: 0 }
+    }
+
+    /// `None` at the end of the file.
+    fn next(&mut self, file: &dyn DiskFile) -> io::Result<Option<Piece>> {
+        loop {
+            if let Some(found) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+                return Ok(Some(self.take(self.searched + found, true)));
+            }
+            self.searched = self.buffer.len();
+            let from = self.at + (self.buffer.len() - self.read) as u64;
+            let more = if from < self.end { read_range(file, from, self.end.min(from + CHUNK))? } else { Vec::new() };
+            if more.is_empty() {
+                return Ok((self.read < self.buffer.len()).then(|| self.take(self.buffer.len(), false)));
+            }
+            self.searched -= self.read;
+            self.buffer.drain(..self.read);
+            self.read = 0;
+            self.buffer.extend_from_slice(&more);
+        }
+    }
+
+    fn take(&mut self, until: usize, complete: bool) -> Piece {
+        let bytes = self.buffer[self.read..until].to_vec();
+        let at = self.at;
+        self.read = until + usize::from(complete);
+        self.searched = self.read;
+        self.at += bytes.len() as u64 + u64::from(complete);
+        Piece { at, bytes, complete }
+    }
+}
+
+/// A line that checks.
+pub(crate) struct Line {
+    /// Where it begins in the file.
+    pub at: u64,
+    /// Where the next one begins.
+    pub end: u64,
+    pub bytes: Vec<u8>,
+    pub batch: u64,
+    pub entry: Entry,
+}
+
+pub(crate) enum Step {
+    Line(Box<Line>),
+    /// No more lines; so many bytes of an unfinished append follow, the zeros after it not counted.
+    End {
+        torn: u64,
+    },
+}
+
+/// What the next line has to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub seq: u64,
+    /// Its own seq, or this.
+    pub batch: u64,
+    /// No smaller than this.
+    pub run: u64,
+}
+
+impl Expected {
+    /// At the start of a session.
+    pub(crate) const FIRST: Self = Self { seq: 1, batch: 1, run: 0 };
+
+    fn after(line: &Line) -> Self {
+        Self { seq: line.entry.seq + 1, batch: line.batch, run: line.entry.run }
+    }
+}
+
+/// The lines of one segment, in order.
+pub(crate) struct Walk<'a> {
+    file: &'a dyn DiskFile,
+    path: &'a Path,
+    pieces: Pieces,
+    /// The line that comes next, counted from 1.
+    line: u64,
+    expected: Expected,
+}
+
+#[derive(Deserialize)]
+struct Batch {
+    batch: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// From the line at byte `at`, which is line number `line` of the segment, up to byte `end`.
+    pub(crate) fn new(file: &'a dyn DiskFile, path: &'a Path, (at, end): (u64, u64), line: u64, expected: Expected) -> Self {
+        Self { file, path, pieces: Pieces::new(at, end), line, expected }
+    }
+
+    pub(crate) fn expected(&self) -> Expected {
+        self.expected
+    }
+
+    /// The number of the line that comes next.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Step> {
+        let Some(piece) = self.piece()? else { return Ok(Step::End { torn: 0 }) };
+        if !piece.complete {
+            return self.tail(&piece);
+        }
+        match check(&piece, self.expected) {
+            Ok(line) => {
+                self.expected = Expected::after(&line);
+                self.line += 1;
+                Ok(Step::Line(Box::new(line)))
+            }
+            Err(what) => match self.torn(&piece)? {
+                Some(torn) => Ok(Step::End { torn }),
+                None => Err(self.damaged(what)),
+            },
+        }
+    }
+
+    fn piece(&mut self) -> Result<Option<Piece>> {
+        self.pieces.next(self.file).map_err(Error::disk("read", self.path))
+    }
+
+    fn damaged(&self, what: Damage) -> Error {
+        Error::Damaged { file: PathBuf::from(self.path), line: self.line, what }
+    }
+
+    /// Bytes after the last newline. They are torn, but for one case: a line that checks and then something that is neither a newline nor
+    /// zeros nor the end was finished once, and its newline was damaged.
+    fn tail(&self, piece: &Piece) -> Result<Step> {
+        let torn = written(&piece.bytes);
+        let text = &piece.bytes[..torn];
+        if let Some((_, line)) = text.split_last()
+            && frame::check(line).is_ok()
+        {
+            return Err(self.damaged(Damage::Frame));
+        }
+        Ok(Step::End { torn: torn as u64 })
+    }
+
+    /// How many bytes are torn, when a complete line that does not check and all after it are an append that was not acknowledged.
+    fn torn(&mut self, first: &Piece) -> Result<Option<u64>> {
+        if !only_sectors_are_missing(first) {
+            return Ok(None);
+        }
+        let mut end = first.at + first.bytes.len() as u64 + 1;
+        while let Some(piece) = self.piece()? {
+            if !piece.complete {
+                end = piece.at + written(&piece.bytes) as u64;
+                break;
+            }
+            end = piece.at + piece.bytes.len() as u64 + 1;
+            match frame::unseal::<Batch>(&piece.bytes) {
+                Ok(Batch { batch }) if batch > self.expected.seq => return Ok(None),
+                Ok(_) => {}
+                Err(_) if only_sectors_are_missing(&piece) => {}
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(end - first.at))
+    }
+}
+
+fn check(piece: &Piece, expected: Expected) -> Result<Line, Damage> {
+    let Batch { batch } = frame::unseal(&piece.bytes)?;
+    let entry: Entry = frame::unseal(&piece.bytes)?;
+    let seq = expected.seq;
+    if entry.seq != seq {
+        return Err(Damage::Sequence { expected: seq, found: entry.seq });
+    }
+    if batch != seq && batch != expected.batch {
+        return Err(Damage::Batch { seq, batch });
+    }
+    if entry.run < expected.run {
+        return Err(Damage::Generation { before: expected.run, found: entry.run });
+    }
+    let end = piece.at + piece.bytes.len() as u64 + 1;
+    Ok(Line { at: piece.at, end, bytes: piece.bytes.clone(), batch, entry })
+}
+
+/// Up to the last byte that is not zero.
+fn written(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Whether zeros in a line, which never has any of its own, begin where a sector or the line does and end where a sector does.
+fn only_sectors_are_missing(piece: &Piece) -> bool {
+    let mut holes = 0;
+    let mut place = 0;
+    for run in piece.bytes.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
+        let (from, to) = (piece.at + place, piece.at + place + run.len() as u64);
+        place += run.len() as u64;
+        if run[0] == 0 {
+            if (from != piece.at && from % SECTOR != 0) || to % SECTOR != 0 {
+                return false;
+            }
+            holes += 1;
+        }
+    }
+    holes > 0
+}

@@ -1,0 +1,214 @@
+//! Reading a session while it is written, or when nobody writes it.
+
+use std::{
+    fmt,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use yoi_wire::entry::Entry;
+
+use crate::{
+    Damage, Error, Lock, Result,
+    disk::{Disk, DiskFile, Mode},
+    layout,
+    lock::Live,
+    log::walk::{Expected, Step, Walk},
+};
+
+/// Up to where a reader has read. As text: `start`, or `<segment>.<seq>`. It stays valid over restarts of reader and writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Token {
+    /// Before the first entry.
+    #[default]
+    Start,
+    After {
+        segment: Uuid,
+        seq: u64,
+    },
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::After { segment, seq } => write!(f, "{segment}.{seq}"),
+        }
+    }
+}
+
+impl FromStr for Token {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<Self> {
+        if given == "start" {
+            return Ok(Self::Start);
+        }
+        given
+            .split_once('.')
+            .and_then(|(segment, seq)| Some(Self::After { segment: Uuid::try_parse(segment).ok()?, seq: seq.parse().ok()? }))
+            .ok_or_else(|| Error::BadToken { given: given.to_owned() })
+    }
+}
+
+impl TryFrom<String> for Token {
+    type Error = Error;
+
+    fn try_from(given: String) -> Result<Self> {
+        given.parse()
+    }
+}
+
+impl From<Token> for String {
+    fn from(token: Token) -> Self {
+        token.to_string()
+    }
+}
+
+/// A committed entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawEntry {
+    /// The line as it stands in the file, checksum included, newline not: a JSON object.
+    pub json: String,
+    /// The same, understood as far as this version can.
+    pub entry: Entry,
+    /// Where to read on after it.
+    pub token: Token,
+}
+
+/// Sees only what is committed: beside a log in the same process, what that has acknowledged; elsewhere, complete lines. Kinds that this
+/// version does not know are shown as [`yoi_wire::entry::Body::Unknown`].
+#[derive(Debug)]
+pub struct Reader {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    session: Uuid,
+    live: Option<Arc<Live>>,
+    /// Where it left off, so that reading on does not read from the start.
+    place: Option<Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    token: Token,
+    segment: Uuid,
+    at: u64,
+    line: u64,
+    expected: Expected,
+}
+
+impl Reader {
+    /// A reader without a log beside it: another process, or a stopped agent. What an append that is under way has written but not yet
+    /// made durable may be seen by it.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, root: &Path, session: Uuid) -> Self {
+        Self { disk, root: root.to_owned(), session, live: None, place: None }
+    }
+
+    pub(crate) fn beside(lock: &Lock, session: Uuid, live: Arc<Live>) -> Self {
+        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, live: Some(live), place: None }
+    }
+
+    /// At most `max` entries after `token`, and the token to go on from: the given one when there is nothing new.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] once all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
+    pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
+        let left_off = self.place.filter(|place| place.token == token);
+        match self.read_from(left_off, token, max) {
+            // A line may look damaged while its writer is at it: an append is copied in page by page, and the newline may be seen before
+            // the middle is. It was there when the newline was, so looking once more is enough. And what this reader remembers of
+            // the file may be of lines that were never acknowledged and have been cut since: then from the start.
+            Err(Error::Damaged { .. }) => self.read_from(None, token, max),
+            done => done,
+        }
+    }
+
+    fn read_from(&mut self, place: Option<Place>, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
+        self.place = None;
+        let dir = layout::session(&self.root, self.session);
+        let segments = match self.disk.list(&dir) {
+            Ok(names) => layout::segments(&names),
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::disk("list", &dir)(error)),
+        };
+        let Some(&last) = segments.last() else { return Err(Error::NoSession { session: self.session }) };
+        if let Token::After { segment, .. } = token
+            && !segments.contains(&segment)
+        {
+            return Err(Error::UnknownToken { token: token.to_string() });
+        }
+
+        let first = Place { token: Token::Start, segment: segments[0], at: 0, line: 1, expected: Expected::FIRST };
+        let mut place = place.unwrap_or(first);
+        let mut found = Vec::new();
+        let from = segments.iter().position(|segment| *segment == place.segment).unwrap_or(0);
+        for &segment in &segments[from..] {
+            if segment != place.segment {
+                place = Place { segment, at: 0, line: 1, ..place };
+            }
+            let path = layout::segment(&self.root, self.session, segment);
+            let file = self.disk.open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
+            let end = self.end(segment, &*file).map_err(Error::disk("measure", &path))?;
+            let mut walk = Walk::new(&*file, &path, (place.at, end.max(place.at)), place.line, place.expected);
+            loop {
+                if found.len() == max {
+                    return Ok(self.leave(found, place, token));
+                }
+                match walk.next() {
+                    Ok(Step::Line(line)) => {
+                        let next = Token::After { segment, seq: line.entry.seq };
+                        place = Place { token: next, segment, at: line.end, line: walk.line(), expected: walk.expected() };
+                        if line.entry.seq > seq(token) {
+                            // The checksum and the parser have both seen it: it is text.
+                            let json = String::from_utf8_lossy(&line.bytes).into_owned();
+                            found.push(RawEntry { json, entry: line.entry, token: next });
+                        }
+                    }
+                    Ok(Step::End { torn }) if torn > 0 && segment != last => {
+                        return self.stop(
+                            Error::Damaged { file: path.clone(), line: walk.line(), what: Damage::Unfinished },
+                            found,
+                            place,
+                            token,
+                        );
+                    }
+                    Ok(Step::End { .. }) => break,
+                    Err(error) => return self.stop(error, found, place, token),
+                }
+            }
+        }
+        Ok(self.leave(found, place, token))
+    }
+
+    fn end(&self, segment: Uuid, file: &dyn DiskFile) -> std::io::Result<u64> {
+        match self.live.as_ref().map(|live| live.mark()) {
+            Some(mark) if mark.segment == segment => Ok(mark.committed),
+            _ => file.len(),
+        }
+    }
+
+    /// The entries before a failure are handed out first; the next read meets it again.
+    fn stop(&mut self, error: Error, found: Vec<RawEntry>, place: Place, token: Token) -> Result<(Vec<RawEntry>, Token)> {
+        if found.is_empty() { Err(error) } else { Ok(self.leave(found, place, token)) }
+    }
+
+    fn leave(&mut self, found: Vec<RawEntry>, place: Place, token: Token) -> (Vec<RawEntry>, Token) {
+        let next = found.last().map_or(token, |last| last.token);
+        // A token beyond the end is not a place in the file.
+        self.place = (place.token == next).then_some(place);
+        (found, next)
+    }
+}
+
+fn seq(token: Token) -> u64 {
+    match token {
+        Token::Start => 0,
+        Token::After { seq, .. } => seq,
+    }
+}
