@@ -2,6 +2,7 @@
 
 use crate::UPGRADE;
 use crate::answer::{BoxBody, BoxError, boxed};
+use crate::cut::Cuttable;
 use crate::fault::LineEnd;
 use crate::h2::{self, KeepAlive};
 use bytes::Bytes;
@@ -58,14 +59,14 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// A line whose 101 is on its way.
+pub type SwitchingLine = BoxFuture<'static, Result<LineHandle, AcceptError>>;
+
 /// Accepts a line. Call it **after** the identity was accepted: the 101 is the acceptance.
 ///
 /// Return the response, and await the future in a task of its own: it resolves once the response is on its way, and never before.
 /// `R` is the response's body, empty (`axum::body::Body`, `http_body_util::Empty`, ...).
-pub fn accept_upgrade<B, R: Default>(
-    mut request: Request<B>,
-    keep_alive: KeepAlive,
-) -> Result<(Response<R>, BoxFuture<'static, Result<LineHandle, AcceptError>>), AcceptError> {
+pub fn accept_upgrade<B, R: Default>(mut request: Request<B>, keep_alive: KeepAlive) -> Result<(Response<R>, SwitchingLine), AcceptError> {
     asks_for_a_line(&request)?;
     let switched = hyper::upgrade::on(&mut request);
     let mut response = Response::new(R::default());
@@ -74,8 +75,9 @@ pub fn accept_upgrade<B, R: Default>(
     response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static(UPGRADE));
 
     let line = async move {
+        let stop = CancellationToken::new();
         let (sender, connection) = timeout(SWITCH_WITHIN, async {
-            let io = switched.await?;
+            let io = Cuttable::new(switched.await?, stop.clone());
             h2::asking(keep_alive).handshake(io).await
         })
         .await
@@ -83,7 +85,6 @@ pub fn accept_upgrade<B, R: Default>(
         .map_err(AcceptError::Switch)?;
 
         let (ended, end) = watch::channel(None);
-        let stop = CancellationToken::new();
         let stopped = stop.clone();
         tokio::spawn(async move {
             let end = tokio::select! {
@@ -145,7 +146,7 @@ impl LineHandle {
         })
     }
 
-    /// Resolves when the line has ended, and says how.
+    /// Resolves when the line takes no more requests, and says why. After an orderly end, answers in flight may still arrive.
     pub async fn closed(&self) -> LineEnd {
         match self.end.clone().wait_for(Option::is_some).await {
             Ok(end) => end.clone().unwrap_or(LineEnd::ClosedByPeer),

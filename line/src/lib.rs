@@ -30,6 +30,7 @@ mod answer;
 mod backoff;
 mod caller;
 mod connect;
+mod cut;
 mod dial;
 mod fault;
 mod h2;
@@ -39,7 +40,7 @@ mod serve;
 mod source;
 mod tls;
 
-pub use accept::{AcceptError, LineHandle, RequestError, accept_upgrade, bearer};
+pub use accept::{AcceptError, LineHandle, RequestError, SwitchingLine, accept_upgrade, bearer};
 pub use answer::{Answer, BoxError};
 pub use backoff::{Backoff, BackoffPolicy, Chance};
 pub use caller::{CallError, CallLimits, Caller};

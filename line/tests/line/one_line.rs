@@ -1,0 +1,209 @@
+//! One line, dialled once.
+
+use crate::house::*;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Barrier, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use yoi_line::*;
+
+async fn refused(dial: Dial) -> LineError {
+    soon("a refusal", serve_on_line(&dial, hello(), std::future::pending())).await.expect_err("no line can come of this")
+}
+
+#[tokio::test]
+async fn the_acceptor_asks_and_the_dialler_answers() {
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let dial = dial(&ca, gateway.address);
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let served = tokio::spawn(async move { serve_on_line(&dial, hello(), stopped.cancelled()).await });
+
+    let line = gateway.line().await;
+    says_hello(&line).await;
+    let missing = soon("an answer", line.request(ask("/nothing"))).await.unwrap();
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    assert_eq!(gateway.tokens(), ["agent-token"]);
+
+    stop.cancel();
+    assert_eq!(soon("the end", served).await.unwrap().unwrap(), LineEnd::ShutDown);
+    assert_eq!(soon("the end", line.closed()).await, LineEnd::ClosedByPeer);
+    assert!(line.is_closed());
+    assert!(matches!(line.request(ask("/hello")).await, Err(RequestError::Unsent(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_requests_are_in_flight_on_one_line() {
+    const MANY: usize = 1000;
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let dial = dial(&ca, gateway.address);
+    // Nobody is answered before all have arrived.
+    let together = Arc::new(Barrier::new(MANY));
+    let service = Router::new().route(
+        "/n/{n}",
+        get(move |axum::extract::Path(n): axum::extract::Path<usize>| async move {
+            together.wait().await;
+            n.to_string()
+        }),
+    );
+    tokio::spawn(async move { serve_on_line(&dial, service, std::future::pending()).await });
+    let line = gateway.line().await;
+    let asked = (0..MANY).map(|n| {
+        let line = line.clone();
+        tokio::spawn(async move {
+            let response = line.request(ask(&format!("/n/{n}"))).await.unwrap();
+            assert_eq!(text(response).await, n.to_string());
+        })
+    });
+    soon("all answers", futures::future::try_join_all(asked)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_of_another_ca_or_name_is_refused() {
+    let ca = Ca::new();
+    let gateway = Gateway::start(&ca).await;
+    let stranger = refused(dial(&Ca::new(), gateway.address)).await;
+    assert_eq!(stranger.class(), Class::Tls, "{stranger:?}");
+    let renamed = refused(Dial { server_name: "other.test".to_owned(), ..dial(&ca, gateway.address) }).await;
+    assert_eq!(renamed.class(), Class::Tls, "{renamed:?}");
+    assert!(renamed.fault().message.contains("other.test"), "{}", renamed.fault());
+    assert!(gateway.tokens().is_empty(), "a token was shown to an unverified server");
+}
+
+#[tokio::test]
+async fn a_refusal_carries_its_status_and_message() {
+    let ca = Ca::new();
+    let gateway = Gateway::start(&ca).await;
+    for (status, class) in [
+        (StatusCode::UNAUTHORIZED, Class::Refused),
+        (StatusCode::FORBIDDEN, Class::Refused),
+        (StatusCode::SERVICE_UNAVAILABLE, Class::Answered),
+    ] {
+        *gateway.desk.refuse.lock().unwrap() = Some(status);
+        let error = refused(dial(&ca, gateway.address)).await;
+        assert_eq!(error.class(), class);
+        let text = error.to_string();
+        assert!(text.contains(status.as_str()) && text.contains("who are you?"), "{text}");
+        assert!(!format!("{error:?}").contains("agent-token"));
+    }
+    let lost = refused(Dial { path: "/nowhere".to_owned(), ..dial(&ca, gateway.address) }).await;
+    assert_eq!(lost.class(), Class::Answered, "{lost:?}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_unreachable_and_a_missing_token_is_our_own_fault() {
+    let ca = Ca::new();
+    let gateway = Gateway::start(&ca).await;
+    let good = dial(&ca, gateway.address);
+    let missing = refused(Dial { token: Source::file("/nonexistent/token"), ..good.clone() }).await;
+    assert_eq!(missing.class(), Class::Local);
+    assert!(missing.fault().message.contains("/nonexistent/token"), "{}", missing.fault());
+    let unfit = refused(Dial { token: Source::fixed("two\nlines"), ..good.clone() }).await;
+    assert_eq!(unfit.class(), Class::Local);
+    gateway.stop().await;
+    assert_eq!(refused(good).await.class(), Class::Unreachable);
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up_in_time() {
+    let ca = Ca::new();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let timings = Timings { connect: Duration::from_millis(200), ..Default::default() };
+    let silent = refused(Dial { timings, ..dial(&ca, listener.local_addr().unwrap()) }).await;
+    assert!(matches!(silent, LineError::TimedOut { deed: "agree on TLS", .. }), "{silent:?}");
+}
+
+#[tokio::test]
+async fn a_peer_that_vanishes_without_a_word_is_noticed_at_both_ends() {
+    assert!(KeepAlive::default().notice() < Duration::from_secs(20));
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let wire = Wire::to(gateway.address).await;
+    let dial = dial(&ca, wire.address);
+    let served = tokio::spawn(async move { serve_on_line(&dial, hello(), std::future::pending()).await });
+    let line = gateway.line().await;
+    says_hello(&line).await;
+
+    wire.silence();
+    let near = soon("the dialler to notice", served).await.unwrap().unwrap();
+    assert!(matches!(near, LineEnd::Lost { .. }), "{near:?}");
+    let far = soon("the acceptor to notice", line.closed()).await;
+    assert!(matches!(far, LineEnd::Lost { .. }), "{far:?}");
+}
+
+#[tokio::test]
+async fn closing_a_line_ends_requests_in_flight_at_both_ends() {
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let dial = dial(&ca, gateway.address);
+    let (begun, mut beginnings) = mpsc::channel::<oneshot::Receiver<()>>(1);
+    let service = Router::new().route(
+        "/forever",
+        get(move || async move {
+            // Dropped with the handler.
+            let (_alive, dropped) = oneshot::channel::<()>();
+            begun.send(dropped).await.unwrap();
+            std::future::pending::<()>().await
+        }),
+    );
+    let served = tokio::spawn(async move { serve_on_line(&dial, service, std::future::pending()).await });
+    let line = gateway.line().await;
+    let asking = line.clone();
+    let asked = tokio::spawn(async move { asking.request(ask("/forever")).await });
+    let dropped = soon("the handler's beginning", beginnings.recv()).await.unwrap();
+
+    line.close();
+    assert_eq!(soon("the end", line.closed()).await, LineEnd::ShutDown);
+    assert!(matches!(soon("the answer", asked).await.unwrap(), Err(RequestError::Broken(_))));
+    soon("the handler's end", dropped).await.expect_err("the sender is dropped, never used");
+    assert!(!matches!(soon("the dialler's end", served).await.unwrap().unwrap(), LineEnd::ShutDown));
+}
+
+#[tokio::test]
+async fn a_stopped_dialler_finishes_its_answers() {
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let dial = dial(&ca, gateway.address);
+    let (begun, mut beginnings) = mpsc::channel::<oneshot::Sender<()>>(1);
+    let service = Router::new().route(
+        "/slow",
+        get(move || async move {
+            let (go, gone) = oneshot::channel();
+            begun.send(go).await.unwrap();
+            gone.await.unwrap();
+            "done"
+        }),
+    );
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let served = tokio::spawn(async move { serve_on_line(&dial, service, stopped.cancelled()).await });
+    let line = gateway.line().await;
+    let asking = line.clone();
+    let asked = tokio::spawn(async move { text(asking.request(ask("/slow")).await.unwrap()).await });
+    let go = soon("the handler's beginning", beginnings.recv()).await.unwrap();
+
+    stop.cancel();
+    assert_eq!(soon("the goodbye", line.closed()).await, LineEnd::ClosedByPeer);
+    go.send(()).unwrap();
+    assert_eq!(soon("the answer", asked).await.unwrap(), "done");
+    assert_eq!(soon("the end", served).await.unwrap().unwrap(), LineEnd::ShutDown);
+}
+
+#[tokio::test]
+async fn a_line_ends_with_its_last_handle() {
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let dial = dial(&ca, gateway.address);
+    let served = tokio::spawn(async move { serve_on_line(&dial, hello(), std::future::pending()).await });
+    let line = gateway.line().await;
+    let other = line.clone();
+    drop(line);
+    says_hello(&other).await;
+    drop(other);
+    assert_eq!(soon("the end", served).await.unwrap().unwrap(), LineEnd::ClosedByPeer);
+}

@@ -1,0 +1,159 @@
+//! The TLS server.
+
+use crate::house::*;
+use axum::body::Body;
+use axum::http::StatusCode;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use yoi_line::*;
+
+async fn connect(ca: &Ca, address: SocketAddr, pair: Option<&Pair>, alpn: &str) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap()).unwrap();
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match pair {
+        None => builder.with_no_client_auth(),
+        Some(Pair { cert, key }) => {
+            let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()];
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let name = ServerName::try_from(NAME).unwrap();
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(address).await?).await
+}
+
+async fn who(ca: &Ca, address: SocketAddr, pair: Option<&Pair>, alpn: &str) -> Result<String, Box<dyn std::error::Error>> {
+    let io = TokioIo::new(connect(ca, address, pair, alpn).await?);
+    let request = http::Request::builder().uri(format!("https://{NAME}/who")).body(Body::empty())?;
+    let response = if alpn == "h2" {
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+        tokio::spawn(connection);
+        sender.send_request(request).await?
+    } else {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
+        tokio::spawn(connection);
+        sender.send_request(request).await?
+    };
+    Ok(text(response).await)
+}
+
+#[tokio::test]
+async fn a_verified_client_certificate_carries_its_name_and_a_strange_one_gets_no_answer() {
+    let (ca, front, stranger) = (Ca::new(), Ca::new(), Ca::new());
+    let auth = ClientAuth::OptionalVerifiedBy { ca_pem: front.pem.clone() };
+    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &auth, quick_limits()).await;
+    let address = gateway.address;
+    let proxy = front.client(&["front-proxy-client"]);
+    for alpn in ["h2", "http/1.1"] {
+        assert_eq!(who(&ca, address, Some(&proxy), alpn).await.unwrap(), r#"Some("front-proxy-client") in 1 bytes"#);
+        assert_eq!(who(&ca, address, None, alpn).await.unwrap(), "no certificate");
+        who(&ca, address, Some(&stranger.client(&["front-proxy-client"])), alpn).await.expect_err("signed by nobody we trust");
+        who(&ca, address, Some(&front.server()), alpn).await.expect_err("a server's certificate is no client's");
+    }
+    let doubtful = front.client(&["front-proxy-client", "somebody-else"]);
+    assert_eq!(who(&ca, address, Some(&doubtful), "h2").await.unwrap(), "None in 1 bytes");
+
+    // Reloaded: the old CA's clients stay out, those of the new one come in.
+    let pair = ca.server();
+    let auth = ClientAuth::OptionalVerifiedBy { ca_pem: stranger.pem.clone() };
+    gateway.tls.send_replace(tls_server_config(&pair.cert, &pair.key, &auth).unwrap());
+    who(&ca, address, Some(&proxy), "h2").await.expect_err("its CA was taken away");
+    assert!(who(&ca, address, Some(&stranger.client(&["new"])), "h2").await.unwrap().contains("new"));
+}
+
+#[tokio::test]
+async fn without_client_auth_a_certificate_is_not_even_asked_for() {
+    let ca = Ca::new();
+    let gateway = Gateway::start(&ca).await;
+    assert_eq!(who(&ca, gateway.address, Some(&ca.client(&["x"])), "h2").await.unwrap(), "no certificate");
+}
+
+#[tokio::test]
+async fn a_request_that_asks_for_no_line_is_told_so() {
+    let ca = Ca::new();
+    let gateway = Gateway::start(&ca).await;
+    let caller = Caller::new(dial(&ca, gateway.address));
+    let response = caller.call(ask("/line")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
+    assert!(text(response).await.contains("HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn clients_that_never_finish_a_handshake_give_way_in_time() {
+    let ca = Ca::new();
+    let limits = ServeLimits { max_handshakes: 2, handshake: Duration::from_millis(300), ..quick_limits() };
+    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let mut idle = Vec::new();
+    for _ in 0..6 {
+        idle.push(TcpStream::connect(gateway.address).await.unwrap());
+    }
+    let answer = soon("an answer behind six idle clients", who(&ca, gateway.address, None, "h2")).await.unwrap();
+    assert_eq!(answer, "no certificate");
+    let mut left = Vec::new();
+    let _ = soon("the first idle client's end", idle[0].read_to_end(&mut left)).await;
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_is_cut_off() {
+    let ca = Ca::new();
+    let limits = ServeLimits { header_read: Duration::from_millis(300), ..quick_limits() };
+    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let mut slow = connect(&ca, gateway.address, None, "http/1.1").await.unwrap();
+    slow.write_all(b"GET /who HTTP/1.1\r\nhost: ").await.unwrap();
+    let mut left = Vec::new();
+    soon("the cut", slow.read_to_end(&mut left)).await.ok();
+}
+
+async fn stop_with_one_held(drain: Duration, release: bool) -> (Served, Result<String, CallError>) {
+    let ca = Ca::new();
+    let limits = ServeLimits { drain, ..quick_limits() };
+    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let (caller, desk, address) = (Caller::new(dial(&ca, gateway.address)), gateway.desk.clone(), gateway.address);
+    let answer = tokio::spawn(async move { Ok(text(caller.call(ask("/hold")).await?).await) });
+    soon("the held request", desk.held.subscribe().wait_for(|held| *held == 1)).await.unwrap();
+    gateway.begin_stop();
+    soon("the closed door", async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    if release {
+        desk.release.notify_one();
+    }
+    (gateway.stop().await, soon("the answer", answer).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_answers_and_cuts_at_its_deadline() {
+    let (served, answer) = stop_with_one_held(Duration::from_secs(30), true).await;
+    assert_eq!((served, answer.unwrap().as_str()), (Served { cut: 0 }, "held"));
+    let (served, answer) = stop_with_one_held(Duration::from_millis(100), false).await;
+    assert_eq!(served, Served { cut: 1 });
+    assert!(matches!(answer, Err(CallError::Broken(_))), "{answer:?}");
+}
+
+#[test]
+fn nobody_sets_or_needs_the_default_provider_of_the_process() {
+    let ca = Ca::new();
+    let pair = ca.server();
+    tls_server_config(&pair.cert, &pair.key, &ClientAuth::OptionalVerifiedBy { ca_pem: ca.pem.clone() }).unwrap();
+    assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+}
+
+#[test]
+fn what_is_no_certificate_is_refused_with_its_name() {
+    let ca = Ca::new();
+    let Pair { cert, key } = ca.server();
+    let said = |cert: &str, key: &str, auth: ClientAuth| tls_server_config(cert, key, &auth).unwrap_err().to_string();
+    assert!(said("", &key, ClientAuth::None).contains("server certificate"));
+    assert!(said(&cert, "", ClientAuth::None).contains("server key"));
+    assert!(said(&cert, &key, ClientAuth::OptionalVerifiedBy { ca_pem: String::new() }).contains("client CA"));
+    assert!(said(&cert, &ca.server().key, ClientAuth::None).contains("TLS configuration"));
+}

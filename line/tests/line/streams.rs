@@ -1,0 +1,140 @@
+//! Bodies that flow, stand still, or are left.
+
+use crate::house::*;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use axum::routing::{get, post};
+use futures::StreamExt;
+use http_body_util::BodyExt;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{Mutex, mpsc, watch};
+use yoi_line::*;
+
+async fn line_to(service: Router) -> (Gateway, LineHandle) {
+    let ca = Ca::new();
+    let mut gateway = Gateway::start(&ca).await;
+    let dial = dial(&ca, gateway.address);
+    tokio::spawn(async move { serve_on_line(&dial, service, std::future::pending()).await });
+    let line = gateway.line().await;
+    (gateway, line)
+}
+
+#[tokio::test]
+async fn events_pass_one_by_one_as_they_are_told() {
+    let (tell, told) = mpsc::unbounded_channel::<Bytes>();
+    let told = Arc::new(Mutex::new(Some(told)));
+    let service = Router::new().route(
+        "/events",
+        get(move || async move {
+            let told = told.lock().await.take().unwrap();
+            let events =
+                futures::stream::unfold(told, |mut told| async { told.recv().await.map(|event| (Ok::<_, Infallible>(event), told)) });
+            Response::builder().header("content-type", "text/event-stream").body(Body::from_stream(events)).unwrap()
+        }),
+    );
+    let (_gateway, line) = line_to(service).await;
+    let mut events = soon("the head", line.request(ask("/events"))).await.unwrap().into_body();
+    // The next event is told only after the last one was read, so nothing may be held back on the way.
+    for n in 0..20 {
+        tell.send(format!("data: {n}\n\n").into()).unwrap();
+        let frame = soon("an event", events.frame()).await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), format!("data: {n}\n\n"));
+    }
+    drop(tell);
+    assert!(soon("the end", events.frame()).await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_stand_still_block_nobody_else() {
+    const SLOW: usize = 300;
+    let flowed = Arc::new(AtomicUsize::new(0));
+    let counted = flowed.clone();
+    let service = hello().route(
+        "/endless",
+        get(move || async move {
+            let chunk = Bytes::from(vec![7; 64 << 10]);
+            Body::from_stream(futures::stream::repeat(chunk).map(move |chunk| {
+                counted.fetch_add(chunk.len(), Ordering::Relaxed);
+                Ok::<_, Infallible>(chunk)
+            }))
+        }),
+    );
+    let (_gateway, line) = line_to(service).await;
+    let mut still = Vec::new();
+    for _ in 0..SLOW {
+        still.push(soon("a head", line.request(ask("/endless"))).await.unwrap());
+    }
+    // The windows are full once each stream has given more than one window; only then does the question mean anything.
+    soon("full windows", async {
+        while flowed.load(Ordering::Relaxed) < SLOW * (256 << 10) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    for _ in 0..100 {
+        says_hello(&line).await;
+    }
+    let mut one = still.pop().unwrap().into_body();
+    for _ in 0..64 {
+        soon("more for who reads on", one.frame()).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_readers_who_leave_does_not_end_the_line() {
+    const MANY: usize = 500;
+    let (here, mut present) = watch::channel(0usize);
+    let here = Arc::new(here);
+    struct Seat(Arc<watch::Sender<usize>>);
+    impl Drop for Seat {
+        fn drop(&mut self) {
+            self.0.send_modify(|present| *present -= 1);
+        }
+    }
+    let service = hello().route(
+        "/events",
+        get(move || async move {
+            here.send_modify(|present| *present += 1);
+            let seat = Seat(here.clone());
+            let events = futures::stream::unfold(seat, |seat| async {
+                tokio::task::yield_now().await;
+                Some((Ok::<_, Infallible>(Bytes::from_static(b"data: x\n\n")), seat))
+            });
+            Body::from_stream(events)
+        }),
+    );
+    let (_gateway, line) = line_to(service).await;
+    for _ in 0..3 {
+        let asked = (0..MANY).map(|_| line.request(ask("/events")));
+        let readers = soon("all heads", futures::future::try_join_all(asked)).await.unwrap();
+        soon("all seats taken", present.wait_for(|present| *present == MANY)).await.unwrap();
+        drop(readers);
+        soon("all seats left", present.wait_for(|present| *present == 0)).await.unwrap();
+    }
+    // And those who leave before an answer came at all.
+    let impatient = (0..MANY).map(|_| tokio::time::timeout(std::time::Duration::ZERO, line.request(ask("/hello"))));
+    futures::future::join_all(impatient).await;
+    says_hello(&line).await;
+    assert!(!line.is_closed());
+}
+
+#[tokio::test]
+async fn a_large_body_passes_both_ways() {
+    let (_gateway, line) = line_to(Router::new().route("/echo", post(|body: Body| async move { body }))).await;
+    let sent: Vec<u8> = (0..8usize << 20).map(|n| (n % 251) as u8).collect();
+    let request = http::Request::post("/echo").body(Body::from(sent.clone())).unwrap();
+    let response = soon("the head", line.request(request)).await.unwrap();
+    let got = soon("the body", response.into_body().collect()).await.unwrap().to_bytes();
+    assert!(got == sent, "{} of {} bytes came back", got.len(), sent.len());
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_fails_alone() {
+    let (_gateway, line) = line_to(hello().route("/panic", get(async || -> &'static str { panic!("planted") }))).await;
+    let broken = soon("the failure", line.request(ask("/panic"))).await;
+    assert!(matches!(broken, Err(RequestError::Broken(_))), "{broken:?}");
+    says_hello(&line).await;
+}
