@@ -1,0 +1,78 @@
+use crate::instance::Instance;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Yoi from a clone: a local Kubernetes, images, charts, checks")]
+pub struct Args {
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+#[derive(Subcommand)]
+pub enum Action {
+    /// A real single-node Kubernetes on this machine with Yoi installed and an example fleet at work
+    Up {
+        /// Install into the cluster of this kubeconfig context instead of a local one
+        #[arg(long)]
+        context: Option<String>,
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// Remove the local cluster and everything it put on this machine
+    Down {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// The local cluster alone, without Yoi
+    Cluster {
+        #[command(subcommand)]
+        action: ClusterAction,
+    },
+    /// Build every image and import the changed ones into the local cluster
+    Images {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// Write the generated files: CRDs for kubectl and for the chart
+    Generate {
+        /// Write nothing; fail when a file differs from what would be written
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check which crate imports which
+    Law,
+    /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
+    Test {
+        /// Also the slow lanes
+        #[arg(long)]
+        all: bool,
+        /// Only the tests whose names contain this
+        filter: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum ClusterAction {
+    /// Start it, or repair or reuse what is there
+    Up {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// Stop it and leave nothing behind
+    Down {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// What runs, and where its files are
+    Status {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// Run a command inside the node: its processes, mounts and network
+    Exec {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+        #[arg(trailing_var_arg = true, required = true)]
+        command: Vec<String>,
+    },
+}

@@ -1,0 +1,120 @@
+//! Programs made from Go modules, kept in the user's cache under the content they were made from.
+
+use crate::command::{command, found, quiet, wait};
+use crate::instance::{cache, repository};
+use crate::say;
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub const KUBERNETES: &str = "v1.34.4";
+
+/// Folder of `yoi-cluster` and of a `kubectl` that is the same file.
+pub fn kubernetes() -> Result<PathBuf> {
+    let (major, minor) = ("1", "34");
+    let package = "k8s.io/component-base/version";
+    let link = format!("-s -w -X {package}.gitVersion={KUBERNETES} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}");
+    go(&Module {
+        name: "kubernetes",
+        folder: "e2e/cluster",
+        targets: &["."],
+        link: &link,
+        programs: &["cluster"],
+        about: &format!("Compile Kubernetes {KUBERNETES} (about 7 minutes on 2 cores, the first time only)"),
+        finish: |folder| {
+            fs::rename(folder.join("cluster"), folder.join("yoi-cluster"))?;
+            Ok(std::os::unix::fs::symlink("yoi-cluster", folder.join("kubectl"))?)
+        },
+    })
+}
+
+/// Folder of `helm`, `kind`, `coredns`, `pause`.
+pub fn tools() -> Result<PathBuf> {
+    go(&Module {
+        name: "tools",
+        folder: "e2e/cluster/tools",
+        targets: &["./pause", "./coredns", "helm.sh/helm/v3/cmd/helm", "sigs.k8s.io/kind"],
+        link: "-s -w",
+        programs: &["pause", "coredns", "helm", "kind"],
+        about: "Compile helm, CoreDNS and kind (about 3 minutes, the first time only)",
+        finish: |_| Ok(()),
+    })
+}
+
+/// Folder of `local-path-provisioner`.
+pub fn local_path() -> Result<PathBuf> {
+    go(&Module {
+        name: "local-path",
+        folder: "e2e/cluster/local-path",
+        targets: &["github.com/rancher/local-path-provisioner"],
+        link: "-s -w",
+        programs: &["local-path-provisioner"],
+        about: "Compile the local-path provisioner (about a minute, the first time only)",
+        finish: |_| Ok(()),
+    })
+}
+
+struct Module<'a> {
+    name: &'a str,
+    folder: &'a str,
+    targets: &'a [&'a str],
+    link: &'a str,
+    programs: &'a [&'a str],
+    about: &'a str,
+    finish: fn(&Path) -> Result<()>,
+}
+
+fn go(module: &Module) -> Result<PathBuf> {
+    let source = repository().join(module.folder);
+    let made = cache().join(format!("{}-{}", module.name, content_key(&source, module)?));
+    if made.exists() {
+        return Ok(made);
+    }
+    let step = say::step(module.about);
+    fs::create_dir_all(cache())?;
+    let lock = fs::File::create(cache().join(format!("{}.lock", module.name)))?;
+    wait("the same build in another process", Duration::from_secs(3600), || {
+        Ok(rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok())
+    })?;
+    if made.exists() {
+        step.done("made by another process");
+        return Ok(made);
+    }
+    let fresh = tempfile::tempdir_in(cache())?;
+    let go = found("go").context("failed to find go; install Go 1.25 or newer (https://go.dev/dl)")?;
+    let mut build = command(go, ["build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", module.link, "-o"]);
+    // One target would name the file itself, and a folder that exists keeps the package's own name in any case.
+    build.arg(format!("{}/", fresh.path().display())).args(module.targets).current_dir(&source).env("CGO_ENABLED", "0");
+    quiet(&mut build)?;
+    for program in module.programs {
+        fs::metadata(fresh.path().join(program)).with_context(|| format!("failed to build {program}"))?;
+    }
+    (module.finish)(fresh.path())?;
+    fs::set_permissions(fresh.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::rename(fresh.keep(), &made)?;
+    step.done("");
+    Ok(made)
+}
+
+/// The sources of the module itself and how it is linked; go.sum pins everything else.
+fn content_key(source: &Path, module: &Module) -> Result<String> {
+    let mut files = vec![];
+    for folder in std::iter::once(source.to_path_buf()).chain(module.targets.iter().filter(|t| t.starts_with("./")).map(|t| source.join(t))) {
+        for entry in fs::read_dir(&folder).with_context(|| format!("failed to read {}", folder.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "go" || e == "mod" || e == "sum") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let mut hash = Sha256::new();
+    hash.update(module.link);
+    hash.update(std::env::consts::ARCH);
+    for file in files {
+        hash.update(fs::read(&file)?);
+    }
+    Ok(hex::encode(&hash.finalize()[..8]))
+}

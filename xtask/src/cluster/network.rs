@@ -1,0 +1,92 @@
+//! The host's side of the node's network: one link, one route, three firewall rules.
+
+use super::ip;
+use crate::command::{capture, command, quiet};
+use crate::instance::Instance;
+use anyhow::Result;
+use std::fs;
+use std::path::Path;
+
+const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+
+/// Pushes the node's end of the link into the namespaces of process `inner`.
+pub fn connect(instance: Instance, inner: u32) -> Result<()> {
+    let link = instance.host_link();
+    ip(&format!("link add {link} type veth peer name eth0 netns {inner}"))?;
+    ip(&format!("address add {}/30 dev {link}", instance.host_address()))?;
+    ip(&format!("link set {link} up"))?;
+    ip(&format!("route add {} via {} dev {link}", instance.whole_range(), instance.node_address()))?;
+    if fs::read_to_string(FORWARD)?.trim() == "0" {
+        fs::write(instance.path("ip-forward-was-off"), "")?;
+        fs::write(FORWARD, "1")?;
+    }
+    for rule in rules(instance) {
+        quiet(&mut iptables("-I", &rule))?;
+    }
+    Ok(())
+}
+
+/// What runs inside, before any part of the node.
+pub fn node_setup(instance: Instance) -> Vec<Vec<String>> {
+    let lines = [
+        "ip link set lo up".to_owned(),
+        format!("ip address add {}/30 dev eth0", instance.node_address()),
+        "ip link set eth0 up".to_owned(),
+        format!("ip route add default via {}", instance.host_address()),
+    ];
+    let mut setup: Vec<Vec<String>> = lines.iter().map(|line| line.split(' ').map(str::to_owned).collect()).collect();
+    setup.push(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"].map(str::to_owned).to_vec());
+    setup
+}
+
+/// Safe to say twice; takes away only what bears this instance's mark or name.
+pub fn remove(instance: Instance) -> Result<()> {
+    for rule in rules(instance) {
+        while iptables("-C", &rule).output().is_ok_and(|output| output.status.success()) {
+            quiet(&mut iptables("-D", &rule))?;
+        }
+    }
+    if Path::new("/sys/class/net").join(instance.host_link()).exists() {
+        ip(&format!("link delete {}", instance.host_link()))?;
+    }
+    let mark = instance.path("ip-forward-was-off");
+    if Path::new(&mark).exists() {
+        // Somebody else's bridge (Docker, libvirt, another instance) may have come to need forwarding.
+        if forwarders()? == 0 {
+            fs::write(FORWARD, "0")?;
+        }
+        fs::remove_file(mark)?;
+    }
+    Ok(())
+}
+
+fn forwarders() -> Result<usize> {
+    let bridges = capture(&mut command("ip", ["-o", "link", "show", "type", "bridge"]))?.lines().count();
+    let others = Instance::ALL.into_iter().filter(|other| Path::new("/sys/class/net").join(other.host_link()).exists()).count();
+    Ok(bridges + others)
+}
+
+struct Rule {
+    table: &'static str,
+    chain: &'static str,
+    words: Vec<String>,
+}
+
+fn rules(instance: Instance) -> [Rule; 3] {
+    let (link, range) = (instance.host_link(), instance.whole_range());
+    let rule = |table, chain, line: String| {
+        let end = format!("{line} -m comment --comment {} -j {}", instance.mark(), if table == "nat" { "MASQUERADE" } else { "ACCEPT" });
+        Rule { table, chain, words: end.split(' ').map(str::to_owned).collect() }
+    };
+    [
+        rule("nat", "POSTROUTING", format!("-s {range} ! -o {link}")),
+        rule("filter", "FORWARD", format!("-i {link}")),
+        rule("filter", "FORWARD", format!("-o {link}")),
+    ]
+}
+
+fn iptables(deed: &str, rule: &Rule) -> std::process::Command {
+    let mut iptables = command("iptables", ["-w", "-t", rule.table, deed, rule.chain]);
+    iptables.args(&rule.words);
+    iptables
+}

@@ -1,0 +1,79 @@
+//! Other programs: run to the end, and quoted with their own words when they fail. Also the one place that waits.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs quietly; the error carries the end of what it printed.
+pub fn quiet(command: &mut Command) -> Result<()> {
+    capture(command).map(drop)
+}
+
+/// Runs and returns standard output.
+pub fn capture(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("failed to start {}", shown(command)))?;
+    if !output.status.success() {
+        let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+        bail!("failed to run {} ({}):\n{}", shown(command), output.status, tail(&String::from_utf8_lossy(&text), 40));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs with `input` on standard input.
+pub fn feed(command: &mut Command, input: &str) -> Result<()> {
+    let mut file = tempfile::tempfile()?;
+    std::io::Write::write_all(&mut file, input.as_bytes())?;
+    std::io::Seek::rewind(&mut file)?;
+    quiet(command.stdin(file))
+}
+
+/// Runs with its output on the terminal; says whether it succeeded.
+pub fn loud(command: &mut Command) -> Result<bool> {
+    Ok(command.status().with_context(|| format!("failed to start {}", shown(command)))?.success())
+}
+
+pub fn shown(command: &Command) -> String {
+    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    words.join(" ")
+}
+
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<_> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// The program's path, when PATH or the folders of administrators hold it.
+pub fn found(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from));
+    places.map(|place| place.join(program)).find(|file| is_program(file))
+}
+
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+/// Asks again and again until the answer is `Some`; the last reason why not ends up in the error.
+pub fn wait<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let outcome = look();
+        if let Ok(Some(found)) = outcome {
+            return Ok(found);
+        }
+        if began.elapsed() > limit {
+            outcome.with_context(|| format!("failed to see {what} within {} s", limit.as_secs()))?;
+            bail!("failed to see {what} within {} s", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

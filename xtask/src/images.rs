@@ -1,0 +1,186 @@
+//! The images: what is in each, and how they reach a cluster. Tags are content, so what did not change is not imported again.
+
+mod base;
+mod oci;
+
+use crate::command::{capture, command, found, quiet};
+use crate::instance::{Instance, cache, repository};
+use crate::tree::Tree;
+use crate::{build, packages, say};
+use anyhow::{Context, Result, bail};
+use oci::{Archive, Image};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub const PAUSE: &str = "yoi.dev/pause:dev";
+pub const COREDNS: &str = "yoi.dev/coredns:dev";
+pub const LOCAL_PATH: &str = "yoi.dev/local-path-provisioner:dev";
+pub const BUSYBOX: &str = "yoi.dev/busybox:dev";
+
+/// The uid of processes that need none.
+const NOBODY: &str = "65532:65532";
+
+/// Every reference by the image's short name, as in `images.json`.
+pub type References = BTreeMap<String, String>;
+
+/// The programs that ship: crate and binary.
+const SHIPPED: [(&str, &str); 6] = [
+    ("yoi-operator", "yoi-operator"),
+    ("yoi-gateway", "yoi-gateway"),
+    ("yoi-agent-shim", "yoi-agent-shim"),
+    ("yoi-runtime", "yoi-runtime"),
+    ("yoi-e2e", "scripted-model"),
+    ("kubectl-yoi", "kubectl-yoi"),
+];
+
+pub fn build_and_import(instance: Instance) -> Result<References> {
+    let built = build_all()?;
+    import(instance, &built.archives)?;
+    let references = built.references();
+    fs::write(instance.path("images.json"), serde_json::to_string_pretty(&references)? + "\n")
+        .with_context(|| format!("the cluster {instance} has no folder; run `cargo xtask cluster up --name {instance}` first"))?;
+    say::note(&format!("references: {}", instance.path("images.json")));
+    built.complete()?;
+    Ok(references)
+}
+
+pub struct Built {
+    pub archives: Vec<Archive>,
+    pub programs: BTreeMap<&'static str, PathBuf>,
+    missing: Vec<String>,
+}
+
+impl Built {
+    pub fn references(&self) -> References {
+        self.archives.iter().map(|archive| (archive.name.clone(), archive.reference())).collect()
+    }
+
+    /// What could be built is there by now; what could not is an error all the same.
+    pub fn complete(&self) -> Result<()> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        bail!("failed to build {}", self.missing.join(", "))
+    }
+}
+
+pub fn build_all() -> Result<Built> {
+    packages::for_images()?;
+    let (programs, missing) = compile()?;
+    let mut archives = cluster_archives()?;
+    let agent = base::agent()?;
+    let step = say::step("Make the images");
+    for (name, program) in [("operator", "yoi-operator"), ("gateway", "yoi-gateway"), ("scripted-model", "scripted-model")] {
+        if let Some(file) = programs.get(program) {
+            archives.push(oci::write(&one_program(name, file, NOBODY)?)?);
+        }
+    }
+    if let (Some(shim), Some(runtime)) = (programs.get("yoi-agent-shim"), programs.get("yoi-runtime")) {
+        let mut tree = Tree::new();
+        tree.program("bin/yoi-agent-shim", shim)?;
+        tree.program("bin/yoi-runtime", runtime)?;
+        with_libraries(&mut tree, "sbin/mkfs.btrfs", "mkfs.btrfs")?;
+        archives.push(oci::write(&Image::of_tree("agent-shim", tree, "0:0", "/bin/yoi-agent-shim")?)?);
+    }
+    archives.push(agent);
+    step.done(format!("{} images", archives.len()));
+    Ok(Built { archives, programs, missing })
+}
+
+/// What the bare cluster itself runs.
+pub fn cluster_archives() -> Result<Vec<Archive>> {
+    packages::for_images()?;
+    let (tools, local_path) = (build::tools()?, build::local_path()?);
+    let mut busybox = Tree::new();
+    with_libraries(&mut busybox, "bin/busybox", "busybox")?;
+    let applets = capture(&mut command(found("busybox").context("failed to find busybox")?, ["--list"]))?;
+    for applet in applets.lines().filter(|applet| *applet != "busybox") {
+        busybox.link(&format!("bin/{applet}"), "busybox");
+    }
+    let mut busybox = Image::of_tree("busybox", busybox, "0:0", "/bin/sh")?;
+    busybox.arguments_only();
+    let images = [
+        one_program("pause", &tools.join("pause"), "65535:65535")?,
+        // Port 53 takes NET_BIND_SERVICE, which no other uid would hold.
+        one_program("coredns", &tools.join("coredns"), "0:0")?,
+        one_program("local-path-provisioner", &local_path.join("local-path-provisioner"), NOBODY)?,
+        busybox,
+    ];
+    images.iter().map(oci::write).collect()
+}
+
+fn one_program(name: &str, file: &Path, user: &str) -> Result<Image> {
+    let mut tree = Tree::new();
+    let program = file.file_name().context("failed to name a program")?.to_string_lossy().into_owned();
+    tree.program(&program, file)?;
+    Image::of_tree(name, tree, user, &format!("/{program}"))
+}
+
+/// A program of this machine, and the libraries it loads, each where the loader looks for it.
+fn with_libraries(tree: &mut Tree, to: &str, program: &str) -> Result<()> {
+    let file = found(program).with_context(|| format!("failed to find {program}"))?;
+    tree.program(to, &file)?;
+    // ldd fails for a static program: then there is nothing to bring.
+    let listed = capture(&mut command("ldd", [&file])).unwrap_or_default();
+    for library in listed.lines().flat_map(str::split_whitespace).filter(|word| word.starts_with('/')) {
+        tree.program(library.trim_start_matches('/'), Path::new(library))?;
+    }
+    Ok(())
+}
+
+/// Builds the shipped programs in the dev profile; says which are not there.
+fn compile() -> Result<(BTreeMap<&'static str, PathBuf>, Vec<String>)> {
+    let step = say::step("Compile Yoi (a few minutes the first time)");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--keep-going", "--message-format=json-render-diagnostics"]).current_dir(repository());
+    for (package, _) in SHIPPED {
+        cargo.args(["-p", package]);
+    }
+    let output = cargo.stderr(std::process::Stdio::inherit()).output().context("failed to start cargo")?;
+    let mut programs = BTreeMap::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let message: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let program = SHIPPED.iter().find(|(_, program)| message["target"]["name"] == *program && message["target"]["kind"][0] == "bin");
+        if let (Some((_, program)), Some(file)) = (program, message["executable"].as_str()) {
+            programs.insert(*program, PathBuf::from(file));
+        }
+    }
+    let missing: Vec<_> = SHIPPED.iter().filter(|(_, program)| !programs.contains_key(program)).map(|(_, p)| (*p).to_owned()).collect();
+    step.done(format!("{} of {} programs", programs.len(), SHIPPED.len()));
+    Ok((programs, missing))
+}
+
+/// Imports what the instance does not hold yet.
+pub fn import(instance: Instance, archives: &[Archive]) -> Result<()> {
+    let ctr = |args: &[&str]| {
+        let mut ctr = command("ctr", ["--address", &instance.containerd_socket(), "--namespace", "k8s.io", "images"]);
+        ctr.args(args);
+        ctr
+    };
+    let held = capture(&mut ctr(&["list"]))?;
+    let holds = |reference: &str, digest: &str| {
+        held.lines().any(|line| line.split_whitespace().next() == Some(reference) && line.contains(digest))
+    };
+    let fresh: Vec<_> = archives
+        .iter()
+        .filter(|archive| !holds(&archive.reference(), &archive.digest) || !holds(&archive.dev_reference(), &archive.digest))
+        .collect();
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let step = say::step(format!("Import {} of {} images", fresh.len(), archives.len()));
+    for archive in &fresh {
+        step.progress(&archive.name);
+        quiet(ctr(&["import"]).arg(&archive.file))?;
+    }
+    let names: Vec<_> = fresh.iter().map(|archive| archive.name.as_str()).collect();
+    step.done(names.join(", "));
+    Ok(())
+}
+
+/// Archives of what was built, by content; older ones of the same image go.
+fn archive_folder() -> PathBuf {
+    cache().join("images")
+}

@@ -1,0 +1,72 @@
+//! The image that agents and populators run in: a small Debian with git, a shell and a compiler, from the machine's own package sources.
+
+use super::oci::{self, Archive, Image};
+use crate::command::{command, quiet};
+use crate::instance::cache;
+use crate::say;
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PACKAGES: &str = "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libc6-dev,make,openssh-client,\
+                        patch,procps,ripgrep,sed,tcc,xz-utils";
+
+/// uid and gid 1000 own the trees, so the same must have a name and a home.
+const AGENT: &str = r#"set -eu
+echo 'agent:x:1000:1000:agent:/home/agent:/bin/bash' >> "$1/etc/passwd"
+echo 'agent:x:1000:' >> "$1/etc/group"
+mkdir -p "$1/home/agent"
+chown 1000:1000 "$1/home/agent"
+chroot "$1" git config --system --add safe.directory '*'
+chroot "$1" git lfs install --system --skip-repo
+ln -sf tcc "$1/usr/bin/cc"
+rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/etc/apt/sources.list* "$1"/etc/apt/apt.conf.d/*
+rm -f "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#;
+
+pub fn agent() -> Result<Archive> {
+    let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}", suite()))[..8]);
+    let tar = cache().join(format!("agent-root-{key}.tar"));
+    if !tar.exists() {
+        make(&tar)?;
+    }
+    oci::write(&Image::of_tar("agent", tar, "1000:1000", "/bin/bash", "/home/agent"))
+}
+
+fn make(tar: &Path) -> Result<()> {
+    let step = say::step("Make the agents' Debian (about a minute, the first time only)");
+    fs::create_dir_all(cache())?;
+    let work = tempfile::tempdir_in(cache())?;
+    // mmdebstrap may run as another user below this folder.
+    fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let fresh = work.path().join("root.tar");
+    let hook = work.path().join("hook.sh");
+    fs::write(&hook, AGENT)?;
+    let mut mmdebstrap = command("mmdebstrap", ["--variant=essential", "--skip=output/dev", "--include", PACKAGES]);
+    mmdebstrap.args(["--aptopt=Acquire::Languages \"none\"", "--aptopt=APT::Install-Recommends \"false\""]);
+    for folder in ["doc", "man", "info", "locale"] {
+        mmdebstrap.arg(format!("--dpkgopt=path-exclude=/usr/share/{folder}/*"));
+    }
+    mmdebstrap.arg("--dpkgopt=path-include=/usr/share/doc/*/copyright");
+    mmdebstrap.arg(format!("--customize-hook=sh {} \"$1\"", hook.display()));
+    mmdebstrap.arg(suite()).arg(&fresh).args(sources()).env("SOURCE_DATE_EPOCH", "0").env("TMPDIR", work.path());
+    quiet(&mut mmdebstrap)?;
+    fs::rename(&fresh, tar).with_context(|| format!("failed to keep {}", tar.display()))?;
+    step.done("");
+    Ok(())
+}
+
+/// The machine's own release where it is Debian, so that its package sources fit.
+fn suite() -> String {
+    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let value = |key: &str| about.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim_matches('"').to_owned());
+    let debian = value("ID=").is_some_and(|id| id == "debian" || id == "ubuntu");
+    value("VERSION_CODENAME=").filter(|_| debian).unwrap_or_else(|| "bookworm".into())
+}
+
+/// The files that name the distribution's own packages, not those of other vendors. Without any, mmdebstrap knows the public mirror.
+fn sources() -> Vec<PathBuf> {
+    let known = ["/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list.d/ubuntu.sources", "/etc/apt/sources.list"].map(PathBuf::from);
+    let names_suite = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains(&suite()));
+    known.into_iter().find(names_suite).into_iter().collect()
+}

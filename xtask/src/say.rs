@@ -1,0 +1,62 @@
+//! What a person sees while work goes on: one line per step, a spinner with the time spent where there is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+pub struct Step {
+    what: String,
+    began: Instant,
+    bar: Option<ProgressBar>,
+}
+
+/// Announces a step. `about` says how long it may take, where that is long.
+pub fn step(what: impl Into<String>) -> Step {
+    let what = what.into();
+    let bar = std::io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template("{spinner:.cyan} {msg} {elapsed:.dim}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let bar = ProgressBar::new_spinner().with_style(style).with_message(what.clone());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        bar
+    });
+    if bar.is_none() {
+        eprintln!("  .. {what}");
+    }
+    Step { what, began: Instant::now(), bar }
+}
+
+impl Step {
+    /// Ends the step well, with what came out of it.
+    pub fn done(self, result: impl AsRef<str>) {
+        let line = match result.as_ref() {
+            "" => self.what.clone(),
+            result => format!("{}: {result}", self.what),
+        };
+        let seconds = self.began.elapsed().as_secs_f32();
+        match self.bar {
+            Some(bar) => {
+                bar.finish_and_clear();
+                eprintln!("\x1b[32m✓\x1b[0m {line} \x1b[2m{seconds:.1}s\x1b[0m");
+            }
+            None => eprintln!("  ok {line} ({seconds:.1}s)"),
+        }
+    }
+
+    pub fn progress(&self, now: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: {now}", self.what));
+        }
+    }
+}
+
+pub fn note(text: &str) {
+    eprintln!("     {text}");
+}
+
+pub fn failure(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("\x1b[31m✗\x1b[0m {text}");
+    } else {
+        eprintln!("error: {text}");
+    }
+}
