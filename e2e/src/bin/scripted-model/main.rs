@@ -1,0 +1,46 @@
+//! A model that says what a script tells it: OpenAI's and Anthropic's wire formats, streamed and whole, so that agents can be tested
+//! without a model. See [`script`] for the format, `example.yaml` for one that tests use.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Parser;
+
+mod anthropic;
+mod openai;
+mod script;
+mod server;
+mod talk;
+
+#[derive(Debug, Parser)]
+#[command(about = "A model endpoint that follows a script")]
+struct Args {
+    #[arg(long, env = "SCRIPTED_MODEL_LISTEN", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// The script, YAML; read anew when it changes.
+    #[arg(long, env = "SCRIPTED_MODEL_SCRIPT")]
+    script: PathBuf,
+    /// Refuse requests without this key (`Authorization: Bearer` or `x-api-key`).
+    #[arg(long, env = "SCRIPTED_MODEL_KEY")]
+    require_key: Option<String>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
+    let args = Args::parse();
+    let shelf = Arc::new(script::Shelf::new(args.script.clone()));
+    // A script that cannot be read should be seen at the start, not at the first request.
+    shelf.script().with_context(|| format!("failed to read the script {}", args.script.display()))?;
+    let listener = tokio::net::TcpListener::bind(args.listen).await.with_context(|| format!("failed to listen on {}", args.listen))?;
+    tracing::info!(address = %listener.local_addr()?, "listening");
+    axum::serve(listener, server::router(shelf, args.require_key))
+        .with_graceful_shutdown(async {
+            let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("SIGTERM can be watched");
+            term.recv().await;
+        })
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! What the model shall say.
+//!
+//! ```yaml
+//! rules:
+//! - name: greeting                # for messages; default: its place in the list
+//!   when:                         # all that is given must hold; an empty `when` always does
+//!     systemContains: reviewer    # in the system prompt
+//!     lastUserContains: say hello # in a user message, see below
+//!     turn: 0                     # the rule's first step is this turn; default 0
+//!   steps:
+//!   - text: I look first.         # both are optional, one has to be there
+//!     toolCalls:
+//!     - tool: Shell
+//!       args: {command: ls}
+//!       id: call-1                # default: made from rule, step and place
+//!     expect: [README]            # answer 400 unless the conversation holds each of these
+//!     delayMs: 100                # wait before the answer
+//!     chunkDelayMs: 5             # wait between the chunks of a stream
+//!     fault: {status: 503, times: 2, retryAfterSeconds: 1}
+//!   - text: Done.
+//! ```
+//!
+//! # Which step comes next
+//! It is read out of the conversation, so that the model has no memory and may be restarted. User messages are looked at from the newest
+//! to the oldest, and for each of them the rules from the first to the last: the first match is the rule. Its step is the number of
+//! assistant turns after that user message, less `turn`. A rule that has no such step is an error, not a reason to go on: a run that the
+//! script did not foresee should be seen. Peers' messages are user messages too; one that no rule matches changes nothing.
+//!
+//! # Faults
+//! `fault` answers with `status` the first `times` times that this step of this user message is asked for; with `cut: true` in place of a
+//! status the stream breaks off after its first chunk. The count is the only thing that is lost in a restart.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::talk::{Item, Talk};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Script {
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rule {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub when: When,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct When {
+    #[serde(default)]
+    pub system_contains: Option<String>,
+    #[serde(default)]
+    pub last_user_contains: Option<String>,
+    #[serde(default)]
+    pub turn: usize,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Step {
+    #[serde(default)]
+    pub text: String,
+    #[serde(default)]
+    pub tool_calls: Vec<Call>,
+    #[serde(default)]
+    pub expect: Vec<String>,
+    #[serde(default)]
+    pub delay_ms: u64,
+    #[serde(default)]
+    pub chunk_delay_ms: u64,
+    #[serde(default)]
+    pub fault: Option<Fault>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Call {
+    #[serde(default)]
+    pub id: Option<String>,
+    pub tool: String,
+    #[serde(default)]
+    pub args: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fault {
+    #[serde(default)]
+    pub status: Option<u16>,
+    #[serde(default)]
+    pub cut: bool,
+    #[serde(default = "once")]
+    pub times: u32,
+    #[serde(default)]
+    pub retry_after_seconds: Option<u64>,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// A step that was found, with the ids of its calls filled in.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub step: Step,
+    pub calls: Vec<(String, Call)>,
+    /// The same for every request of this step of this user message.
+    pub key: String,
+}
+
+impl Script {
+    /// The step that this conversation has come to, or a sentence that says why there is none.
+    pub fn next(&self, talk: &Talk) -> Result<Found, String> {
+        for (place, user) in talk.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
+            Item::User(text) => Some((place, text)),
+            Item::Assistant(_) | Item::Result(_) => None,
+        }) {
+            let turns = talk.items[place..].iter().filter(|item| matches!(item, Item::Assistant(_))).count();
+            let matching = self.rules.iter().enumerate().find(|(_, rule)| rule.when.matches(talk, user, turns));
+            let Some((number, rule)) = matching else { continue };
+            let name = rule.name.clone().unwrap_or_else(|| format!("rule-{number}"));
+            let at = turns - rule.when.turn;
+            let Some(step) = rule.steps.get(at) else {
+                return Err(format!("rule {name:?} has {} steps, and the conversation is at step {at}", rule.steps.len()));
+            };
+            let everything = talk.everything();
+            if let Some(missing) = step.expect.iter().find(|wanted| !everything.contains(*wanted)) {
+                return Err(format!("rule {name:?} step {at} expects {missing:?} in the conversation, and it is not there"));
+            }
+            let calls = step.tool_calls.iter().enumerate();
+            let calls = calls
+                .map(|(n, call)| (call.id.clone().unwrap_or_else(|| format!("call-{name}-{place}-{turns}-{n}")), call.clone()))
+                .collect();
+            return Ok(Found { step: step.clone(), calls, key: format!("{name}/{at}/{place}/{user}") });
+        }
+        let newest = talk.items.iter().rev().find_map(|item| match item {
+            Item::User(text) => Some(text.as_str()),
+            Item::Assistant(_) | Item::Result(_) => None,
+        });
+        Err(match newest {
+            Some(text) => format!("no rule of the script matches; the newest user message is {text:?}"),
+            None => "no rule of the script matches: there is no user message".to_owned(),
+        })
+    }
+}
+
+impl When {
+    fn matches(&self, talk: &Talk, user: &str, turns: usize) -> bool {
+        self.system_contains.as_ref().is_none_or(|wanted| talk.system.contains(wanted))
+            && self.last_user_contains.as_ref().is_none_or(|wanted| user.contains(wanted))
+            && turns >= self.turn
+    }
+}
+
+/// The script file, parsed again when its text has changed, and how often each fault was shown.
+#[derive(Debug)]
+pub struct Shelf {
+    path: PathBuf,
+    parsed: Mutex<Option<(String, Arc<Script>)>>,
+    faults: Mutex<HashMap<String, u32>>,
+}
+
+impl Shelf {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, parsed: Mutex::default(), faults: Mutex::default() }
+    }
+
+    pub fn script(&self) -> anyhow::Result<Arc<Script>> {
+        let text = std::fs::read_to_string(&self.path)?;
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((seen, script)) = parsed.as_ref().filter(|(seen, _)| *seen == text) {
+            let _ = seen;
+            return Ok(script.clone());
+        }
+        let script: Script = serde_yaml::from_str(&text).context("the script is not what it should be")?;
+        let script = Arc::new(script);
+        *parsed = Some((text, script.clone()));
+        Ok(script)
+    }
+
+    /// The fault of this step, if it is still to be shown; counts it.
+    pub fn fault(&self, found: &Found) -> Option<Fault> {
+        let fault = found.step.fault.clone()?;
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = faults.entry(found.key.clone()).or_default();
+        *shown += 1;
+        (*shown <= fault.times).then_some(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn talk(items: Vec<Item>) -> Talk {
+        Talk { system: "You are the reviewer.".to_owned(), items }
+    }
+
+    fn user(text: &str) -> Item {
+        Item::User(text.to_owned())
+    }
+
+    fn answer() -> Item {
+        Item::Assistant(String::new())
+    }
+
+    #[test]
+    fn the_step_is_read_out_of_the_conversation() {
+        let script: Script = serde_yaml::from_str(
+            "rules:\n- {name: a, when: {lastUserContains: alpha, systemContains: reviewer}, steps: [{text: a0}, {text: a1}, {text: a2}]}\n\
+             - {name: b, when: {lastUserContains: beta}, steps: [{text: b0, expect: [gamma]}]}\n",
+        )
+        .unwrap();
+        let text = |items| script.next(&talk(items)).map(|found| found.step.text);
+        assert_eq!(text(vec![user("alpha")]).unwrap(), "a0");
+        assert_eq!(text(vec![user("alpha"), answer()]).unwrap(), "a1");
+        // A message that no rule knows does not disturb.
+        assert_eq!(text(vec![user("alpha"), answer(), user("other"), answer()]).unwrap(), "a2");
+        // The newest that a rule knows counts.
+        assert_eq!(text(vec![user("alpha"), answer(), user("beta gamma")]).unwrap(), "b0");
+        assert!(text(vec![user("beta")]).unwrap_err().contains("expects \"gamma\""));
+        assert!(text(vec![user("alpha"), answer(), answer(), answer()]).unwrap_err().contains("has 3 steps"));
+        assert!(text(vec![user("delta")]).unwrap_err().contains("newest user message is \"delta\""));
+    }
+
+    #[test]
+    fn the_example_is_a_script() {
+        let script: Script = serde_yaml::from_str(include_str!("example.yaml")).unwrap();
+        assert!(script.rules.len() > 2);
+    }
+}
