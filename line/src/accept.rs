@@ -88,8 +88,10 @@ pub fn accept_upgrade<B, R: Default>(mut request: Request<B>, keep_alive: KeepAl
         let stopped = stop.clone();
         tokio::spawn(async move {
             let end = tokio::select! {
-                result = connection => LineEnd::of(result),
+                // First, because the cut also makes the connection fail.
+                biased;
                 () = stopped.cancelled() => LineEnd::ShutDown,
+                result = connection => LineEnd::of(result),
             };
             ended.send_replace(Some(end));
         });
@@ -146,7 +148,10 @@ impl LineHandle {
         })
     }
 
-    /// Resolves when the line takes no more requests, and says why. After an orderly end, answers in flight may still arrive.
+    /// Resolves when the line takes no more requests, and says why.
+    ///
+    /// A dialler that stops in order lets answers in flight finish; as long as there are any, this resolves with the next request, which
+    /// is [`RequestError::Unsent`] (hyper does not look for a GOAWAY in between).
     pub async fn closed(&self) -> LineEnd {
         match self.end.clone().wait_for(Option::is_some).await {
             Ok(end) => end.clone().unwrap_or(LineEnd::ClosedByPeer),

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use yoi_line::*;
 
 pub const NAME: &str = "gateway.test";
-pub const QUICK: KeepAlive = KeepAlive { interval: Duration::from_millis(200), timeout: Duration::from_millis(400) };
 /// Far longer than anything here takes: a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -51,8 +50,10 @@ impl Ca {
     pub fn client(&self, common_names: &[&str]) -> Pair {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
-        for name in common_names {
-            params.distinguished_name.push(DnType::CommonName, *name);
+        // One of each type is all that rcgen holds, so a second common name comes by its number.
+        let kinds = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
+        for (kind, name) in kinds.into_iter().zip(common_names) {
+            params.distinguished_name.push(kind, *name);
         }
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -73,6 +74,7 @@ pub struct Desk {
     /// How many requests are held, and the word to let one go.
     pub held: watch::Sender<usize>,
     pub release: Notify,
+    pub keep_alive: Mutex<KeepAlive>,
     lines: mpsc::UnboundedSender<LineHandle>,
 }
 
@@ -115,6 +117,7 @@ impl Gateway {
             peers: Mutex::default(),
             held: watch::Sender::new(0),
             release: Notify::new(),
+            keep_alive: Mutex::default(),
             lines: sender,
         });
         let stop = CancellationToken::new();
@@ -158,7 +161,8 @@ async fn line(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body>
     if let Some(status) = *desk.refuse.lock().unwrap() {
         return Response::builder().status(status).body(Body::from(r#"{"kind":"Status","message":"who are you?"}"#)).unwrap();
     }
-    match accept_upgrade(request, QUICK) {
+    let keep_alive = *desk.keep_alive.lock().unwrap();
+    match accept_upgrade(request, keep_alive) {
         Ok((response, line)) => {
             tokio::spawn(async move {
                 let _ = desk.lines.send(line.await.unwrap());
@@ -202,7 +206,7 @@ pub fn dial(ca: &Ca, address: SocketAddr) -> Dial {
         ca_pem: Source::fixed(&ca.pem),
         path: "/line".to_owned(),
         token: Source::fixed("agent-token\n"),
-        timings: Timings { keep_alive: QUICK, ..Default::default() },
+        timings: Timings::default(),
     }
 }
 

@@ -151,6 +151,8 @@ async fn lines_that_are_stopped_or_dropped_end_at_the_gateway_too() {
     let (_addresses, found) = watch::channel(vec![gateway.address]);
     let lines = keep(dial(&ca, gateway.address), found.clone(), hello());
     let line = gateway.line().await;
+    // The gateway has a line a moment before the dialler knows of it.
+    until(&lines, "the line", LinesState::all_up).await;
     let mut state = lines.state();
     soon("the stop", lines.stop()).await;
     assert_eq!(soon("the end", line.closed()).await, LineEnd::ClosedByPeer);

@@ -124,7 +124,9 @@ async fn a_peer_that_vanishes_without_a_word_is_noticed_at_both_ends() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let wire = Wire::to(gateway.address).await;
-    let dial = dial(&ca, wire.address);
+    let keep_alive = KeepAlive { interval: Duration::from_millis(300), timeout: Duration::from_secs(2) };
+    *gateway.desk.keep_alive.lock().unwrap() = keep_alive;
+    let dial = Dial { timings: Timings { keep_alive, ..Default::default() }, ..dial(&ca, wire.address) };
     let served = tokio::spawn(async move { serve_on_line(&dial, hello(), std::future::pending()).await });
     let line = gateway.line().await;
     says_hello(&line).await;
@@ -188,7 +190,17 @@ async fn a_stopped_dialler_finishes_its_answers() {
     let go = soon("the handler's beginning", beginnings.recv()).await.unwrap();
 
     stop.cancel();
-    assert_eq!(soon("the goodbye", line.closed()).await, LineEnd::ClosedByPeer);
+    // Until the goodbye has arrived, requests are still answered; after it, they are handed back unsent.
+    let told = soon("the goodbye", async {
+        loop {
+            if let Err(error) = line.request(ask("/nothing")).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(matches!(told, RequestError::Unsent(_)), "{told:?}");
+    assert_eq!(soon("the end", line.closed()).await, LineEnd::ClosedByPeer);
     go.send(()).unwrap();
     assert_eq!(soon("the answer", asked).await.unwrap(), "done");
     assert_eq!(soon("the end", served).await.unwrap().unwrap(), LineEnd::ShutDown);
