@@ -1,0 +1,298 @@
+//! The command line, parsed once. No other place reads flags or the environment.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  it failed; the message says what and what next
+  2  the command line is wrong
+  3  an object does not exist
+  4  you may not do that
+  5  the agent or the cluster could not be reached, or the wait was over
+  6  the agent's task failed";
+
+/// Run, watch, message and compare agents on Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-yoi", bin_name = "kubectl yoi", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub cluster: Cluster,
+    /// Form of the answer; tables and sentences for people when absent.
+    #[arg(short, long, global = true, value_enum)]
+    pub output: Option<Output>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Args)]
+pub struct Cluster {
+    /// Context of the kubeconfig.
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// Kubeconfig file; $KUBECONFIG or ~/.kube/config when absent.
+    #[arg(long, global = true)]
+    pub kubeconfig: Option<std::path::PathBuf>,
+    /// Namespace; the context's when absent.
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Json,
+    Yaml,
+    Name,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start an agent.
+    Run(Run),
+    /// List agents, sessions, workspaces and who sees whom.
+    Ls(Ls),
+    /// Show an agent's session log.
+    Log(Log),
+    /// Send an agent a message. An idle agent starts to work on it.
+    Send(Send),
+    /// Let two agents see and message each other, or end that.
+    Peer(Peer),
+    /// Stop agents; session and tree stay.
+    Stop(Names),
+    /// Start stopped agents again.
+    Start(Names),
+    /// Delete stopped agents. Only tells what it would do without --force.
+    Rm(Rm),
+    /// Show what an agent changed in its tree.
+    Diff(Diff),
+    /// Make, list and delete isolated trees.
+    #[command(subcommand)]
+    Workspace(Workspace),
+    /// Print a completion script.
+    Completion {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Name of the new agent.
+    pub name: String,
+    /// The YoiProject to work in.
+    #[arg(short, long)]
+    pub project: String,
+    /// What to do; `-` reads it from standard input.
+    #[arg(short, long)]
+    pub task: Option<String>,
+    /// Added to the system prompt.
+    #[arg(short, long, default_value = "")]
+    pub instruction: String,
+    /// Stop the agent when its task is done.
+    #[arg(long, requires = "task")]
+    pub stop_when_done: bool,
+    /// Work in a fork of this AgentWorkspace, taken now.
+    #[arg(long, value_name = "WORKSPACE")]
+    pub fork: Option<String>,
+    #[command(flatten)]
+    pub model: Model,
+    /// Wait until the task is done, or, without a task, until the agent is ready.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    pub timeout: std::time::Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Model {
+    /// Wire format of the model; the project's default when absent.
+    #[arg(long, value_enum, requires = "model")]
+    pub model_provider: Option<ModelProvider>,
+    /// Name of the model.
+    #[arg(long, requires = "model_provider")]
+    pub model: Option<String>,
+    /// Base URL of the endpoint, with its version segment.
+    #[arg(long, requires = "model")]
+    pub model_url: Option<String>,
+    /// Secret that holds the endpoint's key, as NAME or NAME/KEY.
+    #[arg(long, requires = "model")]
+    pub model_secret: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ModelProvider {
+    #[value(name = "openai")]
+    OpenAI,
+    #[value(name = "anthropic")]
+    Anthropic,
+}
+
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Only one kind.
+    #[arg(value_enum)]
+    pub what: Option<What>,
+    /// Every namespace.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    Agents,
+    Sessions,
+    Workspaces,
+    Peers,
+}
+
+#[derive(Debug, Args)]
+pub struct Log {
+    pub name: String,
+    /// Go on showing what comes.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last so many entries.
+    #[arg(long)]
+    pub tail: Option<u64>,
+    /// Only what comes after this token (from an earlier `-o json`).
+    #[arg(long, conflicts_with = "tail")]
+    pub after: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Send {
+    pub name: String,
+    /// The message; `-` reads it from standard input.
+    pub text: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Peer {
+    pub a: String,
+    pub b: String,
+    /// End the relation instead.
+    #[arg(long)]
+    pub rm: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Names {
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Wait until it is so.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub timeout: std::time::Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Really delete. A running agent is refused all the same: stop it first.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Diff {
+    pub name: String,
+    /// Only the paths, with A, M or D.
+    #[arg(long)]
+    pub name_only: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Workspace {
+    /// Make an isolated tree.
+    Create(WorkspaceCreate),
+    /// List trees.
+    Ls {
+        /// Every namespace.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+    },
+    /// Delete trees. What is in them is gone.
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+#[group(id = "from", required = true, multiple = false, args = ["project", "fork", "git", "empty"])]
+pub struct WorkspaceCreate {
+    pub name: String,
+    /// From the sealed base of this YoiProject.
+    #[arg(long)]
+    pub project: Option<String>,
+    /// As a fork of this AgentWorkspace.
+    #[arg(long, value_name = "WORKSPACE")]
+    pub fork: Option<String>,
+    /// From this git repository.
+    #[arg(long, value_name = "URL")]
+    pub git: Option<String>,
+    /// Branch, tag or commit of --git.
+    #[arg(long = "ref", requires = "git")]
+    pub ref_: Option<String>,
+    /// Empty.
+    #[arg(long)]
+    pub empty: bool,
+    /// Make a claim of the same name, for Pods that are not YoiPods.
+    #[arg(long)]
+    pub claim: bool,
+    /// Choose the node now, not with the first Pod.
+    #[arg(long, requires = "claim")]
+    pub immediate: bool,
+    /// Delete it so long after its claim was released, e.g. 30s, 10m.
+    #[arg(long, requires = "claim")]
+    pub ttl: Option<String>,
+    /// Where containers see the tree.
+    #[arg(long, default_value = "/work")]
+    pub path: String,
+    /// Wait until it is ready.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub timeout: std::time::Duration,
+}
+
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is not a duration like 30s, 10m or 2h"))?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(format!("`{text}` is not a duration like 30s, 10m or 2h")),
+    };
+    Ok(std::time::Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("10m"), Ok(std::time::Duration::from_secs(600)));
+        assert!(duration("10").is_err());
+        assert!(duration("ten").is_err());
+    }
+
+    #[test]
+    fn a_workspace_comes_from_exactly_one_source() {
+        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w"]).is_err());
+        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--project", "p"]).is_err());
+        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty"]).is_ok());
+    }
+}

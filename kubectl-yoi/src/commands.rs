@@ -1,0 +1,10 @@
+//! One file a verb.
+
+pub mod agents;
+pub mod diff;
+pub mod log;
+pub mod ls;
+pub mod peer;
+pub mod run;
+pub mod send;
+pub mod workspace;

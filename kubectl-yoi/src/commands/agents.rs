@@ -1,0 +1,83 @@
+//! `stop`, `start`, `rm`.
+
+use yoi_crds::YoiPod;
+use yoi_crds::condition::is_true;
+use yoi_crds::pod::{DesiredState, SessionRetain};
+use yoi_crds::reason::condition;
+
+use crate::args::{Names, Output, Rm};
+use crate::cluster::{Cluster, Wait};
+use crate::error::{Class, Error};
+use crate::show;
+
+pub async fn stop(cluster: &Cluster, output: Option<Output>, args: &Names) -> Result<(), Error> {
+    desire(cluster, output, args, DesiredState::Stopped).await
+}
+
+pub async fn start(cluster: &Cluster, output: Option<Output>, args: &Names) -> Result<(), Error> {
+    desire(cluster, output, args, DesiredState::Running).await
+}
+
+async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: DesiredState) -> Result<(), Error> {
+    for name in &args.names {
+        let mut pod: YoiPod = cluster.merge(name, &serde_json::json!({ "spec": { "desiredState": state } })).await?;
+        if args.wait {
+            pod = cluster
+                .wait(name, args.timeout, match state {
+                    DesiredState::Running => "running",
+                    DesiredState::Stopped => "stopped",
+                }, |pod: Option<&YoiPod>| {
+                    let Some(pod) = pod else {
+                        return Err(Error::Missing { what: cluster.called::<YoiPod>(name), next: "it was deleted meanwhile".to_owned() });
+                    };
+                    let status = pod.status.clone().unwrap_or_default();
+                    let reached = match state {
+                        DesiredState::Running => is_true(&status.conditions, condition::READY),
+                        DesiredState::Stopped => status.pod.is_none() && status.observed_generation == pod.metadata.generation,
+                    };
+                    if reached {
+                        return Ok(Wait::Over(pod.clone()));
+                    }
+                    let ready = yoi_crds::condition::find(&status.conditions, condition::READY);
+                    Ok(Wait::Still(ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message))))
+                })
+                .await?;
+        }
+        let done = match (state, args.wait) {
+            (DesiredState::Stopped, true) => "stopped",
+            (DesiredState::Stopped, false) => "stopping",
+            (DesiredState::Running, true) => "running",
+            (DesiredState::Running, false) => "starting",
+        };
+        show::object(output, &pod, &format!("yoipod.yoi.dev/{name}"), &format!("yoipod.yoi.dev/{name} {done}"))?;
+    }
+    Ok(())
+}
+
+pub async fn rm(cluster: &Cluster, output: Option<Output>, args: &Rm) -> Result<(), Error> {
+    for name in &args.names {
+        let pod: YoiPod = cluster.get(name).await?;
+        let status = pod.status.clone().unwrap_or_default();
+        // A Pod that is still named may still write; only an agent that is stopped for certain is deleted.
+        if status.pod.is_some() {
+            return Err(Error::Refused {
+                deed: format!("delete {}", cluster.called::<YoiPod>(name)),
+                message: "its Pod is still there".to_owned(),
+                next: Some(format!("kubectl yoi stop --wait {name}")),
+                class: Class::Other,
+            });
+        }
+        let session = match (&status.session_claim_name, pod.spec.session.retain, &pod.spec.session.claim_name) {
+            (Some(claim), SessionRetain::Delete, None) => format!("its session claim {claim} goes too"),
+            (Some(claim), _, _) => format!("its session claim {claim} stays"),
+            (None, _, _) => "it has no session claim".to_owned(),
+        };
+        if !args.force {
+            println!("would delete yoipod.yoi.dev/{name} and its workspace; {session}. Nothing was done: say --force to do it.");
+            continue;
+        }
+        cluster.delete(&pod).await?;
+        show::object(output, &pod, &format!("yoipod.yoi.dev/{name}"), &format!("yoipod.yoi.dev/{name} deleted; {session}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! `log`: the session log, told for people or as it stands for programs.
+
+use std::io::{IsTerminal, Write};
+
+use futures::StreamExt;
+use yoi_wire::entry::{Body, Entry, InputFrom, RunOutcome, ToolOutcome};
+use yoi_wire::people::LogLine;
+
+use crate::args::{Log, Output};
+use crate::cluster::{Cluster, lines};
+use crate::error::Error;
+
+pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Result<(), Error> {
+    let mut query = format!("follow={}", args.follow);
+    if let Some(tail) = args.tail {
+        query.push_str(&format!("&tail={tail}"));
+    }
+    if let Some(after) = &args.after {
+        query.push_str(&format!("&after={}", escape(after)));
+    }
+    let mut stream = lines(cluster.stream(&args.name, "log", &query).await?);
+    let color = std::io::stdout().is_terminal();
+    let mut out = std::io::stdout().lock();
+    while let Some(line) = stream.next().await {
+        let line = line.map_err(|e| Error::Unreachable { deed: format!("read the log of {} to its end", args.name), message: e.to_string() })?;
+        if line.is_empty() {
+            continue;
+        }
+        let written = match output {
+            // As it stands, a line an entry: what a program reads, it can keep.
+            Some(Output::Json) => writeln!(out, "{line}"),
+            Some(Output::Yaml) => {
+                let value: serde_json::Value = parse(&line)?;
+                write!(out, "---\n{}", serde_yaml::to_string(&value).map_err(|e| Error::Local { deed: "write YAML", source: Box::new(e) })?)
+            }
+            Some(Output::Name) => writeln!(out, "{}", parse::<LogLine>(&line)?.entry.id),
+            None => writeln!(out, "{}", tell(&parse::<LogLine>(&line)?.entry, color)),
+        };
+        // A reader that went away (`| head`) is no error.
+        if written.and_then(|()| out.flush()).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn parse<T: serde::de::DeserializeOwned>(line: &str) -> Result<T, Error> {
+    serde_json::from_str(line).map_err(|e| Error::Local { deed: "understand a line of the log", source: Box::new(e) })
+}
+
+fn escape(text: &str) -> String {
+    text.bytes().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+/// One entry as a person reads it: time, who, what.
+fn tell(entry: &Entry, color: bool) -> String {
+    let time = entry.at.get(11..19).unwrap_or(&entry.at);
+    let (who, what, code) = match &entry.body {
+        Body::SessionStarted(s) => ("session", format!("{} of {}", s.session, s.agent.name), 90),
+        Body::RuntimeStarted(s) => ("runtime", format!("started, run {}{}", entry.run, if s.cut_bytes > 0 { format!(", cut {} bytes of a torn tail", s.cut_bytes) } else { String::new() }), 90),
+        Body::Input(i) => match (i.from, &i.user) {
+            (InputFrom::Task, _) => ("task", i.text.clone(), 36),
+            (InputFrom::Person, user) => ("person", format!("{}: {}", user.as_deref().unwrap_or("?"), i.text), 36),
+        },
+        Body::PeerMessage(m) => ("peer", format!("{}: {}", m.from.name, m.text), 35),
+        Body::RunStarted(r) => ("run", format!("started {}", r.run_id), 90),
+        Body::Assistant(a) => {
+            let mut text = a.text.clone();
+            for call in &a.tool_calls {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text.push_str(&format!("→ {} {}", call.tool, call.args));
+            }
+            ("agent", text, 32)
+        }
+        Body::ToolStarted(t) => ("tool", format!("{} began", t.tool), 90),
+        Body::ToolEnded(t) => {
+            let outcome = match t.outcome {
+                ToolOutcome::Succeeded => "succeeded",
+                ToolOutcome::Failed => "failed",
+                ToolOutcome::Refused => "refused",
+                ToolOutcome::TimedOut => "timed out",
+                ToolOutcome::Unknown => "outcome unknown: the runtime died while it ran",
+            };
+            let millis = t.millis.map(|m| format!(" in {m} ms")).unwrap_or_default();
+            ("tool", format!("{outcome}{millis}\n{}", t.output.trim_end()).trim_end().to_owned(), if t.outcome == ToolOutcome::Succeeded { 90 } else { 33 })
+        }
+        Body::RunEnded(r) => {
+            let outcome = match r.outcome {
+                RunOutcome::Finished => "finished",
+                RunOutcome::Failed => "failed",
+                RunOutcome::LimitReached => "turn limit reached",
+                RunOutcome::Interrupted => "interrupted",
+            };
+            ("run", format!("{outcome}{}", r.message.as_ref().map(|m| format!(": {m}")).unwrap_or_default()), 90)
+        }
+        Body::Notice(n) => ("notice", format!("{}: {}", n.reason, n.message), 33),
+        Body::Unknown { kind, fields, .. } => ("?", format!("{kind} (a newer version wrote this): {fields}"), 33),
+    };
+    let what = what.replace('\n', "\n                  ");
+    if color { format!("\x1b[90m{time}\x1b[0m \x1b[{code}m{who:>8}\x1b[0m {what}") } else { format!("{time} {who:>8} {what}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_a_newer_version_is_shown() {
+        let line = r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Teleported","body":{"to":"mars"}}}"#;
+        let told = tell(&parse::<LogLine>(line).expect("a line").entry, false);
+        assert!(told.starts_with("10:20:30") && told.contains("Teleported") && told.contains("mars"), "{told}");
+    }
+
+    #[test]
+    fn tokens_are_escaped_in_queries() {
+        assert_eq!(escape("a/b:7"), "a%2Fb%3A7");
+    }
+}

@@ -1,0 +1,38 @@
+//! `peer`: two agents see and message each other, or no longer.
+
+use yoi_crds::{YoiPeer, YoiPeerSpec, YoiPod};
+
+use crate::args::{Output, Peer};
+use crate::cluster::Cluster;
+use crate::error::{Class, Error};
+use crate::show;
+
+pub async fn peer(cluster: &Cluster, output: Option<Output>, args: &Peer) -> Result<(), Error> {
+    let mut members = [args.a.clone(), args.b.clone()];
+    members.sort();
+    let [a, b] = members.clone();
+    if a == b {
+        return Err(Error::Refused {
+            deed: format!("peer {a} with itself"),
+            message: "an agent cannot be its own peer".to_owned(),
+            next: None,
+            class: Class::Other,
+        });
+    }
+    let name = format!("{a}.{b}");
+    if args.rm {
+        let peer: YoiPeer = cluster.get(&name).await?;
+        cluster.delete(&peer).await?;
+        return show::object(output, &peer, &format!("yoipeer.yoi.dev/{name}"), &format!("{a} and {b} no longer see each other"));
+    }
+    // Both must exist: a relation with nobody is a typing mistake.
+    for member in &members {
+        cluster.get::<YoiPod>(member).await?;
+    }
+    let peer = YoiPeer::new(&name, YoiPeerSpec { members: members.to_vec() });
+    let made = match cluster.api::<YoiPeer>().get_opt(&name).await {
+        Ok(Some(there)) => there,
+        _ => cluster.create(&peer).await?,
+    };
+    show::object(output, &made, &format!("yoipeer.yoi.dev/{name}"), &format!("{a} and {b} see each other and may send messages"))
+}

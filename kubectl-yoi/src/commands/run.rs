@@ -1,0 +1,105 @@
+//! `run`: a new agent, and its task to the end if asked.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use kube::ResourceExt;
+use yoi_crds::condition::{ConditionStatus, find};
+use yoi_crds::pod::{Agent, BuiltinAgent, Completion, Model, ModelProvider, PodWorkspace, SecretKeyRef, WorkspaceTemplate};
+use yoi_crds::reason::condition;
+use yoi_crds::source::{NamedRef, WorkspaceSource};
+use yoi_crds::{YoiPod, YoiPodSpec, YoiProject};
+
+use crate::args::{self, Output, Run};
+use crate::cluster::{Cluster, Wait};
+use crate::error::Error;
+use crate::show;
+
+pub async fn run(cluster: &Cluster, output: Option<Output>, args: Run) -> Result<(), Error> {
+    let project: YoiProject = cluster.get(&args.project).await?;
+    let model = model(&args.model);
+    if model.is_none() && project.spec.defaults.model.is_none() {
+        return Err(Error::Refused {
+            deed: format!("run {}", args.name),
+            message: format!("neither the command nor YoiProject {}/{} says which model to use", cluster.namespace, args.project),
+            next: Some("give --model-provider, --model and --model-url, or set spec.defaults.model of the project".to_owned()),
+            class: crate::error::Class::Other,
+        });
+    }
+    let task = args.task.map(super::send::text_or_stdin).transpose()?;
+    let has_task = task.is_some();
+    let fork = args.fork.map(|name| PodWorkspace {
+        ref_: None,
+        template: Some(WorkspaceTemplate {
+            source: Some(WorkspaceSource { workspace: Some(NamedRef { name }), ..Default::default() }),
+            provider: None,
+        }),
+    });
+    let spec = YoiPodSpec {
+        project_ref: NamedRef { name: args.project },
+        workspace: fork,
+        agent: Agent { builtin: Some(BuiltinAgent { instruction: args.instruction }) },
+        task,
+        completion: if args.stop_when_done { Completion::Stop } else { Completion::Keep },
+        model,
+        pod: Default::default(),
+        desired_state: Default::default(),
+        session: Default::default(),
+        limits: Default::default(),
+    };
+    let made = cluster.create(&YoiPod::new(&args.name, spec)).await?;
+    if !args.wait {
+        let sentence = format!("yoipod.yoi.dev/{0} created\nfollow it: kubectl yoi log {0} -f", args.name);
+        return show::object(output, &made, &format!("yoipod.yoi.dev/{}", args.name), &sentence);
+    }
+    let done = wait(cluster, &args.name, has_task, args.timeout).await?;
+    let sentence = if has_task { format!("task of {0} done\nits changes: kubectl yoi diff {0}", args.name) } else { format!("{} is ready", args.name) };
+    show::object(output, &done, &format!("yoipod.yoi.dev/{}", args.name), &sentence)
+}
+
+/// Waits until the task is done (or failed), or until the agent is ready when it has none; shows the first unmet condition meanwhile.
+async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    let goal = if has_task { "task done" } else { "ready" };
+    let result = cluster
+        .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
+            let Some(pod) = pod else {
+                return Err(Error::Missing { what: cluster.called::<YoiPod>(name), next: "it was deleted meanwhile".to_owned() });
+            };
+            let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            if has_task {
+                match find(conditions, condition::TASK_COMPLETE) {
+                    Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Over(pod.clone())),
+                    Some(c) if c.reason == yoi_crds::reason::TASK_FAILED => {
+                        return Err(Error::TaskFailed { name: pod.name_any(), why: c.message.clone() });
+                    }
+                    _ => {}
+                }
+            }
+            let ready = find(conditions, condition::READY);
+            if !has_task && ready.is_some_and(|c| c.status == ConditionStatus::True) {
+                return Ok(Wait::Over(pod.clone()));
+            }
+            let why = ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message));
+            bar.set_message(why.clone());
+            Ok(Wait::Still(why))
+        })
+        .await;
+    bar.finish_and_clear();
+    result
+}
+
+fn model(args: &args::Model) -> Option<Model> {
+    let (provider, name) = (args.model_provider?, args.model.clone()?);
+    let auth_secret_ref = args.model_secret.as_ref().map(|text| match text.split_once('/') {
+        Some((name, key)) => SecretKeyRef { name: name.to_owned(), key: key.to_owned() },
+        None => SecretKeyRef { name: text.clone(), key: "apiKey".to_owned() },
+    });
+    let provider = match provider {
+        args::ModelProvider::OpenAI => ModelProvider::OpenAI,
+        args::ModelProvider::Anthropic => ModelProvider::Anthropic,
+    };
+    Some(Model { provider, name, base_url: args.model_url.clone(), auth_secret_ref })
+}

@@ -1,0 +1,110 @@
+//! `workspace create | ls | rm`.
+
+use kube::ResourceExt;
+use yoi_crds::condition::{find, is_true};
+use yoi_crds::reason::{self, condition};
+use yoi_crds::source::{EmptySource, GitSource, NamedRef, WorkspaceSource};
+use yoi_crds::workspace::Binding;
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
+
+use crate::args::{Output, WorkspaceCreate};
+use crate::cluster::{Cluster, Wait};
+use crate::error::Error;
+use crate::show;
+
+pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCreate) -> Result<(), Error> {
+    let source = WorkspaceSource {
+        project: args.project.map(|name| NamedRef { name }),
+        workspace: args.fork.map(|name| NamedRef { name }),
+        git: args.git.map(|url| GitSource { url, ref_: args.ref_ }),
+        empty: args.empty.then_some(EmptySource {}),
+    };
+    let spec = AgentWorkspaceSpec {
+        source,
+        provider: Default::default(),
+        path: args.path,
+        owner: None,
+        claim: args.claim,
+        binding: if args.immediate { Binding::Immediate } else { Binding::WaitForConsumer },
+        read_only: false,
+        ttl_after_release: args.ttl,
+        base: None,
+    };
+    let name = args.name;
+    let mut made = cluster.create(&AgentWorkspace::new(&name, spec)).await?;
+    let mut state = "created";
+    if args.wait {
+        (made, state) = cluster
+            .wait(&name, args.timeout, "ready", |ws: Option<&AgentWorkspace>| {
+                let Some(ws) = ws else {
+                    return Err(Error::Missing { what: cluster.called::<AgentWorkspace>(&name), next: "it was deleted meanwhile".to_owned() });
+                };
+                let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+                let ready = find(conditions, condition::READY);
+                if is_true(conditions, condition::READY) {
+                    return Ok(Wait::Over((ws.clone(), "ready")));
+                }
+                // A late-bound claim gets no further until a Pod uses it: that is as ready as it can be.
+                if ready.is_some_and(|c| c.reason == reason::WAITING_FOR_CONSUMER) {
+                    return Ok(Wait::Over((ws.clone(), "created; its tree is made with the first Pod that uses it")));
+                }
+                Ok(Wait::Still(ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message))))
+            })
+            .await?;
+    }
+    show::object(output, &made, &format!("agentworkspace.yoi.dev/{name}"), &format!("agentworkspace.yoi.dev/{name} {state}"))
+}
+
+pub async fn ls(cluster: &Cluster, output: Option<Output>, all_namespaces: bool) -> Result<(), Error> {
+    let workspaces: Vec<AgentWorkspace> = cluster.list(all_namespaces).await?;
+    let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
+    show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || print(&workspaces, all_namespaces))
+}
+
+pub fn print(workspaces: &[AgentWorkspace], all_namespaces: bool) {
+    if workspaces.is_empty() {
+        println!("no workspaces");
+        return;
+    }
+    let mut table = show::table(&["namespace", "workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"][usize::from(!all_namespaces)..]);
+    for workspace in workspaces {
+        let status = workspace.status.clone().unwrap_or_default();
+        let [ready, reason] = show::ready(&status.conditions);
+        let mut row: Vec<comfy_table::Cell> = Vec::new();
+        if all_namespaces {
+            row.push(workspace.namespace().unwrap_or_default().into());
+        }
+        row.extend([
+            workspace.name_any().into(),
+            ready,
+            reason,
+            source(&workspace.spec.source).into(),
+            status.provider.map_or_else(|| "-".to_owned(), |p| format!("{:?}", p.selected)).into(),
+            show::or_dash(status.node_name.as_deref()).into(),
+            show::or_dash(status.claim_name.as_deref()).into(),
+            if is_true(&status.conditions, condition::IN_USE) { "yes" } else { "no" }.into(),
+            show::age(workspace.creation_timestamp().map(|t| t.0)).into(),
+        ]);
+        table.add_row(row);
+    }
+    println!("{table}");
+}
+
+fn source(source: &WorkspaceSource) -> String {
+    match source {
+        WorkspaceSource { project: Some(p), .. } => format!("project/{}", p.name),
+        WorkspaceSource { workspace: Some(w), .. } => format!("fork of {}", w.name),
+        WorkspaceSource { git: Some(g), .. } => g.url.clone(),
+        WorkspaceSource { empty: Some(_), .. } => "empty".to_owned(),
+        WorkspaceSource { project: None, workspace: None, git: None, empty: None } => "-".to_owned(),
+    }
+}
+
+pub async fn rm(cluster: &Cluster, output: Option<Output>, names: &[String]) -> Result<(), Error> {
+    for name in names {
+        let workspace: AgentWorkspace = cluster.get(name).await?;
+        cluster.delete(&workspace).await?;
+        show::object(output, &workspace, &format!("agentworkspace.yoi.dev/{name}"), &format!("agentworkspace.yoi.dev/{name} deleted"))?;
+    }
+    Ok(())
+}
