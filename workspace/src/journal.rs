@@ -187,10 +187,9 @@ impl Journal {
             (from, to) if from == to => Ok(()),
             // Said late by a caller that lost an answer: the tree has come further since.
             (State::Sealing | State::Sealed, State::Ready) | (State::Sealed, State::Sealing) => Ok(()),
-            (State::Creating, State::Ready)
-            | (State::Ready, State::Sealing)
-            | (State::Sealing, State::Sealed)
-            | (_, State::Destroying) => self.put(&Record { state: to, ..record }),
+            (State::Creating, State::Ready) | (State::Ready, State::Sealing) | (State::Sealing, State::Sealed) | (_, State::Destroying) => {
+                self.put(&Record { state: to, ..record })
+            }
             (from, to) => Err(JournalError::Transition { uid, from, to }),
         }
     }

@@ -1,7 +1,7 @@
 //! The disk hand: makes, clones, seals, measures, mounts and destroys the trees that agents work in. Knows no cluster and no async.
 //!
 //! # Shape
-//! A [`Hand`] holds one data root and its [`Provider`]s; it lives in the process that may touch the disk. A [`Journal`] and
+//! A [`DataRoot`] holds one directory of a node and its [`Provider`]s; it lives in the process that may touch the disk. A [`Journal`] and
 //! [`plan`] may live in another process, without privileges: everything that passes between them ([`Inventory`], [`plan::DiskStep`],
 //! [`Marker`], [`Manifest`]) is plain data with serde.
 //!
@@ -13,20 +13,38 @@
 //! trash/<uid>/                       the same while it is being destroyed
 //! ```
 
+mod btrfs;
+mod compare;
+mod copy;
+mod data_root;
+mod dir;
 mod error;
 mod faults;
+mod host;
 pub mod journal;
+mod layout;
+mod locks;
+pub mod loopback;
+mod manifest;
 mod model;
+pub mod mount;
+pub mod mountinfo;
 pub mod plan;
+mod probe;
 mod provider;
+mod remove;
+mod trees;
 mod uid;
 
+pub use data_root::{DataRoot, PublishError, RecoverError};
 pub use error::{Error, Reason, SysError};
 pub use faults::{Faults, NoFaults, Point};
 pub use journal::{Journal, JournalError, Record, State};
+pub use loopback::ensure_loop_btrfs;
 pub use model::{
     Access, Change, ChangeKind, Entry, Inventory, Making, Manifest, Marker, NodeKind, Owner, Place, ProviderKind, Seal, Usage,
 };
 pub use plan::{ProviderOffer, ProviderUnavailable, Selected, Wanted};
+pub use probe::{KernelFacts, Probe};
 pub use provider::Provider;
 pub use uid::{NotAUid, SHARDS, Uid};

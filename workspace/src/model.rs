@@ -208,11 +208,7 @@ mod tests {
     #[test]
     fn names_that_are_no_utf8_survive_the_wire() {
         for raw in [b"plain".to_vec(), vec![b'a', 0xff, b'/', 0xfe]] {
-            let change = Change {
-                path: PathBuf::from(std::ffi::OsString::from_vec(raw)),
-                kind: ChangeKind::Added,
-                node: NodeKind::File,
-            };
+            let change = Change { path: PathBuf::from(std::ffi::OsString::from_vec(raw)), kind: ChangeKind::Added, node: NodeKind::File };
             let wire = serde_json::to_string(&change).unwrap();
             assert_eq!(serde_json::from_str::<Change>(&wire).unwrap(), change);
         }

@@ -1,0 +1,109 @@
+//! Provider Btrfs: every tree a subvolume, every clone a snapshot.
+
+pub(crate) mod extents;
+pub(crate) mod ioctl;
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::Stat;
+
+use crate::copy::own_root;
+use crate::error::Step;
+use crate::trees::{Backend, Standing};
+use crate::{Access, Change, Owner, ProviderKind, SysError, compare, dir, remove};
+
+pub(crate) struct Btrfs;
+
+impl Backend for Btrfs {
+    const KIND: ProviderKind = ProviderKind::Btrfs;
+    const FORKS_LIVE: bool = true;
+
+    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+        ioctl::create(entry, c"tree").step("make the subvolume")?;
+        own_root(entry, owner)?;
+        // Unlike a snapshot, an empty subvolume is made without a commit.
+        ioctl::sync(entry).step("commit the subvolume")
+    }
+
+    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: Access) -> Result<(), SysError> {
+        ioctl::snapshot(source, entry, c"tree", access == Access::ReadOnly).step("make the snapshot")
+    }
+
+    fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+        Ok(!ioctl::children(tree).step("list nested subvolumes")?.is_empty())
+    }
+
+    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+        ioctl::set_read_only(tree, true).step("make the subvolume read-only")?;
+        ioctl::sync(tree).step("commit the subvolume")?;
+        Ok(Some(ioctl::facts(tree).step("ask about the subvolume")?.generation))
+    }
+
+    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+        let Some(tree) = dir::open_opt(entry, c"tree").step("open the tree")? else { return Ok(()) };
+        if !ioctl::is_subvolume(&tree) {
+            return remove::remove_tree(entry, c"tree");
+        }
+        remove_nested(tree.as_fd(), 0)?;
+        // A snapshot that is the victim's child is none of its content: only the root's own flags can hold it.
+        remove::loosen(tree.as_fd());
+        drop(tree);
+        ioctl::delete(entry, c"tree").step("delete the subvolume")
+    }
+
+    fn exclusive_bytes(&self, parent: BorrowedFd, name: &CStr, stat: &Stat) -> Result<u64, SysError> {
+        if stat.st_blocks == 0 {
+            return Ok(0);
+        }
+        match dir::open_file(parent, name) {
+            Ok(file) => extents::exclusive_bytes(&file),
+            Err(rustix::io::Errno::NOENT) => Ok(0),
+            Err(e) => Err(e).step("open a file"),
+        }
+    }
+
+    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime.
+    fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError> {
+        compare::walk(since.tree.as_fd(), tree.tree.as_fd(), &|pair| Ok(same_inode(pair.base.1, pair.tree.1)))
+    }
+
+    fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
+        ioctl::sync(root).step("commit the file system")
+    }
+}
+
+fn same_inode(a: &Stat, b: &Stat) -> bool {
+    let identity = |s: &Stat| (s.st_ino, s.st_ctime, s.st_ctime_nsec as u64);
+    identity(a) == identity(b) && compare::looks_same(a, b)
+}
+
+/// Deletes the subvolumes inside `subvolume`, inmost first. Found by id and opened by handle: neither names nor modes matter.
+fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
+    if depth > dir::MAX_DEPTH {
+        return Err(dir::too_deep()).step("delete nested subvolumes");
+    }
+    let mut before = None;
+    loop {
+        let children = ioctl::children(subvolume).step("list nested subvolumes")?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        if before.replace(children.clone()) == Some(children.clone()) {
+            return Err(std::io::Error::other("they are still there after their deletion")).step("delete nested subvolumes");
+        }
+        let id = ioctl::facts(subvolume).step("ask about a subvolume")?.id;
+        // Its own read-only flag, and flags on the directory a child stands in, forbid the deletion of the child.
+        remove::loosen(subvolume);
+        for child in children {
+            let root = ioctl::open_inode(subvolume, child.id, ioctl::ROOT_INODE).step("open a nested subvolume")?;
+            remove_nested(root.as_fd(), depth + 1)?;
+            remove::loosen(root.as_fd());
+            drop(root);
+            if ioctl::delete_by_id(subvolume, child.id).is_err() {
+                remove::loosen(ioctl::open_inode(subvolume, id, child.dir).step("open a directory of the tree")?.as_fd());
+                ioctl::delete_by_id(subvolume, child.id).step("delete a nested subvolume")?;
+            }
+        }
+    }
+}

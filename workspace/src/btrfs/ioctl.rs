@@ -1,0 +1,215 @@
+//! The Btrfs ioctls, as the kernel's `linux/btrfs.h` lays them out.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+const MAGIC: u32 = 0x94;
+const SUPER_MAGIC: i64 = 0x9123_683E;
+const SUBVOL_RDONLY: u64 = 1 << 1;
+const SPEC_BY_ID: u64 = 1 << 4;
+/// The inode number of every subvolume's root.
+pub const ROOT_INODE: u64 = 256;
+
+const fn code(direction: u32, number: u32, size: usize) -> u32 {
+    direction << 30 | (size as u32) << 16 | MAGIC << 8 | number
+}
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+
+/// `struct btrfs_ioctl_vol_args_v2`.
+#[repr(C)]
+struct VolArgs {
+    fd: i64,
+    transid: u64,
+    flags: u64,
+    unused: [u64; 4],
+    /// A name, or the subvolume's id in the first eight bytes.
+    name: [u8; 4040],
+}
+
+impl VolArgs {
+    fn named(name: &CStr) -> io::Result<Box<Self>> {
+        let mut args = Box::new(VolArgs { fd: 0, transid: 0, flags: 0, unused: [0; 4], name: [0; 4040] });
+        let bytes = name.to_bytes_with_nul();
+        if bytes.len() > 256 {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        args.name[..bytes.len()].copy_from_slice(bytes);
+        Ok(args)
+    }
+}
+
+/// SAFETY: `arg` must be what ioctl `request` reads and writes.
+unsafe fn call<T>(fd: impl AsFd, request: u32, arg: *mut T) -> io::Result<()> {
+    // SAFETY: by the caller's word; the descriptor lives through the call.
+    match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request as _, arg) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// True if the descriptor lies on Btrfs.
+pub fn is_btrfs(fd: impl AsFd) -> rustix::io::Result<bool> {
+    #[allow(clippy::unnecessary_cast)] // The field's type differs by target.
+    Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == SUPER_MAGIC)
+}
+
+/// True if the descriptor is the root of a subvolume.
+pub fn is_subvolume(fd: impl AsFd) -> bool {
+    rustix::fs::fstat(&fd).is_ok_and(|s| s.st_ino == ROOT_INODE) && is_btrfs(fd).unwrap_or(false)
+}
+
+/// Makes an empty subvolume.
+pub fn create(parent: impl AsFd, name: &CStr) -> io::Result<()> {
+    let mut args = VolArgs::named(name)?;
+    // SAFETY: SUBVOL_CREATE_V2 reads a vol_args_v2.
+    unsafe { call(parent, code(WRITE, 24, size_of::<VolArgs>()), &mut *args) }
+}
+
+/// Makes a snapshot of the subvolume whose root `source` is. Returns once it is committed.
+pub fn snapshot(source: impl AsFd, parent: impl AsFd, name: &CStr, read_only: bool) -> io::Result<()> {
+    let mut args = VolArgs::named(name)?;
+    args.fd = i64::from(source.as_fd().as_raw_fd());
+    args.flags = if read_only { SUBVOL_RDONLY } else { 0 };
+    // SAFETY: SNAP_CREATE_V2 reads a vol_args_v2.
+    unsafe { call(parent, code(WRITE, 23, size_of::<VolArgs>()), &mut *args) }
+}
+
+/// Deletes a subvolume that holds no other, by name.
+pub fn delete(parent: impl AsFd, name: &CStr) -> io::Result<()> {
+    let mut args = VolArgs::named(name)?;
+    // SAFETY: SNAP_DESTROY_V2 reads a vol_args_v2.
+    unsafe { call(parent, code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
+}
+
+/// Deletes a subvolume that holds no other, by id, wherever it stands in the file system of `any`.
+pub fn delete_by_id(any: impl AsFd, id: u64) -> io::Result<()> {
+    let mut args = VolArgs::named(c"")?;
+    args.flags = SPEC_BY_ID;
+    args.name[..8].copy_from_slice(&id.to_ne_bytes());
+    // SAFETY: SNAP_DESTROY_V2 reads a vol_args_v2.
+    unsafe { call(any, code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
+}
+
+/// Sets or clears the read-only flag of the subvolume whose root this is. Returns once it is committed.
+pub fn set_read_only(subvolume: impl AsFd, read_only: bool) -> io::Result<()> {
+    let mut flags = 0u64;
+    // SAFETY: SUBVOL_GETFLAGS writes a u64.
+    unsafe { call(&subvolume, code(READ, 25, size_of::<u64>()), &mut flags)? };
+    let wanted = if read_only { flags | SUBVOL_RDONLY } else { flags & !SUBVOL_RDONLY };
+    if wanted == flags {
+        return Ok(());
+    }
+    let mut wanted = wanted;
+    // SAFETY: SUBVOL_SETFLAGS reads a u64.
+    unsafe { call(subvolume, code(WRITE, 26, size_of::<u64>()), &mut wanted) }
+}
+
+/// Writes all dirty data of the file system and commits; wakes the cleaner of deleted subvolumes.
+pub fn sync(any: impl AsFd) -> io::Result<()> {
+    // SAFETY: IOC_SYNC takes no argument.
+    unsafe { call(any, code(0, 8, 0), std::ptr::null_mut::<u8>()) }
+}
+
+/// What the kernel says of a subvolume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubvolumeFacts {
+    pub id: u64,
+    /// The transaction that last changed it. Being cloned is a change.
+    pub generation: u64,
+    /// The transaction that made it.
+    pub made_in: u64,
+    pub uuid: [u8; 16],
+    /// The subvolume it is a snapshot of, or zeros.
+    pub parent_uuid: [u8; 16],
+}
+
+/// `struct btrfs_ioctl_get_subvol_info_args`.
+#[repr(C)]
+struct SubvolInfo {
+    treeid: u64,
+    name: [u8; 256],
+    parent_id: u64,
+    dirid: u64,
+    generation: u64,
+    flags: u64,
+    uuid: [u8; 16],
+    parent_uuid: [u8; 16],
+    received_uuid: [u8; 16],
+    ctransid: u64,
+    otransid: u64,
+    stransid: u64,
+    rtransid: u64,
+    times: [[u64; 2]; 4],
+    reserved: [u64; 8],
+}
+
+/// Asks about the subvolume that `fd` lies in.
+pub fn facts(fd: impl AsFd) -> io::Result<SubvolumeFacts> {
+    // SAFETY: all fields are plain numbers, for which zero is a value.
+    let mut info: Box<SubvolInfo> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: GET_SUBVOL_INFO writes a get_subvol_info_args.
+    unsafe { call(fd, code(READ, 60, size_of::<SubvolInfo>()), &mut *info)? };
+    let SubvolInfo { treeid: id, generation, otransid: made_in, uuid, parent_uuid, .. } = *info;
+    Ok(SubvolumeFacts { id, generation, made_in, uuid, parent_uuid })
+}
+
+/// A subvolume that stands inside another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Child {
+    pub id: u64,
+    /// The directory it stands in, an inode of the parent.
+    pub dir: u64,
+}
+
+/// `struct btrfs_ioctl_get_subvol_rootref_args`.
+#[repr(C)]
+struct RootRefs {
+    min_treeid: u64,
+    refs: [[u64; 2]; 255],
+    num_items: u8,
+    align: [u8; 7],
+}
+
+/// The subvolumes that stand directly inside the one that `fd` lies in; at most 255 of them, so ask again after removing some.
+pub fn children(fd: impl AsFd) -> io::Result<Vec<Child>> {
+    let mut args = Box::new(RootRefs { min_treeid: 0, refs: [[0; 2]; 255], num_items: 0, align: [0; 7] });
+    // SAFETY: GET_SUBVOL_ROOTREF reads and writes a get_subvol_rootref_args.
+    match unsafe { call(fd, code(READ | WRITE, 61, size_of::<RootRefs>()), &mut *args) } {
+        Ok(()) => {}
+        // There are more; the first 255 are in the buffer.
+        Err(e) if e.raw_os_error() == Some(libc::EOVERFLOW) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(args.refs.iter().take(usize::from(args.num_items)).map(|&[id, dir]| Child { id, dir }).collect())
+}
+
+/// `struct file_handle` with the content that Btrfs gives it.
+#[repr(C, packed)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    inode: u64,
+    subvolume: u64,
+    generation: u32,
+}
+
+/// Opens a directory by subvolume and inode, with no path that an agent could bend.
+pub fn open_inode(any: BorrowedFd, subvolume: u64, inode: u64) -> io::Result<OwnedFd> {
+    /// `FILEID_BTRFS_WITHOUT_PARENT`.
+    const KIND: i32 = 0x4d;
+    // Generation 0 asks for no check: a subvolume's ids are never used again.
+    let mut handle = Handle { bytes: 20, kind: KIND, inode, subvolume, generation: 0 };
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the handle is laid out as the kernel reads it and lives through the call.
+    let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, any.as_raw_fd(), &raw mut handle, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+const _: () = assert!(size_of::<VolArgs>() == 4096 && size_of::<RootRefs>() == 4096 && size_of::<SubvolInfo>() == 504);
+const _: () = assert!(size_of::<Handle>() == 28);

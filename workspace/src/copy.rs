@@ -1,0 +1,271 @@
+//! Provider Copy: plain directories, and clones by copying every byte. Works everywhere, slow everywhere: the reference.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid as UserId, XattrFlags};
+use rustix::io::Errno;
+
+use crate::error::Step;
+use crate::layout::TREE;
+use crate::trees::{Backend, Standing};
+use crate::{Access, Change, Making, NodeKind, Owner, ProviderKind, SysError, compare, dir, remove};
+
+pub(crate) struct Copy;
+
+impl Backend for Copy {
+    const KIND: ProviderKind = ProviderKind::Copy;
+    const FORKS_LIVE: bool = false;
+
+    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+        rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o755)).step("make the tree")?;
+        own_root(entry, owner)
+    }
+
+    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, _: Access) -> Result<(), SysError> {
+        rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o700)).step("make the tree")?;
+        let target = dir::open(entry, TREE).step("open the tree")?;
+        let stat = rustix::fs::fstat(source).step("stat the source")?;
+        Copying { linked: HashMap::new(), device: stat.st_dev }.directory(
+            source,
+            target.as_fd(),
+            target.as_fd(),
+            &stat,
+            &mut Vec::new(),
+            0,
+        )?;
+        // The commit point must not outlive the data in a power cut.
+        rustix::fs::syncfs(&target).step("flush the copy")
+    }
+
+    fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+        let device = rustix::fs::fstat(tree).step("stat the tree")?.st_dev;
+        let mut nested = false;
+        dir::walk(tree, &mut |entry| {
+            nested |= entry.stat.st_dev != device;
+            Ok(())
+        })?;
+        Ok(nested)
+    }
+
+    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+        rustix::fs::syncfs(tree).step("flush the tree")?;
+        Ok(None)
+    }
+
+    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+        remove::remove_tree(entry, c"tree")
+    }
+
+    fn exclusive_bytes(&self, _: BorrowedFd, _: &CStr, stat: &Stat) -> Result<u64, SysError> {
+        Ok(stat.st_blocks as u64 * 512)
+    }
+
+    /// A copy has new inodes and ctimes, but whoever changes a file after the clone's commit gives it a ctime from then or later, which
+    /// no agent can set back. Those files are compared by content, the others are trusted by size and mtime. If the clone was not made
+    /// straight from `since`, every file is compared.
+    fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError> {
+        let straight = matches!(tree.marker.making, Making::Clone { from, .. } if from == since.marker.uid);
+        // The rename that committed the entry gave it its ctime; the marker of a later seal moves it, but then nothing writes any more.
+        let committed = match straight && tree.marker.sealed.is_none() {
+            true => ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
+            false => (i64::MIN, 0),
+        };
+        compare::walk(since.tree.as_fd(), tree.tree.as_fd(), &|pair| {
+            if !compare::looks_same(pair.base.1, pair.tree.1) {
+                return Ok(false);
+            }
+            if ctime(pair.tree.1) < committed {
+                return Ok(true);
+            }
+            match dir::kind(pair.tree.1) {
+                NodeKind::File => same_content(pair.base.0, pair.tree.0, pair.name),
+                NodeKind::Symlink => {
+                    let read = |at| rustix::fs::readlinkat(at, pair.name, Vec::new()).step("read a link");
+                    Ok(read(pair.base.0)? == read(pair.tree.0)?)
+                }
+                NodeKind::Dir | NodeKind::Special => Ok(true),
+            }
+        })
+    }
+
+    fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
+        rustix::fs::syncfs(root).step("flush the file system")
+    }
+}
+
+/// Gives a new tree's root to its owner.
+pub(crate) fn own_root(entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    let tree = dir::open(entry, TREE).step("open the tree")?;
+    rustix::fs::fchown(&tree, Some(UserId::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid))).step("own the tree")?;
+    rustix::fs::fchmod(&tree, Mode::from_raw_mode(0o755)).step("set the mode of the tree")
+}
+
+fn ctime(stat: &Stat) -> (i64, u64) {
+    #[allow(clippy::unnecessary_cast)] // The fields' types differ by target.
+    (stat.st_ctime as i64, stat.st_ctime_nsec as u64)
+}
+
+fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr) -> Result<bool, SysError> {
+    let open = |at| dir::open_file(at, name).map(File::from).step("open a file");
+    let (mut a, mut b) = (open(base)?, open(tree)?);
+    let (mut left, mut right) = (vec![0; 128 << 10], vec![0; 128 << 10]);
+    loop {
+        let n = a.read(&mut left).step("read a file")?;
+        if n == 0 {
+            return Ok(b.read(&mut right).step("read a file")? == 0);
+        }
+        match b.read_exact(&mut right[..n]) {
+            Ok(()) if left[..n] == right[..n] => {}
+            Ok(()) => return Ok(false),
+            // It shrank as we read.
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(e) => return Err(e).step("read a file"),
+        }
+    }
+}
+
+struct Copying {
+    /// Where the first copy of an inode with several names stands, relative to the new tree's root.
+    linked: HashMap<u64, CString>,
+    device: u64,
+}
+
+impl Copying {
+    /// Fills `to`; `path` is its path from `root`.
+    fn directory(
+        &mut self,
+        from: BorrowedFd,
+        to: BorrowedFd,
+        root: BorrowedFd,
+        stat: &Stat,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), SysError> {
+        if depth > dir::MAX_DEPTH {
+            return Err(dir::too_deep()).step("copy a directory");
+        }
+        for name in dir::names(from).step("read a directory")? {
+            let before = dir::push(path, &name);
+            let stat = dir::stat(from, &name).step("stat an entry")?;
+            if dir::kind(&stat) == NodeKind::Dir {
+                let source = dir::open(from, &*name).step("open a directory")?;
+                if stat.st_dev != self.device {
+                    return Err(std::io::Error::from(Errno::XDEV)).step("copy a nested volume");
+                }
+                rustix::fs::mkdirat(to, &*name, Mode::from_raw_mode(0o700)).step("make a directory")?;
+                let target = dir::open(to, &*name).step("open a directory")?;
+                self.directory(source.as_fd(), target.as_fd(), root, &stat, path, depth + 1)?;
+            } else {
+                self.leaf(from, to, root, &name, &stat, path)?;
+            }
+            path.truncate(before);
+        }
+        copy_attributes(from, to)?;
+        dress(to, stat)
+    }
+
+    fn leaf(&mut self, from: BorrowedFd, to: BorrowedFd, root: BorrowedFd, name: &CStr, stat: &Stat, path: &[u8]) -> Result<(), SysError> {
+        if stat.st_nlink > 1 {
+            if let Some(first) = self.linked.get(&stat.st_ino) {
+                return rustix::fs::linkat(root, &**first, to, name, AtFlags::empty()).step("link a file");
+            }
+            let path = CString::new(path).map_err(std::io::Error::other).step("name a link")?;
+            self.linked.insert(stat.st_ino, path);
+        }
+        match dir::kind(stat) {
+            NodeKind::File => {
+                let source = dir::open_file(from, name).step("open a file")?;
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let target = rustix::fs::openat(to, name, flags, Mode::from_raw_mode(0o600)).step("make a file")?;
+                copy_data(&source, &target, stat.st_size as u64)?;
+                copy_attributes(source.as_fd(), target.as_fd())?;
+                dress(target.as_fd(), stat)
+            }
+            NodeKind::Symlink => {
+                let text = rustix::fs::readlinkat(from, name, Vec::new()).step("read a link")?;
+                rustix::fs::symlinkat(&*text, to, name).step("make a link")?;
+                dress_at(to, name, stat, false)
+            }
+            NodeKind::Special => {
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                rustix::fs::mknodat(to, name, kind, Mode::from_raw_mode(0o600), stat.st_rdev).step("make a special file")?;
+                dress_at(to, name, stat, true)
+            }
+            NodeKind::Dir => Ok(()),
+        }
+    }
+}
+
+/// Copies data and leaves holes as holes.
+fn copy_data(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
+    rustix::fs::ftruncate(to, size).step("size a file")?;
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(()),
+            Err(Errno::INVAL) => at,
+            Err(e) => return Err(e).step("find data in a file"),
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+        let (mut source, mut target) = (start, start);
+        while source < end {
+            let room = usize::try_from(end - source).unwrap_or(usize::MAX);
+            match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), room).step("copy a file")? {
+                0 => return Ok(()),
+                _ => continue,
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+fn copy_attributes(from: BorrowedFd, to: BorrowedFd) -> Result<(), SysError> {
+    let mut list = vec![0u8; 64 << 10];
+    let len = match rustix::fs::flistxattr(from, &mut list) {
+        Ok(len) => len,
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        Err(e) => return Err(e).step("list extended attributes"),
+    };
+    for name in list[..len].split_inclusive(|b| *b == 0) {
+        let name = CStr::from_bytes_with_nul(name).map_err(std::io::Error::other).step("read extended attributes")?;
+        let mut value = vec![0u8; 64 << 10];
+        let len = match rustix::fs::fgetxattr(from, name, &mut value) {
+            Ok(len) => len,
+            Err(Errno::NODATA) => continue,
+            Err(e) => return Err(e).step("read an extended attribute"),
+        };
+        rustix::fs::fsetxattr(to, name, &value[..len], XattrFlags::empty()).step("write an extended attribute")?;
+    }
+    Ok(())
+}
+
+/// Owner, then mode (chown clears set-user-id), then times.
+fn dress(target: BorrowedFd, stat: &Stat) -> Result<(), SysError> {
+    rustix::fs::fchown(target, Some(UserId::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))).step("set an owner")?;
+    rustix::fs::fchmod(target, Mode::from_raw_mode(stat.st_mode)).step("set a mode")?;
+    rustix::fs::futimens(target, &times(stat)).step("set times")
+}
+
+fn dress_at(at: BorrowedFd, name: &CStr, stat: &Stat, has_mode: bool) -> Result<(), SysError> {
+    let (owner, group) = (UserId::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    rustix::fs::chownat(at, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW).step("set an owner")?;
+    if has_mode {
+        rustix::fs::chmodat(at, name, Mode::from_raw_mode(stat.st_mode), AtFlags::empty()).step("set a mode")?;
+    }
+    rustix::fs::utimensat(at, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW).step("set times")
+}
+
+#[allow(clippy::unnecessary_cast)] // The fields' types differ by target.
+fn times(stat: &Stat) -> Timestamps {
+    let time = |seconds, nanos| Timespec { tv_sec: seconds, tv_nsec: nanos };
+    Timestamps {
+        last_access: time(stat.st_atime as i64, stat.st_atime_nsec as _),
+        last_modification: time(stat.st_mtime as i64, stat.st_mtime_nsec as _),
+    }
+}

@@ -1,0 +1,155 @@
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::btrfs::{Btrfs, ioctl};
+use crate::copy::Copy;
+use crate::faults::{self, Faults};
+use crate::journal::Journal;
+use crate::layout::{self, Layout};
+use crate::mount::{self, Bound, MountError, TargetRoot};
+use crate::plan::{DiskStep, Recovery, Step};
+use crate::probe::{self, Probe};
+use crate::trees::{self, Trees};
+use crate::{Error, Inventory, JournalError, Marker, Place, Provider, ProviderKind, Uid};
+
+/// One node's data root, opened, and all that may be done in it.
+///
+/// # Guarantees
+/// Everything is reached from the root's descriptor, through no link and into no other mount.
+///
+/// # Assumptions
+/// One process holds a data root at a time; the directory belongs to root and to us alone.
+pub struct DataRoot {
+    layout: Arc<Layout>,
+    btrfs: Trees<Btrfs>,
+    copy: Trees<Copy>,
+    on_btrfs: bool,
+}
+
+/// Why [`DataRoot::publish`] did not show a tree.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    #[error(transparent)]
+    Tree(#[from] Error),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+/// Why [`DataRoot::recover`] stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    #[error(transparent)]
+    Disk(#[from] Error),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl DataRoot {
+    /// Opens an existing directory and makes the layout in it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, faults::none())
+    }
+
+    /// The same, with a seam for tests.
+    pub fn open_with(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+        let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
+        let layout = Arc::new(Layout::open(path, faults).map_err(wrap)?);
+        let on_btrfs = ioctl::is_btrfs(layout.root()).map_err(|e| {
+            let source = std::io::Error::from(e);
+            wrap(crate::SysError { step: "ask for the file system", source })
+        })?;
+        let btrfs = Trees { layout: layout.clone(), backend: Btrfs };
+        let copy = Trees { layout: layout.clone(), backend: Copy };
+        Ok(Self { layout, btrfs, copy, on_btrfs })
+    }
+
+    /// What this data root offers and how much room it has. Tries each provider for real (two commits on Btrfs).
+    pub fn probe(&self) -> Result<Probe, Error> {
+        // No object has the zero UID: a lock of its own, so that two probes do not meet.
+        let _held = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
+        probe::probe(self.layout.root()).map_err(Error::Probe)
+    }
+
+    /// The hands of one provider. `NotOffered` if it cannot work on this file system.
+    pub fn provider(&self, kind: ProviderKind) -> Result<&dyn Provider, Error> {
+        match kind {
+            ProviderKind::Btrfs if self.on_btrfs => Ok(&self.btrfs),
+            ProviderKind::Btrfs => Err(Error::NotOffered { provider: kind }),
+            ProviderKind::Copy => Ok(&self.copy),
+        }
+    }
+
+    /// The provider that made a live tree. `NotFound`, `Foreign`.
+    pub fn provider_of(&self, uid: Uid) -> Result<&dyn Provider, Error> {
+        self.provider(self.marker(uid)?.provider)
+    }
+
+    /// The marker of a live tree. `NotFound`, `Foreign`.
+    pub fn marker(&self, uid: Uid) -> Result<Marker, Error> {
+        self.layout.live(uid)?.map(|(_, marker)| marker).ok_or(Error::NotFound { uid })
+    }
+
+    /// A descriptor of a live tree's root. `NotFound`, `Foreign`.
+    pub fn open_tree(&self, uid: Uid) -> Result<OwnedFd, Error> {
+        let (entry, _) = self.layout.live(uid)?.ok_or(Error::NotFound { uid })?;
+        trees::open_tree(&entry).map_err(|source| Error::Open { uid, source })
+    }
+
+    /// Shows a tree at a target, see [`mount::bind`]. A sealed or read-only tree is shown read-only whatever is asked.
+    pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, PublishError> {
+        let _held = self.layout.locks.shared(&[uid]);
+        let read_only = read_only || self.marker(uid)?.is_frozen();
+        let tree = self.open_tree(uid)?;
+        Ok(mount::bind(tree.as_fd(), root, target, read_only)?)
+    }
+
+    /// Everything that stands here, for [`crate::plan::recover`].
+    pub fn inventory(&self) -> Result<Inventory, Error> {
+        self.layout.inventory()
+    }
+
+    /// Does one step of a recovery.
+    pub fn perform(&self, step: &DiskStep) -> Result<(), Error> {
+        match *step {
+            DiskStep::Discard { uid } => self.clear(uid, Place::Building),
+            DiskStep::Purge { uid } => self.clear(uid, Place::Trash),
+            DiskStep::Commit { uid } => {
+                let _held = self.layout.locks.exclusive(uid);
+                if self.layout.live(uid)?.is_some() {
+                    return Ok(());
+                }
+                let wrap = |source| Error::Make { uid, source };
+                let marked = match self.layout.entry(uid, Place::Building).map_err(wrap)? {
+                    Some(entry) => layout::read_marker(&entry, uid).map_err(wrap)?.is_some(),
+                    None => return Err(Error::NotFound { uid }),
+                };
+                if !marked {
+                    return Err(Error::Foreign { name: layout::name(uid, Place::Building) });
+                }
+                self.layout.commit(uid).map_err(wrap)
+            }
+            DiskStep::Destroy { uid, provider } => self.provider(provider)?.destroy(uid),
+            DiskStep::Seal { uid, provider } => self.provider(provider)?.seal(uid).map(drop),
+        }
+    }
+
+    fn clear(&self, uid: Uid, place: Place) -> Result<(), Error> {
+        let _held = self.layout.locks.exclusive(uid);
+        // Both remove either kind of tree; Btrfs does it fast.
+        if self.on_btrfs { self.btrfs.clear(uid, place) } else { self.copy.clear(uid, place) }
+    }
+
+    /// Plans and does a whole recovery, for a process that holds both the disk and the journal. The answer is what was planned: its
+    /// `orphans`, `lost` and `foreign` are still there.
+    pub fn recover(&self, journal: &Journal) -> Result<Recovery, RecoverError> {
+        let plan = crate::plan::recover(&journal.all()?, &self.inventory()?);
+        for step in &plan.steps {
+            match step {
+                Step::Disk(step) => self.perform(step)?,
+                Step::Journal(step) => journal.apply(step)?,
+            }
+        }
+        Ok(plan)
+    }
+}

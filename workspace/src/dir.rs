@@ -1,0 +1,124 @@
+//! Directories by descriptor: nothing here follows a link or leaves the directory it was given.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::path::Arg;
+
+use crate::error::Step;
+use crate::{NodeKind, SysError};
+
+/// Deeper trees are refused: each level holds a descriptor and a stack frame, and paths longer than this are of no use to a compiler.
+pub(crate) const MAX_DEPTH: usize = 256;
+
+/// Opens a directory below `at`, through no link and into no other mount.
+pub(crate) fn open(at: impl AsFd, path: impl Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    rustix::fs::openat2(at, path, flags, Mode::empty(), resolve)
+}
+
+/// Opens a regular file below `at` for reading, through no link and into no other mount.
+pub(crate) fn open_file(at: impl AsFd, path: impl Arg) -> rustix::io::Result<OwnedFd> {
+    // NONBLOCK: a FIFO that took the file's place must not hold us.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    rustix::fs::openat2(at, path, flags, Mode::empty(), resolve)
+}
+
+/// The same for one that may be missing.
+pub(crate) fn open_opt(at: impl AsFd, path: impl Arg) -> rustix::io::Result<Option<OwnedFd>> {
+    match open(at, path) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The names in a directory, in byte order, without the dots.
+pub(crate) fn names(dir: impl AsFd) -> rustix::io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        if entry.file_name() != c"." && entry.file_name() != c".." {
+            names.push(entry.file_name().to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+pub(crate) fn stat(at: impl AsFd, name: &CStr) -> rustix::io::Result<Stat> {
+    rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+pub(crate) fn kind(stat: &Stat) -> NodeKind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => NodeKind::File,
+        FileType::Directory => NodeKind::Dir,
+        FileType::Symlink => NodeKind::Symlink,
+        _ => NodeKind::Special,
+    }
+}
+
+pub(crate) fn too_deep() -> io::Error {
+    io::Error::other(format!("the tree is deeper than {MAX_DEPTH} levels"))
+}
+
+/// One entry met by [`walk`].
+pub(crate) struct Visit<'a> {
+    pub parent: BorrowedFd<'a>,
+    pub name: &'a CStr,
+    /// Relative to the root of the walk.
+    pub path: &'a [u8],
+    pub stat: Stat,
+    pub kind: NodeKind,
+}
+
+/// Visits everything below `root`, depth first, a directory before its content, siblings in byte order.
+pub(crate) fn walk(root: BorrowedFd, visit: &mut dyn FnMut(&Visit) -> Result<(), SysError>) -> Result<(), SysError> {
+    descend(root, &mut Vec::new(), 0, visit)
+}
+
+fn descend(
+    dir: BorrowedFd,
+    path: &mut Vec<u8>,
+    depth: usize,
+    visit: &mut dyn FnMut(&Visit) -> Result<(), SysError>,
+) -> Result<(), SysError> {
+    if depth > MAX_DEPTH {
+        return Err(too_deep()).step("read a directory");
+    }
+    for name in names(dir).step("read a directory")? {
+        let stat = match stat(dir, &name) {
+            Ok(stat) => stat,
+            // A live tree: it was there when the directory was read.
+            Err(rustix::io::Errno::NOENT) => continue,
+            Err(e) => return Err(e).step("stat an entry"),
+        };
+        let kind = kind(&stat);
+        let before = push(path, &name);
+        visit(&Visit { parent: dir, name: &name, path, stat, kind })?;
+        if kind == NodeKind::Dir {
+            match open(dir, &*name) {
+                Ok(child) => descend(child.as_fd(), path, depth + 1, visit)?,
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(e) => return Err(e).step("open a directory"),
+            }
+        }
+        path.truncate(before);
+    }
+    Ok(())
+}
+
+/// Appends a component and returns the length to truncate to afterwards.
+pub(crate) fn push(path: &mut Vec<u8>, name: &CStr) -> usize {
+    let before = path.len();
+    if before > 0 {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name.to_bytes());
+    before
+}

@@ -1,0 +1,211 @@
+//! Where things stand in a data root, and whose they are.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::error::Step;
+use crate::faults::{Faults, Point};
+use crate::locks::Locks;
+use crate::{Entry, Error, Inventory, Marker, Place, SHARDS, SysError, Uid, dir};
+
+pub(crate) const TREE: &str = "tree";
+const MARKER: &str = "marker";
+const MARKER_NEW: &str = "marker.new";
+const MARKER_VERSION: u32 = 1;
+
+/// The opened data root.
+pub(crate) struct Layout {
+    root: OwnedFd,
+    pub locks: Locks,
+    pub faults: Arc<dyn Faults>,
+}
+
+impl Layout {
+    pub fn open(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, SysError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty()).step("open the directory")?;
+        make_dir(&root, "trash")?;
+        make_dir(&root, "trees")?;
+        for shard in 0..SHARDS {
+            make_dir(&root, &format!("trees/{shard:02x}"))?;
+        }
+        Ok(Self { root, locks: Locks::default(), faults })
+    }
+
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    fn parent(&self, uid: Uid, place: Place) -> rustix::io::Result<OwnedFd> {
+        match place {
+            Place::Building | Place::Live => dir::open(&self.root, format!("trees/{}", uid.shard())),
+            Place::Trash => dir::open(&self.root, "trash"),
+        }
+    }
+
+    /// The entry of a tree, if it is in this place.
+    pub fn entry(&self, uid: Uid, place: Place) -> Result<Option<OwnedFd>, SysError> {
+        let parent = self.parent(uid, place).step("open the directory of the entry")?;
+        dir::open_opt(&parent, name(uid, place)).step("open the entry")
+    }
+
+    /// A live tree of ours: its entry and marker. `None` if nothing stands there.
+    pub fn live(&self, uid: Uid) -> Result<Option<(OwnedFd, Marker)>, Error> {
+        let Some(entry) = self.entry(uid, Place::Live).map_err(|source| Error::Open { uid, source })? else { return Ok(None) };
+        match read_marker(&entry, uid).map_err(|source| Error::Open { uid, source })? {
+            Some(marker) => Ok(Some((entry, marker))),
+            None => Err(Error::Foreign { name: name(uid, Place::Live) }),
+        }
+    }
+
+    /// Makes the entry under its temporary name, marked.
+    pub fn begin(&self, marker: &Marker) -> Result<OwnedFd, SysError> {
+        let parent = self.parent(marker.uid, Place::Building).step("open the directory of the entry")?;
+        let temporary = name(marker.uid, Place::Building);
+        rustix::fs::mkdirat(&parent, &*temporary, Mode::from_raw_mode(0o700)).step("make the entry")?;
+        self.faults.reached(Point::EntryMade);
+        let entry = dir::open(&parent, &*temporary).step("open the entry")?;
+        rustix::fs::symlinkat(spell(marker)?, &entry, MARKER).step("write the marker")?;
+        self.faults.reached(Point::MarkerWritten);
+        Ok(entry)
+    }
+
+    /// The commit point.
+    pub fn commit(&self, uid: Uid) -> Result<(), SysError> {
+        let parent = self.parent(uid, Place::Live).step("open the directory of the entry")?;
+        let (temporary, live) = (name(uid, Place::Building), name(uid, Place::Live));
+        rustix::fs::renameat_with(&parent, &*temporary, &parent, &*live, RenameFlags::NOREPLACE).step("rename the entry")?;
+        self.faults.reached(Point::Committed);
+        Ok(())
+    }
+
+    /// Renames an entry away. What an earlier destruction left in the trash is gone by now.
+    pub fn trash(&self, uid: Uid, from: Place) -> Result<(), SysError> {
+        let parent = self.parent(uid, from).step("open the directory of the entry")?;
+        let trash = self.parent(uid, Place::Trash).step("open the trash")?;
+        let to = name(uid, Place::Trash);
+        rustix::fs::renameat_with(&parent, name(uid, from), &trash, &*to, RenameFlags::NOREPLACE).step("rename the entry away")?;
+        self.faults.reached(Point::Trashed);
+        Ok(())
+    }
+
+    /// Writes the marker of a sealed tree over the old one.
+    pub fn replace_marker(&self, entry: &OwnedFd, marker: &Marker) -> Result<(), SysError> {
+        unlink(entry, MARKER_NEW)?;
+        rustix::fs::symlinkat(spell(marker)?, entry, MARKER_NEW).step("write the new marker")?;
+        rustix::fs::renameat(entry, MARKER_NEW, entry, MARKER).step("put the new marker in place")?;
+        rustix::fs::fsync(entry).step("flush the marker")?;
+        self.faults.reached(Point::SealMarked);
+        Ok(())
+    }
+
+    /// Removes what is left of an entry once its tree is gone: the marker last, so that it is ours until the end.
+    pub fn finish(&self, uid: Uid, place: Place) -> Result<(), SysError> {
+        if let Some(entry) = self.entry(uid, place)? {
+            unlink(&entry, MARKER_NEW)?;
+            unlink(&entry, MARKER)?;
+            self.faults.reached(Point::MarkerGone);
+        }
+        self.remove_empty(uid, place)?;
+        self.faults.reached(Point::EntryGone);
+        Ok(())
+    }
+
+    fn remove_empty(&self, uid: Uid, place: Place) -> Result<(), SysError> {
+        let parent = self.parent(uid, place).step("open the directory of the entry")?;
+        match rustix::fs::unlinkat(&parent, name(uid, place), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e).step("remove the entry"),
+        }
+    }
+
+    /// Removes an entry without a marker, which can only be ours if it is empty.
+    pub fn remove_unmarked(&self, uid: Uid, place: Place) -> Result<(), Error> {
+        match self.remove_empty(uid, place) {
+            Err(e) if matches!(e.source.raw_os_error(), Some(libc::ENOTEMPTY | libc::ENOTDIR)) => {
+                Err(Error::Foreign { name: name(uid, place) })
+            }
+            other => other.map_err(|source| Error::Destroy { uid, source }),
+        }
+    }
+
+    /// Everything that stands here.
+    pub fn inventory(&self) -> Result<Inventory, Error> {
+        let mut found = Inventory::default();
+        let mut list = |parent: String| -> Result<(), SysError> {
+            let dir = dir::open(&self.root, &*parent).step("open a directory")?;
+            for file_name in dir::names(&dir).step("read a directory")? {
+                let text = file_name.to_string_lossy();
+                let Some((uid, place)) = parse_name(&text, &parent) else {
+                    found.foreign.push(format!("{parent}/{text}"));
+                    continue;
+                };
+                match dir::open_opt(&dir, &*file_name) {
+                    Ok(Some(entry)) => found.entries.push(Entry { uid, place, marker: read_marker(&entry, uid)? }),
+                    // Gone since the directory was read: a verb is at work.
+                    Ok(None) => {}
+                    Err(_) => found.foreign.push(format!("{parent}/{text}")),
+                }
+            }
+            Ok(())
+        };
+        (0..SHARDS).map(|s| format!("trees/{s:02x}")).chain(["trash".to_owned()]).try_for_each(&mut list).map_err(Error::List)?;
+        found.entries.sort_by_key(|e| (e.uid, e.place));
+        Ok(found)
+    }
+}
+
+pub(crate) fn name(uid: Uid, place: Place) -> String {
+    match place {
+        Place::Building => format!("{uid}.tmp"),
+        Place::Live | Place::Trash => uid.to_string(),
+    }
+}
+
+fn parse_name(text: &str, parent: &str) -> Option<(Uid, Place)> {
+    if parent == "trash" {
+        return Some((text.parse().ok()?, Place::Trash));
+    }
+    let (stem, place) = match text.strip_suffix(".tmp") {
+        Some(stem) => (stem, Place::Building),
+        None => (text, Place::Live),
+    };
+    let uid: Uid = stem.parse().ok()?;
+    (parent.strip_prefix("trees/") == Some(&*uid.shard())).then_some((uid, place))
+}
+
+/// A marker is a symbolic link: it appears whole, and it is metadata, so the commit that makes a snapshot durable makes it durable
+/// with no flush of its own.
+fn spell(marker: &Marker) -> Result<String, SysError> {
+    serde_json::to_string(marker).map_err(std::io::Error::from).step("spell the marker")
+}
+
+/// The marker of an entry, if it is one of ours and names this UID.
+pub(crate) fn read_marker(entry: &OwnedFd, uid: Uid) -> Result<Option<Marker>, SysError> {
+    match rustix::fs::readlinkat(entry, MARKER, Vec::new()) {
+        Ok(text) => {
+            let marker = serde_json::from_slice::<Marker>(text.to_bytes()).ok();
+            Ok(marker.filter(|m| m.uid == uid && m.version == MARKER_VERSION))
+        }
+        Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+        Err(e) => Err(e).step("read the marker"),
+    }
+}
+
+fn unlink(dir: &OwnedFd, name: &str) -> Result<(), SysError> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(e).step("remove the marker"),
+    }
+}
+
+fn make_dir(root: &OwnedFd, path: &str) -> Result<(), SysError> {
+    match rustix::fs::mkdirat(root, path, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(e).step("make a directory"),
+    }
+}

@@ -1,0 +1,63 @@
+//! What a tree holds, in a few numbers.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+use std::path::{Component, Path};
+
+use crate::{Manifest, NodeKind, SysError, dir};
+
+/// Visits every entry of `tree`.
+pub(crate) fn of(tree: BorrowedFd) -> Result<Manifest, SysError> {
+    let (mut files, mut dirs, mut bytes) = (0, 0, 0);
+    let mut hash = blake3::Hasher::new();
+    dir::walk(tree, &mut |entry| {
+        // The size of a directory is its file system's business.
+        let size = if entry.kind == NodeKind::Dir { 0 } else { entry.stat.st_size as u64 };
+        let letter = match entry.kind {
+            NodeKind::File => b'f',
+            NodeKind::Dir => b'd',
+            NodeKind::Symlink => b'l',
+            NodeKind::Special => b's',
+        };
+        match entry.kind {
+            NodeKind::Dir => dirs += 1,
+            NodeKind::File => (files, bytes) = (files + 1, bytes + size),
+            NodeKind::Symlink | NodeKind::Special => files += 1,
+        }
+        hash.update(entry.path);
+        hash.update(&[0, letter]);
+        hash.update(&size.to_le_bytes());
+        hash.update(&entry.stat.st_mtime.to_le_bytes());
+        hash.update(&(entry.stat.st_mtime_nsec as u64).to_le_bytes());
+        Ok(())
+    })?;
+    Ok(Manifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })
+}
+
+/// The commit of HEAD. What an agent wrote there is data: whatever is not as git writes it is no head.
+fn git_head(tree: BorrowedFd) -> Option<String> {
+    let head = text(tree, Path::new(".git/HEAD"))?;
+    let Some(reference) = head.strip_prefix("ref: ") else { return commit(&head) };
+    let reference = Path::new(reference);
+    if !reference.components().all(|c| matches!(c, Component::Normal(_))) {
+        return None;
+    }
+    if let Some(loose) = text(tree, &Path::new(".git").join(reference)) {
+        return commit(&loose);
+    }
+    let packed = text(tree, Path::new(".git/packed-refs"))?;
+    packed.lines().filter_map(|l| l.split_once(' ')).find(|(_, name)| Path::new(name) == reference).and_then(|(id, _)| commit(id))
+}
+
+fn commit(text: &str) -> Option<String> {
+    let right = matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    right.then(|| text.to_ascii_lowercase())
+}
+
+fn text(tree: BorrowedFd, path: &Path) -> Option<String> {
+    const LIMIT: u64 = 16 << 20;
+    let mut text = String::new();
+    File::from(dir::open_file(tree, path).ok()?).take(LIMIT).read_to_string(&mut text).ok()?;
+    Some(text.trim_end().to_owned())
+}

@@ -1,0 +1,155 @@
+//! Showing a tree at a place that the kubelet named, and taking it away again.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::error::Step;
+use crate::mountinfo::{self, Location, Mount};
+use crate::{SysError, host};
+
+/// Why a mount was not made or not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error("failed to open the target root {path}")]
+    OpenRoot { path: PathBuf, source: SysError },
+    #[error("failed to open the target {target}")]
+    Target { target: PathBuf, source: SysError },
+    #[error("failed to mount at {target}: something else is mounted there")]
+    Occupied { target: PathBuf },
+    #[error("failed to mount at {target}")]
+    Mount { target: PathBuf, source: SysError },
+    /// Somebody still works in it; try again later.
+    #[error("failed to unmount {target}: it is in use")]
+    Busy { target: PathBuf },
+    #[error("failed to unmount {target}")]
+    Unmount { target: PathBuf, source: SysError },
+    /// Never emptied by us: what is in it may be somebody's only copy.
+    #[error("failed to remove {target}: it is not empty")]
+    NotEmpty { target: PathBuf },
+}
+
+/// Whether [`bind`] had anything to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    Mounted,
+    AlreadyMounted,
+}
+
+/// The directory below which all targets lie (the kubelet's). Targets are reached from it through no link.
+pub struct TargetRoot {
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+impl TargetRoot {
+    /// Opens `path`, which may itself be a link.
+    pub fn open(path: &Path) -> Result<Self, MountError> {
+        let open = || -> Result<Self, SysError> {
+            let dir =
+                rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step("open the directory")?;
+            let path = mountinfo::path_of(&dir)?;
+            Ok(Self { dir, path })
+        };
+        open().map_err(|source| MountError::OpenRoot { path: path.to_owned(), source })
+    }
+
+    /// Opens what stands at `target`, on top of all mounts there. `None` if nothing does.
+    fn at(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat2(&self.dir, target, flags, Mode::empty(), resolve) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e).step("open the directory"),
+        }
+    }
+
+    /// The opened parent of `target`, and its last component.
+    fn parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
+        let bad = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a target is a relative path of plain names");
+        let plain = target.components().all(|c| matches!(c, std::path::Component::Normal(_)));
+        let name = target.file_name().filter(|_| plain).ok_or_else(bad).step("read the path of the target")?;
+        let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok(self.at(parent)?.map(|fd| (fd, name)))
+    }
+}
+
+/// Shows `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
+/// Mounts stacked inside the tree are not carried along. If the same tree already shows there in the same way, nothing is done.
+pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, MountError> {
+    let wrap_target = |source| MountError::Target { target: root.path.join(target), source };
+    let Some((parent, name)) = root.parent(target).map_err(wrap_target)? else {
+        let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+        return Err(wrap_target(SysError { step: "open the parent of the target", source }));
+    };
+    match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o750)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e).step("make the target").map_err(wrap_target),
+    }
+    let place = root.at(target).map_err(wrap_target)?;
+    let place = place.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)).step("open the target").map_err(wrap_target)?;
+
+    let wrap = |source| MountError::Mount { target: root.path.join(target), source };
+    let table = mountinfo::read().map_err(wrap)?;
+    let wanted = mountinfo::locate(tree, &table).map_err(wrap)?;
+    let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
+    match on_top(&table, &path) {
+        Some(top) if is_same(top, &wanted, read_only) => return Ok(Bound::AlreadyMounted),
+        Some(_) => return Err(MountError::Occupied { target: root.path.join(target) }),
+        None => {}
+    }
+    attach(tree, &place, read_only).map_err(wrap)?;
+    Ok(Bound::Mounted)
+}
+
+fn attach(tree: BorrowedFd, place: &OwnedFd, read_only: bool) -> Result<(), SysError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let mount = rustix::mount::open_tree(tree, c"", flags).step("clone the mount of the tree")?;
+    host::harden_mount(&mount, read_only).step("set the attributes of the mount")?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount.as_fd(), c"", place.as_fd(), c"", flags).step("attach the mount")
+}
+
+/// Takes away everything mounted at `target` and then the empty directory. Missing is done. Never deletes content.
+pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
+    let full = || root.path.join(target);
+    let Some((parent, name)) = root.parent(target).map_err(|source| MountError::Target { target: full(), source })? else {
+        return Ok(());
+    };
+    let wrap = |source| MountError::Unmount { target: full(), source };
+    // By the parent's descriptor: umount has no form that takes a directory, and only the last component may be a mount.
+    let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
+    for _ in 0..mountinfo::read().map_err(wrap)?.iter().filter(|m| m.mount_point == path).count() {
+        use std::os::fd::AsRawFd;
+        let by_fd = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string()).join(name);
+        match rustix::mount::unmount(&by_fd, UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::INVAL | Errno::NOENT) => break,
+            Err(Errno::BUSY) => return Err(MountError::Busy { target: full() }),
+            Err(e) => return Err(e).step("unmount").map_err(wrap),
+        }
+    }
+    match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTEMPTY) => Err(MountError::NotEmpty { target: full() }),
+        Err(Errno::BUSY) => Err(MountError::Busy { target: full() }),
+        Err(e) => Err(e).step("remove the directory").map_err(wrap),
+    }
+}
+
+fn on_top<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    table.iter().rfind(|m| m.mount_point == path)
+}
+
+fn is_same(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
+    mount.device == wanted.device && mount.root == wanted.root && mount.read_only == read_only
+}
+
+/// Attaches a new mount over `path`, which may be any path.
+pub(crate) fn attach_at(mount: OwnedFd, path: &Path) -> Result<(), SysError> {
+    rustix::mount::move_mount(&mount, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the mount")
+}

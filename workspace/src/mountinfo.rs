@@ -1,0 +1,154 @@
+//! The mount table of this process: the one place where `/proc/self/mountinfo` is read.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::SysError;
+use crate::error::Step;
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub id: u64,
+    /// The device of the file system, `major:minor`. For Btrfs it is not the `st_dev` of a subvolume.
+    pub device: String,
+    /// The part of the file system that shows here.
+    pub root: PathBuf,
+    /// Where it shows, as seen from this process's root.
+    pub mount_point: PathBuf,
+    pub read_only: bool,
+    /// The options of this mount, as the table spells them.
+    pub options: String,
+    pub shared: bool,
+    pub fs_type: String,
+    pub source: PathBuf,
+}
+
+/// All mounts, in the order of the table: of two on one mount point, the later is on top.
+pub fn read() -> Result<Vec<Mount>, SysError> {
+    let text = std::fs::read("/proc/self/mountinfo").step("read the mount table")?;
+    Ok(text.split(|b| *b == b'\n').filter_map(parse_line).collect())
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|b| *b == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let _parent = fields.next()?;
+    let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
+    let root = unescape(fields.next()?);
+    let mount_point = unescape(fields.next()?);
+    let options = String::from_utf8_lossy(fields.next()?).into_owned();
+    let mut shared = false;
+    for tag in fields.by_ref().take_while(|f| *f != b"-") {
+        shared |= tag.starts_with(b"shared:");
+    }
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?);
+    let read_only = options.split(',').any(|o| o == "ro");
+    Some(Mount { id, device, root, mount_point, read_only, options, shared, fs_type, source })
+}
+
+/// The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        match tail {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if first == b'\\' => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+/// Which part of which file system a descriptor stands for: what two mounts of one tree have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub device: String,
+    pub root: PathBuf,
+    /// The path of the descriptor in this process's view.
+    pub path: PathBuf,
+}
+
+/// Finds a descriptor in the table.
+pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysError> {
+    let path = path_of(&fd)?;
+    let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).step("find the mount of a directory")?;
+    let mount = table.iter().find(|m| m.id == found.stx_mnt_id);
+    let mount = mount.ok_or_else(|| std::io::Error::other("its mount is not in the table")).step("find the mount of a directory")?;
+    let below = path.strip_prefix(&mount.mount_point).map_err(std::io::Error::other).step("place a directory below its mount")?;
+    let root = if below.as_os_str().is_empty() { mount.root.clone() } else { mount.root.join(below) };
+    Ok(Location { device: mount.device.clone(), root, path })
+}
+
+/// The path by which the kernel knows a descriptor now.
+pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())).step("find the path of a descriptor")
+}
+
+/// The mount points elsewhere that show this place or something in it.
+pub(crate) fn shown_elsewhere(place: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| m.device == place.device && m.root.starts_with(&place.root);
+    table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_escapes_and_optional_fields() {
+        let line = br"98 36 0:42 /trees/0a\040b /mnt/a\134b\011c ro,nosuid,nodev shared:7 master:2 - btrfs /dev/loop0 rw,subvolid=5";
+        let mount = parse_line(line).unwrap();
+        assert_eq!(mount.root, Path::new("/trees/0a b"));
+        assert_eq!(mount.mount_point, Path::new("/mnt/a\\b\tc"));
+        assert_eq!((mount.id, &*mount.device, &*mount.fs_type), (98, "0:42", "btrfs"));
+        assert!(mount.read_only && mount.shared);
+    }
+
+    #[test]
+    fn a_line_without_optional_fields() {
+        let mount = parse_line(b"22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw").unwrap();
+        assert!(!mount.shared && !mount.read_only);
+        assert_eq!(mount.source, Path::new("/dev/sda1"));
+    }
+
+    #[test]
+    fn nonsense_is_no_mount() {
+        assert_eq!(parse_line(b""), None);
+        assert_eq!(parse_line(b"22 1 8:1 /"), None);
+    }
+
+    #[test]
+    fn only_mounts_outside_of_the_data_root_keep_a_tree_busy() {
+        let mount = |root: &str, at: &str| Mount {
+            id: 1,
+            device: "0:42".into(),
+            root: root.into(),
+            mount_point: at.into(),
+            read_only: false,
+            options: "rw".into(),
+            shared: false,
+            fs_type: "btrfs".into(),
+            source: "/dev/loop0".into(),
+        };
+        let table = [
+            mount("/", "/data"),
+            mount("/trees/00/u/tree/src", "/data/trees/00/u/tree/other"),
+            mount("/trees/00/u/tree/src", "/pods/x"),
+            mount("/trees/00/u2/tree", "/pods/y"),
+        ];
+        let place = Location { device: "0:42".into(), root: "/trees/00/u".into(), path: "/data/trees/00/u".into() };
+        assert_eq!(shown_elsewhere(&place, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
+    }
+}

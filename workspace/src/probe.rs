@@ -1,0 +1,92 @@
+//! What a data root offers, found by trying.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::btrfs::ioctl;
+use crate::error::Step;
+use crate::{ProviderKind, ProviderOffer, SysError, host};
+
+/// What [`crate::DataRoot::probe`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probe {
+    /// One for every provider of this crate, offered or not.
+    pub offers: Vec<ProviderOffer>,
+    pub total_bytes: u64,
+    /// What an unprivileged writer can still get.
+    pub free_bytes: u64,
+    pub kernel: KernelFacts,
+}
+
+/// Facts of the running kernel that decide what can be done here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelFacts {
+    /// As `uname -r` has it.
+    pub release: String,
+    /// Mounts can be made read-only before anybody sees them.
+    pub mount_setattr: bool,
+}
+
+const NAME: &std::ffi::CStr = c".probe";
+const SNAPSHOT: &std::ffi::CStr = c".probe.snapshot";
+
+pub(crate) fn probe(root: BorrowedFd) -> Result<Probe, SysError> {
+    let space = rustix::fs::fstatvfs(root).step("ask for free space")?;
+    Ok(Probe {
+        offers: vec![offer_btrfs(root), offer_copy(root)],
+        total_bytes: space.f_blocks * space.f_frsize,
+        free_bytes: space.f_bavail * space.f_frsize,
+        kernel: KernelFacts { release: release()?, mount_setattr: host::has_mount_setattr() },
+    })
+}
+
+fn release() -> Result<String, SysError> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease").step("ask for the kernel's release")?.trim().to_owned())
+}
+
+fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
+    let offer = |available, reason: String| ProviderOffer { provider: ProviderKind::Btrfs, available, reason };
+    match ioctl::is_btrfs(root) {
+        Ok(true) => {}
+        Ok(false) => return offer(false, "the data root is not on Btrfs".into()),
+        Err(e) => return offer(false, format!("the data root cannot be asked: {e}")),
+    }
+    let attempt = || -> Result<(), SysError> {
+        clean(root)?;
+        ioctl::create(root, NAME).step("make a subvolume")?;
+        let made = crate::dir::open(root, NAME).step("open a subvolume")?;
+        ioctl::snapshot(&made, root, SNAPSHOT, false).step("make a snapshot")?;
+        drop(made);
+        clean(root)
+    };
+    match attempt() {
+        Ok(()) => offer(true, "instant snapshots on the data root".into()),
+        Err(e) => offer(false, format!("{e}: {}", e.source)),
+    }
+}
+
+/// By rmdir, which takes an empty subvolume and nothing else.
+fn clean(root: BorrowedFd) -> Result<(), SysError> {
+    for name in [NAME, SNAPSHOT] {
+        match rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e).step("remove a probe"),
+        }
+    }
+    Ok(())
+}
+
+fn offer_copy(root: BorrowedFd) -> ProviderOffer {
+    let read_only = rustix::fs::fstatvfs(root).map(|v| v.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    let (available, reason) = match read_only {
+        Ok(false) => (true, "full copies, slow in the size of the tree".to_owned()),
+        Ok(true) => (false, "the data root is read-only".to_owned()),
+        Err(e) => (false, format!("the data root cannot be asked: {e}")),
+    };
+    ProviderOffer { provider: ProviderKind::Copy, available, reason }
+}

@@ -1,0 +1,133 @@
+//! Removal of a tree that an agent filled, by means that do not care what the agent did.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
+use rustix::io::{Errno, Result};
+use rustix::mount::UnmountFlags;
+
+use crate::btrfs::ioctl;
+use crate::error::Step;
+use crate::{SysError, dir, mountinfo};
+
+/// Directories deeper than this are first moved up, so that neither descriptors nor stack run out.
+const FLAT: usize = 64;
+const DEEP: &str = "deep.";
+
+/// Detaches every mount at or below `entry` in this process's view.
+pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysError> {
+    let path = mountinfo::path_of(&entry)?;
+    for mount in mountinfo::read()?.iter().rev().filter(|m| m.mount_point.starts_with(&path) && m.mount_point != path) {
+        match rustix::mount::unmount(&mount.mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            // Went with the one it stood on.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(e) => return Err(e).step("detach a mount inside the tree"),
+        }
+    }
+    Ok(())
+}
+
+/// Removes `name` in `entry` and all below it. `entry` is ours alone and may be used as a place to move things to. Missing is done.
+pub(crate) fn remove_tree(entry: BorrowedFd, name: &CStr) -> std::result::Result<(), SysError> {
+    let mut attic = Attic { entry, moved: 0 };
+    let remove = |attic: &mut Attic, name: &CStr| attic.remove(entry, name, 0).step("remove the tree");
+    remove(&mut attic, name)?;
+    loop {
+        let names = dir::names(entry).step("read the entry")?;
+        let mut deep = names.iter().filter(|n| n.to_bytes().starts_with(DEEP.as_bytes())).peekable();
+        if deep.peek().is_none() {
+            return Ok(());
+        }
+        deep.try_for_each(|name| remove(&mut attic, name))?;
+    }
+}
+
+struct Attic<'a> {
+    entry: BorrowedFd<'a>,
+    moved: u64,
+}
+
+impl Attic<'_> {
+    fn remove(&mut self, parent: BorrowedFd, name: &CStr, depth: usize) -> Result<()> {
+        let stat = match dir::stat(parent, name) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if dir::kind(&stat) != crate::NodeKind::Dir {
+            return insist(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::empty()));
+        }
+        if depth > FLAT {
+            return self.move_up(parent, name);
+        }
+        let child = match dir::open(parent, name) {
+            Err(Errno::ACCESS) => {
+                // Only without root: a closed directory of our own.
+                rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+                dir::open(parent, name)?
+            }
+            other => other?,
+        };
+        let empty = |attic: &mut Self| -> Result<()> {
+            for name in dir::names(&child)? {
+                attic.remove(child.as_fd(), &name, depth + 1)?;
+            }
+            Ok(())
+        };
+        match empty(self) {
+            Err(Errno::ACCESS) => {
+                rustix::fs::fchmod(&child, Mode::RWXU)?;
+                empty(self)?;
+            }
+            other => other?,
+        }
+        insist(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
+    }
+
+    fn move_up(&mut self, parent: BorrowedFd, name: &CStr) -> Result<()> {
+        loop {
+            let to = format!("{DEEP}{}", self.moved);
+            self.moved += 1;
+            let rename = || rustix::fs::renameat_with(parent, name, self.entry, &*to, rustix::fs::RenameFlags::NOREPLACE);
+            match insist(parent, name, rename) {
+                Err(Errno::EXIST) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Tries; where flags or a read-only subvolume stand in the way, takes them off the parent and the object and tries again.
+fn insist(parent: BorrowedFd, name: &CStr, act: impl Fn() -> Result<()>) -> Result<()> {
+    match act() {
+        Err(Errno::PERM | Errno::ROFS) => {
+            loosen(parent);
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            if let Ok(object) = rustix::fs::openat(parent, name, flags, Mode::empty()) {
+                loosen(object.as_fd());
+            }
+            gone_is_done(act())
+        }
+        other => gone_is_done(other),
+    }
+}
+
+fn gone_is_done(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// What cannot be loosened is told by the second try.
+pub(crate) fn loosen(object: BorrowedFd) {
+    if ioctl::is_subvolume(object) {
+        let _ = ioctl::set_read_only(object, false);
+    }
+    if let Ok(flags) = rustix::fs::ioctl_getflags(object)
+        && flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND)
+    {
+        let _ = rustix::fs::ioctl_setflags(object, flags - (IFlags::IMMUTABLE | IFlags::APPEND));
+    }
+}

@@ -1,0 +1,232 @@
+//! The part of every provider that is the same: names, markers, commit point, refusals, the order of destruction.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::faults::Point;
+use crate::layout::{self, Layout, TREE};
+use crate::{
+    Access, Change, Error, Making, Manifest, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Seal, SysError, Uid, Usage, compare,
+    dir, manifest, mountinfo, remove,
+};
+
+/// What differs from provider to provider. The tree is always `tree` in `entry`.
+pub(crate) trait Backend: Send + Sync {
+    const KIND: ProviderKind;
+    /// Whether a tree may be cloned while it is written.
+    const FORKS_LIVE: bool;
+
+    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
+    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: Access) -> Result<(), SysError>;
+    /// True if a clone of this tree would show an empty directory where the source has content.
+    fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError>;
+    /// Makes the tree durable, and read-only where the file system can. The answer is kept as [`Seal::transid`].
+    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
+    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
+    fn exclusive_bytes(&self, parent: BorrowedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> Result<u64, SysError>;
+    fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError>;
+    fn settle(&self, root: BorrowedFd) -> Result<(), SysError>;
+}
+
+/// A tree that was found under its name.
+pub(crate) struct Standing {
+    pub marker: Marker,
+    pub entry: OwnedFd,
+    pub tree: OwnedFd,
+}
+
+/// A [`Provider`] out of a [`Backend`].
+pub(crate) struct Trees<B> {
+    pub layout: Arc<Layout>,
+    pub backend: B,
+}
+
+impl<B: Backend> Trees<B> {
+    fn standing(&self, uid: Uid) -> Result<Standing, Error> {
+        let (entry, marker) = self.layout.live(uid)?.ok_or(Error::NotFound { uid })?;
+        if marker.provider != B::KIND {
+            return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
+        }
+        let tree = open_tree(&entry).map_err(|source| Error::Open { uid, source })?;
+        Ok(Standing { marker, entry, tree })
+    }
+
+    /// From nothing to the commit point. What a crash left under the temporary name is removed first, what an error leaves, after.
+    fn build(&self, uid: Uid, making: Making, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
+        let marker = Marker { version: 1, uid, provider: B::KIND, making, sealed: None };
+        let attempt = || -> Result<(), SysError> {
+            let entry = self.layout.begin(&marker)?;
+            make(entry.as_fd())?;
+            self.layout.faults.reached(Point::TreeMade);
+            drop(entry);
+            self.layout.commit(uid)
+        };
+        self.clear(uid, Place::Building)?;
+        match attempt() {
+            Ok(()) => Ok(marker),
+            Err(source) => {
+                // The first error is the one to tell; what stays behind is met by the next call or by recovery.
+                let _ = self.clear(uid, Place::Building);
+                Err(Error::Make { uid, source })
+            }
+        }
+    }
+
+    /// The tree that already stands under this UID, if it is the same one.
+    fn already(&self, uid: Uid, making: Making) -> Result<Option<Marker>, Error> {
+        match self.layout.live(uid)? {
+            None => Ok(None),
+            Some((_, marker)) if marker.provider == B::KIND && marker.making == making => Ok(Some(marker)),
+            Some(_) => Err(Error::Conflict { uid }),
+        }
+    }
+
+    /// Removes an entry that is under its temporary name or in the trash.
+    pub fn clear(&self, uid: Uid, place: Place) -> Result<(), Error> {
+        let wrap = |source| Error::Destroy { uid, source };
+        let Some(entry) = self.layout.entry(uid, place).map_err(wrap)? else { return Ok(()) };
+        if layout::read_marker(&entry, uid).map_err(wrap)?.is_none() {
+            return self.layout.remove_unmarked(uid, place);
+        }
+        self.refuse_mounted(uid, &entry)?;
+        let empty = || -> Result<(), SysError> {
+            remove::detach_mounts(&entry)?;
+            self.backend.remove(entry.as_fd())?;
+            self.layout.faults.reached(Point::TreeGone);
+            self.layout.finish(uid, place)
+        };
+        empty().map_err(wrap)
+    }
+
+    fn refuse_mounted(&self, uid: Uid, entry: &OwnedFd) -> Result<(), Error> {
+        let look = || -> Result<_, SysError> {
+            let table = mountinfo::read()?;
+            let here = mountinfo::locate(entry, &table)?;
+            Ok(mountinfo::shown_elsewhere(&here, &mountinfo::path_of(self.layout.root())?, &table))
+        };
+        match look().map_err(|source| Error::Destroy { uid, source })? {
+            targets if targets.is_empty() => Ok(()),
+            targets => Err(Error::Busy { uid, targets }),
+        }
+    }
+}
+
+pub(crate) fn open_tree(entry: &OwnedFd) -> Result<OwnedFd, SysError> {
+    use crate::error::Step;
+    dir::open(entry, TREE).step("open the tree")
+}
+
+impl<B: Backend> Provider for Trees<B> {
+    fn kind(&self) -> ProviderKind {
+        B::KIND
+    }
+
+    fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error> {
+        let _held = self.layout.locks.exclusive(uid);
+        let making = Making::Empty { owner };
+        match self.already(uid, making)? {
+            Some(marker) => Ok(marker),
+            None => self.build(uid, making, |entry| self.backend.make_empty(entry, owner)),
+        }
+    }
+
+    fn clone_tree(&self, uid: Uid, from: Uid, access: Access) -> Result<Marker, Error> {
+        if uid == from {
+            return Err(Error::Conflict { uid });
+        }
+        let _held = self.layout.locks.derive(uid, from);
+        let making = Making::Clone { from, access };
+        if let Some(marker) = self.already(uid, making)? {
+            return Ok(marker);
+        }
+        let source = self.standing(from)?;
+        if !B::FORKS_LIVE && !source.marker.is_frozen() {
+            return Err(Error::SourceNotSealed { from, provider: B::KIND });
+        }
+        let refuse_nested = || match self.backend.holds_nested(source.tree.as_fd()) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(Error::NestedVolume { from }),
+            Err(source) => Err(Error::Make { uid, source }),
+        };
+        refuse_nested()?;
+        let marker = self.build(uid, making, |entry| self.backend.clone_into(source.tree.as_fd(), entry, access))?;
+        // A live source may have gained one between the look and the clone.
+        if !source.marker.is_frozen()
+            && let Err(error) = refuse_nested()
+        {
+            self.layout.trash(uid, Place::Live).map_err(|source| Error::Make { uid, source })?;
+            self.clear(uid, Place::Trash)?;
+            return Err(error);
+        }
+        Ok(marker)
+    }
+
+    fn seal(&self, uid: Uid) -> Result<Manifest, Error> {
+        let _held = self.layout.locks.exclusive(uid);
+        let Standing { mut marker, entry, tree } = self.standing(uid)?;
+        if let Some(seal) = marker.sealed {
+            return Ok(seal.manifest);
+        }
+        let wrap = |source| Error::Seal { uid, source };
+        if self.backend.holds_nested(tree.as_fd()).map_err(wrap)? {
+            return Err(Error::NestedVolume { from: uid });
+        }
+        let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
+        self.layout.faults.reached(Point::ReadOnlySet);
+        let manifest = manifest::of(tree.as_fd()).map_err(wrap)?;
+        marker.sealed = Some(Seal { manifest: manifest.clone(), transid });
+        self.layout.replace_marker(&entry, &marker).map_err(wrap)?;
+        Ok(manifest)
+    }
+
+    fn destroy(&self, uid: Uid) -> Result<(), Error> {
+        let _held = self.layout.locks.exclusive(uid);
+        let live = self.layout.live(uid)?;
+        if let Some((entry, marker)) = &live {
+            if marker.provider != B::KIND {
+                return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
+            }
+            self.refuse_mounted(uid, entry)?;
+        }
+        self.clear(uid, Place::Trash)?;
+        self.clear(uid, Place::Building)?;
+        if live.is_some() {
+            self.layout.trash(uid, Place::Live).map_err(|source| Error::Destroy { uid, source })?;
+            self.clear(uid, Place::Trash)?;
+        }
+        Ok(())
+    }
+
+    fn usage(&self, uid: Uid) -> Result<Usage, Error> {
+        let _held = self.layout.locks.shared(&[uid]);
+        let found = self.standing(uid)?;
+        let mut usage = Usage { logical_bytes: 0, exclusive_bytes: 0, entries: 0 };
+        let mut linked = std::collections::HashSet::new();
+        dir::walk(found.tree.as_fd(), &mut |entry| {
+            usage.entries += 1;
+            let first = entry.stat.st_nlink == 1 || linked.insert((entry.stat.st_dev, entry.stat.st_ino));
+            if entry.kind == NodeKind::File && first {
+                usage.logical_bytes += entry.stat.st_size as u64;
+                usage.exclusive_bytes += self.backend.exclusive_bytes(entry.parent, entry.name, &entry.stat)?;
+            }
+            Ok(())
+        })
+        .map_err(|source| Error::Measure { uid, source })?;
+        Ok(usage)
+    }
+
+    fn changes(&self, uid: Uid, since: Uid) -> Result<Vec<Change>, Error> {
+        let _held = self.layout.locks.shared(&[uid, since]);
+        let (tree, base) = (self.standing(uid)?, self.standing(since)?);
+        if !base.marker.is_frozen() {
+            return Err(Error::BaseNotSealed { since });
+        }
+        let mut changes = self.backend.changes(&tree, &base).map_err(|source| Error::Compare { uid, source })?;
+        changes.sort_by(compare::by_path);
+        Ok(changes)
+    }
+
+    fn settle(&self) -> Result<(), Error> {
+        self.backend.settle(self.layout.root()).map_err(Error::Settle)
+    }
+}
