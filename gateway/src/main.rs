@@ -1,1 +1,77 @@
-fn main() {}
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use kube::client::ClientBuilder;
+use kube::{Client, Config};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tower::limit::ConcurrencyLimitLayer;
+use tower::timeout::TimeoutLayer;
+use tracing_subscriber::EnvFilter;
+use yoi_gateway::args::{Args, LogFormat};
+use yoi_gateway::{Ports, Settings, chain, run};
+
+/// kube has no read timeout of its own. It covers heads only, so watches live on.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+const REQUESTS_AT_ONCE: usize = 64;
+
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("failed to bind the {0} port")]
+    Bind(&'static str, #[source] std::io::Error),
+    #[error("failed to find the cluster")]
+    Infer(#[from] kube::config::InferConfigError),
+    #[error("failed to make a client of the cluster")]
+    Client(#[source] kube::Error),
+    #[error("failed to listen for signals")]
+    Signal(#[source] std::io::Error),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    match args.log_format {
+        LogFormat::Json => tracing_subscriber::fmt().with_env_filter(filter).json().flatten_event(true).init(),
+        LogFormat::Text => tracing_subscriber::fmt().with_env_filter(filter).init(),
+    }
+    match start(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "not started");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(args: Args) -> Result<(), StartError> {
+    let bind = async |address, what| TcpListener::bind(address).await.map_err(|error| StartError::Bind(what, error));
+    let ports = Ports {
+        runtimes: bind(args.runtimes_listen, "runtimes").await?,
+        api: bind(args.api_listen, "API").await?,
+        health: bind(args.health_listen, "health").await?,
+    };
+    let client = client().await?;
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signal)?;
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+        stopped.cancel();
+    });
+    run(client, args.tls_dir, ports, Settings::default(), stop).await;
+    Ok(())
+}
+
+async fn client() -> Result<Client, StartError> {
+    let config = Config::infer().await?;
+    let builder = ClientBuilder::try_from(config).map_err(StartError::Client)?;
+    Ok(builder.with_layer(&TimeoutLayer::new(HEAD_WITHIN)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS_AT_ONCE)).build())
+}

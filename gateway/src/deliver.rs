@@ -1,0 +1,216 @@
+//! A message's way to its target's inbox.
+//!
+//! # Guarantees
+//! [`Sent`] is said only after the target's runtime said that the message is durable there. Whatever else happens, the answer says whether
+//! the same message may simply be sent again: the inbox takes an id once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{Method, Request, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use tokio::time::{Instant, timeout_at};
+use yoi_crds::pod::DesiredState;
+use yoi_line::{LineHandle, RequestError};
+use yoi_wire::hub::{Deliver, Refusal, RefusalReason, Sender, Sent, served};
+
+use crate::metrics::{DeliveryLabels, Metrics};
+use crate::registry::Lines;
+use crate::world::AgentRecord;
+
+/// The longest text of a message, in bytes.
+pub const MAX_TEXT: usize = 64 * 1024;
+/// The longest body that can hold such a text: JSON may write one byte as six.
+pub const MAX_BODY: usize = 6 * MAX_TEXT + 4096;
+/// An acknowledgement is a page at most.
+const MAX_ANSWER: usize = 64 * 1024;
+const MAX_ID: usize = 128;
+
+pub struct Courier {
+    pub lines: Arc<Lines>,
+    pub metrics: Arc<Metrics>,
+    /// How long a line may take to appear.
+    pub line_wait: Duration,
+    /// From the request until the acknowledgement.
+    pub ack_within: Duration,
+}
+
+/// Refuses what no inbox would take, before anybody is asked.
+pub fn check(message_id: &str, text: &str) -> Result<(), Refusal> {
+    let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
+    if message_id.is_empty() || message_id.len() > MAX_ID || !message_id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
+        return invalid(format!("messageId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID"));
+    }
+    if text.is_empty() {
+        return invalid("the text is empty".to_owned());
+    }
+    if text.len() > MAX_TEXT {
+        return invalid(format!(
+            "the text has {} bytes, and {MAX_TEXT} is the most; put it into a file of the tree and name the file",
+            text.len()
+        ));
+    }
+    Ok(())
+}
+
+impl Courier {
+    /// The target's line, or why there is none.
+    pub async fn line_to(&self, target: &AgentRecord) -> Result<LineHandle, Refusal> {
+        let uid = &target.name.uid;
+        if let Some(pod_uid) = &target.pod_uid {
+            // A stopped agent may still have its last moments; no new line will come.
+            let within = if target.desired == DesiredState::Running { self.line_wait } else { Duration::ZERO };
+            if let Some(line) = self.lines.wait_for(uid, pod_uid, within).await {
+                return Ok(line.handle);
+            }
+        }
+        Err(unreachable(target))
+    }
+
+    /// Hands the message over, waits for the acknowledgement, and leaves a line in the audit log.
+    pub async fn deliver(&self, target: &AgentRecord, message: &Deliver) -> Result<Sent, Refusal> {
+        let outcome = match check(&message.message_id, &message.text) {
+            Ok(()) => self.hand_over(target, message).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.audit(&message.from, &target.name.namespace, &target.name.name, &message.message_id, outcome.as_ref().map(drop));
+        outcome
+    }
+
+    /// One line for each message, whatever became of it; never its text.
+    pub fn audit(&self, from: &Sender, namespace: &str, to: &str, message_id: &str, outcome: Result<(), &Refusal>) {
+        let said = outcome.map_or_else(|refusal| format!("{:?}", refusal.reason), |()| "Sent".to_owned());
+        let (kind, agent, person) = match from {
+            Sender { agent: Some(agent), .. } => ("agent", Some(agent), None),
+            Sender { person, .. } => ("person", None, person.as_deref()),
+        };
+        let agent_name = agent.map(|agent| format!("{}/{}", agent.namespace, agent.name));
+        let agent_uid = agent.map(|agent| agent.uid.as_str());
+        let (to, message_id) = (short(to), short(message_id));
+        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, namespace, to, message_id, outcome = said, "message");
+        self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said }).inc();
+    }
+
+    async fn hand_over(&self, target: &AgentRecord, message: &Deliver) -> Result<Sent, Refusal> {
+        let body =
+            Bytes::from(serde_json::to_vec(message).map_err(|error| failed(target, &format!("the message cannot be written: {error}")))?);
+        let deadline = Instant::now() + self.ack_within;
+        let lost = || Refusal {
+            reason: RefusalReason::Unreachable,
+            message: format!(
+                "{} did not acknowledge the message, and may have it all the same: send it again under the same id",
+                target.name.name
+            ),
+        };
+        loop {
+            let line = self.line_to(target).await?;
+            let answer = timeout_at(deadline, async {
+                let response = match line.request(inbox(body.clone())).await {
+                    Ok(response) => response,
+                    Err(error) => return Err(Some(error)),
+                };
+                let status = response.status();
+                let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|_| None)?;
+                Ok((status, body.to_bytes()))
+            });
+            match answer.await {
+                Ok(Ok((status, answer))) => return acknowledged(target, message, status, &answer),
+                // The target has not seen it, and the line is known to be down now: one that comes in its place may be asked.
+                Ok(Err(Some(RequestError::Unsent(_)))) if Instant::now() < deadline => {
+                    if line.is_closed() {
+                        continue;
+                    }
+                    return Err(unreachable(target));
+                }
+                Ok(Err(_)) | Err(_) => return Err(lost()),
+            }
+        }
+    }
+}
+
+/// Names and ids are the sender's words until they were checked: no more of them goes into a log than a name needs.
+fn short(word: &str) -> String {
+    word.chars().filter(char::is_ascii_graphic).take(MAX_ID).collect()
+}
+
+fn inbox(body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = axum::http::Uri::from_static(served::INBOX);
+    request.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    request
+}
+
+/// What the runtime's answer means. Only its own words for this very message are an acknowledgement.
+fn acknowledged(target: &AgentRecord, message: &Deliver, status: StatusCode, body: &[u8]) -> Result<Sent, Refusal> {
+    if status.is_success() || status == StatusCode::CONFLICT {
+        let sent = serde_json::from_slice::<Sent>(body).ok().filter(|sent| sent.message_id == message.message_id);
+        if let Some(sent) = sent {
+            return Ok(Sent { duplicate: sent.duplicate || status == StatusCode::CONFLICT, ..sent });
+        }
+    }
+    if let Ok(refusal) = serde_json::from_slice::<Refusal>(body) {
+        return Err(refusal);
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        let message = format!("the inbox of {} is full; wait until it has read", target.name.name);
+        return Err(Refusal { reason: RefusalReason::InboxFull, message });
+    }
+    Err(failed(target, &format!("its runtime answered {status} without an acknowledgement")))
+}
+
+fn failed(target: &AgentRecord, why: &str) -> Refusal {
+    Refusal { reason: RefusalReason::ReceiverFailed, message: format!("{} did not take the message: {why}", target.name.name) }
+}
+
+fn unreachable(target: &AgentRecord) -> Refusal {
+    let AgentRecord { name, desired, unready, .. } = target;
+    let why = match (desired, unready) {
+        (DesiredState::Stopped, _) => "is Stopped".to_owned(),
+        (DesiredState::Running, Some((reason, _))) => format!("has no line to the gateway ({reason})"),
+        (DesiredState::Running, None) => "has no line to the gateway".to_owned(),
+    };
+    Refusal { reason: RefusalReason::Unreachable, message: format!("{} {why}; nothing was sent", name.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Ours;
+    use yoi_wire::entry::AgentName;
+
+    fn answer(status: u16, body: &str) -> Result<Sent, RefusalReason> {
+        let target = AgentRecord {
+            name: AgentName { namespace: "ns".into(), name: "b".into(), uid: "u".into() },
+            resource_version: String::new(),
+            desired: DesiredState::Running,
+            run_generation: 1,
+            pod_uid: None,
+            ours: Ours::default(),
+            unready: None,
+        };
+        let message = Deliver { message_id: "m1".into(), from: Sender::default(), text: "t".into() };
+        acknowledged(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn only_the_targets_own_word_for_this_message_is_an_acknowledgement() {
+        assert!(!answer(200, r#"{"messageId":"m1"}"#).unwrap().duplicate);
+        assert!(answer(409, r#"{"messageId":"m1"}"#).unwrap().duplicate);
+        assert_eq!(answer(200, r#"{"messageId":"m2"}"#), Err(RefusalReason::ReceiverFailed));
+        assert_eq!(answer(200, ""), Err(RefusalReason::ReceiverFailed));
+        assert_eq!(answer(429, ""), Err(RefusalReason::InboxFull));
+        assert_eq!(answer(500, r#"{"reason":"ReceiverFailed","message":"disk"}"#), Err(RefusalReason::ReceiverFailed));
+    }
+
+    #[test]
+    fn ids_and_texts_have_bounds() {
+        assert!(check("0198-ab", "x").is_ok());
+        assert!(check("", "x").is_err());
+        assert!(check("a b", "x").is_err());
+        assert!(check("a", "").is_err());
+        assert!(check("a", &"x".repeat(MAX_TEXT)).is_ok());
+        assert!(check("a", &"x".repeat(MAX_TEXT + 1)).is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! Which agent a token belongs to.
+//!
+//! # Flow
+//! Bearer token → TokenReview with our audience → UID of the Pod it is bound to → the YoiPod whose `status.pod.uid` that is, in the service
+//! account's namespace. Nothing that a request's body says is looked at.
+//!
+//! # Caveats
+//! A token that was revoked is still believed for [`Settings::review_memory`](crate::Settings): at most ten seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use sha2::{Digest, Sha256};
+use tokio::time::timeout;
+use yoi_crds::YoiPod;
+use yoi_wire::entry::AgentName;
+use yoi_wire::identity::{EXTRA_POD_UID, GATEWAY_AUDIENCE};
+
+use crate::memory::Memory;
+use crate::metrics::{Metrics, count};
+use crate::world::{AgentRecord, World};
+
+/// Who asks, proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub agent: AgentName,
+    pub pod_uid: String,
+    pub run_generation: i64,
+}
+
+/// The Pod that a token is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bearer {
+    namespace: String,
+    pod_uid: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("failed to find a bearer token in the request")]
+    NoToken,
+    #[error("failed to accept the token: {0}")]
+    Refused(&'static str),
+    #[error("failed to find a YoiPod in namespace {namespace} that is run by the Pod with UID {pod_uid}")]
+    NoAgent { namespace: String, pod_uid: String },
+    #[error("failed to ask the API server whose token it is")]
+    Review(#[source] kube::Error),
+    #[error("failed to ask the API server which YoiPod the Pod runs")]
+    Lookup(#[source] kube::Error),
+    #[error("failed to get the API server's answer within {0:?}")]
+    TimedOut(Duration),
+}
+
+pub struct Identities {
+    client: Client,
+    world: Arc<World>,
+    metrics: Arc<Metrics>,
+    /// Keyed by a digest: a copy of this process's memory must hold no tokens beyond the requests in flight.
+    reviewed: Memory<[u8; 32], Bearer>,
+    /// How long to wait for a YoiPod's status to name the Pod, before asking the API server directly.
+    patience: Duration,
+    deadline: Duration,
+}
+
+impl Identities {
+    pub fn new(client: Client, world: Arc<World>, metrics: Arc<Metrics>, memory: Duration, patience: Duration, deadline: Duration) -> Self {
+        Identities { client, world, metrics, reviewed: Memory::new(memory), patience, deadline }
+    }
+
+    pub async fn of(&self, token: Option<&str>) -> Result<Caller, IdentityError> {
+        let bearer = self.bearer(token.ok_or(IdentityError::NoToken)?).await?;
+        let record = match self.known(&bearer).await {
+            Some(record) => record,
+            None => self.read(&bearer).await?,
+        };
+        Ok(Caller { agent: record.name.clone(), pod_uid: bearer.pod_uid, run_generation: record.run_generation })
+    }
+
+    async fn bearer(&self, token: &str) -> Result<Bearer, IdentityError> {
+        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        if let Some(bearer) = self.reviewed.recall(&digest) {
+            count(&self.metrics.token_reviews, "remembered");
+            return Ok(bearer);
+        }
+        let spec = TokenReviewSpec { audiences: Some(vec![GATEWAY_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };
+        let api = Api::<TokenReview>::all(self.client.clone());
+        let params = PostParams::default();
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = self.within(api.create(&params, &review)).await.and_then(|answer| answer.map_err(IdentityError::Review));
+        let judged = answer.and_then(|review| judge(review.status.unwrap_or_default()));
+        let outcome = match &judged {
+            Ok(_) => "accepted",
+            Err(IdentityError::Refused(_)) => "refused",
+            Err(_) => "failed",
+        };
+        count(&self.metrics.token_reviews, outcome);
+        let bearer = judged?;
+        self.reviewed.keep(digest, bearer.clone());
+        Ok(bearer)
+    }
+
+    /// From the store, waiting a little: the operator writes a Pod's UID down while the Pod is starting already.
+    async fn known(&self, bearer: &Bearer) -> Option<Arc<AgentRecord>> {
+        let mut version = self.world.version();
+        let found = async {
+            loop {
+                if let Some(record) = self.world.agent_of_pod(&bearer.pod_uid) {
+                    return record;
+                }
+                // The sender lives in the world that we hold.
+                let _ = version.changed().await;
+            }
+        };
+        timeout(self.patience, found).await.ok().filter(|record| record.name.namespace == bearer.namespace)
+    }
+
+    /// From the API server, once.
+    async fn read(&self, bearer: &Bearer) -> Result<Arc<AgentRecord>, IdentityError> {
+        let api = Api::<YoiPod>::namespaced(self.client.clone(), &bearer.namespace);
+        let params = ListParams::default().fields(&format!("status.pod.uid={}", bearer.pod_uid));
+        let list = self.within(api.list(&params)).await?.map_err(IdentityError::Lookup)?;
+        let records = list.items.into_iter().map(AgentRecord::from);
+        let record = records.into_iter().find(|record| record.pod_uid.as_deref() == Some(&bearer.pod_uid));
+        record
+            .map(|record| self.world.learn(record))
+            .ok_or_else(|| IdentityError::NoAgent { namespace: bearer.namespace.clone(), pod_uid: bearer.pod_uid.clone() })
+    }
+
+    async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, IdentityError> {
+        timeout(self.deadline, answer).await.map_err(|_| IdentityError::TimedOut(self.deadline))
+    }
+}
+
+/// What a review proves.
+fn judge(status: TokenReviewStatus) -> Result<Bearer, IdentityError> {
+    if status.authenticated != Some(true) {
+        return Err(IdentityError::Refused("the API server does not know it for this audience"));
+    }
+    // A server that ignores audiences answers without any: such a token may have been meant for anybody.
+    if !status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == GATEWAY_AUDIENCE)) {
+        return Err(IdentityError::Refused("it was made for another audience"));
+    }
+    let user = status.user.unwrap_or_default();
+    let account = user.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:"));
+    let Some((namespace, _)) = account.and_then(|account| account.split_once(':')) else {
+        return Err(IdentityError::Refused("it is no service account's"));
+    };
+    let extra = user.extra.unwrap_or_default();
+    let [pod_uid] = extra.get(EXTRA_POD_UID).map_or(&[] as &[String], Vec::as_slice) else {
+        return Err(IdentityError::Refused("it is not bound to a Pod"));
+    };
+    Ok(Bearer { namespace: namespace.to_owned(), pod_uid: pod_uid.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn judged(status: serde_json::Value) -> Result<Bearer, IdentityError> {
+        judge(serde_json::from_value(status).unwrap())
+    }
+
+    #[test]
+    fn a_review_proves_a_pod_only_when_all_of_it_fits() {
+        let user = json!({"username": "system:serviceaccount:ns:default", "extra": {EXTRA_POD_UID: ["p1"]}});
+        let good = judged(json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": user})).unwrap();
+        assert_eq!(good, Bearer { namespace: "ns".into(), pod_uid: "p1".into() });
+        let unbound = json!({"username": "system:serviceaccount:ns:default"});
+        let person = json!({"username": "alice", "extra": {EXTRA_POD_UID: ["p1"]}});
+        for (what, status) in [
+            ("not authenticated", json!({"authenticated": false, "audiences": [GATEWAY_AUDIENCE], "user": user})),
+            ("wrong audience", json!({"authenticated": true, "audiences": ["other"], "user": user})),
+            ("no audience", json!({"authenticated": true, "user": user})),
+            ("not bound", json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": unbound})),
+            ("a person", json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": person})),
+        ] {
+            assert!(matches!(judged(status), Err(IdentityError::Refused(_))), "{what}");
+        }
+    }
+}

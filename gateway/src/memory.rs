@@ -1,0 +1,53 @@
+//! Short memories of what the API server said.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Beyond this many entries the expired ones are swept out at each insertion, and nothing new is remembered while none has expired.
+const MOST: usize = 20_000;
+
+/// Values that may be used again for a short while.
+pub struct Memory<K, V> {
+    ttl: Duration,
+    entries: Mutex<HashMap<K, (Instant, V)>>,
+}
+
+impl<K: Eq + Hash, V: Clone> Memory<K, V> {
+    pub fn new(ttl: Duration) -> Self {
+        Memory { ttl, entries: Mutex::default() }
+    }
+
+    pub fn recall(&self, key: &K) -> Option<V> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.get(key).filter(|(since, _)| since.elapsed() < self.ttl).map(|(_, value)| value.clone())
+    }
+
+    pub fn keep(&self, key: K, value: V) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() >= MOST {
+            entries.retain(|_, (since, _)| since.elapsed() < self.ttl);
+        }
+        if entries.len() < MOST {
+            entries.insert(key, (Instant::now(), value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_memory_fades() {
+        let memory = Memory::new(Duration::from_secs(10));
+        memory.keep("a", 1);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(memory.recall(&"a"), Some(1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(memory.recall(&"a"), None);
+    }
+}

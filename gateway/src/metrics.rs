@@ -1,0 +1,69 @@
+//! What is counted, under the names that dashboards match on.
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    pub port: &'static str,
+    pub route: String,
+    pub code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DeliveryLabels {
+    pub from: &'static str,
+    pub outcome: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    pub outcome: &'static str,
+}
+
+pub struct Metrics {
+    registry: Registry,
+    pub lines: Gauge,
+    pub requests: Family<RequestLabels, Counter>,
+    pub deliveries: Family<DeliveryLabels, Counter>,
+    pub token_reviews: Family<OutcomeLabels, Counter>,
+    pub access_reviews: Family<OutcomeLabels, Counter>,
+    pub status_writes: Family<OutcomeLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("yoi_gateway");
+        let lines = Gauge::default();
+        let requests = Family::default();
+        let deliveries = Family::default();
+        let token_reviews = Family::default();
+        let access_reviews = Family::default();
+        let status_writes = Family::default();
+        registry.register("lines", "Lines of agents open at this replica", lines.clone());
+        registry.register("requests", "Requests by port, route and status code", requests.clone());
+        registry.register("deliveries", "Messages by kind of sender and outcome (Sent, or the reason of the refusal)", deliveries.clone());
+        registry.register("token_reviews", "Tokens judged: accepted, refused, remembered, or failed to be judged", token_reviews.clone());
+        registry.register("access_reviews", "Rights asked for: allowed, denied, remembered, or failed to be asked", access_reviews.clone());
+        registry.register("status_writes", "Writes of YoiPod status: written, unchanged, or failed", status_writes.clone());
+        Metrics { registry, lines, requests, deliveries, token_reviews, access_reviews, status_writes }
+    }
+}
+
+impl Metrics {
+    /// The OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// One more of this outcome.
+pub fn count(family: &Family<OutcomeLabels, Counter>, outcome: &'static str) {
+    family.get_or_create(&OutcomeLabels { outcome }).inc();
+}

@@ -1,0 +1,60 @@
+//! The door of people: an aggregated API behind the API server.
+
+mod discovery;
+mod failure;
+mod log;
+mod message;
+mod target;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use tokio::sync::watch;
+use yoi_line::PeerCertificate;
+
+use crate::Hub;
+use crate::deliver::MAX_BODY;
+use crate::frontproxy::FrontProxy;
+use failure::Failure;
+
+const AGENT: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}";
+
+type Proxy = watch::Receiver<Option<FrontProxy>>;
+
+pub fn router(hub: Arc<Hub>, proxy: Proxy) -> Router {
+    Router::new()
+        .route(&format!("{AGENT}/log"), get(log::log))
+        .route(&format!("{AGENT}/diff"), get(log::diff))
+        .route(&format!("{AGENT}/message"), post(message::send))
+        .route("/apis", get(discovery::groups))
+        .route("/apis/runtime.yoi.dev", get(discovery::group))
+        .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))
+        .route("/readyz", get(async || "ok"))
+        // The aggregator takes 404 for "publishes no schema" and asks no more: /openapi/v2 and /openapi/v3 come here.
+        .fallback(async |uri: Uri| Failure::not_served(uri.path()))
+        .method_not_allowed_fallback(async || Failure::method())
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(proxy, identify))
+        // Added after the layer, so that a probe without a certificate gets its answer and nothing else.
+        .route("/healthz", get(async || "ok"))
+        .with_state(hub)
+}
+
+/// Lets nobody in but the front proxy, and believes what it says of who asks.
+async fn identify(State(proxy): State<Proxy>, mut request: Request, next: Next) -> Result<Response, Failure> {
+    let certificate = request.extensions().get::<PeerCertificate>();
+    let user = proxy.borrow().as_ref().and_then(|proxy| proxy.user(certificate, request.headers()));
+    let user = user.ok_or_else(|| {
+        Failure::new(
+            StatusCode::UNAUTHORIZED,
+            "only the API server's front proxy may ask here: use kubectl, which goes through the API server",
+        )
+    })?;
+    request.extensions_mut().insert(user);
+    Ok(next.run(request).await)
+}

@@ -1,0 +1,42 @@
+//! What the API server's aggregator asks to learn what is served here.
+
+use axum::Json;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde_json::{Value, json};
+use yoi_wire::people::{GROUP, VERSION};
+
+use super::Failure;
+
+/// `/apis`. The aggregator first asks for its newer, joined form of discovery only; told that we have none, it reads the plain one below.
+pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, Failure> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
+    if accept.split(',').all(|kind| kind.contains("as=APIGroupDiscoveryList")) {
+        return Err(Failure::new(StatusCode::NOT_ACCEPTABLE, "discovery is served as APIGroupList"));
+    }
+    Ok(Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [described()]})))
+}
+
+pub async fn group() -> Json<Value> {
+    let mut group = described();
+    group["kind"] = json!("APIGroup");
+    group["apiVersion"] = json!("v1");
+    Json(group)
+}
+
+/// Subresources only: `yoipods` itself is `yoi.dev`'s, and a second bearer of the name would confuse `kubectl get yoipods`.
+pub async fn resources() -> Json<Value> {
+    let resource = |subresource: &str, kind: &str, verb: &str| json!({"name": format!("yoipods/{subresource}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb]});
+    Json(json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
+        "resources": [resource("diff", "Diff", "get"), resource("log", "Log", "get"), resource("message", "Message", "create")],
+    }))
+}
+
+fn described() -> Value {
+    let version = json!({"groupVersion": group_version(), "version": VERSION});
+    json!({"name": GROUP, "versions": [version], "preferredVersion": version})
+}
+
+fn group_version() -> String {
+    format!("{GROUP}/{VERSION}")
+}

@@ -1,0 +1,89 @@
+//! Failures as Kubernetes says them: a Status object with a reason for programs and a sentence for people.
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use yoi_wire::hub::{Refusal, RefusalReason};
+use yoi_wire::people::GROUP;
+
+#[derive(Debug)]
+pub struct Failure {
+    code: StatusCode,
+    message: String,
+    /// The YoiPod that it is about.
+    name: Option<String>,
+}
+
+impl Failure {
+    pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
+        Failure { code, message: message.into(), name: None }
+    }
+
+    pub fn of(self, name: &str) -> Self {
+        Failure { name: Some(name.to_owned()), ..self }
+    }
+
+    pub fn not_served(path: &str) -> Self {
+        Failure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
+    }
+
+    pub fn method() -> Self {
+        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "log and diff are read with GET, message is sent with POST")
+    }
+
+    /// What the target's runtime, or the way to it, said no with.
+    pub fn refused(namespace: &str, name: &str, refusal: &Refusal) -> Self {
+        let code = match refusal.reason {
+            RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
+            RefusalReason::Invalid => StatusCode::BAD_REQUEST,
+            RefusalReason::ReceiverFailed => StatusCode::INTERNAL_SERVER_ERROR,
+            // A runtime has no business to say these to a person.
+            RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Failure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).of(name)
+    }
+}
+
+impl From<JsonRejection> for Failure {
+    fn from(rejection: JsonRejection) -> Self {
+        Failure::new(rejection.status(), rejection.body_text())
+    }
+}
+
+/// The reasons of `metav1.StatusReason` for the codes that we use.
+fn reason(code: StatusCode) -> &'static str {
+    match code {
+        StatusCode::BAD_REQUEST => "BadRequest",
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+        StatusCode::NOT_ACCEPTABLE => "NotAcceptable",
+        StatusCode::CONFLICT => "Conflict",
+        StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
+        StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::INTERNAL_SERVER_ERROR => "InternalError",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        StatusCode::GATEWAY_TIMEOUT => "Timeout",
+        _ => "",
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": reason(self.code), "code": self.code.as_u16(),
+        });
+        if let (Some(details), Some(status)) = (details, status.as_object_mut()) {
+            status.insert("details".to_owned(), details);
+        }
+        (self.code, Json(status)).into_response()
+    }
+}

@@ -1,0 +1,121 @@
+//! The lines that are open at this replica, one per agent.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use yoi_line::LineHandle;
+use yoi_wire::entry::AgentName;
+use yoi_wire::hub::Activity;
+
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Unique in this process.
+    pub id: u64,
+    pub agent: AgentName,
+    pub pod_uid: String,
+    pub run_generation: i64,
+    /// As the hint said last. Another replica may take the hint down, and then this one puts it back.
+    pub activity: Activity,
+    pub handle: LineHandle,
+}
+
+#[derive(Default)]
+struct Open {
+    lines: HashMap<String, Line>,
+    last_id: u64,
+}
+
+pub struct Lines {
+    open: Mutex<Open>,
+    version: watch::Sender<u64>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Lines { open: Mutex::default(), version: watch::channel(0).0 }
+    }
+}
+
+/// A line of a newer Pod of the same agent is open already.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to take the line of run {offered}: run {open} is open")]
+pub struct Outrun {
+    pub offered: i64,
+    pub open: i64,
+}
+
+impl Lines {
+    /// Makes this the agent's line and ends the one before. The newest Pod wins; of one Pod, the newest line, because a container that
+    /// restarted dials long before the death of its former line is noticed.
+    pub fn open(&self, agent: AgentName, pod_uid: String, run_generation: i64, handle: LineHandle) -> Result<Line, Outrun> {
+        let mut open = self.lock();
+        if let Some(known) = open.lines.get(&agent.uid)
+            && known.run_generation > run_generation
+            && !known.handle.is_closed()
+        {
+            return Err(Outrun { offered: run_generation, open: known.run_generation });
+        }
+        open.last_id += 1;
+        let line = Line { id: open.last_id, agent, pod_uid, run_generation, activity: Activity::Idle, handle };
+        let former = open.lines.insert(line.agent.uid.clone(), line.clone());
+        drop(open);
+        if let Some(former) = former {
+            former.handle.close();
+        }
+        self.version.send_modify(|version| *version += 1);
+        Ok(line)
+    }
+
+    /// Takes the line out, unless another has come in its place.
+    pub fn remove(&self, line: &Line) {
+        let mut open = self.lock();
+        if open.lines.get(&line.agent.uid).is_some_and(|known| known.id == line.id) {
+            open.lines.remove(&line.agent.uid);
+        }
+    }
+
+    /// Remembers what the hint says.
+    pub fn note(&self, line: &Line, activity: Activity) {
+        if let Some(known) = self.lock().lines.get_mut(&line.agent.uid).filter(|known| known.id == line.id) {
+            known.activity = activity;
+        }
+    }
+
+    /// The agent's line, if it is up.
+    pub fn get(&self, agent_uid: &str) -> Option<Line> {
+        self.lock().lines.get(agent_uid).filter(|line| !line.handle.is_closed()).cloned()
+    }
+
+    /// The agent's line of this Pod, waiting a little for it to come.
+    pub async fn wait_for(&self, agent_uid: &str, pod_uid: &str, within: Duration) -> Option<Line> {
+        let mut version = self.version.subscribe();
+        let found = async {
+            loop {
+                if let Some(line) = self.get(agent_uid).filter(|line| line.pod_uid == pod_uid) {
+                    return line;
+                }
+                // The sender is `self`, so the channel cannot close under us.
+                let _ = version.changed().await;
+            }
+        };
+        timeout(within, found).await.ok()
+    }
+
+    pub fn count(&self) -> usize {
+        self.lock().lines.len()
+    }
+
+    /// Ends every line now.
+    pub fn close_all(&self) {
+        for line in self.lock().lines.values() {
+            line.handle.close();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,49 @@
+//! `GET /v1/line`: the runtime dials, and from then on serves.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use yoi_line::{KeepAlive, accept_upgrade};
+use yoi_wire::hub::{Refusal, RefusalReason};
+
+use super::Refused;
+use crate::Hub;
+use crate::identity::Caller;
+
+pub async fn open(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Caller>, request: Request) -> Result<Response, Refused> {
+    if hub.stopping.is_cancelled() {
+        // Another replica has room; the dialler comes back to this address only while it is named.
+        let message = "this gateway is stopping".to_owned();
+        return Err(Refusal { reason: RefusalReason::Unreachable, message }.into());
+    }
+    let (response, accepted) = accept_upgrade(request, KeepAlive::default()).map_err(|error| Refused {
+        status: error.status(),
+        refusal: Refusal { reason: RefusalReason::Invalid, message: error.to_string() },
+    })?;
+    tokio::spawn(async move {
+        let handle = match accepted.await {
+            Ok(handle) => handle,
+            Err(error) => return tracing::debug!(agent = caller.agent.name, error = crate::chain(&error), "line not opened"),
+        };
+        let Caller { agent, pod_uid, run_generation } = caller;
+        match hub.lines.open(agent, pod_uid, run_generation, handle.clone()) {
+            Ok(line) => {
+                tracing::info!(namespace = line.agent.namespace, agent = line.agent.name, pod_uid = line.pod_uid, "line open");
+                hub.metrics.lines.set(hub.lines.count() as i64);
+                if hub.stopping.is_cancelled() {
+                    // It came between the last look and the closing of all lines.
+                    line.handle.close();
+                }
+                tokio::spawn(hub.keeper.clone().hint(line.clone()));
+                // Not joined: it ends with the line.
+                hub.keeper.clone().mourn(line).await;
+            }
+            Err(error) => {
+                tracing::info!(%error, "line of a former Pod refused");
+                handle.close();
+            }
+        }
+    });
+    Ok(response)
+}

@@ -1,0 +1,39 @@
+//! The one match from a refusal to an HTTP status at this door.
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use yoi_wire::hub::{Refusal, RefusalReason};
+
+pub struct Refused {
+    pub status: StatusCode,
+    pub refusal: Refusal,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.reason {
+            RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
+            RefusalReason::NotVisible => StatusCode::NOT_FOUND,
+            RefusalReason::NotAPeer => StatusCode::FORBIDDEN,
+            RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
+            RefusalReason::Invalid => StatusCode::BAD_REQUEST,
+            RefusalReason::ReceiverFailed => StatusCode::BAD_GATEWAY,
+        };
+        Refused { status, refusal }
+    }
+}
+
+impl From<JsonRejection> for Refused {
+    fn from(rejection: JsonRejection) -> Self {
+        Refused { status: rejection.status(), refusal: Refusal { reason: RefusalReason::Invalid, message: rejection.body_text() } }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.refusal)).into_response()
+    }
+}

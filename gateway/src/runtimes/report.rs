@@ -1,0 +1,56 @@
+//! `POST /v1/report`: what the runtime says of itself goes into the object's status.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use yoi_wire::hub::{Refusal, RefusalReason, Report, ReportTaken};
+
+use super::Refused;
+use crate::Hub;
+use crate::identity::Caller;
+use crate::status::{Wish, WriteError};
+
+pub async fn take(
+    State(hub): State<Arc<Hub>>,
+    Extension(caller): Extension<Caller>,
+    report: Result<Json<Report>, JsonRejection>,
+) -> Result<Json<ReportTaken>, Refused> {
+    let Json(report) = report?;
+    check(&report)?;
+    let wish = Wish::Reported { pod_uid: caller.pod_uid, report };
+    match hub.writer.write(&caller.agent, &wish).await {
+        Ok(_) => Ok(Json(ReportTaken { agent: caller.agent })),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+/// Bounds on what goes into an object. The schema would refuse the whole status for one word that is too long.
+fn check(report: &Report) -> Result<(), Refusal> {
+    let camel = |word: &str| (1..=64).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_alphanumeric());
+    let id = |word: &str| (1..=128).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_graphic());
+    let wrong = if !camel(&report.reason) {
+        "reason must be one CamelCase word of at most 64 characters"
+    } else if report.session.as_ref().is_some_and(|session| !id(&session.id) || !id(&session.segment)) {
+        "session ids must be 1 to 128 visible ASCII characters"
+    } else if report.task.as_ref().is_some_and(|task| !id(&task.id)) {
+        "task.id must be 1 to 128 visible ASCII characters"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal { reason: RefusalReason::Invalid, message: wrong.to_owned() })
+}
+
+fn refused(error: &WriteError) -> Refused {
+    match error {
+        WriteError::Gone(_) => {
+            Refused { status: StatusCode::FORBIDDEN, refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() } }
+        }
+        WriteError::Read(..) | WriteError::Write(..) | WriteError::Contended(_) => {
+            tracing::warn!(error = crate::chain(error), "report not written");
+            Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; report again") }.into()
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `POST /v1/send`: from one agent to another.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Extension, State};
+use yoi_wire::hub::{Deliver, Refusal, RefusalReason, SendToPeer, Sender, Sent};
+
+use super::Refused;
+use crate::Hub;
+use crate::identity::Caller;
+use crate::sight::{bond_name, check_name, may_send};
+use crate::world::{AgentRecord, Key};
+
+pub async fn send(
+    State(hub): State<Arc<Hub>>,
+    Extension(caller): Extension<Caller>,
+    message: Result<Json<SendToPeer>, JsonRejection>,
+) -> Result<Json<Sent>, Refused> {
+    let Json(SendToPeer { to, message_id, text }) = message?;
+    let from = Sender { agent: Some(caller.agent.clone()), person: None };
+    match target(&hub, &caller, &to) {
+        Ok(target) => Ok(Json(hub.courier.deliver(&target, &Deliver { message_id, from, text }).await?)),
+        Err(refusal) => {
+            hub.courier.audit(&from, &caller.agent.namespace, &to, &message_id, Err(&refusal));
+            Err(refusal.into())
+        }
+    }
+}
+
+fn target(hub: &Hub, caller: &Caller, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
+    check_name(&caller.agent, to)?;
+    let namespace = &caller.agent.namespace;
+    let bond = hub.world.bond(&Key::new(namespace, bond_name(&caller.agent.name, to)));
+    let record = hub.world.agent(&Key::new(namespace, to));
+    may_send(&caller.agent, to, bond.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
+    // Permission without a record cannot be: its UID was compared.
+    record.ok_or_else(|| Refusal { reason: RefusalReason::NotVisible, message: format!("no agent named {to} is visible") })
+}
