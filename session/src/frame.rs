@@ -57,6 +57,11 @@ pub fn check(line: &[u8]) -> Result<(), Damage> {
 /// As [`check`], or the record is not a `T`.
 pub fn unseal<T: DeserializeOwned>(line: &[u8]) -> Result<T, Damage> {
     check(line)?;
+    parse(line)
+}
+
+/// Reads the record of a line that has been checked.
+pub(crate) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Damage> {
     serde_json::from_slice(line).map_err(|error| Damage::Content(error.to_string()))
 }
 

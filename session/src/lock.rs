@@ -16,6 +16,7 @@ use crate::{
     Error, Result,
     disk::{Disk, DiskFile, Mode, read_range, write_all},
     frame, layout,
+    log::walk::only_sectors_are_missing,
 };
 
 /// Who writes to the volume.
@@ -94,22 +95,21 @@ impl Lock {
         let file = disk.open(&path, Mode::Create).map_err(Error::disk("open", &path))?;
         if !file.try_lock().map_err(Error::disk("lock", &path))? {
             // Only a word for people: a holder that is just recording itself is not seen yet.
-            let (seen, _) = holders(&*file, &path)?;
-            return Err(Error::Locked { path, holder: seen.into_iter().last() });
+            let (mut seen, _) = holders(&*file, &path)?;
+            return Err(Error::Locked { path, holder: seen.pop() });
         }
-        let (seen, end) = holders(&*file, &path)?;
+        let (seen, mut lines) = holders(&*file, &path)?;
         if let Some(highest) = seen.iter().map(|seen| seen.run_generation).max()
             && highest > holder.run_generation
         {
             return Err(Error::LowerGeneration { ours: holder.run_generation, seen: highest });
         }
         if seen.last() != Some(&holder) {
-            file.truncate(end).map_err(Error::disk("cut the unfinished end of", &path))?;
-            let mut line = Vec::new();
-            frame::seal(&holder, &mut line).map_err(|source| Error::Encode { file: path.clone(), source })?;
-            write_all(&*file, &line, end).map_err(Error::disk("record the holder in", &path))?;
+            frame::seal(&holder, &mut lines).map_err(|source| Error::Encode { file: path.clone(), source })?;
         }
-        // Also for a line that is there already: the process that wrote it may have died before its own sync.
+        // All of it, not only one's own line: those who wrote the others may have died of the sync that made them durable.
+        write_all(&*file, &lines, 0).map_err(Error::disk("record the holder in", &path))?;
+        file.truncate(lines.len() as u64).map_err(Error::disk("cut the unfinished end of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(root).map_err(Error::disk("sync", root))?;
         Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, live: Mutex::default() }))
@@ -143,18 +143,22 @@ impl Lock {
     }
 }
 
-/// The holders on record, and where the last complete line ends.
-fn holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, u64)> {
+/// The holders on record, and their lines.
+fn holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
     let read = |len| read_range(file, 0, len);
-    let bytes = file.len().and_then(read).map_err(Error::disk("read", path))?;
+    let mut bytes = file.len().and_then(read).map_err(Error::disk("read", path))?;
     let mut holders = Vec::new();
     let mut end = 0;
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        let Some(line) = line.strip_suffix(b"\n") else { break };
-        let holder = frame::unseal(line);
-        let number = holders.len() as u64 + 1;
-        holders.push(holder.map_err(|what| Error::Damaged { file: path.to_owned(), line: number, what })?);
-        end += line.len() as u64 + 1;
+        let Some(text) = line.strip_suffix(b"\n") else { break };
+        match frame::unseal(text) {
+            Ok(holder) => holders.push(holder),
+            // Whoever took the lock made all lines durable: with a sector missing, nobody has since.
+            Err(_) if only_sectors_are_missing(end as u64, text) => break,
+            Err(what) => return Err(Error::Damaged { file: path.to_owned(), line: holders.len() as u64 + 1, what }),
+        }
+        end += line.len();
     }
-    Ok((holders, end))
+    bytes.truncate(end);
+    Ok((holders, bytes))
 }

@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
 
     /// How many bytes are torn, when a complete line that does not check and all after it are an append that was not acknowledged.
     fn torn(&mut self, first: &Piece) -> Result<Option<u64>> {
-        if !only_sectors_are_missing(first) {
+        if !only_sectors_are_missing(first.at, &first.bytes) {
             return Ok(None);
         }
         let mut end = first.at + first.bytes.len() as u64 + 1;
@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
             match frame::unseal::<Batch>(&piece.bytes) {
                 Ok(Batch { batch }) if batch > self.expected.seq => return Ok(None),
                 Ok(_) => {}
-                Err(_) if only_sectors_are_missing(&piece) => {}
+                Err(_) if only_sectors_are_missing(piece.at, &piece.bytes) => {}
                 Err(_) => return Ok(None),
             }
         }
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
 
 fn check(piece: &Piece, expected: Expected) -> Result<Line, Damage> {
     let Batch { batch } = frame::unseal(&piece.bytes)?;
-    let entry: Entry = frame::unseal(&piece.bytes)?;
+    let entry: Entry = frame::parse(&piece.bytes)?;
     let seq = expected.seq;
     if entry.seq != seq {
         return Err(Damage::Sequence { expected: seq, found: entry.seq });
@@ -228,19 +228,20 @@ fn written(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Whether zeros in a line, which never has any of its own, begin where a sector or the line does and end where a sector does.
-fn only_sectors_are_missing(piece: &Piece) -> bool {
+/// Whether a line, at this place in its file, has zeros, of which it never has any of its own, and all of them begin where a sector or
+/// the line does and end where a sector does.
+pub(crate) fn only_sectors_are_missing(start: u64, line: &[u8]) -> bool {
     let mut holes = 0;
-    let mut place = 0;
-    for run in piece.bytes.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
-        let (from, to) = (piece.at + place, piece.at + place + run.len() as u64);
-        place += run.len() as u64;
+    let mut from = start;
+    for run in line.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
+        let to = from + run.len() as u64;
         if run[0] == 0 {
-            if (from != piece.at && from % SECTOR != 0) || to % SECTOR != 0 {
+            if (from != start && from % SECTOR != 0) || to % SECTOR != 0 {
                 return false;
             }
             holes += 1;
         }
+        from = to;
     }
     holes > 0
 }

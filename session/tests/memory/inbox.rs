@@ -1,0 +1,146 @@
+use std::sync::Arc;
+
+use yoi_session::{
+    Error, Inbox, Lock, Log, Message, Put, Sender, State, Wake,
+    disk::{Fault, MemoryDisk, Survive},
+    fold,
+    inbox::{MAX_ID, MAX_MESSAGES, MAX_TEXT},
+};
+use yoi_wire::entry::Body;
+
+use crate::bed::*;
+
+fn message(id: &str) -> Message {
+    Message { id: id.into(), from: Sender::Agent(agent("bob")), text: format!("text of {id}"), wake: Wake::Run }
+}
+
+fn set_up() -> (MemoryDisk, Arc<Lock>, Inbox) {
+    let disk = disk();
+    let lock = take(&disk, 1).unwrap();
+    let inbox = Inbox::open(&lock, SESSION, &State::default()).unwrap();
+    (disk, lock, inbox)
+}
+
+fn ids(inbox: &Inbox) -> Vec<String> {
+    inbox.pending().map(|message| message.id.clone()).collect()
+}
+
+#[test]
+fn g5_a_full_inbox_refuses_the_sender() {
+    let (_, _, mut inbox) = set_up();
+    for n in 0..MAX_MESSAGES {
+        assert_eq!(inbox.put(message(&n.to_string())).unwrap(), Put::Accepted);
+    }
+    assert_eq!(inbox.put(message("one more")).unwrap(), Put::Full { limit: MAX_MESSAGES });
+    assert_eq!(inbox.put(message("7")).unwrap(), Put::Duplicate);
+    inbox.settle("0").unwrap();
+    assert_eq!(inbox.put(message("one more")).unwrap(), Put::Accepted);
+}
+
+#[test]
+fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
+    let (disk, _, mut inbox) = set_up();
+    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(message("m2")).unwrap(), Put::Accepted);
+    disk.crash(Survive::Synced);
+
+    // The next Pod delivers the first one and dies before it settles.
+    let lock = take(&disk, 2).unwrap();
+    let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
+    let inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
+    assert_eq!(ids(&inbox), ["m1", "m2"]);
+    let body = inbox.pending().next().unwrap().body();
+    assert!(matches!(&body, Body::PeerMessage(peer) if peer.text == "text of m1" && peer.from == agent("bob")));
+    log.append(&[body], at(), &mut counter()).unwrap();
+    disk.crash(Survive::Written);
+
+    let lock = take(&disk, 3).unwrap();
+    let (_log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
+    let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
+    assert_eq!(ids(&inbox), ["m2"]);
+    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(replay.state.unanswered, ["m1"]);
+}
+
+#[test]
+fn an_id_is_accepted_once_also_after_it_was_settled() {
+    let (disk, lock, mut inbox) = set_up();
+    let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
+    inbox.put(message("m1")).unwrap();
+    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    let entries = log.append(&[inbox.pending().next().unwrap().body()], at(), &mut counter()).unwrap();
+    inbox.settle("m1").unwrap();
+    inbox.settle("m1").unwrap();
+    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    let state = entries.iter().fold(replay.state, fold::apply);
+    let mut inbox = Inbox::open(&lock, SESSION, &state).unwrap();
+    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.pending().len(), 0);
+    drop(disk);
+}
+
+#[test]
+fn messages_keep_their_order_and_their_words() {
+    let (_, lock, mut inbox) = set_up();
+    let mut sent = Vec::new();
+    for n in (0..30).rev() {
+        let mut message = message(&format!("m{n}"));
+        message.text = "line\nand \u{0} and 水".repeat(n);
+        if n % 2 == 0 {
+            message.from = Sender::Person { user: "grace".into() };
+            message.wake = Wake::Wait;
+        }
+        inbox.put(message.clone()).unwrap();
+        sent.push(message);
+    }
+    let inbox = Inbox::open(&lock, SESSION, &State::default()).unwrap();
+    assert_eq!(inbox.pending().cloned().collect::<Vec<_>>(), sent);
+}
+
+#[test]
+fn too_long_a_message_is_refused() {
+    let (disk, _, mut inbox) = set_up();
+    let before = disk.done().len();
+    let mut long = message("m1");
+    long.text = "x".repeat(MAX_TEXT + 1);
+    assert_eq!(inbox.put(long.clone()).unwrap(), Put::TooLong { limit: MAX_TEXT });
+    assert_eq!(inbox.put(message(&"x".repeat(MAX_ID + 1))).unwrap(), Put::TooLong { limit: MAX_ID });
+    assert_eq!(disk.done().len(), before);
+    long.text.pop();
+    assert_eq!(inbox.put(long).unwrap(), Put::Accepted);
+}
+
+#[test]
+fn a_failed_put_may_be_tried_again_and_comes_once() {
+    for nth in 1.. {
+        let (disk, _, mut inbox) = set_up();
+        inbox.put(message("m0")).unwrap();
+        let before = disk.done().len();
+        disk.fail(nth, Fault::Enospc, false);
+        let first = inbox.put(message("m1"));
+        if disk.done().len() < before + nth {
+            assert!(nth > 4);
+            return;
+        }
+        assert_eq!(first.unwrap_err().reason(), "DiskFull");
+        assert_eq!(ids(&inbox), ["m0"]);
+        assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
+        for survive in [Survive::Synced, Survive::Written] {
+            disk.crash(survive);
+            let lock = take(&disk, 1).unwrap();
+            assert_eq!(ids(&Inbox::open(&lock, SESSION, &State::default()).unwrap()), ["m0", "m1"]);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_message_is_named() {
+    let (disk, lock, mut inbox) = set_up();
+    inbox.put(message("m1")).unwrap();
+    let path = segment_path().with_file_name("inbox").join("00000000000000000001.json");
+    let mut bytes = disk.bytes(&path).unwrap();
+    bytes[40] ^= 1;
+    disk.set_bytes(&path, &bytes);
+    let error = Inbox::open(&lock, SESSION, &State::default()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { file, line: 1, .. } if file == path));
+}

@@ -1,0 +1,12 @@
+//! The promises of an agent's memory.
+
+mod bed;
+mod damage;
+mod faults;
+mod inbox;
+mod log;
+mod machine;
+mod planted;
+mod reader;
+mod sweep;
+mod volume;

@@ -1,0 +1,124 @@
+//! The lock, and which session the agent has.
+
+use std::{path::Path, sync::Arc};
+
+use uuid::Uuid;
+use yoi_session::{
+    Damage, Error, Fill, Lock, Log, current,
+    disk::{Fault, MemoryDisk, Survive},
+};
+
+use crate::bed::*;
+
+fn new() -> MemoryDisk {
+    MemoryDisk::new(Path::new(ROOT))
+}
+
+#[test]
+fn one_writer_at_a_time_and_the_other_is_told_whom() {
+    let disk = new();
+    let lock = take(&disk, 3).unwrap();
+    let error = take(&disk, 4).unwrap_err();
+    assert_eq!(error.to_string(), "failed to take the lock /volume/lock: it is held by Pod pod-3 of run generation 3");
+    assert_eq!((error.reason(), error.retryable()), ("SessionLocked", true));
+    drop(lock);
+    take(&disk, 4).unwrap();
+}
+
+#[test]
+fn an_earlier_pod_never_comes_back() {
+    let disk = new();
+    drop(take(&disk, 3).unwrap());
+    drop(take(&disk, 5).unwrap());
+    disk.crash(Survive::Synced);
+    let error = take(&disk, 4).unwrap_err();
+    assert!(matches!(error, Error::LowerGeneration { ours: 4, seen: 5 }));
+    assert!(!error.retryable());
+    // A container that starts again in the same Pod.
+    drop(take(&disk, 5).unwrap());
+    assert_eq!(disk.bytes(Path::new("/volume/lock")).unwrap().split(|byte| *byte == b'\n').count(), 3, "one line a Pod");
+}
+
+#[test]
+fn a_holder_that_died_while_it_recorded_itself_does_not_bar_the_next() {
+    let disk = new();
+    drop(take(&disk, 3).unwrap());
+    let path = Path::new("/volume/lock");
+    let mut bytes = disk.bytes(path).unwrap();
+    bytes.extend_from_slice(b"{\"crc\":\"00");
+    disk.set_bytes(path, &bytes);
+    drop(take(&disk, 4).unwrap());
+    drop(take(&disk, 4).unwrap());
+    let mut bytes = disk.bytes(path).unwrap();
+    bytes[20] ^= 1;
+    disk.set_bytes(path, &bytes);
+    assert!(matches!(take(&disk, 9), Err(Error::Damaged { line: 1, what: Damage::Checksum, .. })));
+}
+
+#[test]
+fn a_lock_that_failed_is_not_held() {
+    for nth in 1.. {
+        let disk = new();
+        disk.fail(nth, Fault::Eio, false);
+        let taken = take(&disk, 1);
+        if disk.done().len() < nth {
+            assert!(nth > 5);
+            return;
+        }
+        assert!(taken.is_err());
+        take(&disk, 1).unwrap();
+    }
+}
+
+#[test]
+fn a_session_is_created_once_and_opened_once_at_a_time() {
+    let disk = new();
+    let lock = take(&disk, 1).unwrap();
+    assert!(matches!(Log::open(&lock, SESSION, Fill::Off), Err(Error::NoSession { .. })));
+    let log = Log::create(&lock, SESSION, SEGMENT, Fill::Off).unwrap();
+    assert!(matches!(Log::open(&lock, SESSION, Fill::Off), Err(Error::AlreadyOpen { .. })));
+    drop(log);
+    assert!(matches!(Log::create(&lock, SESSION, Uuid::from_u128(9), Fill::Off), Err(Error::SessionExists { .. })));
+    let (log, replay) = Log::open(&lock, SESSION, Fill::Off).unwrap();
+    assert_eq!((log.last_seq(), replay.entries), (0, Vec::new()));
+    drop(lock);
+    assert!(matches!(take(&disk, 1), Err(Error::Locked { .. })), "an open log keeps the lock");
+}
+
+#[test]
+fn the_current_session_is_the_old_one_or_the_new_one() {
+    let (old, new_one) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    for survive in [Survive::Synced, Survive::Written].into_iter().chain((0..20).map(|seed| Survive::Some { seed })) {
+        for nth in 1.. {
+            let disk = new();
+            let lock = take(&disk, 1).unwrap();
+            assert_eq!(current::read(&disk, Path::new(ROOT)).unwrap(), None);
+            current::write(&lock, old).unwrap();
+            let before = disk.done().len();
+            disk.fail(nth, Fault::Eio, true);
+            let wrote = current::write(&lock, new_one);
+            let done = disk.done().len() < before + nth;
+            disk.crash(survive);
+            let read = current::read(&disk, Path::new(ROOT)).unwrap().unwrap();
+            assert!(read == new_one || (read == old && wrote.is_err()), "{survive:?} {nth}");
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_name_of_the_session_is_an_error() {
+    let disk = new();
+    let lock: Arc<Lock> = take(&disk, 1).unwrap();
+    current::write(&lock, SESSION).unwrap();
+    let path = Path::new("/volume/current.json");
+    let whole = disk.bytes(path).unwrap();
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        disk.set_bytes(path, &bytes);
+        assert!(matches!(current::read(&disk, Path::new(ROOT)), Err(Error::Damaged { line: 1, .. })), "byte {at}");
+    }
+}
