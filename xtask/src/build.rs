@@ -101,7 +101,8 @@ fn go(module: &Module) -> Result<PathBuf> {
 /// The sources of the module itself and how it is linked; go.sum pins everything else.
 fn content_key(source: &Path, module: &Module) -> Result<String> {
     let mut files = vec![];
-    for folder in std::iter::once(source.to_path_buf()).chain(module.targets.iter().filter(|t| t.starts_with("./")).map(|t| source.join(t))) {
+    for folder in std::iter::once(source.to_path_buf()).chain(module.targets.iter().filter(|t| t.starts_with("./")).map(|t| source.join(t)))
+    {
         for entry in fs::read_dir(&folder).with_context(|| format!("failed to read {}", folder.display()))? {
             let path = entry?.path();
             if path.extension().is_some_and(|e| e == "go" || e == "mod" || e == "sum") {

@@ -16,8 +16,9 @@ use crate::command::{capture, command, quiet, wait};
 use crate::instance::{Instance, ROOT, cache};
 use crate::{build, images, packages, say};
 use anyhow::{Context, Result, bail};
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -54,7 +55,9 @@ pub fn explain(instance: Instance) {
     println!("\nThe cluster {instance} is up.\n  export KUBECONFIG={}", instance.kubeconfig().display());
     println!("  kubectl, if you have none: {}", build::kubernetes().map(|p| p.join("kubectl").display().to_string()).unwrap_or_default());
     println!("  NetworkPolicies are stored and not enforced here; use kind with its own network or a real cluster to see them act.");
-    println!("  `cargo xtask cluster exec --name {instance} -- bash` enters the node; `cargo xtask down --name {instance}` removes all of it.");
+    println!(
+        "  `cargo xtask cluster exec --name {instance} -- bash` enters the node; `cargo xtask down --name {instance}` removes all of it."
+    );
 }
 
 fn start(instance: Instance, programs: &Path) -> Result<()> {
@@ -91,7 +94,7 @@ fn start(instance: Instance, programs: &Path) -> Result<()> {
 }
 
 /// The process that holds the node's namespaces, as the host sees it, when it lives.
-pub fn supervisor(instance: Instance) -> Option<u32> {
+fn supervisor(instance: Instance) -> Option<u32> {
     let pid = fs::read_to_string(instance.path("pid")).ok()?.split_whitespace().next()?.parse().ok()?;
     runs_here(instance, pid).then_some(pid)
 }
@@ -157,24 +160,28 @@ pub fn exec(instance: Instance, words: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
 }
 
-/// kubectl as the instance's administrator.
+/// kubectl as the administrator of one cluster.
 pub struct Kubectl {
-    program: std::path::PathBuf,
-    kubeconfig: std::path::PathBuf,
+    program: PathBuf,
+    target: [OsString; 2],
 }
 
 impl Kubectl {
     pub fn new(instance: Instance, programs: &Path) -> Self {
-        Self { program: programs.join("kubectl"), kubeconfig: instance.kubeconfig() }
+        Self { program: programs.join("kubectl"), target: ["--kubeconfig".into(), instance.kubeconfig().into()] }
     }
 
-    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut kubectl = command(&self.program, ["--kubeconfig".as_ref(), self.kubeconfig.as_os_str()]);
+    pub fn of_context(programs: &Path, context: &str) -> Self {
+        Self { program: programs.join("kubectl"), target: ["--context".into(), context.into()] }
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut kubectl = command(&self.program, &self.target);
         kubectl.args(args);
         kubectl
     }
 
-    pub fn run<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         capture(&mut self.command(args))
     }
 

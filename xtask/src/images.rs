@@ -35,15 +35,21 @@ const SHIPPED: [(&str, &str); 6] = [
     ("kubectl-yoi", "kubectl-yoi"),
 ];
 
-pub fn build_and_import(instance: Instance) -> Result<References> {
+pub fn build_and_import(instance: Instance) -> Result<Built> {
     let built = build_all()?;
+    import_all(instance, &built)?;
+    Ok(built)
+}
+
+/// Imports, writes down the references, and only then complains of what is missing.
+pub fn import_all(instance: Instance, built: &Built) -> Result<()> {
+    if !instance.state().exists() {
+        bail!("the cluster {instance} is not there; run `cargo xtask cluster up --name {instance}` first");
+    }
     import(instance, &built.archives)?;
-    let references = built.references();
-    fs::write(instance.path("images.json"), serde_json::to_string_pretty(&references)? + "\n")
-        .with_context(|| format!("the cluster {instance} has no folder; run `cargo xtask cluster up --name {instance}` first"))?;
+    fs::write(instance.path("images.json"), serde_json::to_string_pretty(&built.references())? + "\n")?;
     say::note(&format!("references: {}", instance.path("images.json")));
-    built.complete()?;
-    Ok(references)
+    built.complete()
 }
 
 pub struct Built {
@@ -160,9 +166,8 @@ pub fn import(instance: Instance, archives: &[Archive]) -> Result<()> {
         ctr
     };
     let held = capture(&mut ctr(&["list"]))?;
-    let holds = |reference: &str, digest: &str| {
-        held.lines().any(|line| line.split_whitespace().next() == Some(reference) && line.contains(digest))
-    };
+    let holds =
+        |reference: &str, digest: &str| held.lines().any(|line| line.split_whitespace().next() == Some(reference) && line.contains(digest));
     let fresh: Vec<_> = archives
         .iter()
         .filter(|archive| !holds(&archive.reference(), &archive.digest) || !holds(&archive.dev_reference(), &archive.digest))

@@ -1,3 +1,141 @@
-use crate::instance::Instance;
-pub fn local(_: Instance) -> anyhow::Result<()> { Ok(()) }
-pub fn existing(_: &str) -> anyhow::Result<()> { Ok(()) }
+//! Yoi on a cluster: images to its nodes, two charts, the example fleet.
+
+mod fleet;
+
+use crate::cluster::{self, Kubectl};
+use crate::command::{command, quiet};
+use crate::images::{self, Built, References};
+use crate::instance::{Instance, repository};
+use crate::{build, packages, say};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const NAMESPACE: &str = "yoi-system";
+
+/// Where the chart wants each image.
+const CHART_IMAGES: [(&str, &str); 4] =
+    [("image.operator", "operator"), ("image.gateway", "gateway"), ("image.shim", "agent-shim"), ("image.agent", "agent")];
+
+pub fn local(instance: Instance) -> Result<()> {
+    cluster::up(instance)?;
+    let built = images::build_all()?;
+    images::import_all(instance, &built)?;
+    charts(&Target::local(instance)?, &built.references())?;
+    let bin = programs_folder(instance, &built)?;
+    let kubectl = Kubectl::new(instance, &build::kubernetes()?);
+    fleet::start(&kubectl)?;
+    explain(instance, &bin);
+    Ok(())
+}
+
+/// Somebody else's cluster, named by a context of the user's own kubeconfig.
+pub fn existing(context: &str) -> Result<()> {
+    let Some(kind) = context.strip_prefix("kind-") else {
+        let archives = images::build_all()?.archives;
+        let files: Vec<_> = archives.iter().map(|archive| format!("{}  {}", archive.reference(), archive.file.display())).collect();
+        bail!(
+            "only a kind cluster takes images from this machine. Push these OCI archives to a registry that {context} can reach, then \
+             `helm install` the charts with image.*.repository set:\n  {}",
+            files.join("\n  ")
+        );
+    };
+    packages::for_images()?;
+    let built = images::build_all()?;
+    built.complete()?;
+    let loader = build::tools()?.join("kind");
+    let step = say::step(format!("Load {} images into kind", built.archives.len()));
+    for archive in &built.archives {
+        step.progress(&archive.name);
+        quiet(command(&loader, ["load", "image-archive", "--name", kind]).arg(&archive.file))?;
+    }
+    step.done("");
+    charts(&Target { context: Some(context.to_owned()), kubeconfig: None, settings: vec![] }, &built.references())?;
+    let kubectl = Kubectl::of_context(&build::kubernetes()?, context);
+    fleet::start(&kubectl)?;
+    println!("\nYoi runs in {context}.");
+    try_next();
+    Ok(())
+}
+
+/// A cluster as helm finds it, and what is particular to it.
+pub struct Target {
+    context: Option<String>,
+    kubeconfig: Option<PathBuf>,
+    settings: Vec<String>,
+}
+
+impl Target {
+    pub fn local(instance: Instance) -> Result<Self> {
+        let mut settings = vec![format!("shim.dataRoot={}", instance.path("yoi"))];
+        if !on_btrfs(&instance.state())? {
+            settings.push("shim.loopBtrfs.enabled=true".into());
+        }
+        Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), settings })
+    }
+}
+
+fn on_btrfs(place: &Path) -> Result<bool> {
+    const BTRFS: i64 = 0x9123_683E;
+    Ok(rustix::fs::statfs(place).with_context(|| format!("failed to look at {}", place.display()))?.f_type as i64 == BTRFS)
+}
+
+pub fn charts(target: &Target, references: &References) -> Result<()> {
+    let helm = build::tools()?.join("helm");
+    let step = say::step("Install the charts");
+    let upgrade = |release: &str, folder: &str| {
+        let mut helm = command(&helm, ["upgrade", "--install", release]);
+        helm.arg(repository().join(folder)).args(["--namespace", NAMESPACE, "--create-namespace", "--timeout", "3m", "--wait"]);
+        if let Some(context) = &target.context {
+            helm.args(["--kube-context", context]);
+        }
+        if let Some(file) = &target.kubeconfig {
+            helm.env("KUBECONFIG", file);
+        }
+        helm
+    };
+    // The CRDs may be there already from `kubectl apply -f crds/`.
+    quiet(upgrade("yoi-crds", "charts/yoi-crds").arg("--take-ownership"))?;
+    step.progress("yoi-operator");
+    let mut operator = upgrade("yoi-operator", "charts/yoi-operator");
+    for setting in target.settings.iter().cloned().chain(image_settings(references)?) {
+        operator.args(["--set", &setting]);
+    }
+    quiet(&mut operator)?;
+    step.done("");
+    Ok(())
+}
+
+fn image_settings(references: &References) -> Result<Vec<String>> {
+    let mut settings = vec![];
+    for (value, image) in CHART_IMAGES {
+        let reference = references.get(image).with_context(|| format!("the image {image} was not built"))?;
+        let (repository, tag) = reference.rsplit_once(':').context("a reference has a tag")?;
+        settings.extend([format!("{value}.repository={repository}"), format!("{value}.tag={tag}")]);
+    }
+    Ok(settings)
+}
+
+/// One folder for PATH: kubectl, its plugin, helm.
+pub fn programs_folder(instance: Instance, built: &Built) -> Result<PathBuf> {
+    let bin = instance.state().join("bin");
+    fs::create_dir_all(&bin)?;
+    let mut links = vec![("kubectl", build::kubernetes()?.join("kubectl")), ("helm", build::tools()?.join("helm"))];
+    links.extend(built.programs.get("kubectl-yoi").map(|program| ("kubectl-yoi", program.clone())));
+    for (name, target) in links {
+        let _ = fs::remove_file(bin.join(name));
+        std::os::unix::fs::symlink(target, bin.join(name))?;
+    }
+    Ok(bin)
+}
+
+fn explain(instance: Instance, bin: &Path) {
+    println!("\nYoi runs on a Kubernetes of its own on this machine, with an example fleet at work.\n");
+    println!("  export KUBECONFIG={}\n  export PATH={}:$PATH", instance.kubeconfig().display(), bin.display());
+    println!("\n  NetworkPolicies are stored and not enforced on this cluster. `cargo xtask down --name {instance}` removes all of it.");
+    try_next();
+}
+
+fn try_next() {
+    println!("\nTry next:\n  kubectl get yoipods -A\n  kubectl yoi log NAME -f\n  kubectl yoi top");
+}

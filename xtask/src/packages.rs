@@ -75,7 +75,11 @@ fn install(needs: &[Need]) -> Result<()> {
 fn present(what: &str) -> bool {
     // Distributions that are not Debian keep the network plugins in /opt.
     let elsewhere = what.strip_prefix("/usr/lib/cni/").map(|plugin| format!("/opt/cni/bin/{plugin}"));
-    if what.starts_with('/') { Path::new(what).exists() || elsewhere.is_some_and(|path| Path::new(&path).exists()) } else { found(what).is_some() }
+    if what.starts_with('/') {
+        Path::new(what).exists() || elsewhere.is_some_and(|path| Path::new(&path).exists())
+    } else {
+        found(what).is_some()
+    }
 }
 
 /// Where the network plugins are.

@@ -14,7 +14,8 @@ pub struct Step {
 pub fn step(what: impl Into<String>) -> Step {
     let what = what.into();
     let bar = std::io::stderr().is_terminal().then(|| {
-        let style = ProgressStyle::with_template("{spinner:.cyan} {msg} {elapsed:.dim}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let style =
+            ProgressStyle::with_template("{spinner:.cyan} {msg} {elapsed:.dim}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         let bar = ProgressBar::new_spinner().with_style(style).with_message(what.clone());
         bar.enable_steady_tick(Duration::from_millis(120));
         bar

@@ -36,7 +36,9 @@ impl Inventory {
             found.extend(cgroup::all(instance).into_iter().map(|path| format!("cgroup {path}")));
         }
         let places = ["/var/lib", ROOT, "/var/lib/kubelet", "/var/lib/cni", "/var/lib/containerd", "/run", "/run/containerd", "/run/netns"];
-        for place in places.into_iter().chain(["/var/log", "/var/log/pods", "/var/log/containers", "/etc", "/etc/cni", "/opt", "/usr/libexec"]) {
+        for place in
+            places.into_iter().chain(["/var/log", "/var/log/pods", "/var/log/containers", "/etc", "/etc/cni", "/opt", "/usr/libexec"])
+        {
             for entry in fs::read_dir(place).into_iter().flatten() {
                 found.insert(format!("file {}", entry?.path().display()));
             }
@@ -45,10 +47,19 @@ impl Inventory {
         Ok(Self(found))
     }
 
-    /// What is here and was not there.
-    pub fn beyond<'a>(&'a self, before: &'a Self) -> Vec<&'a str> {
-        self.0.difference(&before.0).map(String::as_str).collect()
+    /// What is here and was not there, but for what another instance may have changed meanwhile.
+    pub fn beyond<'a>(&'a self, before: &'a Self, instance: Instance) -> Vec<&'a str> {
+        let others: Vec<_> = Instance::ALL.into_iter().filter(|other| *other != instance).collect();
+        let foreign = |entry: &str| others.iter().any(|other| speaks_of(entry, *other));
+        self.0.difference(&before.0).map(String::as_str).filter(|entry| !foreign(entry)).collect()
     }
+}
+
+fn speaks_of(entry: &str, instance: Instance) -> bool {
+    let mut marks = vec![instance.mark(), instance.host_link(), instance.state().display().to_string(), instance.whole_range()];
+    marks.extend(cgroup::all(instance));
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
+    marks.iter().any(|mark| entry.match_indices(mark.as_str()).any(|(at, _)| ends(&entry[at + mark.len()..])))
 }
 
 /// Processes that an instance's folder shows in: its supervisor, its parts, its containers' shims.
@@ -89,4 +100,31 @@ pub fn detach_loops(instance: Instance) -> Result<()> {
         }
         Ok(own().is_empty().then_some(()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inventory(entries: &[&str]) -> Inventory {
+        Inventory(entries.iter().map(|entry| (*entry).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_planted_leftover_is_named() {
+        let before = inventory(&["file /var/lib/dpkg"]);
+        let after = inventory(&["file /var/lib/dpkg", "loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
+        assert_eq!(after.beyond(&before, Instance::YoiTest), ["loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
+    }
+
+    #[test]
+    fn the_other_cluster_may_come_and_go_meanwhile() {
+        let after = inventory(&[
+            "file /var/lib/yoi-cluster/yoi",
+            "firewall filter -A FORWARD -i yoi0 -m comment --comment yoi-cluster:yoi -j ACCEPT",
+            "firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT",
+        ]);
+        let left = after.beyond(&Inventory::default(), Instance::YoiTest);
+        assert_eq!(left, ["firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT"]);
+    }
 }

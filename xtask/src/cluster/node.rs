@@ -74,7 +74,8 @@ fn pretty(value: &Value) -> String {
 fn resolv_conf() -> String {
     let reachable = |path: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
-        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("nameserver 127.") && !line.starts_with("nameserver ::1")).collect();
+        let lines: Vec<_> =
+            text.lines().filter(|line| !line.starts_with("nameserver 127.") && !line.starts_with("nameserver ::1")).collect();
         lines.iter().any(|line| line.starts_with("nameserver")).then(|| lines.join("\n") + "\n")
     };
     ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"].into_iter().find_map(reachable).unwrap_or_default()

@@ -36,7 +36,8 @@ pub fn make(instance: Instance) -> Result<()> {
 }
 
 fn identities(instance: Instance) -> Vec<Identity> {
-    let own = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"];
+    let own =
+        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"];
     let mut addresses: Vec<String> = own.map(str::to_owned).to_vec();
     addresses.extend([instance.node_address(), instance.api_service_address()]);
     let node = instance.node_name();

@@ -21,8 +21,7 @@ chown 1000:1000 "$1/home/agent"
 chroot "$1" git config --system --add safe.directory '*'
 chroot "$1" git lfs install --system --skip-repo
 ln -sf tcc "$1/usr/bin/cc"
-rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/etc/apt/sources.list* "$1"/etc/apt/apt.conf.d/*
-rm -f "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#;
+rm -rf "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#;
 
 pub fn agent() -> Result<Archive> {
     let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}", suite()))[..8]);
@@ -66,7 +65,8 @@ fn suite() -> String {
 
 /// The files that name the distribution's own packages, not those of other vendors. Without any, mmdebstrap knows the public mirror.
 fn sources() -> Vec<PathBuf> {
-    let known = ["/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list.d/ubuntu.sources", "/etc/apt/sources.list"].map(PathBuf::from);
+    let known =
+        ["/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list.d/ubuntu.sources", "/etc/apt/sources.list"].map(PathBuf::from);
     let names_suite = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains(&suite()));
     known.into_iter().find(names_suite).into_iter().collect()
 }

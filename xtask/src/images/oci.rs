@@ -4,8 +4,8 @@ use super::archive_folder;
 use crate::tree::Tree;
 use anyhow::{Context, Result};
 use oci_spec::image::{
-    Arch, ConfigBuilder, Descriptor, DescriptorBuilder, Digest as OciDigest, ImageConfiguration, ImageConfigurationBuilder, ImageIndexBuilder,
-    ImageManifestBuilder, MediaType, OciLayoutBuilder, Os, RootFsBuilder,
+    Arch, ConfigBuilder, Descriptor, DescriptorBuilder, Digest as OciDigest, ImageConfiguration, ImageConfigurationBuilder,
+    ImageIndexBuilder, ImageManifestBuilder, MediaType, OciLayoutBuilder, Os, RootFsBuilder,
 };
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -134,7 +134,8 @@ fn forget_older(name: &str) -> Result<()> {
 fn configuration(image: &Image, layer_digest: &str) -> Result<ImageConfiguration> {
     let mut env = vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
     env.extend(image.home.iter().map(|home| format!("HOME={home}")));
-    let mut config = ConfigBuilder::default().user(image.user.clone()).env(env).working_dir(image.home.clone().unwrap_or_else(|| "/".into()));
+    let mut config =
+        ConfigBuilder::default().user(image.user.clone()).env(env).working_dir(image.home.clone().unwrap_or_else(|| "/".into()));
     if !image.entrypoint.is_empty() {
         config = config.entrypoint(image.entrypoint.clone());
     }
@@ -142,7 +143,8 @@ fn configuration(image: &Image, layer_digest: &str) -> Result<ImageConfiguration
         config = config.cmd(image.command.clone());
     }
     let root = RootFsBuilder::default().typ("layers").diff_ids(vec![format!("sha256:{layer_digest}")]).build()?;
-    let configuration = ImageConfigurationBuilder::default().architecture(Arch::default()).os(Os::Linux).config(config.build()?).rootfs(root);
+    let configuration =
+        ImageConfigurationBuilder::default().architecture(Arch::default()).os(Os::Linux).config(config.build()?).rootfs(root);
     configuration.history(vec![]).build().context("failed to describe an image")
 }
 
