@@ -94,9 +94,9 @@ impl Lock {
         let path = layout::lock(root);
         let file = disk.open(&path, Mode::Create).map_err(Error::disk("open", &path))?;
         if !file.try_lock().map_err(Error::disk("lock", &path))? {
-            // Only a word for people: a holder that is just recording itself is not seen yet.
-            let (mut seen, _) = holders(&*file, &path)?;
-            return Err(Error::Locked { path, holder: seen.pop() });
+            // Only a word for people, and the holder may be at it just now: what cannot be read is left out.
+            let holder = holders(&*file, &path).ok().and_then(|(mut seen, _)| seen.pop());
+            return Err(Error::Locked { path, holder });
         }
         let (seen, mut lines) = holders(&*file, &path)?;
         if let Some(highest) = seen.iter().map(|seen| seen.run_generation).max()

@@ -209,6 +209,7 @@ struct RawBody {
     kind: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     optional: bool,
+    #[serde(default)]
     body: Value,
 }
 

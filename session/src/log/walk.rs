@@ -236,7 +236,7 @@ pub(crate) fn only_sectors_are_missing(start: u64, line: &[u8]) -> bool {
     for run in line.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
         let to = from + run.len() as u64;
         if run[0] == 0 {
-            if (from != start && from % SECTOR != 0) || to % SECTOR != 0 {
+            if (from != start && !from.is_multiple_of(SECTOR)) || !to.is_multiple_of(SECTOR) {
                 return false;
             }
             holes += 1;

@@ -50,24 +50,26 @@ fn nor_does_one_with_a_power_cut() {
 
 #[test]
 fn nor_one_after_which_all_is_on_the_platter() {
-    all(Some(Survive::Written));
+    for lasting in [false, true] {
+        sweep(&Trouble { lasting, power: Some(Survive::Written), ..PLAIN }).unwrap();
+    }
 }
 
 #[test]
 fn nor_one_that_tears_sectors() {
-    for seed in 0..3 {
+    for seed in 0..2 {
         let power = Some(Survive::Some { seed });
         sweep(&Trouble { lasting: true, power, ..PLAIN }).unwrap();
         sweep(&Trouble { power, fill: Fill::Off, ..PLAIN }).unwrap();
     }
-    for seed in 10..250 {
+    for seed in 10..150 {
         story(&Trouble { lasting: true, power: Some(Survive::Some { seed }), ..PLAIN }, 40 + usize::try_from(seed).unwrap() % 80).unwrap();
     }
 }
 
 #[test]
 fn nor_a_second_one_while_it_recovers() {
-    for again in [3, 9, 16, 21] {
+    for again in [3, 9, 21] {
         for power in [None, Some(Survive::Some { seed: 5 })] {
             sweep(&Trouble { lasting: true, power, again: Some(again), ..PLAIN }).unwrap();
         }

@@ -207,3 +207,13 @@ fn what_cannot_be_written_is_refused_and_the_log_goes_on() {
     assert!(matches!(log.append(&[notice(1), strange], at(), &mut counter()), Err(Error::UnknownKind { .. })));
     assert_eq!(log.append(&[notice(1)], at(), &mut counter()).unwrap()[0].seq, 2);
 }
+
+#[test]
+fn a_newer_kind_may_say_nothing_more() {
+    let disk = disk();
+    let mut bytes = Vec::new();
+    let line = serde_json::json!({ "batch": 1, "id": "x", "seq": 1, "run": 1, "at": "", "kind": "Hush", "optional": true, "more": [1] });
+    yoi_session::frame::seal(&line, &mut bytes).unwrap();
+    disk.set_bytes(&segment_path(), &bytes);
+    assert_eq!(open(&disk).unwrap().1.entries[0].body.kind(), "Hush");
+}
