@@ -13,7 +13,7 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS_PER_LINE;
 const MAX_HEADERS: u32 = 64 << 10;
 /// The ends of a line know each other, so a burst of cancelled requests (an agent's readers all leave at once) is not an attack. With h2's
-/// defaults of 10 and 20 such a burst ends the connection.
+/// defaults of 50 and 20 such a burst ends the connection.
 const MAX_RESETS: usize = 2 * MAX_STREAMS_PER_LINE as usize;
 
 /// How a dead peer is noticed: a ping after `interval` of silence, given up `timeout` later.

@@ -37,8 +37,8 @@ async fn the_acceptor_asks_and_the_dialler_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_requests_are_in_flight_on_one_line() {
-    const MANY: usize = 1000;
+async fn as_many_requests_as_promised_are_in_flight_on_one_line() {
+    const MANY: usize = MAX_STREAMS_PER_LINE as usize;
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let dial = dial(&ca, gateway.address);
@@ -116,6 +116,12 @@ async fn a_server_that_says_nothing_is_given_up_in_time() {
     let timings = Timings { connect: Duration::from_millis(200), ..Default::default() };
     let silent = refused(Dial { timings, ..dial(&ca, listener.local_addr().unwrap()) }).await;
     assert!(matches!(silent, LineError::TimedOut { deed: "agree on TLS", .. }), "{silent:?}");
+
+    let gateway = Gateway::start(&ca).await;
+    let timings = Timings { upgrade: Duration::from_millis(200), ..Default::default() };
+    let undecided = refused(Dial { path: "/hold".to_owned(), timings, ..dial(&ca, gateway.address) }).await;
+    assert!(matches!(undecided, LineError::TimedOut { deed: "agree on a line", .. }), "{undecided:?}");
+    assert_eq!(undecided.class(), Class::Unreachable);
 }
 
 #[tokio::test]

@@ -105,6 +105,20 @@ async fn clients_that_never_finish_a_handshake_give_way_in_time() {
 }
 
 #[tokio::test]
+async fn no_more_handshakes_are_begun_than_allowed() {
+    let ca = Ca::new();
+    let limits = ServeLimits { max_handshakes: 1, handshake: Duration::from_secs(600), ..quick_limits() };
+    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let idle = TcpStream::connect(gateway.address).await.unwrap();
+    let mut answer = std::pin::pin!(who(&ca, gateway.address, None, "h2"));
+    // A server that shakes hands with both answers within this; one that does not is never hurried by it.
+    let early = tokio::time::timeout(Duration::from_millis(300), answer.as_mut()).await;
+    assert!(early.is_err(), "the second handshake was begun beside the first");
+    drop(idle);
+    assert_eq!(soon("the answer", answer).await.unwrap(), "no certificate");
+}
+
+#[tokio::test]
 async fn a_head_that_never_ends_is_cut_off() {
     let ca = Ca::new();
     let limits = ServeLimits { header_read: Duration::from_millis(300), ..quick_limits() };
