@@ -74,7 +74,7 @@ impl Backend for Btrfs {
 }
 
 fn same_inode(a: &Stat, b: &Stat) -> bool {
-    let identity = |s: &Stat| (s.st_ino, s.st_ctime, s.st_ctime_nsec as u64);
+    let identity = |s: &Stat| (s.st_ino, dir::ctime(s));
     identity(a) == identity(b) && compare::looks_same(a, b)
 }
 

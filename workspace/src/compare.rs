@@ -33,7 +33,7 @@ pub(crate) type Same<'a> = &'a dyn Fn(&Pair) -> Result<bool, SysError>;
 
 /// What `stat` can tell: true if mode, owner, size and mtime agree.
 pub(crate) fn looks_same(a: &Stat, b: &Stat) -> bool {
-    let sight = |s: &Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_rdev, s.st_size, s.st_mtime, s.st_mtime_nsec as u64);
+    let sight = |s: &Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_rdev, s.st_size, dir::mtime(s));
     sight(a) == sight(b)
 }
 

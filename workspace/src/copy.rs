@@ -71,14 +71,14 @@ impl Backend for Copy {
         let straight = matches!(tree.marker.making, Making::Clone { from, .. } if from == since.marker.uid);
         // The rename that committed the entry gave it its ctime; the marker of a later seal moves it, but then nothing writes any more.
         let committed = match straight && tree.marker.sealed.is_none() {
-            true => ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
+            true => dir::ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
             false => (i64::MIN, 0),
         };
         compare::walk(since.tree.as_fd(), tree.tree.as_fd(), &|pair| {
             if !compare::looks_same(pair.base.1, pair.tree.1) {
                 return Ok(false);
             }
-            if ctime(pair.tree.1) < committed {
+            if dir::ctime(pair.tree.1) < committed {
                 return Ok(true);
             }
             match dir::kind(pair.tree.1) {
@@ -102,11 +102,6 @@ pub(crate) fn own_root(entry: BorrowedFd, owner: Owner) -> Result<(), SysError> 
     let tree = dir::open(entry, TREE).step("open the tree")?;
     rustix::fs::fchown(&tree, Some(UserId::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid))).step("own the tree")?;
     rustix::fs::fchmod(&tree, Mode::from_raw_mode(0o755)).step("set the mode of the tree")
-}
-
-fn ctime(stat: &Stat) -> (i64, u64) {
-    #[allow(clippy::unnecessary_cast)] // The fields' types differ by target.
-    (stat.st_ctime as i64, stat.st_ctime_nsec as u64)
 }
 
 fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr) -> Result<bool, SysError> {

@@ -63,6 +63,18 @@ pub(crate) fn kind(stat: &Stat) -> NodeKind {
     }
 }
 
+/// Seconds and nanoseconds.
+pub(crate) fn mtime(stat: &Stat) -> (i64, u64) {
+    #[allow(clippy::unnecessary_cast)] // The fields' types differ by target.
+    (stat.st_mtime as i64, stat.st_mtime_nsec as u64)
+}
+
+/// Seconds and nanoseconds.
+pub(crate) fn ctime(stat: &Stat) -> (i64, u64) {
+    #[allow(clippy::unnecessary_cast)] // The fields' types differ by target.
+    (stat.st_ctime as i64, stat.st_ctime_nsec as u64)
+}
+
 pub(crate) fn too_deep() -> io::Error {
     io::Error::other(format!("the tree is deeper than {MAX_DEPTH} levels"))
 }

@@ -28,8 +28,9 @@ pub(crate) fn of(tree: BorrowedFd) -> Result<Manifest, SysError> {
         hash.update(entry.path);
         hash.update(&[0, letter]);
         hash.update(&size.to_le_bytes());
-        hash.update(&entry.stat.st_mtime.to_le_bytes());
-        hash.update(&(entry.stat.st_mtime_nsec as u64).to_le_bytes());
+        let (seconds, nanos) = dir::mtime(&entry.stat);
+        hash.update(&seconds.to_le_bytes());
+        hash.update(&nanos.to_le_bytes());
         Ok(())
     })?;
     Ok(Manifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })

@@ -1,0 +1,255 @@
+//! A tree and its clone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::{Duration, Instant};
+
+use yoi_workspace::{Access, Error, Owner, ProviderKind, Reason, ensure_loop_btrfs, loopback};
+
+use crate::lab::{Lab, Lane, content, fill_repository, git, is_root, me};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("w1_a_clone_is_ready_soon_whole_and_light", w1),
+    ("w3_writes_in_a_clone_leave_the_source_as_it_was", w3),
+    ("w4_two_clones_see_only_their_own_writes", w4),
+    ("w5_git_status_is_the_sources", w5),
+    ("w21_strange_names_are_cloned_compared_and_destroyed", w21),
+    ("w40_five_clones_at_once", w40),
+    ("w42_owners_modes_times_links_and_attributes_are_kept", w42),
+    ("every_verb_may_be_said_twice", twice),
+    ("a_uid_never_stands_for_two_trees", conflict),
+    ("equal_trees_have_equal_digests_under_every_provider", digests),
+    ("a_sealed_tree_cannot_be_written_by_path_on_btrfs", sealed),
+    ("what_is_offered_is_what_the_file_system_can", probe),
+    ("an_existing_image_is_never_formatted", image),
+];
+
+fn w1(lab: &Lab) -> Verdict {
+    let (base, source) = lab.base();
+    lab.provider().settle().unwrap();
+    let free = || rustix::fs::statvfs(&lab.dir).map(|v| v.f_bfree * v.f_frsize).unwrap();
+    let before = free();
+    let started = Instant::now();
+    let (clone, path) = lab.clone_of(base);
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert_eq!(content(&path), content(&source));
+    assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
+    lab.provider().settle().unwrap();
+    let usage = lab.provider().usage(clone).unwrap();
+    assert!(usage.logical_bytes > 3 << 20);
+    match lab.kind() {
+        ProviderKind::Btrfs => {
+            assert!(before.saturating_sub(free()) <= 512 << 10, "{} bytes", before - free());
+            assert_eq!(usage.exclusive_bytes, 0);
+        }
+        // Copy promises no lightness, and says what it weighs.
+        ProviderKind::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
+    }
+    Verdict::Ran
+}
+
+fn w3(lab: &Lab) -> Verdict {
+    let (base, source) = lab.base();
+    let (before, digest) = (content(&source), lab.provider().seal(base).unwrap().digest);
+    let (clone, path) = lab.clone_of(base);
+    fs::write(path.join("src/file1.rs"), "edited").unwrap();
+    fs::write(path.join("new"), "new").unwrap();
+    fs::remove_file(path.join("src/file4.rs")).unwrap();
+    fs::rename(path.join("src/deep"), path.join("deep")).unwrap();
+    fs::set_permissions(path.join("src/file5.rs"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(content(&source), before);
+    // A fresh walk, not the remembered answer.
+    let again = lab.uid();
+    lab.provider().clone_tree(again, base, Access::ReadOnly).unwrap();
+    assert_eq!(lab.provider().seal(again).unwrap().digest, digest);
+    assert_ne!(lab.provider().seal(clone).unwrap().digest, digest);
+    Verdict::Ran
+}
+
+fn w4(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    let ((_, one), (_, two)) = (lab.clone_of(base), lab.clone_of(base));
+    fs::write(one.join("src/file1.rs"), "one").unwrap();
+    fs::write(two.join("src/file1.rs"), "two").unwrap();
+    assert_eq!(fs::read_to_string(one.join("src/file1.rs")).unwrap(), "one");
+    assert_eq!(fs::read_to_string(two.join("src/file1.rs")).unwrap(), "two");
+    Verdict::Ran
+}
+
+fn w5(lab: &Lab) -> Verdict {
+    let (base, source) = lab.base();
+    let (_, path) = lab.clone_of(base);
+    let status = git(&source, &["--no-optional-locks", "status", "--porcelain=v2", "--ignored"]);
+    assert!(status.contains("untracked.txt") && status.contains("target/"));
+    assert_eq!(git(&path, &["status", "--porcelain=v2", "--ignored"]), status);
+    let manifest = lab.provider().seal(base).unwrap();
+    assert_eq!(manifest.git_head.as_deref(), Some(git(&source, &["rev-parse", "HEAD"]).trim()));
+    Verdict::Ran
+}
+
+fn w21(lab: &Lab) -> Verdict {
+    let (base, path) = lab.empty();
+    let names: Vec<_> = [&b"a b"[..], b"c:d", b"e,f", b"g\\h", b"i\nj", b"\xff\xfe", b"-rf", b"deep.0"].to_vec();
+    for name in &names {
+        let dir = path.join(std::ffi::OsString::from_vec(name.to_vec()));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("file"), name).unwrap();
+    }
+    let before = content(&path);
+    lab.provider().seal(base).unwrap();
+    let (clone, copy) = lab.clone_of(base);
+    assert_eq!(content(&copy), before);
+    fs::remove_dir_all(copy.join(std::ffi::OsString::from_vec(b"\xff\xfe".to_vec()))).unwrap();
+    let changes = lab.provider().changes(clone, base).unwrap();
+    assert_eq!(changes.len(), 2);
+    lab.provider().destroy(clone).unwrap();
+    lab.assert_only(&[base]);
+    Verdict::Ran
+}
+
+fn w40(lab: &Lab) -> Verdict {
+    let (base, source) = lab.base();
+    let uids: Vec<_> = (0..5).map(|_| lab.uid()).collect();
+    std::thread::scope(|scope| {
+        for uid in &uids {
+            scope.spawn(|| lab.provider().clone_tree(*uid, base, Access::ReadWrite).unwrap());
+        }
+    });
+    let paths: BTreeSet<_> = uids.iter().map(|uid| lab.path(*uid)).collect();
+    assert_eq!(paths.len(), 5);
+    paths.iter().for_each(|path| assert_eq!(content(path), content(&source)));
+    Verdict::Ran
+}
+
+fn w42(lab: &Lab) -> Verdict {
+    if !is_root() {
+        return Verdict::NotRun("needs root to give files away");
+    }
+    let uid = lab.uid();
+    lab.provider().create_empty(uid, Owner { uid: 1000, gid: 1001 }).unwrap();
+    let path = lab.path(uid);
+    let facts = |path: &std::path::Path| {
+        let m = fs::symlink_metadata(path).unwrap();
+        (m.uid(), m.gid(), m.mode(), m.mtime(), m.mtime_nsec(), m.nlink(), m.len())
+    };
+    assert_eq!((facts(&path).0, facts(&path).1, facts(&path).2 & 0o7777), (1000, 1001, 0o755));
+    let file = path.join("file");
+    fs::write(&file, "x").unwrap();
+    fs::hard_link(&file, path.join("twin")).unwrap();
+    std::os::unix::fs::chown(&file, Some(1000), Some(7)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o4751)).unwrap();
+    rustix::fs::setxattr(&file, "user.colour", b"red", rustix::fs::XattrFlags::empty()).unwrap();
+    let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789));
+    fs::File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path.join("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o640), 0).unwrap();
+    let sparse = fs::File::create(path.join("sparse")).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", (32 << 20) + 5).unwrap();
+    std::os::unix::fs::symlink("/nowhere", path.join("dangling")).unwrap();
+    fs::create_dir(path.join("closed")).unwrap();
+    fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+    lab.provider().seal(uid).unwrap();
+    let (_, copy) = lab.clone_of(uid);
+    for name in ["", "file", "twin", "pipe", "sparse", "dangling", "closed"] {
+        assert_eq!(facts(&copy.join(name)), facts(&path.join(name)), "{name}");
+    }
+    let mut colour = [0; 8];
+    assert_eq!(rustix::fs::getxattr(copy.join("file"), "user.colour", &mut colour).unwrap(), 3);
+    assert_eq!(fs::metadata(copy.join("file")).unwrap().ino(), fs::metadata(copy.join("twin")).unwrap().ino());
+    assert!(fs::metadata(copy.join("sparse")).unwrap().blocks() < 1024, "a hole was filled");
+    assert_eq!(content(&copy.join("sparse").parent().unwrap().join("closed")), []);
+    Verdict::Ran
+}
+
+fn twice(lab: &Lab) -> Verdict {
+    let (base, path) = lab.empty();
+    fs::write(path.join("file"), "x").unwrap();
+    assert_eq!(lab.provider().create_empty(base, me()).unwrap().uid, base);
+    assert!(path.join("file").exists());
+    let sealed = lab.provider().seal(base).unwrap();
+    assert_eq!(lab.provider().seal(base).unwrap(), sealed);
+    let (clone, path) = lab.clone_of(base);
+    fs::write(path.join("mine"), "x").unwrap();
+    lab.provider().clone_tree(clone, base, Access::ReadWrite).unwrap();
+    assert!(path.join("mine").exists());
+    Verdict::Ran
+}
+
+fn conflict(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    let (other, _) = lab.base();
+    let (clone, _) = lab.clone_of(base);
+    let conflicts = |r: Result<_, Error>| assert!(matches!(r, Err(Error::Conflict { .. })), "{r:?}");
+    conflicts(lab.provider().clone_tree(clone, other, Access::ReadWrite));
+    conflicts(lab.provider().clone_tree(clone, base, Access::ReadOnly));
+    conflicts(lab.provider().clone_tree(clone, clone, Access::ReadWrite));
+    conflicts(lab.provider().create_empty(clone, me()));
+    let missing = lab.provider().clone_tree(lab.uid(), lab.uid(), Access::ReadWrite).unwrap_err();
+    assert_eq!(missing.reason(), Reason::SourceNotFound);
+    Verdict::Ran
+}
+
+fn digests(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    let (clone, _) = lab.clone_of(base);
+    let (a, b) = (lab.provider().seal(base).unwrap(), lab.provider().seal(clone).unwrap());
+    assert_eq!(a, b);
+    assert!(a.files > 40 && a.dirs > 4 && a.bytes > 3 << 20, "{a:?}");
+    Verdict::Ran
+}
+
+fn sealed(lab: &Lab) -> Verdict {
+    let (_, path) = lab.base();
+    let written = fs::write(path.join("late"), "x");
+    match lab.kind() {
+        ProviderKind::Btrfs => assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem),
+        // A directory cannot refuse root; `publish` shows it read-only instead, see `mounts`.
+        ProviderKind::Copy => written.unwrap(),
+    }
+    Verdict::Ran
+}
+
+fn probe(lab: &Lab) -> Verdict {
+    for _ in 0..2 {
+        let probe = lab.root.probe().unwrap();
+        let offered = |kind| probe.offers.iter().find(|o| o.provider == kind).unwrap();
+        assert!(offered(ProviderKind::Copy).available);
+        assert_eq!(offered(ProviderKind::Btrfs).available, lab.on_btrfs(), "{probe:?}");
+        assert!(probe.free_bytes > 0 && probe.total_bytes > probe.free_bytes && !probe.kernel.release.is_empty());
+    }
+    if !lab.on_btrfs() {
+        assert_eq!(lab.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), Reason::ProviderUnavailable);
+    }
+    Verdict::Ran
+}
+
+fn image(lab: &Lab) -> Verdict {
+    if lab.lane != Lane::Copy || !is_root() {
+        return Verdict::NotRun(if is_root() { "one lane is enough" } else { "needs root" });
+    }
+    let (image, at) = (lab.dir.join("image"), lab.dir.join("at"));
+    let ensure = || ensure_loop_btrfs(&image, 512 << 20, &at);
+    assert_eq!(ensure().unwrap(), loopback::Ensured::Formatted);
+    fill_repository(&at);
+    let before = content(&at);
+    assert_eq!(ensure().unwrap(), loopback::Ensured::AlreadyMounted);
+    loopback::release(&at).unwrap();
+    loopback::release(&at).unwrap();
+    assert_eq!(ensure().unwrap(), loopback::Ensured::Attached);
+    assert_eq!(content(&at), before);
+    let second = ensure_loop_btrfs(&lab.dir.join("other"), 512 << 20, &at);
+    assert!(matches!(second, Err(loopback::LoopError::Occupied { .. })), "{second:?}");
+    let busy = fs::File::open(&at).unwrap();
+    assert!(matches!(loopback::release(&at), Err(loopback::LoopError::Busy { .. })));
+    drop(busy);
+    loopback::release(&at).unwrap();
+
+    fs::write(lab.dir.join("stranger"), vec![1u8; 1 << 20]).unwrap();
+    let refused = ensure_loop_btrfs(&lab.dir.join("stranger"), 512 << 20, &at);
+    assert!(matches!(refused, Err(loopback::LoopError::NotBtrfs { .. })), "{refused:?}");
+    assert_eq!(fs::read(lab.dir.join("stranger")).unwrap(), vec![1u8; 1 << 20]);
+    Verdict::Ran
+}

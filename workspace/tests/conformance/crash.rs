@@ -1,0 +1,257 @@
+//! The plug is pulled after every step of a life, once and again during the recovery.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use yoi_workspace::{Access, DataRoot, Faults, Journal, Making, NoFaults, Place, Point, ProviderKind, State, Uid};
+
+use crate::lab::{Lab, me, nth_uid};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("w32_a_crash_after_any_step_is_done_or_undone", once),
+    ("w32_a_crash_during_recovery_is_done_or_undone", again),
+    ("planted_a_skipped_intent_is_found", planted),
+    ("a_rename_lost_with_the_power_is_done_again", lost_rename),
+    ("a_tree_that_vanished_is_told_and_not_made_anew", vanished),
+];
+
+/// Panics when the n-th point is passed.
+struct PullThePlug {
+    left: AtomicUsize,
+}
+
+struct Crashed;
+
+impl Faults for PullThePlug {
+    fn reached(&self, _: Point) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Not panic!: the hook would print a trace for every one of hundreds.
+            std::panic::resume_unwind(Box::new(Crashed));
+        }
+    }
+}
+
+fn plug(after: usize) -> Arc<dyn Faults> {
+    Arc::new(PullThePlug { left: AtomicUsize::new(after) })
+}
+
+/// Which intents a (wrong) caller forgets to write.
+#[derive(Clone, Copy, PartialEq)]
+enum Forgets {
+    Nothing,
+    Creating,
+    Destroying,
+}
+
+/// A base, two clones, one of them destroyed: every verb, as the shim says them.
+fn life(root: &DataRoot, journal: &Journal, kind: ProviderKind, forgets: Forgets) {
+    let hand = root.provider(kind).unwrap();
+    let (base, kept, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
+    let create = |uid: Uid, making: Making| {
+        if forgets != Forgets::Creating {
+            journal.begin_create(uid, kind, making).unwrap();
+        }
+        match making {
+            Making::Empty { owner } => hand.create_empty(uid, owner).unwrap(),
+            Making::Clone { from, access } => hand.clone_tree(uid, from, access).unwrap(),
+        };
+        if forgets == Forgets::Creating {
+            journal.begin_create(uid, kind, making).unwrap();
+        }
+        journal.created(uid).unwrap();
+    };
+    create(base, Making::Empty { owner: me() });
+    if journal.get(base).unwrap().unwrap().state == State::Ready {
+        std::fs::write(path_of(root, base).join("file"), "x").unwrap();
+    }
+    journal.begin_seal(base).unwrap_or_default();
+    hand.seal(base).unwrap();
+    journal.sealed(base).unwrap();
+    create(kept, Making::Clone { from: base, access: Access::ReadWrite });
+    create(gone, Making::Clone { from: base, access: Access::ReadWrite });
+    if forgets != Forgets::Destroying {
+        journal.begin_destroy(gone).unwrap();
+    }
+    hand.destroy(gone).unwrap();
+    if forgets == Forgets::Destroying {
+        journal.begin_destroy(gone).unwrap();
+    }
+    journal.destroyed(gone).unwrap();
+}
+
+fn path_of(root: &DataRoot, uid: Uid) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    std::fs::read_link(format!("/proc/self/fd/{}", root.open_tree(uid).unwrap().as_raw_fd())).unwrap()
+}
+
+/// A data root and journal of its own.
+struct Scene {
+    dir: PathBuf,
+    kind: ProviderKind,
+}
+
+impl Scene {
+    fn new(lab: &Lab, name: &str) -> Self {
+        let dir = lab.dir.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        Self { dir, kind: lab.kind() }
+    }
+
+    fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
+        let root = DataRoot::open_with(&self.dir, faults.clone()).unwrap();
+        (root, Journal::open_with(&self.dir.join("journal"), faults).unwrap())
+    }
+
+    /// True if it was cut short.
+    fn live_until(&self, after: usize, forgets: Forgets) -> bool {
+        let (root, journal) = self.open(plug(after));
+        crashed(|| life(&root, &journal, self.kind, forgets))
+    }
+
+    /// What a restart says that it cannot mend, or what it left undone.
+    fn complaint(&self) -> Option<String> {
+        let (root, journal) = self.open(Arc::new(NoFaults));
+        root.recover(&journal).unwrap();
+        let rest = yoi_workspace::plan::recover(&journal.all().unwrap(), &root.inventory().unwrap());
+        if !rest.is_settled() {
+            return Some(format!("{rest:?}"));
+        }
+        let records: BTreeMap<_, _> = journal.all().unwrap().into_iter().map(|r| (r.uid, r.state)).collect();
+        let settled = records.values().all(|s| matches!(s, State::Ready | State::Sealed));
+        let found = root.inventory().unwrap();
+        let agree = found.entries.iter().map(|e| e.uid).eq(records.keys().copied())
+            && found.entries.iter().all(|e| e.place == Place::Live && e.marker.is_some());
+        (!settled || !agree).then(|| format!("{records:?} against {found:?}"))
+    }
+
+    /// The caller says everything again from the start, as a reconcile does.
+    fn finish(&self) {
+        let (root, journal) = self.open(Arc::new(NoFaults));
+        let done = crashed(|| life_again(&root, &journal, self.kind));
+        assert!(!done);
+        let uids: Vec<_> = journal.all().unwrap().into_iter().map(|r| (r.uid, r.state)).collect();
+        assert_eq!(uids, [(nth_uid(1), State::Sealed), (nth_uid(2), State::Ready)]);
+        assert_eq!(std::fs::read_to_string(path_of(&root, nth_uid(2)).join("file")).unwrap_or_default().len(), 1);
+        assert_eq!(self.complaint(), None);
+    }
+}
+
+/// As [`life`], but a tree that is already gone is wanted no more only at the end.
+fn life_again(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
+    let base = nth_uid(1);
+    // A base that was already sealed empty would be the test's fault, not the crash's: it is written before it is sealed.
+    if journal.get(base).unwrap().is_some_and(|r| r.state == State::Sealed) {
+        let hand = root.provider(kind).unwrap();
+        hand.seal(base).unwrap();
+        for n in [2, 3] {
+            let (uid, making) = (nth_uid(n), Making::Clone { from: base, access: Access::ReadWrite });
+            journal.begin_create(uid, kind, making).unwrap();
+            hand.clone_tree(uid, base, Access::ReadWrite).unwrap();
+            journal.created(uid).unwrap();
+        }
+        journal.begin_destroy(nth_uid(3)).unwrap();
+        hand.destroy(nth_uid(3)).unwrap();
+        journal.destroyed(nth_uid(3)).unwrap();
+    } else {
+        life(root, journal, kind, Forgets::Nothing);
+    }
+}
+
+/// False if it came to its end; passes on every panic that is not ours.
+fn crashed(act: impl FnOnce()) -> bool {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(()) => false,
+        Err(cause) if cause.is::<Crashed>() => true,
+        Err(cause) => std::panic::resume_unwind(cause),
+    }
+}
+
+fn remove(dir: &Path) {
+    // What a case leaves for the next one is only disk space, but subvolumes go by the provider alone.
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+fn once(lab: &Lab) -> Verdict {
+    let mut points = 0;
+    for after in 1.. {
+        let scene = Scene::new(lab, &format!("once{after}"));
+        let cut = scene.live_until(after, Forgets::Nothing);
+        assert_eq!(scene.complaint(), None, "after {after} points");
+        scene.finish();
+        remove(&scene.dir);
+        if !cut {
+            break;
+        }
+        points = after;
+    }
+    assert!(points > 40, "only {points} points were passed");
+    Verdict::Ran
+}
+
+fn again(lab: &Lab) -> Verdict {
+    let mut second = 0;
+    for after in 1.. {
+        let mut cut = false;
+        for then in 1.. {
+            let scene = Scene::new(lab, &format!("again{after}-{then}"));
+            cut = scene.live_until(after, Forgets::Nothing);
+            let (root, journal) = scene.open(plug(then));
+            let cut_again = crashed(|| drop(root.recover(&journal).unwrap()));
+            assert_eq!(scene.complaint(), None, "after {after} points, then {then}");
+            remove(&scene.dir);
+            if !cut_again {
+                break;
+            }
+            second += 1;
+        }
+        if !cut {
+            break;
+        }
+    }
+    assert!(second > 40, "recovery passed only {second} points");
+    Verdict::Ran
+}
+
+fn planted(lab: &Lab) -> Verdict {
+    for (forgets, name) in [(Forgets::Creating, "creating"), (Forgets::Destroying, "destroying")] {
+        let mut complaints = 0;
+        for after in 1.. {
+            let scene = Scene::new(lab, &format!("{name}{after}"));
+            let cut = scene.live_until(after, forgets);
+            complaints += usize::from(scene.complaint().is_some());
+            remove(&scene.dir);
+            if !cut {
+                break;
+            }
+        }
+        assert!(complaints > 0, "the harness is blind to a forgotten intent of {name}");
+    }
+    Verdict::Ran
+}
+
+fn lost_rename(lab: &Lab) -> Verdict {
+    let scene = Scene::new(lab, "lost");
+    let (root, journal) = scene.open(Arc::new(NoFaults));
+    life(&root, &journal, scene.kind, Forgets::Nothing);
+    let kept = nth_uid(2);
+    let live = scene.dir.join("trees").join(kept.shard()).join(kept.to_string());
+    std::fs::rename(&live, live.with_extension("tmp")).unwrap();
+    assert_eq!(scene.complaint(), None);
+    assert!(path_of(&root, kept).join("file").exists());
+    Verdict::Ran
+}
+
+fn vanished(lab: &Lab) -> Verdict {
+    let scene = Scene::new(lab, "vanished");
+    let (root, journal) = scene.open(Arc::new(NoFaults));
+    life(&root, &journal, scene.kind, Forgets::Nothing);
+    root.provider(scene.kind).unwrap().destroy(nth_uid(2)).unwrap();
+    let plan = root.recover(&journal).unwrap();
+    assert_eq!((plan.lost, plan.steps), (vec![nth_uid(2)], vec![]));
+    assert!(journal.get(nth_uid(2)).unwrap().is_some());
+    Verdict::Ran
+}

@@ -1,0 +1,166 @@
+//! The end of a tree, whatever is in it and however often it is said.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use yoi_workspace::{Access, Error, Journal, Making, Reason, Uid, mountinfo};
+
+use crate::lab::{Lab, fill_repository, is_root, make_subvolume, me, set_immutable, set_read_only};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("w33_destroying_twice_or_nothing_succeeds", w33),
+    ("w34_what_is_not_ours_is_refused_and_untouched", w34),
+    ("w35_what_an_agent_left_inside_does_not_matter", w35),
+    ("w35_a_tree_deeper_than_any_stack_is_destroyed", deep),
+    ("w44_a_hundred_lives_leave_nothing", w44),
+];
+
+fn w33(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    for _ in 0..2 {
+        lab.provider().destroy(base).unwrap();
+        lab.provider().destroy(lab.uid()).unwrap();
+    }
+    lab.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn w34(lab: &Lab) -> Verdict {
+    for token in ["../../etc", "trees/00", "", "0198f0aa-5b1c-7d2e-8f00-0123456789ab/.."] {
+        assert!(token.parse::<Uid>().is_err());
+    }
+    // A directory under the right name that nobody marked, one marked for somebody else, and a link to elsewhere.
+    let shard = |uid: Uid| lab.dir.join("trees").join(uid.shard());
+    let (unmarked, (ours, _), linked) = (lab.uid(), lab.base(), lab.uid());
+    let precious = shard(unmarked).join(unmarked.to_string()).join("tree");
+    fs::create_dir_all(&precious).unwrap();
+    fs::write(precious.join("file"), "precious").unwrap();
+    let borrowed = lab.uid();
+    let other = shard(borrowed).join(borrowed.to_string());
+    fs::create_dir_all(other.join("tree")).unwrap();
+    let marker = fs::read_link(shard(ours).join(ours.to_string()).join("marker")).unwrap();
+    std::os::unix::fs::symlink(marker, other.join("marker")).unwrap();
+    let elsewhere = lab.dir.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("file"), "precious").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, shard(linked).join(linked.to_string())).unwrap();
+
+    for uid in [unmarked, borrowed] {
+        for refused in [
+            lab.provider().destroy(uid).err(),
+            lab.provider().seal(uid).err(),
+            lab.provider().create_empty(uid, me()).err(),
+            lab.provider().clone_tree(lab.uid(), uid, Access::ReadWrite).err(),
+        ] {
+            assert_eq!(refused.unwrap().reason(), Reason::Foreign);
+        }
+    }
+    assert!(lab.provider().destroy(linked).is_err());
+    let in_trash = lab.uid();
+    fs::create_dir_all(lab.dir.join("trash").join(in_trash.to_string()).join("tree")).unwrap();
+    assert!(matches!(lab.provider().destroy(in_trash), Err(Error::Foreign { .. })));
+    for kept in [precious.join("file"), elsewhere.join("file"), other.join("tree"), lab.dir.join("trash").join(in_trash.to_string())] {
+        assert!(kept.exists(), "{}", kept.display());
+    }
+    let found = lab.root.inventory().unwrap();
+    assert_eq!(found.foreign.len(), 1, "{found:?}");
+    assert_eq!(found.entries.iter().filter(|e| e.marker.is_none()).count(), 3);
+    Verdict::Ran
+}
+
+fn w35(lab: &Lab) -> Verdict {
+    if !is_root() {
+        return Verdict::NotRun("needs root for immutable files and mounts");
+    }
+    let (uid, path) = lab.empty();
+    fill_repository(&path);
+    let immutable_here = |path: &Path| assert!(set_immutable(path) || !lab.on_btrfs());
+    immutable_here(&path.join("src/file1.rs"));
+    immutable_here(&path.join("src/deep"));
+    fs::create_dir_all(path.join("closed/inner")).unwrap();
+    fs::write(path.join("closed/inner/file"), "x").unwrap();
+    fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+
+    let outside = lab.dir.join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), "precious").unwrap();
+    fs::create_dir_all(path.join("mnt/one")).unwrap();
+    rustix::mount::mount_bind(&outside, path.join("mnt/one")).unwrap();
+    rustix::mount::mount_bind(&outside, path.join("mnt/one")).unwrap();
+
+    if lab.on_btrfs() {
+        make_subvolume(&path.join("sub"));
+        make_subvolume(&path.join("sub/inner"));
+        fs::write(path.join("sub/inner/file"), "x").unwrap();
+        fs::create_dir(path.join("sub/held")).unwrap();
+        make_subvolume(&path.join("sub/held/fast"));
+        immutable_here(&path.join("sub/held/fast"));
+        immutable_here(&path.join("sub/held"));
+        set_read_only(&path.join("sub/inner"));
+        set_read_only(&path.join("sub"));
+        fs::create_dir(path.join("shut")).unwrap();
+        make_subvolume(&path.join("shut/sub"));
+        fs::set_permissions(path.join("shut"), fs::Permissions::from_mode(0o000)).unwrap();
+        for n in 0..300 {
+            make_subvolume(&path.join(format!("many{n}")));
+        }
+    }
+    immutable_here(&path);
+    lab.provider().destroy(uid).unwrap();
+    lab.assert_only(&[]);
+    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "precious");
+    let inside = |m: &mountinfo::Mount| m.mount_point.starts_with(&lab.dir) && m.mount_point != lab.dir;
+    assert!(!mountinfo::read().unwrap().iter().any(inside));
+    Verdict::Ran
+}
+
+fn deep(lab: &Lab) -> Verdict {
+    let (uid, path) = lab.empty();
+    let mut at = rustix::fs::open(&path, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    for _ in 0..3000 {
+        rustix::fs::mkdirat(&at, "d", rustix::fs::Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    }
+    drop(at);
+    let refused = lab.provider().usage(uid).unwrap_err();
+    assert_eq!(refused.reason(), Reason::BackendError);
+    lab.provider().destroy(uid).unwrap();
+    lab.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn backing_of_ours(backing: &str, ground: &Path) -> bool {
+    Path::new(backing.trim()).starts_with(ground)
+}
+
+fn w44(lab: &Lab) -> Verdict {
+    let journal_dir = lab.dir.join("journal");
+    let journal = Journal::open(&journal_dir).unwrap();
+    let (base, path) = lab.empty();
+    fs::write(path.join("file"), "x").unwrap();
+    lab.provider().seal(base).unwrap();
+    let count = || {
+        // Only what is ours: others mount on this machine, too.
+        let ground = lab.dir.parent().and_then(Path::parent).unwrap();
+        let mounts = mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(ground)).count();
+        let backing = |e: &fs::DirEntry| fs::read_to_string(e.path().join("loop/backing_file")).unwrap_or_default();
+        let loops = fs::read_dir("/sys/block").unwrap().filter(|e| backing_of_ours(&backing(e.as_ref().unwrap()), ground)).count();
+        let fds = fs::read_dir("/proc/self/fd").unwrap().count();
+        (mounts, loops, fds, fs::read_dir(&journal_dir).unwrap().count(), lab.root.inventory().unwrap())
+    };
+    let before = count();
+    for _ in 0..100 {
+        let (uid, making) = (lab.uid(), Making::Clone { from: base, access: Access::ReadWrite });
+        journal.begin_create(uid, lab.kind(), making).unwrap();
+        lab.provider().clone_tree(uid, base, Access::ReadWrite).unwrap();
+        journal.created(uid).unwrap();
+        fs::write(lab.path(uid).join("mine"), "x").unwrap();
+        journal.begin_destroy(uid).unwrap();
+        lab.provider().destroy(uid).unwrap();
+        journal.destroyed(uid).unwrap();
+    }
+    assert_eq!(count(), before);
+    Verdict::Ran
+}

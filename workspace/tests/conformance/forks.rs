@@ -1,0 +1,130 @@
+//! Clones of clones.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use yoi_workspace::{Access, Error, ProviderKind, Reason};
+
+use crate::lab::{Lab, content, make_subvolume};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("w9_a_nested_volume_is_refused_and_nothing_is_left", w9),
+    ("w24_a_fork_has_what_was_before_the_checkpoint", w24),
+    ("w25_a_fork_outlives_its_parent", w25),
+    ("w26_the_middle_of_a_chain_may_go_first", w26),
+    ("a_live_tree_is_forked_at_one_moment_or_refused", live),
+    ("a_source_of_another_provider_is_refused", wrong_provider),
+];
+
+fn w9(lab: &Lab) -> Verdict {
+    if !lab.on_btrfs() {
+        return Verdict::NotRun("no nested volumes on this file system");
+    }
+    let (base, path) = lab.empty();
+    fs::create_dir(path.join("dir")).unwrap();
+    make_subvolume(&path.join("dir/nested"));
+    fs::write(path.join("dir/nested/file"), "x").unwrap();
+    assert_eq!(lab.provider().seal(base).unwrap_err().reason(), Reason::NestedVolume);
+    if lab.kind() == ProviderKind::Btrfs {
+        let error = lab.provider().clone_tree(lab.uid(), base, Access::ReadWrite).unwrap_err();
+        assert!(matches!(error, Error::NestedVolume { from } if from == base), "{error}");
+    }
+    lab.assert_only(&[base]);
+    fs::remove_file(path.join("dir/nested/file")).unwrap();
+    fs::remove_dir(path.join("dir/nested")).unwrap();
+    lab.provider().seal(base).unwrap();
+    lab.clone_of(base);
+    Verdict::Ran
+}
+
+fn w24(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    let (original, path) = lab.clone_of(base);
+    fs::write(path.join("M1"), "1").unwrap();
+    if lab.kind() == ProviderKind::Copy {
+        return Verdict::NotRun("copy takes no checkpoint of a live tree");
+    }
+    let checkpoint = lab.uid();
+    lab.provider().clone_tree(checkpoint, original, Access::ReadOnly).unwrap();
+    fs::write(path.join("M2"), "2").unwrap();
+    let (_, fork) = lab.clone_of(checkpoint);
+    assert!(fork.join("M1").exists() && !fork.join("M2").exists());
+    assert!(path.join("M1").exists() && path.join("M2").exists());
+    assert!(fs::write(lab.path(checkpoint).join("x"), "x").is_err());
+    Verdict::Ran
+}
+
+fn w25(lab: &Lab) -> Verdict {
+    let (base, source) = lab.base();
+    let before = content(&source);
+    let (fork, path) = lab.clone_of(base);
+    lab.provider().destroy(base).unwrap();
+    lab.provider().settle().unwrap();
+    assert_eq!(content(&path), before);
+    fs::write(path.join("after"), "x").unwrap();
+    lab.assert_only(&[fork]);
+    lab.provider().destroy(fork).unwrap();
+    lab.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn w26(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    let (middle, path) = lab.clone_of(base);
+    fs::write(path.join("middle"), "x").unwrap();
+    lab.provider().seal(middle).unwrap();
+    let (last, path) = lab.clone_of(middle);
+    lab.provider().destroy(middle).unwrap();
+    assert!(path.join("middle").exists());
+    lab.assert_only(&[base, last]);
+    lab.provider().destroy(base).unwrap();
+    lab.provider().destroy(last).unwrap();
+    lab.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn live(lab: &Lab) -> Verdict {
+    let (base, _) = lab.base();
+    let (parent, path) = lab.clone_of(base);
+    if lab.kind() == ProviderKind::Copy {
+        let error = lab.provider().clone_tree(lab.uid(), parent, Access::ReadWrite).unwrap_err();
+        assert_eq!(error.reason(), Reason::SourceNotSealed);
+        lab.assert_only(&[base, parent]);
+        return Verdict::Ran;
+    }
+    // The writer always writes `a` before `b`: at no moment is `b` ahead.
+    let stop = AtomicBool::new(false);
+    let number = |path: &std::path::Path| fs::read_to_string(path).ok().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                n += 1;
+                for name in ["a", "b"] {
+                    fs::write(path.join("new"), n.to_string()).unwrap();
+                    fs::rename(path.join("new"), path.join(name)).unwrap();
+                }
+            }
+        });
+        for _ in 0..30 {
+            let (_, fork) = lab.clone_of(parent);
+            let (a, b) = (number(&fork.join("a")), number(&fork.join("b")));
+            assert!(a == b || a == b + 1, "{a} and {b} are of no one moment");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    Verdict::Ran
+}
+
+fn wrong_provider(lab: &Lab) -> Verdict {
+    if lab.kind() != ProviderKind::Btrfs {
+        return Verdict::NotRun("only one provider on this file system");
+    }
+    let (base, _) = lab.base();
+    let copy = lab.root.provider(ProviderKind::Copy).unwrap();
+    assert!(matches!(copy.clone_tree(lab.uid(), base, Access::ReadWrite), Err(Error::WrongProvider { .. })));
+    assert!(matches!(copy.destroy(base), Err(Error::WrongProvider { .. })));
+    assert_eq!(lab.root.provider_of(base).unwrap().kind(), ProviderKind::Btrfs);
+    Verdict::Ran
+}

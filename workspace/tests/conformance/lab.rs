@@ -1,0 +1,237 @@
+//! Where the cases work: a directory of their own on the file system of their lane.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{IFlags, Mode, OFlags};
+use yoi_workspace::{DataRoot, Faults, Owner, Provider, ProviderKind, Uid, loopback};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Provider Copy in a temporary directory.
+    Copy,
+    /// Provider Copy on a data root that is on Btrfs.
+    CopyOnBtrfs,
+    Btrfs,
+}
+
+/// The file system of a lane; gone when dropped.
+pub struct Ground {
+    pub lane: Lane,
+    pub dir: PathBuf,
+    mounted: bool,
+    temp: tempfile::TempDir,
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Ground {
+    pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
+        let temp = tempfile::tempdir().unwrap();
+        let mounted = lane != Lane::Copy;
+        let dir = temp.path().join("ground");
+        if mounted {
+            if !is_root() {
+                return Err("needs root");
+            }
+            if !Path::new("/dev/loop-control").exists() {
+                return Err("needs loop devices");
+            }
+            loopback::ensure_loop_btrfs(&temp.path().join("image"), 1 << 30, &dir).unwrap();
+        } else {
+            fs::create_dir(&dir).unwrap();
+        }
+        Ok(Self { lane, dir, mounted, temp })
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if self.mounted {
+            loopback::release(&self.dir).unwrap();
+        }
+        let _ = self.temp.path();
+    }
+}
+
+/// One case's own data root.
+pub struct Lab {
+    pub lane: Lane,
+    pub dir: PathBuf,
+    pub root: DataRoot,
+    next: AtomicU64,
+}
+
+impl Lab {
+    pub fn new(ground: &Ground, name: &str) -> Self {
+        let dir = ground.dir.join(name.replace("::", "-"));
+        fs::create_dir(&dir).unwrap();
+        Self { lane: ground.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
+    }
+
+    pub fn kind(&self) -> ProviderKind {
+        match self.lane {
+            Lane::Copy | Lane::CopyOnBtrfs => ProviderKind::Copy,
+            Lane::Btrfs => ProviderKind::Btrfs,
+        }
+    }
+
+    pub fn on_btrfs(&self) -> bool {
+        self.lane != Lane::Copy
+    }
+
+    pub fn provider(&self) -> &dyn Provider {
+        self.root.provider(self.kind()).unwrap()
+    }
+
+    /// The same data root, opened again, with a seam.
+    pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
+        DataRoot::open_with(&self.dir, faults).unwrap()
+    }
+
+    pub fn uid(&self) -> Uid {
+        nth_uid(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn path(&self, uid: Uid) -> PathBuf {
+        let tree = self.root.open_tree(uid).unwrap();
+        fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
+    }
+
+    /// An empty tree and its path.
+    pub fn empty(&self) -> (Uid, PathBuf) {
+        let uid = self.uid();
+        self.provider().create_empty(uid, me()).unwrap();
+        (uid, self.path(uid))
+    }
+
+    /// A sealed base: a small git repository, dirty in every way.
+    pub fn base(&self) -> (Uid, PathBuf) {
+        let (uid, path) = self.empty();
+        fill_repository(&path);
+        self.provider().seal(uid).unwrap();
+        (uid, path)
+    }
+
+    pub fn clone_of(&self, from: Uid) -> (Uid, PathBuf) {
+        let uid = self.uid();
+        self.provider().clone_tree(uid, from, yoi_workspace::Access::ReadWrite).unwrap();
+        (uid, self.path(uid))
+    }
+
+    /// Nothing but the given trees stands in the data root.
+    pub fn assert_only(&self, expected: &[Uid]) {
+        let found = self.root.inventory().unwrap();
+        assert_eq!(found.foreign, Vec::<String>::new());
+        let names: Vec<_> = found.entries.iter().map(|e| (e.uid, e.place)).collect();
+        let mut expected: Vec<_> = expected.iter().map(|uid| (*uid, yoi_workspace::Place::Live)).collect();
+        expected.sort();
+        assert_eq!(names, expected);
+    }
+}
+
+pub fn nth_uid(n: u64) -> Uid {
+    let mut bytes = *b"\x01\x98\xf0\xaa\x5b\x1c\x7d\x2e\x8f\0\0\0\0\0\0\0";
+    bytes[8..].copy_from_slice(&n.to_be_bytes());
+    Uid::from_bytes(bytes)
+}
+
+pub fn me() -> Owner {
+    Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+pub fn git(at: &Path, args: &[&str]) -> String {
+    let out = Command::new("git")
+        .current_dir(at)
+        .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "safe.directory=*", "-c", "init.defaultBranch=main"])
+        .args(args)
+        .output()
+        .expect("git is needed by this suite");
+    assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+pub fn fill_repository(at: &Path) {
+    fs::create_dir_all(at.join("src/deep/er")).unwrap();
+    fs::write(at.join(".gitignore"), "target/\n").unwrap();
+    for n in 0..40 {
+        fs::write(at.join(format!("src/file{n}.rs")), format!("fn f{n}() {{}}\n").repeat(50)).unwrap();
+    }
+    fs::write(at.join("src/deep/er/still.rs"), "// still\n").unwrap();
+    std::os::unix::fs::symlink("file1.rs", at.join("src/link.rs")).unwrap();
+    git(at, &["init", "-q"]);
+    git(at, &["add", "."]);
+    git(at, &["commit", "-q", "-m", "one"]);
+    fs::create_dir(at.join("target")).unwrap();
+    fs::write(at.join("target/ignored.bin"), vec![7u8; 3 << 20]).unwrap();
+    fs::write(at.join("src/file2.rs"), "staged\n").unwrap();
+    git(at, &["add", "src/file2.rs"]);
+    fs::write(at.join("src/file3.rs"), "unstaged\n").unwrap();
+    fs::write(at.join("untracked.txt"), "untracked\n").unwrap();
+}
+
+/// Every path below `at` with kind, mode, size and content; times apart.
+pub fn content(at: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    fn descend(at: &Path, below: &Path, out: &mut Vec<(PathBuf, u32, Vec<u8>)>) {
+        use std::os::unix::fs::MetadataExt;
+        for entry in fs::read_dir(at.join(below)).unwrap() {
+            let path = below.join(entry.unwrap().file_name());
+            let meta = fs::symlink_metadata(at.join(&path)).unwrap();
+            let bytes = if meta.is_file() {
+                fs::read(at.join(&path)).unwrap()
+            } else if meta.is_symlink() {
+                fs::read_link(at.join(&path)).unwrap().as_os_str().as_bytes().to_vec()
+            } else {
+                Vec::new()
+            };
+            out.push((path.clone(), meta.mode(), bytes));
+            if meta.is_dir() {
+                descend(at, &path, out);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    descend(at, Path::new(""), &mut out);
+    out.sort();
+    out
+}
+
+/// Makes a subvolume, as an agent could.
+pub fn make_subvolume(path: &Path) {
+    #[repr(C)]
+    struct Args {
+        fd: i64,
+        name: [u8; 4088],
+    }
+    const SUBVOL_CREATE: u32 = 1 << 30 | 4096 << 16 | 0x94 << 8 | 14;
+    let parent = fs::File::open(path.parent().unwrap()).unwrap();
+    let mut args = Args { fd: 0, name: [0; 4088] };
+    let name = path.file_name().unwrap().as_bytes();
+    args.name[..name.len()].copy_from_slice(name);
+    // SAFETY: SUBVOL_CREATE reads a btrfs_ioctl_vol_args.
+    let done = unsafe { libc::ioctl(parent.as_raw_fd(), SUBVOL_CREATE as _, &mut args) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+pub fn set_read_only(subvolume: &Path) {
+    const SUBVOL_SETFLAGS: u32 = 1 << 30 | 8 << 16 | 0x94 << 8 | 26;
+    let dir = fs::File::open(subvolume).unwrap();
+    let mut flags = 2u64;
+    // SAFETY: SUBVOL_SETFLAGS reads a u64.
+    let done = unsafe { libc::ioctl(dir.as_raw_fd(), SUBVOL_SETFLAGS as _, &mut flags) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// False where the file system has no such flag.
+pub fn set_immutable(path: &Path) -> bool {
+    let file = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    let flags = rustix::fs::ioctl_getflags(file.as_fd());
+    flags.is_ok_and(|flags| rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).is_ok())
+}

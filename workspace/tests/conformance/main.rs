@@ -1,0 +1,66 @@
+//! One suite for every provider. `cargo test -p yoi-workspace --test conformance [FILTER]`.
+//!
+//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason and counted apart.
+
+mod basics;
+mod changes;
+mod crash;
+mod destroy;
+mod forks;
+mod lab;
+mod mounts;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use lab::{Lab, Lane};
+
+/// How a case ended, if it did not panic.
+pub enum Verdict {
+    Ran,
+    NotRun(&'static str),
+}
+
+pub type Case = (&'static str, fn(&Lab) -> Verdict);
+
+fn main() -> ExitCode {
+    let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
+    for lane in [Lane::Copy, Lane::CopyOnBtrfs, Lane::Btrfs] {
+        let cases = [basics::CASES, forks::CASES, destroy::CASES, changes::CASES, crash::CASES, mounts::CASES];
+        let mut wanted: Vec<(String, &Case)> = cases.into_iter().flatten().map(|c| (format!("{lane:?}::{}", c.0), c)).collect();
+        wanted.retain(|(name, _)| name.contains(&filter));
+        if wanted.is_empty() {
+            continue;
+        }
+        let ground = match lab::Ground::prepare(lane) {
+            Ok(ground) => ground,
+            Err(why) => {
+                wanted.iter().for_each(|(name, _)| println!("test {name} ... NOT RUN: {why}"));
+                not_run += wanted.len();
+                continue;
+            }
+        };
+        for (name, (_, case)) in wanted {
+            let started = Instant::now();
+            match catch_unwind(AssertUnwindSafe(|| case(&Lab::new(&ground, &name)))) {
+                Ok(Verdict::Ran) => {
+                    println!("test {name} ... ok ({:.2?})", started.elapsed());
+                    passed += 1;
+                }
+                Ok(Verdict::NotRun(why)) => {
+                    println!("test {name} ... NOT RUN: {why}");
+                    not_run += 1;
+                }
+                Err(_) => {
+                    println!("test {name} ... FAILED");
+                    failed.push(name);
+                }
+            }
+        }
+    }
+    println!("\nconformance: {passed} passed; {} failed; {not_run} not run", failed.len());
+    failed.iter().for_each(|name| println!("    {name}"));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
