@@ -36,6 +36,8 @@ reasons! {
     ALL_MET = "AllMet";
     /// The spec cannot be carried out as written.
     INVALID_SPEC = "InvalidSpec";
+    /// The API server refused something that the object needs; its words are in the message.
+    APPLY_FAILED = "ApplyFailed";
     /// A YoiProject, AgentWorkspace or claim that the spec names does not exist.
     SOURCE_NOT_FOUND = "SourceNotFound";
     /// A node was chosen.

@@ -1,0 +1,99 @@
+//! Names that are derived: the same inputs give the same object, so that a repeated step finds its own work.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use yoi_crds::source::{Owner, Provider, WorkspaceSource};
+
+/// Name of the Pod of one run of a YoiPod.
+#[must_use]
+pub fn pod(yoipod: &str, run_generation: i64) -> String {
+    format!("{yoipod}-{run_generation}")
+}
+
+#[must_use]
+pub fn session_claim(yoipod: &str) -> String {
+    format!("{yoipod}-session")
+}
+
+/// Name of the ConfigMap of a manifest with this digest.
+#[must_use]
+pub fn manifest(yoipod: &str, digest: &str) -> String {
+    format!("{yoipod}-{}", &digest[..digest.len().min(10)])
+}
+
+/// Name of the PersistentVolume of a workspace with a claim.
+#[must_use]
+pub fn volume(workspace_uid: &str) -> String {
+    format!("yoi-{workspace_uid}")
+}
+
+/// Name of the base of one generation on one node.
+#[must_use]
+pub fn base(generation: &str, node: &str) -> String {
+    format!("base-{generation}-{}", &sha256(node.as_bytes())[..6])
+}
+
+/// Name of the `attempt`-th Pod that fills a base.
+#[must_use]
+pub fn populator(base: &str, attempt: u32) -> String {
+    format!("{base}-{attempt}")
+}
+
+/// Name of the generation of all bases that would hold the same content. `of` is the UID of the project, or of a workspace with a direct source.
+#[must_use]
+pub fn generation(of: &str, source: &WorkspaceSource, owner: Owner, path: &str, provider: Provider) -> String {
+    #[derive(Serialize)]
+    struct Key<'a>(&'a str, &'a WorkspaceSource, Owner, &'a str, Provider);
+    sha256(&json(&Key(of, source, owner, path, provider)))[..10].to_owned()
+}
+
+/// Id under which a task is submitted once.
+#[must_use]
+pub fn task(yoipod_uid: &str, text: &str) -> String {
+    sha256(&json(&(yoipod_uid, text)))[..32].to_owned()
+}
+
+/// Lower-case hex.
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// Our own types serialize to JSON without fail: no maps with other keys than strings, no fallible serializers.
+fn json<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yoi_crds::source::GitSource;
+
+    #[test]
+    fn a_generation_changes_with_each_of_its_inputs() {
+        let git = |url: &str| WorkspaceSource { git: Some(GitSource { url: url.into(), ref_: None }), ..Default::default() };
+        let owner = Owner::default();
+        let one = generation("u", &git("https://a/b"), owner, "/work", Provider::Auto);
+        assert_eq!(one.len(), 10);
+        assert_eq!(one, generation("u", &git("https://a/b"), owner, "/work", Provider::Auto));
+        for other in [
+            generation("v", &git("https://a/b"), owner, "/work", Provider::Auto),
+            generation("u", &git("https://a/c"), owner, "/work", Provider::Auto),
+            generation("u", &git("https://a/b"), Owner { uid: 1001, gid: 1000 }, "/work", Provider::Auto),
+            generation("u", &git("https://a/b"), owner, "/src", Provider::Auto),
+            generation("u", &git("https://a/b"), owner, "/work", Provider::Copy),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn names_fit_a_dns_label_for_the_longest_yoipod() {
+        let longest = "a".repeat(50);
+        for name in [pod(&longest, 999_999_999), session_claim(&longest), manifest(&longest, &sha256(b"x"))] {
+            assert!(name.len() <= 63, "{name}");
+        }
+        assert!(base("0123456789", "n").len() <= 50);
+    }
+}

@@ -1,0 +1,80 @@
+//! Network policies of a namespace with agents: nothing comes in, and out go DNS, the gateway and what the chart's values allow.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use yoi_crds::name::label;
+
+use crate::settings::Network;
+use crate::step::Step;
+
+pub const AGENTS: &str = "yoi-agents";
+pub const POPULATORS: &str = "yoi-populators";
+
+/// The steps that make the policies of `namespace` what they should be; none when `existing` already are.
+#[must_use]
+pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) -> Vec<Step> {
+    [agents(namespace, network), populators(namespace, network)]
+        .into_iter()
+        .filter(|wanted| {
+            let same = |p: &NetworkPolicy| p.metadata.name == wanted.metadata.name && p.spec == wanted.spec;
+            !existing.iter().any(|p| same(p.as_ref()))
+        })
+        .map(|wanted| Step::EnsureNetworkPolicy(Box::new(wanted)))
+        .collect()
+}
+
+fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
+    let gateway = NetworkPolicyEgressRule {
+        to: Some(vec![NetworkPolicyPeer {
+            namespace_selector: Some(labels(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), network.gateway_namespace.clone())]))),
+            pod_selector: Some(labels(network.gateway_pod.clone())),
+            ip_block: None,
+        }]),
+        ports: Some(vec![port("TCP", network.gateway_port)]),
+    };
+    let mut egress = vec![dns(), gateway];
+    egress.extend(network.agents.iter().cloned());
+    policy(namespace, AGENTS, label::ROLE_AGENT, egress)
+}
+
+fn populators(namespace: &str, network: &Network) -> NetworkPolicy {
+    let mut egress = vec![dns()];
+    egress.extend(network.populators.iter().cloned());
+    policy(namespace, POPULATORS, label::ROLE_POPULATOR, egress)
+}
+
+/// To any address: the resolver may be a Pod, a Service or a link-local cache; 5353 is where some clusters' resolvers really listen.
+fn dns() -> NetworkPolicyEgressRule {
+    NetworkPolicyEgressRule { to: None, ports: Some(vec![port("UDP", 53), port("TCP", 53), port("UDP", 5353), port("TCP", 5353)]) }
+}
+
+fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
+    NetworkPolicyPort { protocol: Some(protocol.to_owned()), port: Some(IntOrString::Int(number)), end_port: None }
+}
+
+fn labels(match_labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector { match_labels: Some(match_labels), match_expressions: None }
+}
+
+fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgressRule>) -> NetworkPolicy {
+    let selector = BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())]);
+    NetworkPolicy {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(selector.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(labels(selector)),
+            policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
+            ingress: None,
+            egress: Some(egress),
+        }),
+    }
+}

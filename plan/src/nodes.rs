@@ -1,0 +1,135 @@
+//! The cluster's nodes as far as trees care: what each offers, and which can be reached by a volume.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume};
+use yoi_crds::WorkspaceNode;
+use yoi_crds::condition::{ConditionStatus, find};
+use yoi_crds::reason::condition;
+use yoi_crds::source::Provider;
+
+/// Well-known label that Pods' affinity to a node goes by.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// By name. A node that is not in here does not exist.
+#[derive(Clone, Debug, Default)]
+pub struct Nodes(pub BTreeMap<String, Node>);
+
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    pub labels: BTreeMap<String, String>,
+    /// What its shim reports; absent while there is none.
+    pub offer: Option<Arc<WorkspaceNode>>,
+}
+
+impl Node {
+    fn free(&self) -> i64 {
+        self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity).map_or(0, |c| c.free_bytes)
+    }
+
+    fn offers(&self, provider: Provider) -> bool {
+        let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
+        // A shim may leave Ready out; only a clear no counts.
+        let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
+        !down && status.providers.iter().any(|p| p.available && (provider == Provider::Auto || p.name == provider))
+    }
+
+    #[must_use]
+    pub fn has_runtime(&self, digest: &str) -> bool {
+        self.offer.as_ref().and_then(|o| o.status.as_ref()).is_some_and(|s| s.runtime_digests.iter().any(|d| d == digest))
+    }
+}
+
+impl Nodes {
+    #[must_use]
+    pub fn exists(&self, node: &str) -> bool {
+        self.0.contains_key(node)
+    }
+
+    /// Nodes that can make a tree with this provider, best first: most free bytes, then by name.
+    #[must_use]
+    pub fn eligible(&self, provider: Provider) -> Vec<&str> {
+        let mut found: Vec<(&String, &Node)> = self.0.iter().filter(|(_, n)| n.offers(provider)).collect();
+        found.sort_by(|a, b| b.1.free().cmp(&a.1.free()).then_with(|| a.0.cmp(b.0)));
+        found.into_iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Why [`Self::eligible`] is empty, and what to check.
+    #[must_use]
+    pub fn none_eligible(&self, provider: Provider) -> String {
+        if self.0.values().all(|n| n.offer.is_none()) {
+            return "no node runs the Yoi node agent: there is no WorkspaceNode; check that the DaemonSet yoi-agent-shim has running Pods \
+                    (its nodeSelector and tolerations) and `kubectl get workspacenodes`"
+                .to_owned();
+        }
+        match provider {
+            Provider::Auto => "no WorkspaceNode has an available provider; see `kubectl describe workspacenodes` for the reasons".to_owned(),
+            Provider::Btrfs | Provider::Copy => format!(
+                "no WorkspaceNode offers provider {provider:?}, and a named provider has no fallback; see `kubectl describe workspacenodes` for the reasons"
+            ),
+        }
+    }
+
+    /// The runtime that agents on `candidates` run: the one asked for, else the one that most of them offer (the highest name among equals).
+    #[must_use]
+    pub fn runtime_digest(&self, asked: Option<&str>, candidates: &[String]) -> Option<String> {
+        if let Some(digest) = asked {
+            return Some(digest.to_owned());
+        }
+        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in candidates.iter().filter_map(|name| self.0.get(name)) {
+            for digest in node.offer.iter().filter_map(|o| o.status.as_ref()).flat_map(|s| &s.runtime_digests) {
+                *count.entry(digest).or_default() += 1;
+            }
+        }
+        count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())
+    }
+
+    /// Value of [`HOSTNAME`] on this node; the name where the node bears no such label.
+    #[must_use]
+    pub fn hostname(&self, node: &str) -> String {
+        self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned())
+    }
+
+    /// Whether Pods on this node can use this volume.
+    #[must_use]
+    pub fn reaches(&self, node: &str, volume: &PersistentVolume) -> bool {
+        let affinity = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref()).and_then(|a| a.required.as_ref());
+        match affinity {
+            None => true,
+            Some(selector) => self.0.get(node).is_some_and(|n| selected(selector, node, &n.labels)),
+        }
+    }
+}
+
+fn selected(selector: &NodeSelector, node: &str, labels: &BTreeMap<String, String>) -> bool {
+    selector.node_selector_terms.iter().any(|term| term_matches(term, node, labels))
+}
+
+/// An empty term matches nothing, as in the scheduler.
+fn term_matches(term: &NodeSelectorTerm, node: &str, labels: &BTreeMap<String, String>) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    if expressions.is_empty() && fields.is_empty() {
+        return false;
+    }
+    expressions.iter().all(|r| requirement_holds(r, labels.get(&r.key).map(String::as_str)))
+        && fields.iter().all(|r| r.key == "metadata.name" && requirement_holds(r, Some(node)))
+}
+
+fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let listed = |v: &str| requirement.values.as_deref().unwrap_or_default().iter().any(|x| x == v);
+    let number = || value.and_then(|v| v.parse::<i64>().ok());
+    let bound = || requirement.values.as_deref().unwrap_or_default().first().and_then(|v| v.parse::<i64>().ok());
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(listed),
+        "NotIn" => !value.is_some_and(listed),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => matches!((number(), bound()), (Some(n), Some(b)) if n > b),
+        "Lt" => matches!((number(), bound()), (Some(n), Some(b)) if n < b),
+        // An operator that we do not know may allow the node: the scheduler decides then.
+        _ => true,
+    }
+}

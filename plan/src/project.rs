@@ -1,0 +1,107 @@
+//! YoiProject: one sealed generation of its source, on as many nodes as need it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use yoi_crds::condition::{Verdict, find, is_true};
+use yoi_crds::project::SealedGeneration;
+use yoi_crds::reason::{self, condition};
+use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
+
+use crate::manage::{deleting, name, target, uid};
+use crate::nodes::Nodes;
+use crate::say::Saying;
+use crate::step::{Kind, Plan, Step};
+use crate::workspace::base::{Lineage, is_sealed};
+
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub project: Arc<YoiProject>,
+    pub terminating: bool,
+    /// Every base that this project controls, of every generation.
+    pub bases: Vec<Arc<AgentWorkspace>>,
+    /// UIDs that the origins of workspaces name.
+    pub origins: BTreeSet<String>,
+    pub nodes: Arc<Nodes>,
+}
+
+#[must_use]
+pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+    let meta = &seen.project.metadata;
+    // Bases go by owner reference; there is nothing of ours to wait for.
+    if deleting(meta) || seen.terminating {
+        return Plan::nothing();
+    }
+    let before = seen.project.status.clone().unwrap_or_default();
+    let lineage = Lineage::of_project(&seen.project);
+    let current: Vec<&Arc<AgentWorkspace>> = lineage.mine(&seen.bases).collect();
+    let sealed: Vec<&Arc<AgentWorkspace>> = current.iter().copied().filter(|b| is_sealed(b)).collect();
+    let mut steps = Vec::new();
+    let mut saying = Saying::new(&before.conditions, meta.generation, now);
+
+    let eligible = seen.nodes.eligible(lineage.provider);
+    if current.is_empty() {
+        steps.extend(eligible.first().map(|node| lineage.ensure_on(node)));
+    }
+    if !sealed.is_empty() {
+        steps.extend(retired(seen, &current));
+    }
+    saying.say(condition::SOURCE_READY, source_ready(&current));
+    saying.say(condition::SEALED, match (sealed.len(), current.first()) {
+        (0, None) if eligible.is_empty() => Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)),
+        (0, None) => Verdict::no(reason::CREATING, "the first base is being made"),
+        (0, Some(base)) => waiting(base),
+        (n, _) => Verdict::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
+    });
+    // Without a node nothing can be fetched either; the sentence that helps is the other one.
+    if current.is_empty() && eligible.is_empty() {
+        saying.say(condition::SOURCE_READY, Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)));
+    }
+    saying.ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
+    let status = YoiProjectStatus {
+        observed_generation: meta.generation,
+        generation: generation(&lineage, &sealed, &seen.bases),
+        conditions: saying.done(),
+    };
+    Plan { steps, status: Some(status), requeue_after: None }
+}
+
+/// Bases of former generations that no tree was made from.
+fn retired(seen: &Observed, current: &[&Arc<AgentWorkspace>]) -> Vec<Step> {
+    let kept = |b: &AgentWorkspace| current.iter().any(|c| uid(&c.metadata) == uid(&b.metadata)) || seen.origins.contains(uid(&b.metadata));
+    seen.bases.iter().filter(|b| !deleting(&b.metadata) && !kept(b)).map(|b| Step::Delete(target(Kind::Workspace, &b.metadata))).collect()
+}
+
+fn conditions(base: &AgentWorkspace) -> &[yoi_crds::Condition] {
+    base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default()
+}
+
+fn source_ready(current: &[&Arc<AgentWorkspace>]) -> Verdict {
+    if current.iter().any(|b| is_true(conditions(b), condition::POPULATED)) {
+        return Verdict::yes(reason::FILLED, "the source was fetched");
+    }
+    let failed = current.iter().find_map(|b| find(conditions(b), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED));
+    match failed {
+        Some(c) => Verdict::no(reason::POPULATE_FAILED, c.message.clone()),
+        None => Verdict::no(reason::POPULATING, "the source is being fetched"),
+    }
+}
+
+fn waiting(base: &AgentWorkspace) -> Verdict {
+    let title = name(&base.metadata);
+    match find(conditions(base), condition::READY) {
+        Some(c) => Verdict::no(reason::POPULATING, format!("base {title}: {}", c.message)),
+        None => Verdict::no(reason::POPULATING, format!("base {title} is being made")),
+    }
+}
+
+fn generation(lineage: &Lineage, sealed: &[&Arc<AgentWorkspace>], all: &[Arc<AgentWorkspace>]) -> Option<SealedGeneration> {
+    let first = sealed.iter().min_by_key(|b| name(&b.metadata))?;
+    let volume = first.status.as_ref()?.volume.as_ref();
+    Some(SealedGeneration {
+        name: lineage.generation(),
+        revision: volume.and_then(|v| v.revision.clone()),
+        manifest_digest: volume.and_then(|v| v.manifest_digest.clone()),
+        nodes: lineage.sealed_nodes(all),
+    })
+}

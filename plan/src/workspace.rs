@@ -1,0 +1,422 @@
+//! AgentWorkspace: which node makes the tree from what, who may mount it, and when it may go.
+
+pub mod base;
+pub(crate) mod claim;
+pub mod populate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use yoi_crds::condition::{ConditionStatus, Verdict, find};
+use yoi_crds::name::{finalizer, label};
+use yoi_crds::reason::{self, condition};
+use yoi_crds::source::Owner;
+use yoi_crds::workspace::{Binding, Origin, OriginKind};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
+
+use crate::duration;
+use crate::manage::{self, controlled_by, deleting, name, namespace, target, uid};
+use crate::nodes::Nodes;
+use crate::say::Saying;
+use crate::settings::Settings;
+use crate::step::{Kind, Plan, Step};
+use crate::yoipod;
+use base::Lineage;
+
+/// Everything that the decision looks at, gathered once.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub workspace: Arc<AgentWorkspace>,
+    /// The namespace is being deleted: nothing can be made in it.
+    pub terminating: bool,
+    /// Of `source.project`.
+    pub project: Option<Arc<YoiProject>>,
+    /// Of `source.workspace`.
+    pub parent: Option<Arc<AgentWorkspace>>,
+    /// Bases of the project, or of this workspace; for a base, all of its lineage.
+    pub bases: Vec<Arc<AgentWorkspace>>,
+    /// YoiPods that name this workspace, or were the reason to make it.
+    pub users: Vec<Arc<YoiPod>>,
+    /// Agent Pods of those YoiPods.
+    pub agents: Vec<Arc<Pod>>,
+    /// Pods that fill this base.
+    pub populators: Vec<Arc<Pod>>,
+    pub claim: Option<Arc<PersistentVolumeClaim>>,
+    pub volume: Option<Arc<PersistentVolume>>,
+    pub nodes: Arc<Nodes>,
+}
+
+/// The one YoiPod whose Pod may mount this workspace: the one that it was made for, else the oldest that names it.
+#[must_use]
+pub fn holder<'a>(workspace: &AgentWorkspace, users: &'a [Arc<YoiPod>]) -> Option<&'a Arc<YoiPod>> {
+    match manage::controller(&workspace.metadata).filter(|o| o.kind == "YoiPod") {
+        Some(owner) => users.iter().find(|u| uid(&u.metadata) == owner.uid),
+        None => users.iter().min_by_key(|u| (u.metadata.creation_timestamp.as_ref().map(|t| t.0), name(&u.metadata).to_owned())),
+    }
+}
+
+#[must_use]
+pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+    let meta = &seen.workspace.metadata;
+    if deleting(meta) {
+        return going(seen, now);
+    }
+    if seen.terminating {
+        return Plan::nothing();
+    }
+    if let Some(step) = manage::missing_finalizers(Kind::Workspace, meta, &[finalizer::OPERATOR, finalizer::NODE_DATA]) {
+        return Plan::only(vec![step]);
+    }
+    if let Some(plan) = expired(seen, now) {
+        return plan;
+    }
+    Round::new(seen, settings, now).plan()
+}
+
+/// The claim first (it waits for its Pods), then the volume, then the shim's share, then ours.
+fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+    let workspace = &seen.workspace;
+    let meta = &workspace.metadata;
+    let ours = |m: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| controlled_by(m, uid(meta));
+    let mut steps: Vec<Step> = Vec::new();
+    let claim = seen.claim.as_ref().filter(|c| ours(&c.metadata));
+    if let Some(claim) = claim.filter(|c| !deleting(&c.metadata)) {
+        steps.push(Step::Delete(target(Kind::Claim, &claim.metadata)));
+    }
+    if let Some(volume) = seen.volume.as_ref().filter(|v| claim.is_none() && !deleting(&v.metadata)) {
+        steps.push(Step::Delete(target(Kind::Volume, &volume.metadata)));
+    }
+    for pod in seen.populators.iter().filter(|p| !deleting(&p.metadata)) {
+        steps.push(Step::Delete(target(Kind::Pod, &pod.metadata)));
+    }
+    let left = claim.is_some() || seen.volume.is_some() || !seen.populators.is_empty();
+    let node = workspace.status.as_ref().and_then(|s| s.node_name.as_deref());
+    // Without a node no shim ever held anything. With a node that no longer exists, no shim will ever answer: NotReady is not enough for that.
+    let nobody_cleans = node.is_none_or(|n| !seen.nodes.exists(n));
+    let node_data = manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA);
+    if !left {
+        match node_data {
+            Some(step) if nobody_cleans => steps.push(step),
+            Some(_) => {}
+            None => steps.extend(manage::without_finalizer(Kind::Workspace, meta, finalizer::OPERATOR)),
+        }
+    }
+    if !steps.is_empty() || !left && manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA).is_none() {
+        return Plan::only(steps);
+    }
+    // Waiting for others: say for whom, by the shim's words where it has some.
+    let before = workspace.status.clone().unwrap_or_default();
+    let mut saying = Saying::new(&before.conditions, meta.generation, now);
+    match find(&before.conditions, condition::CLEANED_UP) {
+        Some(c) if c.status != ConditionStatus::True => saying.repeat(condition::READY, ConditionStatus::False, &c.reason, &c.message),
+        _ => saying.say(condition::READY, Verdict::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree")),
+    }
+    for type_ in [condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND] {
+        if let Some(c) = find(&before.conditions, type_) {
+            saying.repeat(type_, c.status, &c.reason, &c.message);
+        }
+    }
+    let status = AgentWorkspaceStatus { conditions: saying.done(), provider: None, volume: None, ..before };
+    Plan { steps: Vec::new(), status: Some(status), requeue_after: None }
+}
+
+/// `ttlAfterRelease` after the last Pod let the claim go.
+fn expired(seen: &Observed, now: jiff::Timestamp) -> Option<Plan<AgentWorkspaceStatus>> {
+    let due = released_until(&seen.workspace)?;
+    (due <= now).then(|| Plan::only(vec![Step::Delete(target(Kind::Workspace, &seen.workspace.metadata))]))
+}
+
+/// When the workspace's time is over, once it has been used and let go.
+fn released_until(workspace: &AgentWorkspace) -> Option<jiff::Timestamp> {
+    let ttl = duration::parse(workspace.spec.ttl_after_release.as_deref()?).ok()?;
+    let conditions = &workspace.status.as_ref()?.conditions;
+    let in_use = find(conditions, condition::IN_USE).filter(|c| c.status == ConditionStatus::False)?;
+    let since: jiff::Timestamp = in_use.last_transition_time.parse().ok()?;
+    // InUse is False from the making on. Only a later change to False means that somebody used the tree and let it go.
+    let made: jiff::Timestamp = find(conditions, condition::PROVISIONED)?.last_transition_time.parse().ok()?;
+    (since > made).then(|| since.saturating_add(ttl).ok()).flatten()
+}
+
+struct Round<'a> {
+    seen: &'a Observed,
+    settings: &'a Settings,
+    now: jiff::Timestamp,
+    before: AgentWorkspaceStatus,
+    steps: Vec<Step>,
+    requeue_after: Option<Duration>,
+}
+
+/// Where the tree comes to stand, and from what; or why not yet.
+type Place = Result<(String, Origin), Verdict>;
+
+impl<'a> Round<'a> {
+    fn new(seen: &'a Observed, settings: &'a Settings, now: jiff::Timestamp) -> Self {
+        let before = seen.workspace.status.clone().unwrap_or_default();
+        Round { seen, settings, now, before, steps: Vec::new(), requeue_after: None }
+    }
+
+    fn plan(mut self) -> Plan<AgentWorkspaceStatus> {
+        let workspace = &self.seen.workspace;
+        let is_base = workspace.spec.base.is_some();
+        let accepted = self.accepted();
+        let mut saying_status = AgentWorkspaceStatus { observed_generation: workspace.metadata.generation, ..AgentWorkspaceStatus::default() };
+        let before_conditions = self.before.conditions.clone();
+        let mut saying = Saying::new(&before_conditions, workspace.metadata.generation, self.now);
+        let ok = accepted.status == ConditionStatus::True;
+        saying.say(condition::ACCEPTED, accepted);
+
+        let place = if ok { self.place() } else { Err(Verdict::no(reason::INVALID_SPEC, "not accepted")) };
+        let owner = self.owner();
+        saying_status.owner = ok.then_some(owner);
+        match &place {
+            Ok((node, origin)) if !self.seen.nodes.exists(node) => {
+                saying_status.node_name = Some(node.clone());
+                saying_status.origin = Some(origin.clone());
+                let gone = format!("node {node} no longer exists, and the tree was on it; delete the workspace to make a new one");
+                saying.say(condition::SCHEDULED, Verdict::no(reason::NODE_LOST, gone));
+            }
+            Ok((node, origin)) => {
+                saying_status.node_name = Some(node.clone());
+                saying_status.origin = Some(origin.clone());
+                saying.say(condition::SCHEDULED, Verdict::yes(reason::NODE_SELECTED, format!("on node {node}")));
+            }
+            Err(why) if ok => saying.say(condition::SCHEDULED, why.clone()),
+            Err(_) => {}
+        }
+        let provisioned = saying.is_true(condition::PROVISIONED) && place.is_ok();
+        let mut needed = vec![condition::ACCEPTED, condition::SCHEDULED];
+        if is_base {
+            if provisioned {
+                self.fill(&mut saying, &mut saying_status, owner);
+            }
+            needed.extend([condition::PROVISIONED, condition::POPULATED, condition::SEALED]);
+        } else {
+            needed.push(condition::PROVISIONED);
+        }
+        if workspace.spec.claim && ok {
+            let on = place.as_ref().ok().map(|(node, _)| node.as_str()).filter(|_| provisioned);
+            let claimed = claim::plan(workspace, self.seen.claim.as_deref(), self.seen.volume.as_deref(), on);
+            self.steps.extend(claimed.steps);
+            saying_status.claim_name = Some(name(&workspace.metadata).to_owned());
+            saying.say(condition::BOUND, claimed.bound);
+            needed.push(condition::BOUND);
+        }
+        if !is_base && !workspace.spec.claim && place.is_ok() {
+            saying_status.pod_uid = self.holders_pod().map(|p| uid(&p.metadata).to_owned());
+        }
+        if let Some(due) = released_until(workspace) {
+            self.look_again(Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO));
+        }
+        saying.ready(&needed, "the tree is ready");
+        saying_status.conditions = saying.done();
+        Plan { steps: self.steps, status: Some(saying_status), requeue_after: self.requeue_after }
+    }
+
+    fn look_again(&mut self, after: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(after, |other| other.min(after)));
+    }
+
+    fn accepted(&self) -> Verdict {
+        let workspace = &self.seen.workspace;
+        let spec = &workspace.spec;
+        if spec.claim && claim::foreign(workspace, self.seen.claim.as_deref()) {
+            let title = name(&workspace.metadata);
+            return Verdict::no(
+                reason::INVALID_SPEC,
+                format!("PersistentVolumeClaim {title} exists and is not of this workspace; delete it or name the workspace otherwise"),
+            );
+        }
+        // A tree that is made no longer needs what it was made from.
+        let made = self.before.origin.is_some();
+        let missing = |kind: &str, title: &str| {
+            Verdict::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {}", namespace(&workspace.metadata)))
+        };
+        if let Some(project) = spec.source.project.as_ref().filter(|_| !made && self.seen.project.is_none()) {
+            return missing("YoiProject", &project.name);
+        }
+        if let Some(parent) = spec.source.workspace.as_ref().filter(|_| !made) {
+            if parent.name == name(&workspace.metadata) {
+                return Verdict::no(reason::INVALID_SPEC, "a workspace cannot be a fork of itself");
+            }
+            if self.seen.parent.as_ref().is_none_or(|p| deleting(&p.metadata)) {
+                return missing("AgentWorkspace", &parent.name);
+            }
+        }
+        Verdict::yes(reason::VALID, "the spec makes sense and what it names exists")
+    }
+
+    fn owner(&self) -> Owner {
+        self.before.owner.or(self.seen.workspace.spec.owner).or(self.seen.project.as_ref().map(|p| p.spec.owner)).unwrap_or_default()
+    }
+
+    /// Set once; anew only when the base went before the tree was made from it.
+    fn place(&mut self) -> Place {
+        if let (Some(node), Some(origin)) = (self.before.node_name.clone(), self.before.origin.clone()) {
+            let made = yoi_crds::condition::is_true(&self.before.conditions, condition::PROVISIONED);
+            let orphan = origin.kind == OriginKind::Base && !self.seen.bases.iter().any(|b| Some(uid(&b.metadata)) == origin.workspace_uid.as_deref());
+            if made || !orphan {
+                return Ok((node, origin));
+            }
+            return self.from_base_on(node);
+        }
+        let workspace = Arc::clone(&self.seen.workspace);
+        let spec = &workspace.spec;
+        if let Some(base) = &spec.base {
+            return Ok((base.node.clone(), Origin { kind: OriginKind::Empty, workspace_uid: None }));
+        }
+        if spec.source.workspace.is_some() {
+            return self.fork();
+        }
+        let node = match self.lineage() {
+            // The first base is wanted before any consumer comes, so that its Pod has somewhere to go.
+            Some(lineage) => {
+                self.first_base(&lineage);
+                self.choose(&lineage.sealed_nodes(&self.seen.bases), lineage.provider)?
+            }
+            None => self.choose(&[], spec.provider)?,
+        };
+        self.from_base_on(node)
+    }
+
+    fn lineage(&self) -> Option<Lineage> {
+        let workspace = &self.seen.workspace;
+        match &workspace.spec.source.project {
+            Some(_) => self.seen.project.as_deref().map(Lineage::of_project),
+            None => Lineage::of_workspace(workspace),
+        }
+    }
+
+    /// A direct source has no project that would see to it.
+    fn first_base(&mut self, lineage: &Lineage) {
+        let mine = self.seen.workspace.spec.source.git.is_some();
+        if mine && lineage.mine(&self.seen.bases).next().is_none() {
+            if let Some(node) = self.seen.nodes.eligible(lineage.provider).first() {
+                self.steps.push(lineage.ensure_on(node));
+            }
+        }
+    }
+
+    fn from_base_on(&mut self, node: String) -> Place {
+        let Some(lineage) = self.lineage() else { return Ok((node, Origin { kind: OriginKind::Empty, workspace_uid: None })) };
+        match lineage.on(&node, &self.seen.bases) {
+            Some(base) if base::is_sealed(base) => {
+                let workspace_uid = Some(uid(&base.metadata).to_owned());
+                Ok((node, Origin { kind: OriginKind::Base, workspace_uid }))
+            }
+            Some(base) => {
+                let why = find(base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), condition::READY);
+                let why = why.map(|c| format!(": {}", c.message)).unwrap_or_default();
+                Err(Verdict::no(reason::POPULATING, format!("node {node} was chosen and its base {} is not sealed yet{why}", name(&base.metadata))))
+            }
+            None => {
+                let made_by_first = self.steps.iter().any(|s| matches!(s, Step::EnsureWorkspace(_)));
+                if !made_by_first {
+                    self.steps.push(lineage.ensure_on(&node));
+                }
+                Err(Verdict::no(reason::POPULATING, format!("node {node} was chosen and gets a base first")))
+            }
+        }
+    }
+
+    /// The node, by who will use the tree.
+    fn choose(&self, sealed: &[String], provider: yoi_crds::source::Provider) -> Result<String, Verdict> {
+        let spec = &self.seen.workspace.spec;
+        let eligible = self.seen.nodes.eligible(provider);
+        let chosen = if !spec.claim {
+            self.holders_pod().and_then(|p| p.spec.as_ref()?.node_name.clone())
+        } else {
+            match spec.binding {
+                Binding::WaitForConsumer => claim::selected_node(self.seen.claim.as_deref()).map(str::to_owned),
+                Binding::Immediate => {
+                    let warm = eligible.iter().find(|n| sealed.iter().any(|s| s == *n));
+                    warm.or(eligible.first()).map(|n| (*n).to_owned())
+                }
+            }
+        };
+        if eligible.is_empty() {
+            return Err(Verdict::no(reason::NO_ELIGIBLE_NODE, self.seen.nodes.none_eligible(provider)));
+        }
+        match chosen {
+            Some(node) if eligible.contains(&node.as_str()) => Ok(node),
+            Some(node) => Err(Verdict::no(
+                reason::NO_ELIGIBLE_NODE,
+                format!("node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; check the yoi-agent-shim Pod there"),
+            )),
+            None if spec.claim => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the first Pod that uses the claim")),
+            None => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
+        }
+    }
+
+    fn fork(&self) -> Place {
+        let Some(parent) = &self.seen.parent else {
+            return Err(Verdict::no(reason::SOURCE_NOT_FOUND, "the parent does not exist"));
+        };
+        let status = parent.status.as_ref();
+        let made = status.is_some_and(|s| yoi_crds::condition::is_true(&s.conditions, condition::PROVISIONED));
+        let Some(node) = status.and_then(|s| s.node_name.clone()).filter(|_| made) else {
+            return Err(Verdict::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {} has no tree yet", name(&parent.metadata))));
+        };
+        let origin = Origin { kind: OriginKind::Fork, workspace_uid: Some(uid(&parent.metadata).to_owned()) };
+        let spec = &self.seen.workspace.spec;
+        let consumer = if spec.claim && spec.binding == Binding::WaitForConsumer {
+            // The copy must be of this moment, so it is made at once; a Pod that was sent elsewhere already cannot have it.
+            claim::selected_node(self.seen.claim.as_deref()).map(str::to_owned)
+        } else if manage::label(&self.seen.workspace.metadata, label::YOIPOD).is_some() {
+            // A YoiPod's own tree is bound to its Pod before it is made.
+            match self.holders_pod().and_then(|p| p.spec.as_ref()?.node_name.clone()) {
+                Some(on) => Some(on),
+                None => return Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
+            }
+        } else {
+            None
+        };
+        match consumer.filter(|on| *on != node) {
+            Some(on) => Err(Verdict::no(
+                reason::PARENT_ON_OTHER_NODE,
+                format!("a fork must be on its parent's node {node}, and the Pod that uses it is on {on}"),
+            )),
+            None => Ok((node, origin)),
+        }
+    }
+
+    /// One writer: while a former Pod still exists, it and no other.
+    fn holders_pod(&self) -> Option<&Pod> {
+        let holder = holder(&self.seen.workspace, &self.seen.users)?;
+        let mine = self.seen.agents.iter().filter(|p| controlled_by(&p.metadata, uid(&holder.metadata)));
+        mine.min_by_key(|p| yoipod::run_generation(p)).map(Arc::as_ref)
+    }
+
+    fn fill(&mut self, saying: &mut Saying<'_>, status: &mut AgentWorkspaceStatus, owner: Owner) {
+        let workspace = &self.seen.workspace;
+        let discard = |pods: &[Arc<Pod>]| {
+            let idle = pods.iter().filter(|p| !deleting(&p.metadata));
+            idle.map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect::<Vec<_>>()
+        };
+        let Some(git) = &workspace.spec.source.git else {
+            saying.say(condition::POPULATED, populate::filled());
+            return;
+        };
+        if saying.is_true(condition::SEALED) {
+            saying.say(condition::POPULATED, populate::filled());
+            self.steps.extend(discard(&self.seen.populators));
+            return;
+        }
+        let filling = populate::Filling {
+            base: workspace,
+            git,
+            owner,
+            hostname: self.seen.nodes.hostname(self.before.node_name.as_deref().unwrap_or_default()),
+            revision: base::pinned_revision(workspace, &self.seen.bases),
+            settings: self.settings,
+            now: self.now,
+        };
+        let populated = filling.plan(&self.seen.populators);
+        self.steps.extend(populated.steps);
+        status.pod_uid = populated.pod_uid;
+        saying.say(condition::POPULATED, populated.populated);
+        if let Some(after) = populated.requeue_after {
+            self.look_again(after);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What an agent is told: the project's defaults and the YoiPod's spec, resolved once and named by digest.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::name::label;
+use yoi_crds::pod::{EnvVar, Model, PodSettings};
+use yoi_crds::{YoiPod, YoiProject};
+use yoi_wire::identity::MANIFEST_FILE;
+use yoi_wire::manifest::{Builtin, Limits, Manifest, Model as WireModel, Task};
+
+use crate::manage::{name, owner_reference, uid};
+use crate::names;
+use crate::settings::Settings;
+use crate::sight::agent_name;
+
+/// A YoiPod with its project's defaults filled in.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    pub model: Model,
+    pub pod: PodSettings,
+}
+
+/// `None`: neither names a model.
+#[must_use]
+pub fn resolve(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<Resolved> {
+    let defaults = project.map(|p| p.spec.defaults.clone()).unwrap_or_default();
+    let model = yoipod.spec.model.clone().or(defaults.model)?;
+    Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
+}
+
+/// Field by field, the YoiPod's first; maps and environment entry by entry.
+fn merge(own: PodSettings, default: PodSettings) -> PodSettings {
+    let PodSettings { image, image_pull_policy, resources, env, node_selector, image_pull_secrets, runtime_class_name } = own;
+    let mut named: BTreeMap<String, EnvVar> = BTreeMap::new();
+    for var in default.env.into_iter().chain(env) {
+        named.insert(var.name.clone(), var);
+    }
+    let mut selector = default.node_selector;
+    selector.extend(node_selector);
+    PodSettings {
+        // A policy belongs to the image that it was written for.
+        image_pull_policy: image_pull_policy.or(if image.is_none() { default.image_pull_policy } else { None }),
+        image: image.or(default.image),
+        resources: if resources.is_empty() { default.resources } else { resources },
+        env: named.into_values().collect(),
+        node_selector: selector,
+        image_pull_secrets: if image_pull_secrets.is_empty() { default.image_pull_secrets } else { image_pull_secrets },
+        runtime_class_name: runtime_class_name.or(default.runtime_class_name),
+    }
+}
+
+/// Id and text of the YoiPod's task.
+#[must_use]
+pub fn task(yoipod: &YoiPod) -> Option<Task> {
+    let text = yoipod.spec.task.clone()?;
+    Some(Task { id: names::task(uid(&yoipod.metadata), &text), text })
+}
+
+#[must_use]
+pub fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> Manifest {
+    let limits = yoipod.spec.limits;
+    Manifest {
+        agent: agent_name(yoipod),
+        path: path.to_owned(),
+        builtin: Builtin { instruction: yoipod.spec.agent.builtin.clone().unwrap_or_default().instruction },
+        model: WireModel {
+            provider: resolved.model.provider,
+            name: resolved.model.name.clone(),
+            base_url: resolved.model.base_url.clone(),
+            needs_key: resolved.model.auth_secret_ref.is_some(),
+        },
+        task: task(yoipod),
+        gateway: settings.gateway.clone(),
+        limits: Limits {
+            turns_per_run: limits.turns_per_run.unsigned_abs(),
+            tool_seconds: limits.tool_seconds.unsigned_abs(),
+            ..Limits::default()
+        },
+    }
+}
+
+/// The ConfigMap of a manifest, and the digest of its text.
+#[must_use]
+pub fn config_map(yoipod: &YoiPod, manifest: &Manifest) -> (ConfigMap, String) {
+    // Our own words serialize without fail: string keys and plain data only.
+    let text = serde_json::to_string(manifest).unwrap_or_default();
+    let digest = names::sha256(text.as_bytes());
+    let meta = &yoipod.metadata;
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(names::manifest(name(meta), &digest)),
+            namespace: meta.namespace.clone(),
+            labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), name(meta).to_owned())])),
+            owner_references: Some(vec![owner_reference("YoiPod", meta)]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        data: Some(BTreeMap::from([(MANIFEST_FILE.to_owned(), text)])),
+        binary_data: None,
+    };
+    (map, digest)
+}

@@ -1,0 +1,82 @@
+//! The claim of the session volume: made once, kept or taken along as the spec says.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use yoi_crds::YoiPod;
+use yoi_crds::name::label;
+use yoi_crds::pod::SessionRetain;
+
+use super::{Round, session_claim_name};
+use crate::manage::{self, deleting, name, owner_reference, target, uid};
+use crate::step::{Kind, Step};
+
+/// UID of the YoiPod that a session claim was made for: a later YoiPod of the same name is a stranger to it.
+pub(crate) const MADE_FOR: &str = "yoi.dev/yoipod-uid";
+
+/// A claim of the derived name that was made for somebody else.
+pub(crate) fn foreign(yoipod: &YoiPod, claim: &PersistentVolumeClaim) -> bool {
+    yoipod.spec.session.claim_name.is_none() && manage::annotation(&claim.metadata, MADE_FOR) != Some(uid(&yoipod.metadata))
+}
+
+impl Round<'_> {
+    pub(super) fn keep_session(&mut self) {
+        let yoipod = &self.seen.yoipod;
+        if yoipod.spec.session.claim_name.is_some() {
+            return;
+        }
+        let Some(claim) = &self.seen.session_claim else {
+            self.steps.push(Step::EnsureClaim(Box::new(claim_of(yoipod, self.settings.default_session_class.as_deref()))));
+            return;
+        };
+        if deleting(&claim.metadata) || foreign(yoipod, claim) {
+            return;
+        }
+        let owners = owners(yoipod);
+        if claim.metadata.owner_references.clone().unwrap_or_default() != owners {
+            self.steps.push(Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners });
+        }
+        let retained = |policy: Option<&str>| policy == Some("Retain");
+        if yoipod.spec.session.retain == SessionRetain::Retain {
+            let volume = self.seen.session_volume.as_ref();
+            let loose = volume.filter(|v| !retained(v.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.as_deref())));
+            if let Some(volume) = loose.filter(|v| !deleting(&v.metadata)) {
+                self.steps.push(Step::RetainVolume { volume: target(Kind::Volume, &volume.metadata) });
+            }
+        }
+    }
+}
+
+fn owners(yoipod: &YoiPod) -> Vec<OwnerReference> {
+    match yoipod.spec.session.retain {
+        SessionRetain::Retain => Vec::new(),
+        SessionRetain::Delete => vec![owner_reference("YoiPod", &yoipod.metadata)],
+    }
+}
+
+fn claim_of(yoipod: &YoiPod, default_class: Option<&str>) -> PersistentVolumeClaim {
+    let template = yoipod.spec.session.claim_template.clone().unwrap_or_default();
+    let owners = owners(yoipod);
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(session_claim_name(yoipod)),
+            namespace: yoipod.metadata.namespace.clone(),
+            labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), name(&yoipod.metadata).to_owned())])),
+            annotations: Some(BTreeMap::from([(MADE_FOR.to_owned(), uid(&yoipod.metadata).to_owned())])),
+            owner_references: (!owners.is_empty()).then_some(owners),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            storage_class_name: template.storage_class_name.or_else(|| default_class.map(str::to_owned)),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some(BTreeMap::from([("storage".to_owned(), Quantity(template.size))])),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}
