@@ -1,0 +1,106 @@
+//! What agents need around them: a model that follows a script, a git server, a project.
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{YoiPod, YoiProject};
+
+use crate::stage::Stage;
+
+/// Where tests' trees are seen.
+pub const PATH: &str = "/work/tree";
+
+impl Stage {
+    /// A model in this namespace that follows `script` (see the scripted model's documentation).
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn model(&self, script: &str) -> Result<()> {
+        let indented: String = script.lines().map(|line| format!("    {line}\n")).collect();
+        let manifest = include_str!("fixtures/model.yaml").replace("$SCRIPT", &indented);
+        self.apply(&manifest).await?;
+        self.pod_ready("scripted-model").await
+    }
+
+    /// A git server in this namespace with one small repository at `git://git/project.git`.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn git(&self) -> Result<()> {
+        self.apply(include_str!("fixtures/git.yaml")).await?;
+        self.pod_ready("git").await
+    }
+
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn pod_ready(&self, name: &str) -> Result<()> {
+        self.until::<Pod, ()>(name, "ready", |pod| {
+            let conditions = pod?.status.as_ref()?.conditions.as_ref()?;
+            conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
+        })
+        .await
+    }
+
+    /// A project with this source, its model the scripted one.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn project(&self, name: &str, source: serde_json::Value) -> Result<()> {
+        let project = json!({
+            "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": name },
+            "spec": { "source": source, "path": PATH, "defaults": {
+                "model": { "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", self.namespace) },
+                "pod": { "env": [
+                    { "name": "GIT_AUTHOR_NAME", "value": "Agent" }, { "name": "GIT_AUTHOR_EMAIL", "value": "agent@yoi.example" },
+                    { "name": "GIT_COMMITTER_NAME", "value": "Agent" }, { "name": "GIT_COMMITTER_EMAIL", "value": "agent@yoi.example" },
+                ] },
+            } },
+        });
+        self.apply(&project.to_string()).await
+    }
+
+    /// A project on this namespace's git server.
+    ///
+    /// # Errors
+    /// When its base is not sealed.
+    pub async fn git_project(&self, name: &str) -> Result<()> {
+        self.git().await?;
+        self.project(name, json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", self.namespace) } })).await?;
+        self.condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
+    }
+
+    /// A project whose tree is empty.
+    ///
+    /// # Errors
+    /// When its base is not sealed.
+    pub async fn empty_project(&self, name: &str) -> Result<()> {
+        self.project(name, json!({ "empty": {} })).await?;
+        self.condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
+    }
+
+    /// An agent of `project`, with fields merged into its spec.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn agent(&self, name: &str, project: &str, more: serde_json::Value) -> Result<()> {
+        let mut spec = json!({ "projectRef": { "name": project }, "agent": { "builtin": { "instruction": format!("You are {name}.") } } });
+        if let (Some(spec), serde_json::Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
+        let pod = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name }, "spec": spec });
+        self.apply(&pod.to_string()).await
+    }
+
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn agent_ready(&self, name: &str) -> Result<()> {
+        self.condition::<YoiPod>(name, "Ready", ConditionStatus::True).await.map(drop)
+    }
+
+    /// # Errors
+    /// When its task is not complete.
+    pub async fn task_complete(&self, name: &str) -> Result<()> {
+        self.condition::<YoiPod>(name, "TaskComplete", ConditionStatus::True).await.map(drop)
+    }
+}

@@ -1,0 +1,53 @@
+//! Real programs, run as a user would run them.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::AsyncWriteExt;
+
+/// What a program said and how it ended.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// # Errors
+    /// When it ended with another code than 0.
+    pub fn ok(self) -> Result<Said> {
+        if self.code != 0 {
+            bail!("exit code {}\nstdout: {}\nstderr: {}", self.code, self.out, self.err);
+        }
+        Ok(self)
+    }
+}
+
+/// Runs `program`, at most two minutes.
+///
+/// # Errors
+/// When it cannot be started or does not end.
+pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<Said> {
+    let mut child = tokio::process::Command::new(program)
+        .args(args)
+        .envs(env.iter().copied())
+        .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("failed to start {program}"))?;
+    if let (Some(text), Some(mut pipe)) = (stdin, child.stdin.take()) {
+        pipe.write_all(text.as_bytes()).await?;
+    }
+    let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())
+        .await
+        .with_context(|| format!("{program} {args:?} did not end in two minutes"))??;
+    Ok(Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}

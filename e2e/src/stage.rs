@@ -1,0 +1,269 @@
+//! One test's own namespace on the cluster.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use yoi_crds::Condition;
+use yoi_crds::condition::{ConditionStatus, find};
+use yoi_wire::people::LogLine;
+
+use crate::program::{self, Said};
+
+/// Kinds that live in a namespace.
+pub trait Object: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static {}
+impl<K> Object for K where K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static {}
+
+/// How long anything on a busy two-core node may take.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+pub struct Stage {
+    pub client: Client,
+    pub namespace: String,
+    images: BTreeMap<String, String>,
+}
+
+fn environment(name: &str) -> Result<String> {
+    std::env::var(name).with_context(|| format!("{name} is not set: run these tests by `cargo xtask test`"))
+}
+
+impl Stage {
+    /// A namespace of its own that enforces Pod Security restricted.
+    ///
+    /// # Errors
+    /// When the environment of `cargo xtask test` is missing or the cluster does not answer.
+    pub async fn open(test: &str) -> Result<Stage> {
+        let images = environment("YOI_IMAGES")?;
+        let images = serde_json::from_slice(&std::fs::read(&images).with_context(|| format!("failed to read {images}"))?)?;
+        environment("KUBECONFIG")?;
+        let client = Client::try_default().await?;
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
+        let namespace = format!("e2e-{}-{:06x}", test.replace('_', "-"), nanos % 0x00ff_ffff);
+        let object: Namespace = serde_json::from_value(json!({
+            "metadata": { "name": namespace, "labels": {
+                "pod-security.kubernetes.io/enforce": "restricted", "yoi.dev/e2e": "true" } }
+        }))?;
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
+        Ok(Stage { client, namespace, images })
+    }
+
+    /// A second namespace for the same test.
+    ///
+    /// # Errors
+    /// As [`Stage::open`].
+    pub async fn beside(&self) -> Result<Stage> {
+        Stage::open("beside").await
+    }
+
+    /// Deletes the namespace and waits until it is gone: a deletion that hangs is a failure of the test.
+    ///
+    /// # Errors
+    /// When it is still there after [`PATIENCE`], with what holds it.
+    pub async fn close(self) -> Result<()> {
+        let api = Api::<Namespace>::all(self.client.clone());
+        api.delete(&self.namespace, &DeleteParams::default()).await?;
+        let start = Instant::now();
+        while let Some(namespace) = api.get_opt(&self.namespace).await? {
+            if start.elapsed() > PATIENCE {
+                let held = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
+                let held: Vec<_> = held.into_iter().filter(|c| c.status == "True").filter_map(|c| c.message).collect();
+                bail!("namespace {} is still there after {PATIENCE:?}: {}", self.namespace, held.join("; "));
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        Ok(())
+    }
+
+    /// Reference of one of our images by its short name.
+    ///
+    /// # Errors
+    /// When `cargo xtask images` did not make it.
+    pub fn image(&self, name: &str) -> Result<&str> {
+        self.images.get(name).map(String::as_str).with_context(|| format!("no image {name} in YOI_IMAGES"))
+    }
+
+    #[must_use]
+    pub fn api<K: Object>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Applies YAML documents of kinds of this namespace with `kubectl apply`; `$NAMESPACE` and `$image(x)` are replaced.
+    ///
+    /// # Errors
+    /// With kubectl's words.
+    pub async fn apply(&self, yaml: &str) -> Result<()> {
+        self.try_apply(yaml).await?.ok().map(drop)
+    }
+
+    /// As [`Stage::apply`], for what is expected to be refused.
+    ///
+    /// # Errors
+    /// When kubectl cannot be run.
+    pub async fn try_apply(&self, yaml: &str) -> Result<Said> {
+        let mut text = yaml.replace("$NAMESPACE", &self.namespace);
+        for (name, reference) in &self.images {
+            text = text.replace(&format!("$image({name})"), reference);
+        }
+        program::run(&environment("YOI_KUBECTL")?, &["-n", &self.namespace, "apply", "-f", "-"], &[], Some(&text)).await
+    }
+
+    /// # Errors
+    /// When kubectl cannot be run.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<Said> {
+        program::run(&environment("YOI_KUBECTL")?, &[&["-n", self.namespace.as_str()], args].concat(), &[], None).await
+    }
+
+    /// `kubectl yoi` in this namespace.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub async fn yoi(&self, args: &[&str]) -> Result<Said> {
+        program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.namespace.as_str()], args].concat(), &[], None).await
+    }
+
+    /// `kubectl yoi` as another user, by a kubeconfig.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub async fn yoi_as(&self, kubeconfig: &std::path::Path, args: &[&str]) -> Result<Said> {
+        let kubeconfig = kubeconfig.to_string_lossy();
+        program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.namespace.as_str()], args].concat(), &[("KUBECONFIG", &kubeconfig)], None)
+            .await
+    }
+
+    /// # Errors
+    /// When it does not exist.
+    pub async fn get<K: Object>(&self, name: &str) -> Result<K> {
+        Ok(self.api::<K>().get(name).await?)
+    }
+
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn list<K: Object>(&self, selector: &str) -> Result<Vec<K>> {
+        Ok(self.api::<K>().list(&ListParams::default().labels(selector)).await?.items)
+    }
+
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn merge<K: Object>(&self, name: &str, patch: &Value) -> Result<K> {
+        Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn delete<K: Object>(&self, name: &str) -> Result<()> {
+        self.api::<K>().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Follows one object until `until` answers.
+    ///
+    /// # Errors
+    /// After [`PATIENCE`], with the object as it was last seen.
+    pub async fn until<K: Object, T>(&self, name: &str, goal: &str, mut until: impl FnMut(Option<&K>) -> Option<T>) -> Result<T> {
+        let mut last = None;
+        let following = async {
+            let mut stream = watcher::watch_object(self.api::<K>(), name).default_backoff().boxed();
+            while let Some(next) = stream.next().await {
+                if let Ok(object) = next {
+                    if let Some(found) = until(object.as_ref()) {
+                        return Ok(found);
+                    }
+                    last = object;
+                }
+            }
+            Err(anyhow!("the watch of {name} ended"))
+        };
+        let found = tokio::time::timeout(PATIENCE, following).await;
+        match found {
+            Ok(found) => found,
+            Err(_) => bail!(
+                "{} {}/{name} is not `{goal}` after {PATIENCE:?}: {}",
+                K::kind(&()),
+                self.namespace,
+                last.map_or_else(|| "it does not exist".to_owned(), |o| serde_json::to_string(&o).unwrap_or_default())
+            ),
+        }
+    }
+
+    /// # Errors
+    /// As [`Stage::until`].
+    pub async fn until_gone<K: Object>(&self, name: &str) -> Result<()> {
+        self.until::<K, ()>(name, "gone", |o| o.is_none().then_some(())).await
+    }
+
+    /// Waits for `type_` to be `status`; gives the condition back.
+    ///
+    /// # Errors
+    /// As [`Stage::until`].
+    pub async fn condition<K: Object>(&self, name: &str, type_: &str, status: ConditionStatus) -> Result<Condition> {
+        self.until::<K, Condition>(name, &format!("{type_}={status:?}"), |object| {
+            let found = find(&conditions(object?), type_)?.clone();
+            (found.status == status).then_some(found)
+        })
+        .await
+    }
+
+    /// Waits for `type_` to be not True for this reason.
+    ///
+    /// # Errors
+    /// As [`Stage::until`].
+    pub async fn unmet<K: Object>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
+        self.until::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
+            let found = find(&conditions(object?), type_)?.clone();
+            (found.status != ConditionStatus::True && found.reason == reason).then_some(found)
+        })
+        .await
+    }
+
+    /// The whole session log of an agent, by `kubectl yoi log -o json`.
+    ///
+    /// # Errors
+    /// With the plugin's words.
+    pub async fn log(&self, agent: &str) -> Result<Vec<LogLine>> {
+        let said = self.yoi(&["log", agent, "-o", "json"]).await?.ok()?;
+        said.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not a log line: {line}"))).collect()
+    }
+
+    /// Reads the log again and again until `until` answers.
+    ///
+    /// # Errors
+    /// After [`PATIENCE`], with the kinds of the log's entries.
+    pub async fn log_until<T>(&self, agent: &str, goal: &str, until: impl Fn(&[LogLine]) -> Option<T>) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            let seen = self.log(agent).await;
+            if let Ok(lines) = &seen
+                && let Some(found) = until(lines)
+            {
+                return Ok(found);
+            }
+            if start.elapsed() > PATIENCE {
+                let seen = seen.map(|lines| lines.iter().map(|l| l.entry.body.kind().to_owned()).collect::<Vec<_>>().join(" "));
+                bail!("the log of {agent} does not show `{goal}` after {PATIENCE:?}: {seen:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+fn conditions<K: Object>(object: &K) -> Vec<Condition> {
+    let value = serde_json::to_value(object).unwrap_or_default();
+    serde_json::from_value(value["status"]["conditions"].clone()).unwrap_or_default()
+}
+
+/// UID of an object that came from the API server.
+#[must_use]
+pub fn uid<K: Object>(object: &K) -> String {
+    object.uid().unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! Trees for Pods that are not ours.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::condition::ConditionStatus;
+use yoi_e2e::stage::{Stage, uid};
+
+/// A Job that runs `command` in the tree of the claim.
+fn job(claim: &str, command: &str) -> String {
+    format!(
+        r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {{ name: {claim} }}
+spec:
+  backoffLimit: 0
+  ttlSecondsAfterFinished: 5
+  template:
+    spec:
+      restartPolicy: Never
+      automountServiceAccountToken: false
+      securityContext: {{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, seccompProfile: {{ type: RuntimeDefault }} }}
+      containers:
+        - name: build
+          image: $image(agent)
+          imagePullPolicy: Never
+          workingDir: /work/tree
+          command: [/bin/sh, -euxc, {command:?}]
+          securityContext: {{ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {{ drop: [ALL] }} }}
+          volumeMounts: [{{ name: tree, mountPath: /work/tree }}, {{ name: tmp, mountPath: /tmp }}]
+      volumes:
+        - {{ name: tree, persistentVolumeClaim: {{ claimName: {claim} }} }}
+        - {{ name: tmp, emptyDir: {{}} }}
+"#
+    )
+}
+
+fn workspace(name: &str, more: serde_json::Value) -> String {
+    let mut spec = json!({ "path": "/work/tree", "claim": true });
+    if let (Some(spec), serde_json::Value::Object(more)) = (spec.as_object_mut(), more) {
+        spec.extend(more);
+    }
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec }).to_string()
+}
+
+async fn succeeded(stage: &Stage, job: &str) -> Result<()> {
+    stage
+        .until::<Job, ()>(job, "succeeded", |job| {
+            let status = job?.status.as_ref()?;
+            assert!(status.failed.unwrap_or(0) == 0, "the Job failed");
+            (status.succeeded.unwrap_or(0) == 1).then_some(())
+        })
+        .await
+}
+
+async fn volumes(stage: &Stage) -> Result<Vec<PersistentVolume>> {
+    let all = Api::<PersistentVolume>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+    Ok(all
+        .into_iter()
+        .filter(|v| {
+            v.spec.as_ref().is_some_and(|s| {
+                s.csi.as_ref().is_some_and(|c| c.driver == "csi.yoi.dev")
+                    && s.claim_ref.as_ref().is_some_and(|c| c.namespace.as_deref() == Some(&stage.namespace))
+            })
+        })
+        .collect())
+}
+
+#[tokio::test]
+async fn a_ci_job_builds_in_a_workspace_of_its_own_which_goes_with_it() -> Result<()> {
+    let stage = Stage::open("ci").await?;
+    stage.git().await?;
+    stage.project("p", json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", stage.namespace) } })).await?;
+    // Applied together, as a pipeline does: nothing is waited for in between.
+    stage.apply(&workspace("ci", json!({ "source": { "project": { "name": "p" } }, "ttlAfterRelease": "2s" }))).await?;
+    stage.apply(&job("ci", "make CC=tcc && ./prog | grep fixture && git status --porcelain | tee /tmp/s && test ! -s /tmp/s")).await?;
+    succeeded(&stage, "ci").await?;
+    stage.until_gone::<AgentWorkspace>("ci").await?;
+    stage.until_gone::<PersistentVolumeClaim>("ci").await?;
+    ensure!(volumes(&stage).await?.is_empty(), "a volume is left");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn an_immediate_claim_is_ready_before_any_pod_and_a_git_tag_is_its_source() -> Result<()> {
+    let stage = Stage::open("immediate").await?;
+    stage.git().await?;
+    let git = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", stage.namespace), "ref": "v1" } });
+    stage.apply(&workspace("w", json!({ "source": git, "binding": "Immediate" }))).await?;
+    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    let claim: PersistentVolumeClaim = stage.get("w").await?;
+    ensure!(claim.status.and_then(|s| s.phase).as_deref() == Some("Bound"), "the claim is not bound");
+    stage.apply(&job("w", "test -f README.md && test ! -e SECOND.md && echo written > by-the-job")).await?;
+    succeeded(&stage, "w").await?;
+    // The Job is gone, the tree stays: it has no ttl.
+    stage.until_gone::<Job>("w").await?;
+    stage.apply(&job("w", "grep written by-the-job")).await?;
+    succeeded(&stage, "w").await?;
+    stage.until_gone::<Job>("w").await?;
+    stage.yoi(&["workspace", "rm", "w"]).await?.ok()?;
+    stage.until_gone::<AgentWorkspace>("w").await?;
+    ensure!(volumes(&stage).await?.is_empty(), "a volume is left");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
+    let stage = Stage::open("late").await?;
+    stage.yoi(&["workspace", "create", "w", "--empty", "--claim", "--path", "/work/tree", "--wait"]).await?.ok()?;
+    stage.unmet::<AgentWorkspace>("w", "Scheduled", "WaitingForConsumer").await?;
+    stage.apply(&job("w", "echo hello > file && cat file && test \"$(stat -c %u .)\" = 1000")).await?;
+    succeeded(&stage, "w").await?;
+    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> {
+    let stage = Stage::open("thief").await?;
+    stage.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
+    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    let victim: AgentWorkspace = stage.get("w").await?;
+    let thief = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "thief" }, "spec": {
+        "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+        "containers": [{ "name": "thief", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            "volumeMounts": [{ "name": "tree", "mountPath": "/stolen" }] }],
+        "volumes": [{ "name": "tree", "csi": { "driver": "csi.yoi.dev",
+            "volumeAttributes": { "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": uid(&victim) } } }] } });
+    stage.apply(&thief.to_string()).await?;
+    // The kubelet tells why, and the container never starts.
+    let start = std::time::Instant::now();
+    loop {
+        let events = stage.kubectl(&["get", "events", "--field-selector", "involvedObject.name=thief,reason=FailedMount", "-o", "jsonpath={.items[*].message}"]).await?.ok()?;
+        if events.out.contains("yoi") || events.out.contains("MountVolume") {
+            break;
+        }
+        ensure!(start.elapsed() < yoi_e2e::stage::PATIENCE, "the kubelet says nothing");
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let pod: Pod = stage.get("thief").await?;
+    let started = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().iter().any(|c| c.started == Some(true));
+    ensure!(!started, "the thief's container runs");
+    stage.close().await
+}

@@ -1,0 +1,96 @@
+//! `kubectl yoi` as people and programs use it.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use yoi_e2e::stage::Stage;
+
+const SCRIPT: &str = "
+rules:
+- name: good
+  when: { lastUserContains: well }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: made.txt, content: \"by the agent\\n\" } }]
+  - text: Done well.
+- name: bad
+  when: { lastUserContains: badly }
+  steps:
+  - text: never seen
+    fault: { status: 400, times: 1000 }
+";
+
+#[tokio::test]
+async fn run_wait_ls_log_and_diff_tell_people_and_programs() -> Result<()> {
+    let stage = Stage::open("plugin").await?;
+    stage.model(SCRIPT).await?;
+    stage.git_project("p").await?;
+    let done = stage.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.ok()?;
+    ensure!(done.out.contains("task of a done"), "{}", done.out);
+
+    let table = stage.yoi(&["ls"]).await?.ok()?.out;
+    for word in ["AGENT", "SESSION", "WORKSPACE", "a", "p", "True", "Succeeded", "Btrfs"] {
+        ensure!(table.contains(word), "`{word}` is not in\n{table}");
+    }
+    let listed: Value = serde_json::from_str(&stage.yoi(&["ls", "-o", "json"]).await?.ok()?.out)?;
+    ensure!(listed["agents"][0]["metadata"]["name"] == "a", "{listed}");
+    let names = stage.yoi(&["ls", "agents", "-o", "name"]).await?.ok()?.out;
+    ensure!(names == "yoipod.yoi.dev/a\n", "{names}");
+
+    let log = stage.yoi(&["log", "a"]).await?.ok()?.out;
+    for word in ["do it well", "→ Write", "Done well.", "finished"] {
+        ensure!(log.contains(word), "`{word}` is not in\n{log}");
+    }
+    let last = stage.yoi(&["log", "a", "--tail", "1", "-o", "json"]).await?.ok()?.out;
+    ensure!(last.lines().count() == 1, "{last}");
+    let token: Value = serde_json::from_str(last.trim())?;
+    let after = stage.yoi(&["log", "a", "--after", token["token"].as_str().unwrap_or_default(), "-o", "json"]).await?.ok()?.out;
+    ensure!(after.trim().is_empty(), "there is something after the end: {after}");
+
+    let diff = stage.yoi(&["diff", "a"]).await?.ok()?.out;
+    ensure!(diff.contains("+by the agent") && diff.contains("made.txt"), "{diff}");
+    let diff: Value = serde_json::from_str(&stage.yoi(&["diff", "a", "-o", "json"]).await?.ok()?.out)?;
+    ensure!(diff["paths"] == json!([{ "path": "made.txt", "kind": "added" }]), "{diff}");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn exit_codes_mean_something() -> Result<()> {
+    let stage = Stage::open("codes").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    ensure!(stage.yoi(&["log", "absent"]).await?.code == 3, "a missing agent");
+    ensure!(stage.yoi(&["run", "a", "-p", "absent"]).await?.code == 3, "a missing project");
+    ensure!(stage.yoi(&["frobnicate"]).await?.code == 2, "a wrong command line");
+    let failed = stage.yoi(&["run", "a", "-p", "p", "-t", "do it badly", "--wait", "--timeout", "3m"]).await?;
+    ensure!(failed.code == 6 && failed.err.contains("kubectl yoi log a"), "{failed:?}");
+    let twice = stage.yoi(&["run", "a", "-p", "p"]).await?;
+    ensure!(twice.code == 1 && twice.err.contains("exists already"), "{twice:?}");
+    let refused = stage.yoi(&["rm", "a", "--force"]).await?;
+    ensure!(refused.code == 1 && refused.err.contains("kubectl yoi stop"), "{refused:?}");
+    let late = stage.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "2s"]).await?;
+    ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stage.yoi(&["completion", shell]).await?.ok()?.out;
+        ensure!(script.contains("workspace"), "{shell}");
+    }
+    stage.close().await
+}
+
+#[tokio::test]
+async fn kubectl_alone_tells_the_story() -> Result<()> {
+    let stage = Stage::open("story").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    stage.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.ok()?;
+    let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,workspacenodes";
+    let table = stage.kubectl(&["get", kinds]).await?.ok()?.out;
+    for word in ["READY", "REASON", "PROVIDERS", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
+        ensure!(table.contains(word), "`{word}` is not in\n{table}");
+    }
+    let story = stage.kubectl(&["describe", "yoipod", "a"]).await?.ok()?.out;
+    let events = story.split("Events:").nth(1).unwrap_or_default();
+    ensure!(events.lines().filter(|l| l.contains("yoi-operator")).count() >= 2, "no story in\n{story}");
+    let story = stage.kubectl(&["describe", "agentworkspace", "a"]).await?.ok()?.out;
+    let events = story.split("Events:").nth(1).unwrap_or_default();
+    ensure!(events.contains("yoi-agent-shim"), "the shim tells nothing in\n{story}");
+    stage.close().await
+}

@@ -1,0 +1,61 @@
+//! Nonsense fails at `kubectl apply`, with a sentence.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use yoi_crds::YoiPod;
+use yoi_e2e::stage::Stage;
+
+fn object(kind: &str, name: &str, spec: Value) -> String {
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string()
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
+    let stage = Stage::open("schema").await?;
+    let agent = json!({ "builtin": {} });
+    let project = json!({ "name": "p" });
+    let cases = [
+        ("YoiPeer", "a.a", json!({ "members": ["a", "a"] }), "own peer"),
+        ("YoiPeer", "b.a", json!({ "members": ["b", "a"] }), "sorted"),
+        ("YoiPeer", "a.c", json!({ "members": ["a", "b"] }), "joined by a dot"),
+        ("YoiPeer", "a.b", json!({ "members": ["a", "b", "c"] }), "members"),
+        ("YoiProject", "p", json!({ "source": {} }), "exactly one"),
+        ("YoiProject", "p", json!({ "source": { "git": { "url": "git://h/p" }, "empty": {} } }), "exactly one"),
+        ("YoiProject", "p", json!({ "source": { "git": { "url": "file:///etc" } } }), "url"),
+        ("YoiProject", "p", json!({ "source": { "git": { "url": "git://h/p", "ref": "--upload-pack=x" } } }), "ref"),
+        ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/work/../etc" }), "path"),
+        ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/yoi" }), "system folder"),
+        ("YoiProject", "Upper", json!({ "source": { "empty": {} } }), "lowercase"),
+        ("YoiProject", "with.dot", json!({ "source": { "empty": {} } }), "DNS label"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": {} }), "builtin"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "completion": "Stop" }), "needs a task"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "workspace": { "ref": { "name": "w" }, "template": {} } }), "exactly one"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "pod": { "env": [{ "name": "YOI_X", "value": "1" }] } }), "reserved"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "desiredState": "Paused" }), "desiredState"),
+        ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "ttlAfterRelease": "10s" }), "claim"),
+        ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "provider": "InPlace" }), "provider"),
+        ("AgentWorkspace", "w", json!({ "source": { "empty": {}, "project": project } }), "exactly one"),
+    ];
+    for (kind, name, spec, word) in cases {
+        let said = stage.try_apply(&object(kind, name, spec.clone())).await?;
+        ensure!(said.code != 0, "{kind} {name} {spec} was taken");
+        ensure!(said.err.contains(word), "{kind} {name} {spec}: no `{word}` in {}", said.err);
+    }
+    stage.close().await
+}
+
+#[tokio::test]
+async fn what_is_immutable_stays_even_when_removed_and_added() -> Result<()> {
+    let stage = Stage::open("immutable").await?;
+    let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "workspace": { "ref": { "name": "w" } } });
+    stage.apply(&object("YoiPod", "a", spec)).await?;
+    for patch in [
+        json!({ "spec": { "projectRef": { "name": "q" } } }),
+        json!({ "spec": { "workspace": { "ref": { "name": "v" } } } }),
+        json!({ "spec": { "workspace": null } }),
+    ] {
+        ensure!(stage.merge::<YoiPod>("a", &patch).await.is_err(), "{patch} was taken");
+    }
+    stage.merge::<YoiPod>("a", &json!({ "spec": { "desiredState": "Stopped" } })).await?;
+    stage.close().await
+}

@@ -1,0 +1,153 @@
+//! Trees: isolated, forked, gone when deleted.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::stage::Stage;
+use yoi_wire::entry::Body;
+
+const SCRIPT: &str = r#"
+rules:
+- name: destroy
+  when: { lastUserContains: "change everything" }
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: "set -e; echo changed > README.md; rm -rf src; mv Makefile Moved; echo new > NEW; git commit -qam changed; find . -path ./.git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum" } }
+  - text: All is other now.
+- name: look
+  when: { lastUserContains: "hash the tree" }
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: "git status --porcelain; find . -path ./.git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum; git rev-parse HEAD" } }
+  - text: Hashed.
+- name: left
+  when: { lastUserContains: "write left" }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: same, content: "left\n" } }, { tool: Shell, args: { command: "cat same; cat parent 2>&1" } }]
+  - text: Left.
+- name: right
+  when: { lastUserContains: "write right" }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: same, content: "right\n" } }, { tool: Shell, args: { command: "cat same; cat parent 2>&1" } }]
+  - text: Right.
+- name: parent
+  when: { lastUserContains: "write as parent" }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: parent, content: "parent\n" } }, { tool: Write, args: { path: same, content: "parent\n" } }]
+  - text: Written.
+- name: check
+  when: { lastUserContains: "look again" }
+  steps:
+  - toolCalls: [{ tool: Shell, args: { command: "cat same" } }]
+  - text: Seen.
+"#;
+
+async fn last_output(stage: &Stage, agent: &str) -> Result<String> {
+    let log = stage.log(agent).await?;
+    let last = log.iter().rev().find_map(|l| match &l.entry.body {
+        Body::ToolEnded(t) => Some(t.output.clone()),
+        _ => None,
+    });
+    last.ok_or_else(|| anyhow::anyhow!("{agent} ran no tool"))
+}
+
+#[tokio::test]
+async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
+    let stage = Stage::open("source").await?;
+    stage.model(SCRIPT).await?;
+    stage.git_project("p").await?;
+    stage.agent("before", "p", json!({ "task": "hash the tree" })).await?;
+    stage.task_complete("before").await?;
+    stage.agent("vandal", "p", json!({ "task": "change everything" })).await?;
+    stage.task_complete("vandal").await?;
+    stage.agent("after", "p", json!({ "task": "hash the tree" })).await?;
+    stage.task_complete("after").await?;
+    let (before, vandal, after) = (last_output(&stage, "before").await?, last_output(&stage, "vandal").await?, last_output(&stage, "after").await?);
+    ensure!(before.contains("README.md") && before.contains("src/main.c"), "{before}");
+    ensure!(before == after, "the base changed:\n{before}\n---\n{after}");
+    ensure!(vandal.contains("Moved") && !vandal.contains("src/main.c"), "the vandal did nothing: {vandal}");
+    // Its first agent saw a clean work tree: nothing that the clone or the snapshot left behind.
+    ensure!(!before.contains("?? ") && !before.contains(" M "), "{before}");
+    // The snapshot is one: nothing was copied.
+    let workspace: AgentWorkspace = stage.get("before").await?;
+    let provider = workspace.status.unwrap_or_default().provider;
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Btrfs), "{provider:?}");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> Result<()> {
+    let stage = Stage::open("forks").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    stage.agent("parent", "p", json!({ "task": "write as parent" })).await?;
+    stage.task_complete("parent").await?;
+    let fork = json!({ "template": { "source": { "workspace": { "name": "parent" } } } });
+    stage.agent("left", "p", json!({ "task": "write left", "workspace": fork })).await?;
+    stage.agent("right", "p", json!({ "task": "write right", "workspace": fork })).await?;
+    for (agent, word) in [("left", "left\nparent"), ("right", "right\nparent")] {
+        stage.task_complete(agent).await?;
+        let seen = last_output(&stage, agent).await?;
+        ensure!(seen.contains(word), "{agent} sees {seen}");
+    }
+    // The parent lives on, and its file is its own.
+    stage.agent_ready("parent").await?;
+    stage.yoi(&["send", "parent", "look again"]).await?.ok()?;
+    let seen = stage
+        .log_until("parent", "its second look", |log| {
+            log.iter().rev().find_map(|l| match &l.entry.body {
+                Body::ToolEnded(t) if t.output.contains("parent") && l.entry.seq > 8 => Some(t.output.clone()),
+                _ => None,
+            })
+        })
+        .await?;
+    ensure!(!seen.contains("left") && !seen.contains("right"), "{seen}");
+
+    // W25: the parent goes, its forks stay.
+    stage.delete::<YoiPod>("parent").await?;
+    stage.until_gone::<YoiPod>("parent").await?;
+    stage.until_gone::<AgentWorkspace>("parent").await?;
+    stage.yoi(&["send", "left", "look again"]).await?.ok()?;
+    stage
+        .log_until("left", "a look after the parent went", |log| {
+            log.iter().rev().find_map(|l| match &l.entry.body {
+                Body::ToolEnded(t) if t.output.trim().ends_with("left") => Some(()),
+                _ => None,
+            })
+        })
+        .await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_fork_of_nothing_says_so() -> Result<()> {
+    let stage = Stage::open("orphan").await?;
+    stage.empty_project("p").await?;
+    let workspace = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "w" },
+        "spec": { "source": { "workspace": { "name": "absent" } }, "claim": true, "binding": "Immediate" } });
+    stage.apply(&workspace.to_string()).await?;
+    let condition = stage.unmet::<AgentWorkspace>("w", "Accepted", "SourceNotFound").await?;
+    ensure!(condition.message.contains("absent"), "{}", condition.message);
+    stage.close().await
+}
+
+#[tokio::test]
+async fn w13_a_provider_that_the_node_lacks_is_not_replaced_by_another() -> Result<()> {
+    // The copy provider cannot fork a tree that is in use: it must say so, not fall back to a snapshot.
+    let stage = Stage::open("provider").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    stage.agent("copied", "p", json!({ "task": "write left", "workspace": { "template": { "provider": "Copy" } } })).await?;
+    stage.task_complete("copied").await?;
+    let workspace: AgentWorkspace = stage.get("copied").await?;
+    let provider = workspace.status.unwrap_or_default().provider;
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Copy), "{provider:?}");
+    let fork = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "fork" },
+        "spec": { "source": { "workspace": { "name": "copied" } }, "provider": "Copy", "claim": true, "binding": "Immediate" } });
+    stage.apply(&fork.to_string()).await?;
+    stage.unmet::<AgentWorkspace>("fork", "Provisioned", "SourceNotSealed").await?;
+    let ready = stage.condition::<AgentWorkspace>("fork", "Ready", ConditionStatus::False).await?;
+    ensure!(!ready.message.is_empty(), "no word on why");
+    stage.close().await
+}
