@@ -1,0 +1,114 @@
+//! The command line: the only place that reads flags and the environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+#[derive(Parser)]
+#[command(name = "yoi-agent-shim", version, about = "Makes and mounts the trees of one node")]
+pub struct Cli {
+    /// How logs are spelled.
+    #[arg(long, env = "YOI_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
+    pub log_format: LogFormat,
+    /// What is logged, as in `info,kube=warn`.
+    #[arg(long, env = "RUST_LOG", default_value = "info", global = true)]
+    pub log: String,
+    #[command(subcommand)]
+    pub part: Part,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Subcommand)]
+pub enum Part {
+    /// Reconciles workspaces and answers the kubelet. Needs root's uid and no capability.
+    Shim(ShimArgs),
+    /// Does the disk work that the shim asks for. Privileged; takes itself off the network.
+    Mounter(MounterArgs),
+}
+
+#[derive(Args, Clone)]
+pub struct ShimArgs {
+    /// Name of this node.
+    #[arg(long, env = "YOI_NODE_NAME")]
+    pub node_name: String,
+    /// The kubelet's root folder.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// The mounter's socket.
+    #[arg(long, default_value = "/run/yoi/mounter.sock")]
+    pub mounter_socket: PathBuf,
+    /// The runtime that Pods of this node are given.
+    #[arg(long, default_value = "/bin/yoi-runtime")]
+    pub runtime_binary: PathBuf,
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    pub health_address: SocketAddr,
+}
+
+impl ShimArgs {
+    /// Everything that the shim keeps on the node.
+    pub fn driver_dir(&self) -> PathBuf {
+        driver_dir(&self.kubelet_dir)
+    }
+}
+
+#[derive(Args, Clone)]
+pub struct MounterArgs {
+    /// The kubelet's root folder.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Where trees live.
+    #[arg(long, default_value = "/var/lib/yoi")]
+    pub data_root: PathBuf,
+    /// Keep the trees in a Btrfs file of this size below the data root, e.g. `20Gi`. Without it they lie in the data root itself.
+    #[arg(long, value_parser = bytes)]
+    pub loop_size: Option<u64>,
+    /// Where the shim finds this mounter.
+    #[arg(long, default_value = "/run/yoi/mounter.sock")]
+    pub mounter_socket: PathBuf,
+}
+
+pub fn driver_dir(kubelet_dir: &std::path::Path) -> PathBuf {
+    kubelet_dir.join("plugins").join(yoi_wire::identity::CSI_DRIVER)
+}
+
+/// A size as Kubernetes spells it: a whole number of bytes, `Ki`, `Mi`, `Gi` or `Ti`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "Ki" => 10,
+        "Mi" => 20,
+        "Gi" => 30,
+        "Ti" => 40,
+        other => return Err(format!("{other:?} is none of Ki, Mi, Gi, Ti")),
+    };
+    let whole: u64 = digits.parse().map_err(|e| format!("{digits:?} is no whole number: {e}"))?;
+    whole.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_spelled_as_in_kubernetes() {
+        assert_eq!(bytes("20Gi"), Ok(20 << 30));
+        assert_eq!(bytes("4096"), Ok(4096));
+        for bad in ["", "Gi", "1.5Gi", "20G", "-1", "99999999999Ti"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The making door: what one workspace needs done on this node.
+
+use yoi_crds::reason::{self, condition};
+use yoi_crds::source::Provider;
+use yoi_crds::workspace::OriginKind;
+use yoi_crds::{AgentWorkspace, name};
+use yoi_workspace::{Access, Making, Owner, ProviderKind, ProviderOffer, Record, State, Uid, Wanted};
+
+/// What the node knows of one workspace.
+pub struct Seen<'a> {
+    pub node: &'a str,
+    /// Its own journal record.
+    pub record: Option<&'a Record>,
+    /// The journal record of what it is made from.
+    pub origin: Option<&'a Record>,
+    pub offers: &'a [ProviderOffer],
+    /// Volumes that show its tree, from the publish records.
+    pub mounts: usize,
+    /// The journal promises the tree and the disk has not got it.
+    pub lost: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Not for this shim, or not yet.
+    Nothing,
+    /// It cannot be made as things are.
+    Refuse {
+        provider: Option<ProviderKind>,
+        reason: &'static str,
+        message: String,
+    },
+    Make {
+        provider: ProviderKind,
+        because: String,
+        making: Making,
+    },
+    Seal {
+        provider: ProviderKind,
+    },
+    /// The tree is as it should be.
+    Rest {
+        provider: ProviderKind,
+    },
+    /// Being deleted while Pods still show the tree.
+    WaitForPods,
+    /// Being deleted: end what is on disk, which may be nothing, and let the object go.
+    Destroy,
+}
+
+pub fn deed(ws: &AgentWorkspace, seen: &Seen) -> Deed {
+    let status = ws.status.as_ref();
+    if status.and_then(|s| s.node_name.as_deref()) != Some(seen.node) {
+        return Deed::Nothing;
+    }
+    if ws.metadata.deletion_timestamp.is_some() {
+        let ours = ws.metadata.finalizers.iter().flatten().any(|f| f == name::finalizer::NODE_DATA);
+        return match (ours, seen.mounts) {
+            (false, _) => Deed::Nothing,
+            (true, 0) => Deed::Destroy,
+            (true, _) => Deed::WaitForPods,
+        };
+    }
+    let Some(record) = seen.record else { return beginning(ws, seen) };
+    let provider = record.provider;
+    if seen.lost {
+        let message = "the tree is gone from the node's disk; delete this workspace and make it anew".to_owned();
+        return Deed::Refuse { provider: Some(provider), reason: reason::BACKEND_ERROR, message };
+    }
+    match record.state {
+        State::Creating => Deed::Make { provider, because: kept_reason(ws, provider), making: record.making },
+        State::Ready if is_filled_base(ws) => Deed::Seal { provider },
+        State::Sealing => Deed::Seal { provider },
+        // The seal was made and its digest was not reported; the verb tells it again.
+        State::Sealed if ws.spec.base.is_some() && !has_digest(ws) => Deed::Seal { provider },
+        State::Ready | State::Sealed => Deed::Rest { provider },
+        State::Destroying => {
+            let message = "the tree of this workspace is being destroyed".to_owned();
+            Deed::Refuse { provider: Some(provider), reason: reason::BACKEND_ERROR, message }
+        }
+    }
+}
+
+fn beginning(ws: &AgentWorkspace, seen: &Seen) -> Deed {
+    let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Deed::Nothing };
+    let refuse = |reason, message| Deed::Refuse { provider: None, reason, message };
+    match origin.kind {
+        OriginKind::Empty => {
+            let owner = ws.status.as_ref().and_then(|s| s.owner).or(ws.spec.owner).unwrap_or_default();
+            let (Ok(uid), Ok(gid)) = (u32::try_from(owner.uid), u32::try_from(owner.gid)) else {
+                return refuse(reason::INVALID_SPEC, format!("{}:{} are no user and group ids", owner.uid, owner.gid));
+            };
+            match yoi_workspace::plan::select(wanted(ws.spec.provider), seen.offers) {
+                Ok(chosen) => {
+                    Deed::Make { provider: chosen.provider, because: chosen.reason, making: Making::Empty { owner: Owner { uid, gid } } }
+                }
+                Err(none) => refuse(reason::PROVIDER_UNAVAILABLE, none.reason),
+            }
+        }
+        OriginKind::Base | OriginKind::Fork => {
+            let from = origin.workspace_uid.as_deref().unwrap_or_default();
+            let Ok(from) = from.parse::<Uid>() else {
+                return refuse(reason::SOURCE_NOT_SEALED, format!("origin {from:?} is no workspace"));
+            };
+            clone_of(ws, origin.kind, from, seen)
+        }
+    }
+}
+
+fn clone_of(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Seen) -> Deed {
+    let refuse = |reason, message| Deed::Refuse { provider: None, reason, message };
+    let word = match kind {
+        OriginKind::Empty | OriginKind::Base => "base",
+        OriginKind::Fork => "parent",
+    };
+    let Some(source) = seen.origin else {
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is not on this node"));
+    };
+    let ready = match (kind, source.state) {
+        (_, State::Sealed) => true,
+        (OriginKind::Fork, State::Ready | State::Sealing) => true,
+        (OriginKind::Empty | OriginKind::Base, State::Ready | State::Sealing) => false,
+        (_, State::Creating | State::Destroying) => false,
+    };
+    if !ready {
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is {:?} on this node", source.state));
+    }
+    let provider = source.provider;
+    let fits = match ws.spec.provider {
+        Provider::Auto => true,
+        Provider::Btrfs => provider == ProviderKind::Btrfs,
+        Provider::Copy => provider == ProviderKind::Copy,
+    };
+    if !fits {
+        let message = format!("{:?} was asked for and its {word} {from} is made by {provider}", ws.spec.provider);
+        return refuse(reason::PROVIDER_UNAVAILABLE, message);
+    }
+    let access = if ws.spec.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    Deed::Make { provider, because: format!("{provider}: as its {word}"), making: Making::Clone { from, access } }
+}
+
+fn wanted(provider: Provider) -> Wanted {
+    match provider {
+        Provider::Auto => Wanted::Auto,
+        Provider::Btrfs => Wanted::Btrfs,
+        Provider::Copy => Wanted::Copy,
+    }
+}
+
+fn is_filled_base(ws: &AgentWorkspace) -> bool {
+    let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    ws.spec.base.is_some() && yoi_crds::condition::is_true(conditions, condition::POPULATED)
+}
+
+fn has_digest(ws: &AgentWorkspace) -> bool {
+    ws.status.as_ref().and_then(|s| s.volume.as_ref()).is_some_and(|v| v.manifest_digest.is_some())
+}
+
+/// A restart knows the provider from its record; the sentence, if it was ever said, stands in the object.
+fn kept_reason(ws: &AgentWorkspace, provider: ProviderKind) -> String {
+    super::status::selected_before(ws, provider).map_or_else(|| format!("{provider}: recorded in this node's journal"), |s| s.reason)
+}
+
+#[cfg(test)]
+mod tests;

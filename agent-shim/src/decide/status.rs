@@ -1,0 +1,164 @@
+//! What the shim says of a workspace in its status: its own fields, all of them, each time.
+
+use serde_json::{Value, json};
+use yoi_crds::condition::{self, Condition, ConditionStatus, Verdict};
+use yoi_crds::reason::{self, condition as type_};
+use yoi_crds::source::Provider;
+use yoi_crds::workspace::{SelectedProvider, Volume};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
+use yoi_workspace::{Manifest, ProviderKind, Reason};
+
+/// The tree of an Empty origin was made.
+pub const TREE_CREATED: &str = "TreeCreated";
+
+/// The conditions that are the shim's to write.
+const OURS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
+
+/// What the shim says of one workspace. `None` leaves the field as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    pub provider: Option<SelectedProvider>,
+    pub volume: Option<Volume>,
+    pub verdicts: Vec<(&'static str, Verdict)>,
+}
+
+impl Said {
+    pub fn with(mut self, type_: &'static str, verdict: Verdict) -> Self {
+        self.verdicts.retain(|(t, _)| *t != type_);
+        self.verdicts.push((type_, verdict));
+        self
+    }
+}
+
+/// The shim's part of a status.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    provider: Option<SelectedProvider>,
+    volume: Option<Volume>,
+    conditions: Vec<Condition>,
+}
+
+impl Part {
+    fn of(status: Option<&AgentWorkspaceStatus>) -> Self {
+        let Some(s) = status else { return Part { provider: None, volume: None, conditions: Vec::new() } };
+        let mut conditions: Vec<_> = s.conditions.iter().filter(|c| OURS.contains(&&*c.type_)).cloned().collect();
+        conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        Part { provider: s.provider.clone(), volume: s.volume.clone(), conditions }
+    }
+
+    /// What changed its status or reason against `before`, for Events.
+    pub fn news<'a>(&'a self, before: &AgentWorkspace) -> impl Iterator<Item = &'a Condition> {
+        let old = Part::of(before.status.as_ref());
+        self.conditions
+            .iter()
+            .filter(move |c| !old.conditions.iter().any(|o| o.type_ == c.type_ && o.status == c.status && o.reason == c.reason))
+    }
+
+    pub fn applied(&self) -> Value {
+        let mut status = json!({ "conditions": self.conditions });
+        if let Some(provider) = &self.provider {
+            status["provider"] = json!(provider);
+        }
+        if let Some(volume) = &self.volume {
+            status["volume"] = json!(volume);
+        }
+        status
+    }
+}
+
+/// The part to apply, or None when it already stands.
+pub fn part(ws: &AgentWorkspace, said: Said, now: &str) -> Option<Part> {
+    let before = Part::of(ws.status.as_ref());
+    let generation = ws.metadata.generation.unwrap_or_default();
+    let mut after = before.clone();
+    after.provider = said.provider.or(after.provider);
+    after.volume = said.volume.or(after.volume);
+    for (type_, verdict) in said.verdicts {
+        let new = condition::said(&before.conditions, type_, verdict, generation, now);
+        after.conditions.retain(|c| c.type_ != type_);
+        after.conditions.push(new);
+    }
+    after.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    (after != before).then_some(after)
+}
+
+pub fn selected(provider: ProviderKind, because: &str) -> SelectedProvider {
+    let selected = match provider {
+        ProviderKind::Btrfs => Provider::Btrfs,
+        ProviderKind::Copy => Provider::Copy,
+    };
+    SelectedProvider { selected, reason: because.to_owned() }
+}
+
+pub fn selected_before(ws: &AgentWorkspace, provider: ProviderKind) -> Option<SelectedProvider> {
+    let before = ws.status.as_ref()?.provider.clone()?;
+    (before.selected == selected(provider, "").selected).then_some(before)
+}
+
+/// The tree stands. `made` is the reason to give if it was made just now.
+pub fn standing(ws: &AgentWorkspace, provider: ProviderKind, because: Option<&str>, made: Option<&'static str>, mounts: usize) -> Said {
+    let chosen = because.map(|b| selected(provider, b)).or_else(|| selected_before(ws, provider));
+    let chosen = chosen.unwrap_or_else(|| selected(provider, &format!("{provider}: recorded in this node's journal")));
+    let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let said = Said { provider: Some(chosen.clone()), ..Said::default() }
+        .with(type_::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, chosen.reason))
+        .with(type_::IN_USE, in_use(mounts));
+    match made {
+        Some(reason) => said.with(type_::PROVISIONED, Verdict::yes(reason, "the tree stands on its node")),
+        None if condition::is_true(before, type_::PROVISIONED) => said,
+        None => said.with(type_::PROVISIONED, Verdict::yes(reason::ADOPTED, "the tree was found on its node after a restart")),
+    }
+}
+
+pub fn in_use(mounts: usize) -> Verdict {
+    match mounts {
+        0 => Verdict::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
+        1 => Verdict::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
+        n => Verdict::yes(reason::PUBLISHED, format!("{n} Pods have the tree mounted")),
+    }
+}
+
+pub fn sealed(manifest: &Manifest) -> (Volume, Verdict) {
+    let count = |n: u64| Some(i64::try_from(n).unwrap_or(i64::MAX));
+    let volume = Volume {
+        manifest_digest: Some(manifest.digest.clone()),
+        revision: manifest.git_head.clone(),
+        logical_bytes: count(manifest.bytes),
+        entries: count(manifest.files + manifest.dirs),
+    };
+    let message = format!("{} entries, {} bytes, read-only from now on", manifest.files + manifest.dirs, manifest.bytes);
+    (volume, Verdict::yes(reason::SEALED, message))
+}
+
+/// It was not made. A reason about providers is also said under ProviderSelected.
+pub fn unmade(provider: Option<SelectedProvider>, reason: &'static str, message: &str) -> Said {
+    let mut said = Said { provider: provider.clone(), ..Said::default() }.with(type_::PROVISIONED, Verdict::no(reason, message));
+    if let Some(chosen) = provider {
+        said = said.with(type_::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, chosen.reason));
+    }
+    if reason == reason::PROVIDER_UNAVAILABLE {
+        said = said.with(type_::PROVIDER_SELECTED, Verdict::no(reason, message));
+    }
+    said
+}
+
+/// The condition's word for a refusal of the disk.
+pub fn reason_of(refused: Reason) -> &'static str {
+    match refused {
+        Reason::NestedVolume => reason::NESTED_VOLUME,
+        Reason::SourceNotSealed | Reason::SourceNotFound => reason::SOURCE_NOT_SEALED,
+        Reason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
+        Reason::OutOfSpace => reason::OUT_OF_SPACE,
+        Reason::Busy => reason::BUSY,
+        Reason::ReadOnlyFilesystem | Reason::Foreign | Reason::InvalidRequest | Reason::BackendError => reason::BACKEND_ERROR,
+    }
+}
+
+pub fn is_bad(condition: &Condition) -> bool {
+    match condition.status {
+        ConditionStatus::True => false,
+        ConditionStatus::Unknown | ConditionStatus::False => {
+            ![reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].contains(&&*condition.reason)
+        }
+    }
+}

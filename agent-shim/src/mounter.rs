@@ -1,0 +1,55 @@
+//! The privileged half: does disk work and mounts that it is asked for in UIDs and enums, and nothing else. No async, no network.
+
+pub mod client;
+mod desk;
+pub mod frame;
+mod serve;
+pub mod verb;
+
+use std::path::{Path, PathBuf};
+
+use rustix::thread::UnshareFlags;
+use yoi_workspace::{DataRoot, loopback};
+
+use crate::args::MounterArgs;
+use desk::Desk;
+
+/// Questions that are worked on, or wait, at the same time.
+pub const AT_ONCE: usize = 64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MounterError {
+    #[error("failed to leave the network")]
+    Network(#[source] std::io::Error),
+    #[error("failed to make the data root {path}")]
+    MakeRoot { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Loop(#[from] loopback::LoopError),
+    #[error(transparent)]
+    Disk(#[from] yoi_workspace::Error),
+    #[error(transparent)]
+    Kubelet(#[from] yoi_workspace::mount::MountError),
+    #[error("failed to serve {path}")]
+    Serve { path: PathBuf, source: std::io::Error },
+}
+
+/// Serves until the process ends. Mounts stay.
+pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
+    // Before any other thread is there: each one has the network of the one that made it.
+    // SAFETY: no descriptor of this thread is shared in a way that a new network namespace changes.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
+    let root = data_root(args)?;
+    let desk = Desk::new(DataRoot::open(&root)?, &args.kubelet_dir)?;
+    tracing::info!(root = %root.display(), kubelet = %args.kubelet_dir.display(), "opened the data root");
+    serve::run(&args.mounter_socket, desk).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
+}
+
+fn data_root(args: &MounterArgs) -> Result<PathBuf, MounterError> {
+    let made = |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
+    made(&args.data_root)?;
+    let Some(size) = args.loop_size else { return Ok(args.data_root.clone()) };
+    let pool = args.data_root.join("pool");
+    let ensured = loopback::ensure_loop_btrfs(&args.data_root.join("pool.btrfs"), size, &pool)?;
+    tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
+    Ok(pool)
+}

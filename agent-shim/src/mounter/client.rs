@@ -1,0 +1,114 @@
+//! The shim's end of the socket.
+
+use std::io;
+use std::path::PathBuf;
+
+use futures::future::BoxFuture;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use yoi_workspace::plan::DiskStep;
+use yoi_workspace::{Access, Change, Inventory, Making, Manifest, Probe, ProviderKind, Uid};
+
+use super::frame;
+use super::verb::{Answer, Digest, Mounts, Refused, Verb};
+use crate::volume::PodVolume;
+
+/// The seam to the disk. The real one is [`Line`]; tests pass one that remembers.
+pub trait Mounter: Send + Sync + 'static {
+    fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Whether the deed was done is not known.
+    #[error("failed to hear from the mounter")]
+    Unheard(#[source] io::Error),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A mounter of another version.
+    #[error("failed to understand the mounter's answer")]
+    Misheard,
+}
+
+impl dyn Mounter {
+    pub async fn probe(&self) -> Result<Probe, Failure> {
+        if let Answer::Offers(offers) = self.say(Verb::Probe).await? { Ok(offers) } else { Err(Failure::Misheard) }
+    }
+
+    pub async fn inventory(&self) -> Result<Inventory, Failure> {
+        if let Answer::Trees(trees) = self.say(Verb::Inventory).await? { Ok(trees) } else { Err(Failure::Misheard) }
+    }
+
+    pub async fn mounts(&self) -> Result<Mounts, Failure> {
+        if let Answer::Mounts(mounts) = self.say(Verb::Mounts).await? { Ok(mounts) } else { Err(Failure::Misheard) }
+    }
+
+    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<(), Failure> {
+        let verb = match making {
+            Making::Empty { owner } => Verb::CreateEmpty { uid, provider, owner },
+            Making::Clone { from, access } => Verb::Clone { uid, provider, from, access },
+        };
+        if let Answer::Made(_) = self.say(verb).await? { Ok(()) } else { Err(Failure::Misheard) }
+    }
+
+    pub async fn seal(&self, uid: Uid) -> Result<Manifest, Failure> {
+        if let Answer::Sealed(manifest) = self.say(Verb::Seal { uid }).await? { Ok(manifest) } else { Err(Failure::Misheard) }
+    }
+
+    pub async fn destroy(&self, uid: Uid) -> Result<(), Failure> {
+        self.done(Verb::Destroy { uid }).await
+    }
+
+    pub async fn recover(&self, step: DiskStep) -> Result<(), Failure> {
+        self.done(Verb::Recover { step }).await
+    }
+
+    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: Access) -> Result<(), Failure> {
+        self.done(Verb::Publish { tree, volume, access }).await
+    }
+
+    pub async fn publish_runtime(&self, volume: PodVolume, digest: Digest) -> Result<(), Failure> {
+        self.done(Verb::PublishRuntime { volume, digest }).await
+    }
+
+    pub async fn unpublish(&self, volume: PodVolume) -> Result<(), Failure> {
+        self.done(Verb::Unpublish { volume }).await
+    }
+
+    pub async fn changes(&self, uid: Uid, since: Uid, limit: u32) -> Result<(Vec<Change>, bool), Failure> {
+        match self.say(Verb::Changes { uid, since, limit }).await? {
+            Answer::Changes { changes, cut } => Ok((changes, cut)),
+            _ => Err(Failure::Misheard),
+        }
+    }
+
+    async fn done(&self, verb: Verb) -> Result<(), Failure> {
+        if let Answer::Done = self.say(verb).await? { Ok(()) } else { Err(Failure::Misheard) }
+    }
+}
+
+/// The real mounter, over its socket.
+pub struct Line {
+    socket: PathBuf,
+    /// Connecting to a full backlog fails at once on a socket that does not block, so questions queue here.
+    turns: Semaphore,
+}
+
+impl Line {
+    pub fn new(socket: PathBuf) -> Self {
+        Line { socket, turns: Semaphore::new(super::AT_ONCE) }
+    }
+
+    async fn ask(&self, verb: &Verb) -> io::Result<Result<Answer, Refused>> {
+        let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
+        let mut stream = UnixStream::connect(&self.socket).await?;
+        frame::send(&mut stream, verb).await?;
+        frame::receive(&mut stream).await
+    }
+}
+
+impl Mounter for Line {
+    fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
+        Box::pin(async move { Ok(self.ask(&verb).await.map_err(Failure::Unheard)??) })
+    }
+}

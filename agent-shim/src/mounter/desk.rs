@@ -1,0 +1,199 @@
+//! From verb to deed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+use yoi_workspace::mount::{self, MountError, TargetRoot};
+use yoi_workspace::plan::DiskStep;
+use yoi_workspace::{Access, DataRoot, PublishError, Reason, SysError, Uid, mountinfo};
+
+use super::MounterError;
+use super::verb::{Answer, Digest, Mounts, Refused, Shown, Verb, What};
+use crate::args::driver_dir;
+use crate::chain::whole;
+use crate::volume::PodVolume;
+
+/// All that the mounter may touch.
+pub struct Desk {
+    root: DataRoot,
+    targets: TargetRoot,
+    /// Without links, as the mount table spells it.
+    kubelet_dir: PathBuf,
+    driver_dir: PathBuf,
+    /// One mount or unmount of a volume at a time; the next one queues.
+    volumes: Mutex<HashMap<PodVolume, Arc<Mutex<()>>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DeskError {
+    #[error(transparent)]
+    Disk(#[from] yoi_workspace::Error),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error("failed to read the mount table")]
+    Table(#[source] SysError),
+    #[error("failed to unmount volume {volume}: what shows there is not ours")]
+    Stranger { volume: PodVolume },
+    #[error("failed to list the kubelet's Pods")]
+    Pods(#[source] std::io::Error),
+    #[error("failed to show the runtime to Pod {pod}: its folder does not hold runtime {}", .digest.as_str())]
+    OtherRuntime { pod: Uid, digest: Digest },
+    #[error("failed to open the folder of Pod {pod}")]
+    PodFolder { pod: Uid, source: std::io::Error },
+}
+
+impl From<PublishError> for DeskError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Tree(e) => DeskError::Disk(e),
+            PublishError::Mount(e) => DeskError::Mount(e),
+        }
+    }
+}
+
+impl DeskError {
+    fn reason(&self) -> Reason {
+        match self {
+            DeskError::Disk(e) => e.reason(),
+            DeskError::Mount(MountError::Busy { .. }) => Reason::Busy,
+            DeskError::Mount(MountError::Occupied { .. } | MountError::NotEmpty { .. }) | DeskError::Stranger { .. } => Reason::Foreign,
+            DeskError::Mount(
+                MountError::OpenRoot { .. } | MountError::Target { .. } | MountError::Mount { .. } | MountError::Unmount { .. },
+            ) => Reason::BackendError,
+            DeskError::OtherRuntime { .. } => Reason::InvalidRequest,
+            DeskError::Table(_) | DeskError::Pods(_) | DeskError::PodFolder { .. } => Reason::BackendError,
+        }
+    }
+}
+
+impl Desk {
+    pub fn new(root: DataRoot, kubelet_dir: &Path) -> Result<Self, MounterError> {
+        let targets = TargetRoot::open(kubelet_dir)?;
+        let real = kubelet_dir.canonicalize().map_err(|source| MounterError::MakeRoot { path: kubelet_dir.to_owned(), source })?;
+        Ok(Desk { root, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes: Mutex::default() })
+    }
+
+    pub fn act(&self, verb: &Verb) -> Result<Answer, Refused> {
+        self.perform(verb).map_err(|e| Refused { reason: e.reason(), message: whole(&e) })
+    }
+
+    fn perform(&self, verb: &Verb) -> Result<Answer, DeskError> {
+        Ok(match verb {
+            Verb::Probe => Answer::Offers(self.root.probe()?),
+            Verb::Inventory => Answer::Trees(self.root.inventory()?),
+            Verb::Mounts => Answer::Mounts(self.mounts()?),
+            Verb::CreateEmpty { uid, provider, owner } => Answer::Made(self.root.provider(*provider)?.create_empty(*uid, *owner)?),
+            Verb::Clone { uid, provider, from, access } => Answer::Made(self.root.provider(*provider)?.clone_tree(*uid, *from, *access)?),
+            Verb::Seal { uid } => Answer::Sealed(self.root.provider_of(*uid)?.seal(*uid)?),
+            Verb::Destroy { uid } => self.destroy(*uid)?,
+            Verb::Recover { step } => done(self.root.perform(step)?),
+            Verb::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,
+            Verb::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
+            Verb::Unpublish { volume } => self.unpublish(volume)?,
+            Verb::Changes { uid, since, limit } => {
+                let mut changes = self.root.provider_of(*uid)?.changes(*uid, *since)?;
+                let cut = changes.len() > *limit as usize;
+                changes.truncate(*limit as usize);
+                Answer::Changes { changes, cut }
+            }
+            Verb::Usage { uid } => Answer::Weight(self.root.provider_of(*uid)?.usage(*uid)?),
+        })
+    }
+
+    fn destroy(&self, uid: Uid) -> Result<Answer, DeskError> {
+        match self.root.provider_of(uid) {
+            Ok(provider) => provider.destroy(uid)?,
+            // Half-made or half-destroyed, or nothing at all.
+            Err(yoi_workspace::Error::NotFound { .. }) => {
+                self.root.perform(&DiskStep::Discard { uid })?;
+                self.root.perform(&DiskStep::Purge { uid })?;
+            }
+            Err(e) => return Err(e.into()),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn publish(&self, tree: Uid, volume: &PodVolume, access: Access) -> Result<Answer, DeskError> {
+        self.alone(volume, || {
+            self.root.publish(tree, &self.targets, &volume.below_kubelet(), access == Access::ReadOnly)?;
+            Ok(Answer::Done)
+        })
+    }
+
+    fn publish_runtime(&self, volume: &PodVolume, digest: &Digest) -> Result<Answer, DeskError> {
+        let pod = volume.pod;
+        let folder = self.driver_dir.join("pods").join(pod.to_string());
+        let identity = |path: PathBuf| path.symlink_metadata().map(|m| (m.is_file(), m.dev(), m.ino()));
+        let shown = identity(folder.join(yoi_wire::identity::RUNTIME_BINARY)).map_err(|source| DeskError::PodFolder { pod, source })?;
+        let wanted = identity(self.driver_dir.join("runtime").join(digest.as_str()).join("yoi-runtime"));
+        if !shown.0 || wanted.ok() != Some(shown) {
+            return Err(DeskError::OtherRuntime { pod, digest: digest.clone() });
+        }
+        self.alone(volume, || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = rustix::fs::open(&folder, flags, Mode::empty()).map_err(|e| DeskError::PodFolder { pod, source: e.into() })?;
+            mount::bind(File::from(opened).as_fd(), &self.targets, &volume.below_kubelet(), true)?;
+            Ok(Answer::Done)
+        })
+    }
+
+    fn unpublish(&self, volume: &PodVolume) -> Result<Answer, DeskError> {
+        self.alone(volume, || {
+            let target = volume.target(&self.kubelet_dir);
+            let table = mountinfo::read().map_err(DeskError::Table)?;
+            if table.iter().any(|m| m.mount_point == target && self.what(&m.root, volume).is_none()) {
+                return Err(DeskError::Stranger { volume: volume.clone() });
+            }
+            Ok(done(mount::unbind(&self.targets, &volume.below_kubelet())?))
+        })
+    }
+
+    fn mounts(&self) -> Result<Mounts, DeskError> {
+        let mut found = Mounts::default();
+        for mount in mountinfo::read().map_err(DeskError::Table)? {
+            if let Ok(volume) = PodVolume::from_target(&self.kubelet_dir, &mount.mount_point)
+                && let Some(what) = self.what(&mount.root, &volume)
+            {
+                found.shown.push(Shown { volume, what, read_only: mount.read_only });
+            }
+        }
+        match std::fs::read_dir(self.kubelet_dir.join("pods")) {
+            Ok(entries) => found.pods = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(DeskError::Pods(e)),
+        }
+        Ok(found)
+    }
+
+    /// What a mount shows, by its root in its file system: one of our trees, or the Pod's own folder.
+    fn what(&self, root: &Path, volume: &PodVolume) -> Option<What> {
+        // The kernel marks a folder that was removed under its mount.
+        let text = root.to_str()?;
+        let root = Path::new(text.strip_suffix("//deleted").unwrap_or(text));
+        let parts: Vec<_> = root.iter().rev().map(|p| p.to_str().unwrap_or_default()).take(4).collect();
+        match parts[..] {
+            ["tree", uid, shard, "trees"] => uid.parse::<Uid>().ok().filter(|u| u.shard() == shard).map(What::Tree),
+            [pod, "pods", yoi_wire::identity::CSI_DRIVER, "plugins"] if pod == volume.pod.to_string() => Some(What::Runtime),
+            _ => None,
+        }
+    }
+
+    fn alone<T>(&self, volume: &PodVolume, deed: impl FnOnce() -> Result<T, DeskError>) -> Result<T, DeskError> {
+        let lock = {
+            let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+            volumes.retain(|_, lock| Arc::strong_count(lock) > 1);
+            volumes.entry(volume.clone()).or_default().clone()
+        };
+        let _turn = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        deed()
+    }
+}
+
+fn done((): ()) -> Answer {
+    Answer::Done
+}

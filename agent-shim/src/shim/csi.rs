@@ -1,0 +1,135 @@
+//! What the kubelet calls: CSI Identity and Node.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+use yoi_crds::name::TOPOLOGY_NODE;
+use yoi_wire::identity::CSI_DRIVER;
+
+use super::mounting::{self, NotMounted};
+use super::world::World;
+use crate::chain::whole;
+use crate::decide::mounting::asked;
+use crate::proto::csi::identity_server::Identity;
+use crate::proto::csi::node_server::Node;
+use crate::proto::csi::plugin_capability::{self, service};
+use crate::proto::csi::*;
+use crate::volume::PodVolume;
+
+#[derive(Clone)]
+pub struct Csi(pub Arc<World>);
+
+/// Every code but Aborted, Unavailable and the like tells the kubelet that nothing is mounted and that it need not unpublish.
+impl From<NotMounted> for Status {
+    fn from(error: NotMounted) -> Self {
+        let text = error.to_string();
+        match error {
+            NotMounted::Closed(_) => Status::failed_precondition(text),
+            NotMounted::NotYet(_) | NotMounted::Unclear(_) => Status::aborted(text),
+            NotMounted::Failed(_) => Status::internal(text),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for Csi {
+    async fn get_plugin_info(&self, _: Request<GetPluginInfoRequest>) -> Result<Response<GetPluginInfoResponse>, Status> {
+        let (name, vendor_version) = (CSI_DRIVER.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        Ok(Response::new(GetPluginInfoResponse { name, vendor_version, manifest: HashMap::new() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let service = plugin_capability::Service { r#type: service::Type::VolumeAccessibilityConstraints.into() };
+        let capabilities = vec![PluginCapability { r#type: Some(plugin_capability::Type::Service(service)) }];
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse { ready: Some(self.0.open.load(Ordering::Relaxed)) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Csi {
+    async fn node_publish_volume(&self, request: Request<NodePublishVolumeRequest>) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let r = request.into_inner();
+        if r.volume_id.is_empty() || r.volume_capability.is_none() {
+            return Err(Status::invalid_argument("a volume id and a volume capability are required"));
+        }
+        let asked = asked(&self.0.kubelet_dir, &r.volume_id, &r.target_path, r.readonly, &r.volume_context)
+            .map_err(|e| Status::invalid_argument(whole(&e)))?;
+        let (began, volume) = (Instant::now(), asked.volume.clone());
+        let done = mounting::publish(&self.0, asked).await;
+        self.0.counts.published(&done, began.elapsed());
+        match &done {
+            Ok(()) => tracing::info!(%volume, took = ?began.elapsed(), "mounted"),
+            Err(error) => tracing::warn!(%volume, took = ?began.elapsed(), %error, "not mounted"),
+        }
+        done?;
+        Ok(Response::new(NodePublishVolumeResponse {}))
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let r = request.into_inner();
+        if r.volume_id.is_empty() {
+            return Err(Status::invalid_argument("a volume id is required"));
+        }
+        let volume =
+            PodVolume::from_target(&self.0.kubelet_dir, Path::new(&r.target_path)).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        // As with publishing: what has begun is finished, whoever hangs up.
+        let world = self.0.clone();
+        let work = tokio::spawn(async move {
+            let done = mounting::unpublish(&world, &volume).await;
+            match &done {
+                Ok(()) => tracing::info!(%volume, "unmounted"),
+                Err(error) => tracing::warn!(%volume, error = whole(error), "not unmounted"),
+            }
+            done
+        });
+        match work.await {
+            Ok(Ok(())) => Ok(Response::new(NodeUnpublishVolumeResponse {})),
+            Ok(Err(error)) => Err(Status::internal(whole(&error))),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
+    }
+
+    async fn node_get_capabilities(&self, _: Request<NodeGetCapabilitiesRequest>) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: Vec::new() }))
+    }
+
+    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
+        let node = self.0.node.clone();
+        let topology = Topology { segments: HashMap::from([(TOPOLOGY_NODE.to_owned(), node.clone())]) };
+        Ok(Response::new(NodeGetInfoResponse { node_id: node, max_volumes_per_node: 0, accessible_topology: Some(topology) }))
+    }
+
+    async fn node_stage_volume(&self, _: Request<NodeStageVolumeRequest>) -> Result<Response<NodeStageVolumeResponse>, Status> {
+        Err(not_advertised())
+    }
+
+    async fn node_unstage_volume(&self, _: Request<NodeUnstageVolumeRequest>) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
+        Err(not_advertised())
+    }
+
+    async fn node_get_volume_stats(&self, _: Request<NodeGetVolumeStatsRequest>) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        Err(not_advertised())
+    }
+
+    async fn node_expand_volume(&self, _: Request<NodeExpandVolumeRequest>) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        Err(not_advertised())
+    }
+}
+
+fn not_advertised() -> Status {
+    Status::unimplemented("not among the capabilities of this driver")
+}

@@ -1,0 +1,166 @@
+//! The making door: brings each workspace's tree to where its object says, and says so. Level triggered; every deed may be said twice.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::condition::Verdict;
+use yoi_crds::reason::{self, condition as type_};
+use yoi_workspace::{Access, Making, ProviderKind, Reason, Record, Uid};
+
+use super::world::{Trouble, World};
+use crate::chain::whole;
+use crate::decide::making::{self, Deed, Seen};
+use crate::decide::status::{self, Said, TREE_CREATED, reason_of, selected};
+use crate::mounter::client::Failure;
+
+/// What came of looking at one workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub said: Said,
+    pub next: Next,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing to do until something changes.
+    Rest,
+    /// Try again after a while.
+    Retry,
+    /// Nothing of it is on this node: the object may go.
+    LetGo,
+}
+
+impl Outcome {
+    fn rest(said: Said) -> Self {
+        Outcome { said, next: Next::Rest }
+    }
+    fn retry(said: Said) -> Self {
+        Outcome { said, next: Next::Retry }
+    }
+}
+
+/// Looks, decides and acts, once. An error is one that no condition can tell: the journal's, or a mounter that does not answer.
+pub async fn work(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Trouble> {
+    // Whoever mounts, unmounts or sweeps waits for this; those who wait for the tree do not hold it.
+    let _tree = world.trees.take(uid).await;
+    let record = world.record(uid).await?;
+    let origin = match ws.status.as_ref().and_then(|s| s.origin.as_ref()).and_then(|o| o.workspace_uid.as_deref()?.parse().ok()) {
+        Some(from) if record.is_none() => world.record(from).await?,
+        _ => None,
+    };
+    let mounts = world.publications.of_tree(uid);
+    let offers = world.offers();
+    let lost = world.lost.contains(&uid);
+    let seen = Seen { node: &world.node, record: record.as_ref(), origin: origin.as_ref(), offers: &offers, mounts, lost };
+    let deed = making::deed(ws, &seen);
+    tracing::debug!(%uid, ?deed, "decided");
+    match deed {
+        Deed::Nothing => Ok(Outcome::rest(Said::default())),
+        Deed::Refuse { provider, reason, message } => {
+            let chosen = provider.and_then(|p| status::selected_before(ws, p));
+            Ok(Outcome::retry(status::unmade(chosen, reason, &message)))
+        }
+        Deed::Rest { provider } => Ok(Outcome::rest(status::standing(ws, provider, None, None, mounts))),
+        Deed::Make { provider, because, making } => make(world, ws, uid, provider, &because, making).await,
+        Deed::Seal { provider } => seal(world, ws, uid, provider, mounts).await,
+        Deed::WaitForPods => {
+            let message = format!("{mounts} mounts of the tree are left");
+            let said = Said::default().with(type_::CLEANED_UP, Verdict::no(reason::WAITING_FOR_PODS, message));
+            Ok(Outcome::retry(said.with(type_::IN_USE, status::in_use(mounts))))
+        }
+        Deed::Destroy => destroy(world, uid, record).await,
+    }
+}
+
+async fn make(
+    world: &World,
+    ws: &AgentWorkspace,
+    uid: Uid,
+    provider: ProviderKind,
+    because: &str,
+    making: Making,
+) -> Result<Outcome, Trouble> {
+    let began = Instant::now();
+    world.journal(move |j| j.begin_create(uid, provider, making)).await?;
+    let made = world.mounter.make(uid, provider, making).await;
+    world.counts.made(provider, made.is_ok(), began.elapsed());
+    if let Err(failure) = made {
+        let (reason, message) = told(failure)?;
+        // Nothing was made, so nothing binds the next attempt to this provider and source.
+        world.journal(move |j| j.begin_destroy(uid).and_then(|()| j.destroyed(uid))).await?;
+        return Ok(Outcome::retry(status::unmade(Some(selected(provider, because)), reason, &message)));
+    }
+    world.journal(move |j| j.created(uid)).await?;
+    tracing::info!(%uid, %provider, took = ?began.elapsed(), "made a tree");
+    world.cache.ring(uid);
+    let reason = match making {
+        Making::Empty { .. } => TREE_CREATED,
+        Making::Clone { access: Access::ReadWrite | Access::ReadOnly, .. } => reason::CLONE_CREATED,
+    };
+    Ok(Outcome::rest(status::standing(ws, provider, Some(because), Some(reason), world.publications.of_tree(uid))))
+}
+
+async fn seal(world: &World, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<Outcome, Trouble> {
+    let said = status::standing(ws, provider, None, None, mounts);
+    world.journal(move |j| j.begin_seal(uid)).await?;
+    let manifest = match world.mounter.seal(uid).await {
+        Ok(manifest) => manifest,
+        Err(failure) => {
+            let (reason, message) = told(failure)?;
+            return Ok(Outcome::retry(said.with(type_::SEALED, Verdict::no(reason, message))));
+        }
+    };
+    world.journal(move |j| j.sealed(uid)).await?;
+    tracing::info!(%uid, digest = manifest.digest, "sealed a base");
+    let (volume, verdict) = status::sealed(&manifest);
+    Ok(Outcome::rest(Said { volume: Some(volume), ..said.with(type_::SEALED, verdict) }))
+}
+
+async fn destroy(world: &World, uid: Uid, record: Option<Record>) -> Result<Outcome, Trouble> {
+    world.journal(move |j| j.begin_destroy(uid)).await?;
+    // Without a record there should be nothing; the disk is asked all the same, because the finalizer is the last that knows of it.
+    if let Err(failure) = world.mounter.destroy(uid).await {
+        let (reason, message) = told(failure)?;
+        return Ok(Outcome::retry(Said::default().with(type_::CLEANED_UP, Verdict::no(reason, message))));
+    }
+    world.journal(move |j| j.destroyed(uid)).await?;
+    if record.is_some() {
+        tracing::info!(%uid, "destroyed a tree");
+    }
+    let said = Said::default().with(type_::CLEANED_UP, Verdict::yes(reason::DESTROYED, "nothing of it is on its node"));
+    Ok(Outcome { said: said.with(type_::IN_USE, status::in_use(0)), next: Next::LetGo })
+}
+
+/// The condition's reason and sentence; a mounter that cannot be heard is no fact about the tree.
+fn told(failure: Failure) -> Result<(&'static str, String), Trouble> {
+    match failure {
+        Failure::Refused(refused) => {
+            if matches!(refused.reason, Reason::Foreign | Reason::InvalidRequest | Reason::BackendError) {
+                tracing::error!(message = refused.message, "the disk refused");
+            }
+            Ok((reason_of(refused.reason), refused.message))
+        }
+        other => {
+            tracing::warn!(error = whole(&other), "the mounter did not answer");
+            Err(other.into())
+        }
+    }
+}
+
+/// What is said when making takes so long that people ask.
+pub fn creating(ws: &AgentWorkspace) -> Option<Said> {
+    let status = ws.status.as_ref()?;
+    let begun = ws.metadata.deletion_timestamp.is_none() && status.origin.is_some();
+    let silent = yoi_crds::condition::find(&status.conditions, type_::PROVISIONED).is_none();
+    let verdict = Verdict::no(reason::CREATING, "the tree is being made");
+    (begun && silent).then(|| Said::default().with(type_::PROVISIONED, verdict))
+}
+
+/// How long to wait after this many failures in a row.
+pub fn pause(failures: u32) -> Duration {
+    Duration::from_millis(250).saturating_mul(1 << failures.min(8)).min(Duration::from_secs(60))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! One socket for each Pod that runs our runtime: whoever speaks on it is that Pod.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
+use tokio::net::UnixListener;
+use tokio_util::task::AbortOnDropHandle;
+use yoi_wire::identity::SHIM_SOCKET;
+use yoi_wire::node::{CHANGES, Change, ChangeKind, ChangeList};
+use yoi_workspace::{Making, State as Life, Uid};
+
+use super::publish::Exhibit;
+use super::world::{Trouble, World};
+use crate::chain::whole;
+
+/// The most that a change list holds.
+const LIMIT: u32 = 10_000;
+/// A fork of a fork of a fork; an end for a journal that a person has edited into a ring.
+const ANCESTORS: usize = 64;
+
+#[derive(Default)]
+pub struct Sockets(Mutex<HashMap<Uid, AbortOnDropHandle<()>>>);
+
+impl Sockets {
+    /// Serves the Pod's socket in its folder. An older socket of the name is replaced in one step, so that a Pod which connects again
+    /// and again never finds none.
+    pub fn open(&self, world: &Arc<World>, pod: Uid) -> io::Result<()> {
+        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if served.contains_key(&pod) {
+            return Ok(());
+        }
+        let listener = bind(&world.runtimes.pod_dir(pod))?;
+        let router = Router::new().route(CHANGES, get(changes)).with_state((world.clone(), pod));
+        let serving = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%pod, %error, "a Pod's socket is no longer served");
+            }
+        });
+        served.insert(pod, AbortOnDropHandle::new(serving));
+        Ok(())
+    }
+
+    pub fn close(&self, pod: Uid) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod);
+    }
+}
+
+fn bind(folder: &Path) -> io::Result<UnixListener> {
+    // By descriptor: a socket's path has at most 107 bytes, and the kubelet's folder may be anywhere.
+    let folder = File::open(folder)?;
+    let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+    let fresh = short.join(".shim.sock.new");
+    match fs::remove_file(&fresh) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&fresh)?;
+    fs::set_permissions(&fresh, Permissions::from_mode(0o666))?;
+    fs::rename(&fresh, short.join(SHIM_SOCKET))?;
+    Ok(listener)
+}
+
+/// Why there is no change list.
+#[derive(Debug, thiserror::Error)]
+enum NoList {
+    #[error("this Pod mounts no tree")]
+    NoTree,
+    #[error("the tree was made empty, or what it was made from is gone: there is nothing to compare it with")]
+    NoBase,
+    #[error(transparent)]
+    Trouble(#[from] Trouble),
+}
+
+impl IntoResponse for NoList {
+    fn into_response(self) -> Response {
+        let status = match self {
+            NoList::NoTree => StatusCode::NOT_FOUND,
+            NoList::NoBase => StatusCode::CONFLICT,
+            NoList::Trouble(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, Json(json!({ "message": whole(&self) }))).into_response()
+    }
+}
+
+async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<ChangeList>, NoList> {
+    let tree = world.publications.of_pod(pod).into_iter().find_map(|p| match p.shows {
+        Exhibit::Tree { tree, .. } => Some(tree),
+        Exhibit::Runtime { .. } => None,
+    });
+    let tree = tree.ok_or(NoList::NoTree)?;
+    let since = sealed_ancestor(&world, tree).await?.ok_or(NoList::NoBase)?;
+    let (changes, cut) = world.mounter.changes(tree, since, LIMIT).await.map_err(Trouble::Disk)?;
+    let spelled = |c: yoi_workspace::Change| Change { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
+    Ok(Json(ChangeList { changes: changes.into_iter().map(spelled).collect(), cut }))
+}
+
+/// What a tree's changes are counted from: the nearest ancestor that is never written.
+async fn sealed_ancestor(world: &World, tree: Uid) -> Result<Option<Uid>, Trouble> {
+    world
+        .journal(move |journal| {
+            let mut at = tree;
+            for _ in 0..ANCESTORS {
+                let Some(record) = journal.get(at)? else { return Ok(None) };
+                if at != tree && record.state == Life::Sealed {
+                    return Ok(Some(at));
+                }
+                match record.making {
+                    Making::Clone { from, .. } => at = from,
+                    Making::Empty { .. } => return Ok(None),
+                }
+            }
+            Ok(None)
+        })
+        .await
+}
+
+fn kind(kind: yoi_workspace::ChangeKind) -> ChangeKind {
+    match kind {
+        yoi_workspace::ChangeKind::Added => ChangeKind::Added,
+        yoi_workspace::ChangeKind::Modified => ChangeKind::Modified,
+        yoi_workspace::ChangeKind::Deleted => ChangeKind::Deleted,
+    }
+}

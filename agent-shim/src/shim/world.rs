@@ -1,0 +1,110 @@
+//! What both doors stand on.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLock};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+use yoi_crds::AgentWorkspace;
+use yoi_workspace::{Journal, JournalError, ProviderOffer, Record, Uid};
+
+use super::cache::Cache;
+use super::health::Counts;
+use super::locks::Locks;
+use super::publish::{PublicationError, Publications};
+use super::runtimes::{RuntimeError, Runtimes};
+use super::sockets::Sockets;
+use crate::decide::sweep::{self, Correction};
+use crate::mounter::client::{Failure, Mounter};
+use crate::volume::PodVolume;
+
+pub struct World {
+    pub node: String,
+    pub kubelet_dir: PathBuf,
+    pub mounter: Arc<dyn Mounter>,
+    pub journal: Arc<Journal>,
+    pub publications: Arc<Publications>,
+    pub runtimes: Runtimes,
+    pub cache: Cache,
+    pub offers: RwLock<Vec<ProviderOffer>>,
+    /// Trees that the journal promises and the disk had not at start.
+    pub lost: HashSet<Uid>,
+    /// Held while a tree is made, sealed, shown or destroyed.
+    pub trees: Locks<Uid>,
+    /// Held while a volume is mounted or unmounted; taken before the tree's.
+    pub volumes: Locks<PodVolume>,
+    /// Asks the making door to look at a workspace.
+    pub nudge: UnboundedSender<ObjectRef<AgentWorkspace>>,
+    pub counts: Counts,
+    /// The process ends: nobody waits any longer.
+    pub stop: CancellationToken,
+    pub sockets: Sockets,
+    /// The mounting door is open.
+    pub open: AtomicBool,
+}
+
+/// What may fail at either door.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Publication(#[from] PublicationError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Disk(#[from] Failure),
+    #[error("failed to finish a blocking task")]
+    Task(#[source] io::Error),
+}
+
+impl World {
+    pub fn offers(&self) -> Vec<ProviderOffer> {
+        self.offers.read().map(|o| o.clone()).unwrap_or_default()
+    }
+
+    /// Speaks to the journal, whose flushes block.
+    pub async fn journal<T: Send + 'static>(
+        &self,
+        speak: impl FnOnce(&Journal) -> Result<T, JournalError> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let journal = self.journal.clone();
+        Ok(tokio::task::spawn_blocking(move || speak(&journal)).await.map_err(|e| Trouble::Task(io::Error::other(e)))??)
+    }
+
+    pub async fn record(&self, uid: Uid) -> Result<Option<Record>, Trouble> {
+        self.journal(move |j| j.get(uid)).await
+    }
+
+    /// Both doors may wait for news of this workspace.
+    pub fn stir(&self, uid: Uid) {
+        self.cache.ring(uid);
+        if let Some(reference) = self.cache.reference(uid) {
+            // The making door is gone only when the process ends.
+            _ = self.nudge.send(reference);
+        }
+    }
+
+    /// Publish records against the mount table.
+    pub async fn sweep(&self) -> Result<(), Trouble> {
+        let found = self.mounter.mounts().await?;
+        for correction in sweep::corrections(&self.publications.all(), &found) {
+            match correction {
+                Correction::Remember(record) => {
+                    let _volume = self.volumes.take(record.volume.clone()).await;
+                    tracing::warn!(volume = %record.volume, "found a mount without a record");
+                    self.publications.put(record).await?;
+                }
+                Correction::Forget(record) => {
+                    tracing::warn!(volume = %record.volume, "forgot the record of a Pod that is gone");
+                    super::mounting::unpublish(self, &record.volume).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
