@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
@@ -46,7 +46,7 @@ impl Access {
 
     pub async fn may(&self, user: &User, deed: &Deed) -> Result<bool, AccessError> {
         let key = (user.clone(), deed.clone());
-        if self.allowed.recall(&key).is_some() {
+        if self.allowed.recall(&key, Instant::now()).is_some() {
             count(&self.metrics.access_reviews, "remembered");
             return Ok(true);
         }
@@ -59,7 +59,7 @@ impl Access {
         count(&self.metrics.access_reviews, outcome);
         let allowed = answer?;
         if allowed {
-            self.allowed.keep(key, ());
+            self.allowed.keep(key, (), Instant::now());
         }
         Ok(allowed)
     }

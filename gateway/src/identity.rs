@@ -8,7 +8,7 @@
 //! A token that was revoked is still believed for [`Settings::review_memory`](crate::Settings): at most ten seconds.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::{ListParams, PostParams};
@@ -81,7 +81,7 @@ impl Identities {
 
     async fn bearer(&self, token: &str) -> Result<Bearer, IdentityError> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(bearer) = self.reviewed.recall(&digest) {
+        if let Some(bearer) = self.reviewed.recall(&digest, Instant::now()) {
             count(&self.metrics.token_reviews, "remembered");
             return Ok(bearer);
         }
@@ -98,7 +98,7 @@ impl Identities {
         };
         count(&self.metrics.token_reviews, outcome);
         let bearer = judged?;
-        self.reviewed.keep(digest, bearer.clone());
+        self.reviewed.keep(digest, bearer.clone(), Instant::now());
         Ok(bearer)
     }
 

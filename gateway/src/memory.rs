@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Beyond this many entries the expired ones are swept out at each insertion, and nothing new is remembered while none has expired.
 const MOST: usize = 20_000;
@@ -21,18 +19,18 @@ impl<K: Eq + Hash, V: Clone> Memory<K, V> {
         Memory { ttl, entries: Mutex::default() }
     }
 
-    pub fn recall(&self, key: &K) -> Option<V> {
+    pub fn recall(&self, key: &K, now: Instant) -> Option<V> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).filter(|(since, _)| since.elapsed() < self.ttl).map(|(_, value)| value.clone())
+        entries.get(key).filter(|(since, _)| now.duration_since(*since) < self.ttl).map(|(_, value)| value.clone())
     }
 
-    pub fn keep(&self, key: K, value: V) {
+    pub fn keep(&self, key: K, value: V, now: Instant) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() >= MOST {
-            entries.retain(|_, (since, _)| since.elapsed() < self.ttl);
+            entries.retain(|_, (since, _)| now.duration_since(*since) < self.ttl);
         }
         if entries.len() < MOST {
-            entries.insert(key, (Instant::now(), value));
+            entries.insert(key, (now, value));
         }
     }
 }
@@ -41,13 +39,11 @@ impl<K: Eq + Hash, V: Clone> Memory<K, V> {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_memory_fades() {
-        let memory = Memory::new(Duration::from_secs(10));
-        memory.keep("a", 1);
-        tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(memory.recall(&"a"), Some(1));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(memory.recall(&"a"), None);
+    #[test]
+    fn a_memory_fades() {
+        let (memory, start) = (Memory::new(Duration::from_secs(10)), Instant::now());
+        memory.keep("a", 1, start);
+        assert_eq!(memory.recall(&"a", start + Duration::from_secs(9)), Some(1));
+        assert_eq!(memory.recall(&"a", start + Duration::from_secs(10)), None);
     }
 }

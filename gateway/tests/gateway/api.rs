@@ -1,0 +1,247 @@
+//! An API server of four kinds, in memory: lists, watches, gets, applies status with resource versions, reviews tokens and rights.
+//! It remembers what it was asked.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use futures::stream::unfold;
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+/// What the gateway alone may write.
+const OURS: [&str; 4] = ["session", "task", "live", "report"];
+
+#[derive(Clone)]
+pub struct Api {
+    inner: Arc<Mutex<Inner>>,
+    version: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    version: u64,
+    /// By `kind/namespace/name`.
+    objects: BTreeMap<String, Value>,
+    events: Vec<(u64, String, &'static str, Value)>,
+    tokens: BTreeMap<String, Token>,
+    rights: Vec<(String, String)>,
+    asked: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Token {
+    namespace: String,
+    pod_uid: String,
+    audience: String,
+}
+
+impl Api {
+    pub fn new() -> Self {
+        Api { inner: Arc::default(), version: watch::channel(0).0 }
+    }
+
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(Router::new().fallback(answer).with_state(self.clone()), "default")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    /// Writes an object whole, as its owner would.
+    pub fn put(&self, kind: &str, object: Value) -> Value {
+        let object = self.lock().put(kind, object);
+        self.version.send_modify(|version| *version += 1);
+        object
+    }
+
+    pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
+        let mut inner = self.lock();
+        let key = format!("{kind}/{namespace}/{name}");
+        let object = inner.objects.remove(&key).unwrap();
+        inner.version += 1;
+        let version = inner.version;
+        inner.events.push((version, key, "DELETED", object));
+        drop(inner);
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Value {
+        self.lock().objects[&format!("{kind}/{namespace}/{name}")].clone()
+    }
+
+    pub fn token(&self, token: &str, namespace: &str, pod_uid: &str, audience: &str) {
+        let token_of = Token { namespace: namespace.into(), pod_uid: pod_uid.into(), audience: audience.into() };
+        self.lock().tokens.insert(token.into(), token_of);
+    }
+
+    /// The user may do `verb subresource`.
+    pub fn allow(&self, user: &str, deed: &str) {
+        self.lock().rights.push((user.into(), deed.into()));
+    }
+
+    /// How many requests began with this.
+    pub fn asked(&self, start: &str) -> usize {
+        self.lock().asked.iter().filter(|asked| asked.starts_with(start)).count()
+    }
+
+    /// Waits until an object is as wished.
+    pub async fn until(&self, kind: &str, namespace: &str, name: &str, as_wished: impl Fn(&Value) -> bool) -> Value {
+        let mut version = self.version.subscribe();
+        crate::house::soon("an object to be as wished", async {
+            loop {
+                let object = self.get(kind, namespace, name);
+                if as_wished(&object) {
+                    return object;
+                }
+                version.changed().await.unwrap();
+            }
+        })
+        .await
+    }
+}
+
+impl Inner {
+    fn put(&mut self, kind: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let meta = &object["metadata"];
+        let key = format!("{kind}/{}/{}", meta["namespace"].as_str().unwrap(), meta["name"].as_str().unwrap());
+        let event = if self.objects.insert(key.clone(), object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
+        self.events.push((self.version, key, event, object.clone()));
+        object
+    }
+}
+
+async fn answer(State(api): State<Api>, Query(query): Query<BTreeMap<String, String>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().trim_start_matches('/').to_owned();
+    api.lock().asked.push(format!("{} {path}", parts.method));
+    let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let words: Vec<&str> = path.split('/').collect();
+    match (parts.method, words.as_slice()) {
+        (Method::POST, [.., "tokenreviews"]) => api.review(&body),
+        (Method::POST, [.., "subjectaccessreviews"]) => api.rights(&body),
+        (Method::PATCH, [.., "namespaces", namespace, "yoipods", name, "status"]) => {
+            let answer = api.apply_status(namespace, name, &body);
+            api.version.send_modify(|version| *version += 1);
+            answer
+        }
+        (Method::GET, [.., "namespaces", namespace, kind]) => api.many(&format!("{kind}/{namespace}/"), &query),
+        (Method::GET, [.., "namespaces", namespace, kind, name]) => match api.lock().objects.get(&format!("{kind}/{namespace}/{name}")) {
+            Some(object) => Json(object.clone()).into_response(),
+            None => failure(StatusCode::NOT_FOUND, "NotFound"),
+        },
+        (Method::GET, [.., kind]) => api.many(&format!("{kind}/"), &query),
+        _ => failure(StatusCode::NOT_FOUND, "NotFound"),
+    }
+}
+
+fn failure(code: StatusCode, reason: &str) -> Response {
+    (
+        code,
+        Json(
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": reason, "code": code.as_u16()}),
+        ),
+    )
+        .into_response()
+}
+
+fn selected(query: &BTreeMap<String, String>, object: &Value) -> bool {
+    let Some((field, value)) = query.get("fieldSelector").and_then(|selector| selector.split_once('=')) else { return true };
+    field.split('.').fold(object, |object, field| &object[field]).as_str() == Some(value)
+}
+
+impl Api {
+    fn many(&self, prefix: &str, query: &BTreeMap<String, String>) -> Response {
+        let inner = self.lock();
+        if !query.contains_key("watch") {
+            let items: Vec<&Value> = inner
+                .objects
+                .iter()
+                .filter(|(key, object)| key.starts_with(prefix) && selected(query, object))
+                .map(|(_, object)| object)
+                .collect();
+            let list =
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": inner.version.to_string()}, "items": items});
+            return Json(list).into_response();
+        }
+        let since: u64 = query["resourceVersion"].parse().unwrap();
+        let (api, prefix, query) = (self.clone(), prefix.to_owned(), query.clone());
+        let events = unfold((since, self.version.subscribe()), move |(since, mut version)| {
+            let (api, prefix, query) = (api.clone(), prefix.clone(), query.clone());
+            async move {
+                loop {
+                    let next = api
+                        .lock()
+                        .events
+                        .iter()
+                        .find(|(at, key, _, object)| *at > since && key.starts_with(&prefix) && selected(&query, object))
+                        .cloned();
+                    if let Some((at, _, event, object)) = next {
+                        let line = format!("{}\n", json!({"type": event, "object": object}));
+                        return Some((Ok::<_, Infallible>(line), (at, version)));
+                    }
+                    version.changed().await.ok()?;
+                }
+            }
+        });
+        Body::from_stream(events).into_response()
+    }
+
+    fn review(&self, review: &Value) -> Response {
+        let token = self.lock().tokens.get(review["spec"]["token"].as_str().unwrap()).cloned();
+        let wanted = &review["spec"]["audiences"][0];
+        let status = match token.filter(|token| *wanted == token.audience.as_str()) {
+            Some(token) => json!({"authenticated": true, "audiences": [token.audience], "user": {
+                "username": format!("system:serviceaccount:{}:default", token.namespace),
+                "extra": {"authentication.kubernetes.io/pod-uid": [token.pod_uid]},
+            }}),
+            None => json!({"authenticated": false, "user": {}}),
+        };
+        (
+            StatusCode::CREATED,
+            Json(json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": {}, "status": status})),
+        )
+            .into_response()
+    }
+
+    fn rights(&self, review: &Value) -> Response {
+        let spec = &review["spec"];
+        let what = &spec["resourceAttributes"];
+        assert_eq!((&what["group"], &what["resource"]), (&json!("runtime.yoi.dev"), &json!("yoipods")));
+        let deed = format!("{} {}", what["verb"].as_str().unwrap(), what["subresource"].as_str().unwrap());
+        let allowed = self.lock().rights.iter().any(|(user, right)| spec["user"] == user.as_str() && *right == deed);
+        let answer = json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}, "status": {"allowed": allowed}});
+        (StatusCode::CREATED, Json(answer)).into_response()
+    }
+
+    /// Server-side apply by one manager: what it does not name, it gives up.
+    fn apply_status(&self, namespace: &str, name: &str, patch: &Value) -> Response {
+        let mut inner = self.lock();
+        let Some(mut object) = inner.objects.get(&format!("yoipods/{namespace}/{name}")).cloned() else {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
+        };
+        if patch["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            return failure(StatusCode::CONFLICT, "Conflict");
+        }
+        let mut status: Map<String, Value> = object["status"].as_object().cloned().unwrap_or_default();
+        let patch = patch["status"].as_object().unwrap();
+        assert!(patch.keys().all(|field| OURS.contains(&field.as_str())), "the gateway wrote {:?}", patch.keys());
+        for field in OURS {
+            match patch.get(field) {
+                Some(value) => drop(status.insert(field.to_owned(), value.clone())),
+                None => drop(status.remove(field)),
+            }
+        }
+        object["status"] = Value::Object(status);
+        Json(inner.put("yoipods", object)).into_response()
+    }
+}

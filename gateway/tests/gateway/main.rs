@@ -1,0 +1,8 @@
+//! The whole gateway in process, with real TLS and real lines, against an API server that remembers.
+
+mod agents;
+mod api;
+mod house;
+mod messages;
+mod people;
+mod replicas;
