@@ -49,7 +49,7 @@ type child struct {
 }
 
 const (
-	innerFlag    = "--in-namespaces"
+	innerFlag = "--in-namespaces"
 	// The API server would wait a minute for watches of Pods that end only after it; etcd keeps what it acknowledged in any case.
 	graceToStop  = 4 * time.Second
 	longestDelay = 10 * time.Second

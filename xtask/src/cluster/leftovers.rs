@@ -6,7 +6,8 @@ use crate::instance::{Instance, ROOT};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,11 +16,16 @@ pub struct Inventory(BTreeSet<String>);
 impl Inventory {
     pub fn take() -> Result<Self> {
         let mut found = BTreeSet::new();
-        for line in fs::read_to_string("/proc/self/mountinfo")?.lines() {
-            found.insert(format!("mount {}", mount_point(line)));
+        // Other tests of this machine mount and attach below the folder for temporary files; a node never does.
+        let passing = |path: &str| Path::new(path).starts_with(std::env::temp_dir());
+        for point in fs::read_to_string("/proc/self/mountinfo")?.lines().map(mount_point).filter(|point| !passing(point)) {
+            found.insert(format!("mount {point}"));
         }
-        for (device, file) in loops() {
-            found.insert(format!("loop device {device} on {file}"));
+        for one in loops()? {
+            let file = one.file.unwrap_or_default();
+            if !passing(&file) {
+                found.insert(format!("loop device {} on {file}", one.name));
+            }
         }
         for entry in fs::read_dir("/sys/class/net")? {
             found.insert(format!("network link {}", entry?.file_name().to_string_lossy()));
@@ -85,21 +91,62 @@ fn mount_point(line: &str) -> String {
     line.split(' ').nth(4).unwrap_or_default().to_owned()
 }
 
-fn loops() -> Vec<(String, String)> {
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let file = |path: PathBuf| fs::read_to_string(path.join("loop/backing_file")).ok();
-    devices.filter_map(|entry| Some((entry.file_name().to_string_lossy().into_owned(), file(entry.path())?.trim().to_owned()))).collect()
+/// An attached loop device. The path of its file is the one that whoever attached it saw, in a container most likely, and useless to us
+/// then; device and inode of the file are true everywhere.
+#[derive(serde::Deserialize)]
+struct Loop {
+    name: String,
+    #[serde(rename = "back-file")]
+    file: Option<String>,
+    #[serde(rename = "back-ino")]
+    inode: Option<u64>,
+}
+
+fn loops() -> Result<Vec<Loop>> {
+    #[derive(serde::Deserialize)]
+    struct Listed {
+        loopdevices: Vec<Loop>,
+    }
+    let text = capture(&mut command("losetup", ["--list", "--json", "--output", "NAME,BACK-FILE,BACK-INO"]))?;
+    // Without any device it prints nothing at all.
+    let listed = if text.trim().is_empty() { Listed { loopdevices: vec![] } } else { serde_json::from_str(&text)? };
+    Ok(listed.loopdevices)
 }
 
 /// Loop devices on files below the instance's folder. Their file systems went with the mount namespace, in the kernel's own time.
 pub fn detach_loops(instance: Instance) -> Result<()> {
-    let own = || loops().into_iter().filter(|(_, file)| file.starts_with(&instance.path(""))).collect::<Vec<_>>();
+    let state = instance.state();
+    let device = |path: &Path| path.symlink_metadata().map(|about| about.dev());
     wait("the last loop device detached", Duration::from_secs(30), || {
-        for (device, _) in own() {
-            quiet(&mut command("losetup", ["--detach", &format!("/dev/{device}")]))?;
+        let attached = loops()?;
+        if attached.is_empty() || !state.exists() {
+            return Ok(Some(()));
         }
-        Ok(own().is_empty().then_some(()))
+        let mut below = BTreeSet::new();
+        inodes(&state, device(&state)?, &mut below);
+        let own: Vec<_> = attached.iter().filter(|one| one.inode.is_some_and(|inode| below.contains(&inode))).collect();
+        for one in &own {
+            // A stranger's file system may use the same number: then the path leads to that file, and not into our folder.
+            let stranger = |file: &&Path| !file.starts_with(&state) && file.metadata().is_ok_and(|about| Some(about.ino()) == one.inode);
+            let elsewhere = one.file.as_deref().map(Path::new).filter(stranger);
+            if elsewhere.is_none() {
+                quiet(&mut command("losetup", ["--detach", &one.name]))?;
+            }
+        }
+        Ok(own.is_empty().then_some(()))
     })
+}
+
+/// Inodes of the files large enough to hold a file system, on one device.
+fn inodes(folder: &Path, device: u64, found: &mut BTreeSet<u64>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(about) = entry.metadata() else { continue };
+        if about.is_dir() && about.dev() == device {
+            inodes(&entry.path(), device, found);
+        } else if about.is_file() && about.len() >= 1 << 20 {
+            found.insert(about.ino());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +171,10 @@ mod tests {
             "firewall filter -A FORWARD -i yoi0 -m comment --comment yoi-cluster:yoi -j ACCEPT",
             "firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT",
         ]);
-        let left = after.beyond(&Inventory::default(), Instance::YoiTest);
-        assert_eq!(left, ["firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT"]);
+        let before = Inventory::default();
+        assert_eq!(
+            after.beyond(&before, Instance::YoiTest),
+            ["firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT"]
+        );
     }
 }

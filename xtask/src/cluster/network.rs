@@ -1,11 +1,12 @@
 //! The host's side of the node's network: one link, one route, three firewall rules.
 
 use super::ip;
-use crate::command::{capture, command, quiet};
+use crate::command::{capture, command, quiet, wait};
 use crate::instance::Instance;
 use anyhow::Result;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 
@@ -46,8 +47,10 @@ pub fn remove(instance: Instance) -> Result<()> {
             quiet(&mut iptables("-D", &rule))?;
         }
     }
-    if Path::new("/sys/class/net").join(instance.host_link()).exists() {
-        ip(&format!("link delete {}", instance.host_link()))?;
+    // The link also goes with the node's namespace, in the kernel's own time, which may be between these two lines.
+    let link = Path::new("/sys/class/net").join(instance.host_link());
+    if link.exists() && ip(&format!("link delete {}", instance.host_link())).is_err() {
+        wait("the end of the node's link", Duration::from_secs(10), || Ok((!link.exists()).then_some(())))?;
     }
     let mark = instance.path("ip-forward-was-off");
     if Path::new(&mark).exists() {
