@@ -1,0 +1,157 @@
+//! Flags, environment and manifest: read once, here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use sha2::{Digest, Sha256};
+use yoi_wire::identity::{self, env};
+use yoi_wire::manifest::Manifest;
+
+use crate::model::Retries;
+
+#[derive(Debug, Parser)]
+#[command(name = "yoi-runtime", about = "What runs an agent in its Pod", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent of this Pod. It takes no arguments: the manifest says all.
+    Agent(AgentArgs),
+}
+
+/// All hidden: they exist for tests.
+#[derive(Clone, Debug, Args)]
+pub struct AgentArgs {
+    #[arg(long, hide = true, env = "YOI_MANIFEST", default_value_os_t = PathBuf::from(identity::MANIFEST_MOUNT).join(identity::MANIFEST_FILE))]
+    manifest: PathBuf,
+    #[arg(long, hide = true, env = "YOI_SESSION", default_value = identity::SESSION_MOUNT)]
+    session: PathBuf,
+    #[arg(long, hide = true, env = "YOI_TOKEN", default_value_os_t = PathBuf::from(identity::TOKEN_MOUNT).join(identity::TOKEN_FILE))]
+    token: PathBuf,
+    #[arg(long, hide = true, env = "YOI_SHIM_SOCKET", default_value_os_t = PathBuf::from(identity::RUNTIME_MOUNT).join(identity::SHIM_SOCKET))]
+    shim_socket: PathBuf,
+    #[arg(long, hide = true, env = env::RUN_GENERATION)]
+    run_generation: u64,
+    #[arg(long, hide = true, env = env::POD_UID)]
+    pod_uid: String,
+    #[arg(long, hide = true, env = "YOI_MODEL_TRIES", default_value_t = Retries::default().tries)]
+    model_tries: u32,
+    #[arg(long, hide = true, env = "YOI_MODEL_BACKOFF_MS", default_value_t = 1000)]
+    model_backoff_ms: u64,
+    /// How long to stay without the model's key before ending, so that the container starts again with what the Secret then holds.
+    #[arg(long, hide = true, env = "YOI_SECRET_RETRY_SECONDS", default_value_t = 30)]
+    secret_retry_seconds: u64,
+}
+
+/// The model's key. Never printed.
+#[derive(Clone)]
+pub struct Key(String);
+
+impl Key {
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// All that a runtime is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub manifest: Manifest,
+    /// Hex SHA-256 of the manifest's bytes.
+    pub manifest_digest: String,
+    pub session: PathBuf,
+    pub token: PathBuf,
+    pub shim_socket: PathBuf,
+    pub run_generation: u64,
+    pub pod_uid: String,
+    pub retries: Retries,
+    pub secret_retry: Duration,
+    pub key: Option<Key>,
+    /// What the Pod's owner set: handed to tools.
+    pub user_env: Vec<(OsString, OsString)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("failed to read the manifest {}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("failed to understand the manifest {}", path.display())]
+    Parse { path: PathBuf, source: serde_json::Error },
+}
+
+impl Settings {
+    /// # Errors
+    /// The manifest cannot be read.
+    pub fn read(args: AgentArgs, key: Option<Key>) -> Result<Self, SettingsError> {
+        let path = args.manifest;
+        let bytes = std::fs::read(&path).map_err(|source| SettingsError::Read { path: path.clone(), source })?;
+        let manifest = serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path, source })?;
+        Ok(Self {
+            manifest,
+            manifest_digest: hex::encode(Sha256::digest(&bytes)),
+            session: args.session,
+            token: args.token,
+            shim_socket: args.shim_socket,
+            run_generation: args.run_generation,
+            pod_uid: args.pod_uid,
+            retries: Retries { tries: args.model_tries, first: Duration::from_millis(args.model_backoff_ms), ..Retries::default() },
+            secret_retry: Duration::from_secs(args.secret_retry_seconds),
+            key,
+            user_env: user_env(std::env::vars_os()),
+        })
+    }
+}
+
+fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    all.filter(|(name, _)| {
+        let name = name.as_encoded_bytes();
+        // The last two are the shell's that may have started us, not anybody's wish.
+        !name.starts_with(b"YOI_") && !name.starts_with(b"KUBERNETES_") && name != b"PWD" && name != b"OLDPWD" && name != b"SHLVL" && name != b"_"
+    })
+    .collect()
+}
+
+/// Takes the model's key out of the environment: out of the table of names, and out of the memory that `/proc/<pid>/environ` shows.
+///
+/// # Safety
+/// No other thread runs yet.
+pub unsafe fn take_key() -> Option<Key> {
+    let value = std::env::var(env::MODEL_API_KEY).ok();
+    let name = std::ffi::CString::new(env::MODEL_API_KEY).ok()?;
+    // SAFETY: single-threaded by contract; the value is a NUL-terminated string that belongs to this process, and stays in place.
+    unsafe {
+        let place = libc::getenv(name.as_ptr());
+        if !place.is_null() {
+            let length = libc::strlen(place);
+            for at in 0..length {
+                place.add(at).write_volatile(0);
+            }
+        }
+        std::env::remove_var(env::MODEL_API_KEY);
+    }
+    value.filter(|value| !value.is_empty()).map(Key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_or_the_clusters_is_not_the_users() {
+        let all = ["YOI_MODEL_API_KEY", "KUBERNETES_SERVICE_HOST", "FOO", "PATH", "YOIK", "_"].map(|name| (name.into(), "x".into()));
+        let names: Vec<OsString> = user_env(all.into_iter()).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["FOO", "PATH", "YOIK"]);
+    }
+}

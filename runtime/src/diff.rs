@@ -1,0 +1,113 @@
+//! What the agent has changed: text by git where there is git, paths by the node.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use uuid::Uuid;
+use yoi_wire::people::Diff;
+
+use crate::shim::{self, ShimError};
+use crate::tools::shell::{Captured, Shell};
+
+const WITHIN: Duration = Duration::from_secs(20);
+/// Bytes of text.
+const LIMIT: usize = 1 << 20;
+/// Nothing that the tree's configuration names is started, and nothing is asked.
+const QUIET: [(&str, &str); 4] =
+    [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
+const PLAIN: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum DiffError {
+    #[error("failed to list the changed paths")]
+    Paths(#[from] ShimError),
+    #[error("failed to run git")]
+    Git(#[source] std::io::Error),
+    #[error("failed to compare the tree with git's HEAD: {0}")]
+    Compare(String),
+}
+
+/// # Errors
+/// The shim cannot be asked, or git fails on a tree that is git's.
+pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<Diff, DiffError> {
+    let (list, text) = futures::try_join!(async { Ok(shim::changes(shim_socket).await?) }, against_head(shell, tree))?;
+    let (text, cut) = text.map_or((None, false), |(text, cut)| (Some(text), cut));
+    Ok(Diff { text, paths: list.changes, cut: cut || list.cut })
+}
+
+/// `None` where the tree is no git work tree. The user's index and object store are read and never written.
+///
+/// # Errors
+/// git fails.
+pub async fn against_head(shell: &Shell, tree: &Path) -> Result<Option<(String, bool)>, DiffError> {
+    if !tree.join(".git").exists() {
+        return Ok(None);
+    }
+    let scratch = Scratch::new().map_err(DiffError::Git)?;
+    let place = git(shell, &["rev-parse", "--path-format=absolute", "--git-path", "index", "--git-path", "objects"], &[]).await?;
+    let place = String::from_utf8_lossy(&place.output).into_owned();
+    let [index, objects] = place.lines().collect::<Vec<_>>()[..] else {
+        return Err(DiffError::Compare(format!("git told {} places where it should tell two", place.lines().count())));
+    };
+    let copy = scratch.0.join("index");
+    match std::fs::copy(index, &copy) {
+        Ok(_) => {}
+        // A repository without a first `git add`.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(DiffError::Git(error)),
+    }
+    let own = [
+        ("GIT_INDEX_FILE", copy.as_os_str()),
+        ("GIT_OBJECT_DIRECTORY", scratch.0.as_os_str()),
+        ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(objects)),
+    ];
+    // Untracked files become files of no content in the copy, and so appear as added.
+    git(shell, &["add", "--intent-to-add", "--", "."], &own).await?;
+    let head = try_git(shell, &["rev-parse", "--verify", "--quiet", "HEAD"], &own).await?;
+    let empty = git(shell, &["hash-object", "-t", "tree", "-w", "/dev/null"], &own).await?;
+    let empty = String::from_utf8_lossy(&empty.output).trim().to_owned();
+    let against = if head.ok { "HEAD" } else { &empty };
+    let text = git(shell, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &own).await?;
+    Ok(Some((whole_lines(text.output, text.cut), text.cut)))
+}
+
+/// A cut text ends with a whole line.
+fn whole_lines(mut text: Vec<u8>, cut: bool) -> String {
+    if cut {
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1));
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+async fn try_git(shell: &Shell, args: &[&str], own: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
+    let args: Vec<&str> = PLAIN.into_iter().chain(args.iter().copied()).collect();
+    let env: Vec<(&str, &OsStr)> = QUIET.iter().map(|(name, value)| (*name, OsStr::new(*value))).chain(own.iter().copied()).collect();
+    shell.capture("git", &args, &env, WITHIN, LIMIT).await.map_err(DiffError::Git)
+}
+
+async fn git(shell: &Shell, args: &[&str], own: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
+    let done = try_git(shell, args, own).await?;
+    if done.ok {
+        return Ok(done);
+    }
+    let code = done.code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+    Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], done.errors.trim())))
+}
+
+/// A folder that goes away.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("yoi-diff-{}", Uuid::new_v4()));
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,217 @@
+//! What the runtime answers on its lines.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use futures::stream;
+use http::{StatusCode, header};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use yoi_session::{Error, Message, Put, RawEntry, Reader, Sender, Token, Wake};
+use yoi_wire::hub::{Deliver, Refusal, RefusalReason, Sent, served};
+use yoi_wire::people::LogLine;
+
+use crate::diff::diff;
+use crate::memory::{Memory, reader_beside};
+use crate::status::chain;
+use crate::tools::shell::Shell;
+
+/// Entries in one read.
+const BATCH: usize = 64;
+
+/// What the answers need. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// `None` while no session is open.
+    pub memory: watch::Receiver<Option<Arc<Memory>>>,
+    pub session_root: PathBuf,
+    pub tree: PathBuf,
+    pub shim_socket: PathBuf,
+    pub shell: Arc<Shell>,
+    pub stop: CancellationToken,
+}
+
+pub fn router(door: Door) -> Router {
+    Router::new()
+        .route(served::LOG, get(log))
+        .route(served::INBOX, post(inbox))
+        .route(served::DIFF, get(tree_diff))
+        .with_state(door)
+}
+
+fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
+    (status, Json(Refusal { reason, message: message.into() })).into_response()
+}
+
+fn session_error(error: &Error) -> Response {
+    let status = match error {
+        Error::BadToken { .. } => StatusCode::BAD_REQUEST,
+        Error::UnknownToken { .. } => StatusCode::GONE,
+        Error::NoSession { .. } => StatusCode::NOT_FOUND,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let reason = if status.is_client_error() { RefusalReason::Invalid } else { RefusalReason::ReceiverFailed };
+    refuse(status, reason, chain(error))
+}
+
+#[derive(Debug, Deserialize)]
+struct LogQuery {
+    after: Option<String>,
+    #[serde(default)]
+    follow: bool,
+    tail: Option<usize>,
+}
+
+async fn log(State(door): State<Door>, Query(query): Query<LogQuery>) -> Response {
+    let token = match query.after.as_deref().map_or(Ok(Token::Start), Token::from_str) {
+        Ok(token) => token,
+        Err(error) => return session_error(&error),
+    };
+    match Following::open(door, token, query.follow, query.tail).await {
+        Ok(Some(following)) => {
+            let body = Body::from_stream(stream::unfold(following, Following::next));
+            ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+        }
+        Ok(None) => refuse(StatusCode::NOT_FOUND, RefusalReason::Invalid, "there is no session yet"),
+        Err(error) => session_error(&error),
+    }
+}
+
+/// A reader of the log on its way.
+struct Following {
+    reader: Option<Reader>,
+    token: Token,
+    ready: VecDeque<RawEntry>,
+    /// `None`: end with the end of the log.
+    appended: Option<watch::Receiver<u64>>,
+    stop: CancellationToken,
+    failed: bool,
+}
+
+impl Following {
+    async fn open(door: Door, token: Token, follow: bool, tail: Option<usize>) -> Result<Option<Self>, Error> {
+        let memory = door.memory.borrow().clone();
+        let root = door.session_root.clone();
+        // Subscribed before the first read: an entry is in the one or wakes the other.
+        let appended = memory.as_ref().filter(|_| follow).map(|memory| memory.appended());
+        let open = move || match memory.and_then(|memory| memory.reader()) {
+            Some(reader) => Ok(Some(reader)),
+            None => reader_beside(&root),
+        };
+        let Some(reader) = blocking(open).await? else { return Ok(None) };
+        let mut following = Self { reader: Some(reader), token, ready: VecDeque::new(), appended, stop: door.stop, failed: false };
+        // The first read before the answer's head, so that a bad token gets its status.
+        following.read().await?;
+        if let Some(tail) = tail {
+            let mut last = std::mem::take(&mut following.ready);
+            loop {
+                last.drain(..last.len().saturating_sub(tail));
+                following.read().await?;
+                if following.ready.is_empty() {
+                    break;
+                }
+                last.append(&mut following.ready);
+            }
+            following.ready = last;
+        }
+        Ok(Some(following))
+    }
+
+    async fn read(&mut self) -> Result<(), Error> {
+        let Some(mut reader) = self.reader.take() else { return Ok(()) };
+        let token = self.token;
+        let (reader, read) = blocking(move || {
+            let read = reader.read(token, BATCH);
+            (reader, read)
+        })
+        .await;
+        self.reader = Some(reader);
+        let (entries, next) = read?;
+        (self.ready, self.token) = (entries.into(), next);
+        Ok(())
+    }
+
+    async fn next(mut self) -> Option<(Result<Bytes, Error>, Self)> {
+        loop {
+            if self.failed {
+                return None;
+            }
+            if !self.ready.is_empty() {
+                let mut lines = Vec::new();
+                for raw in std::mem::take(&mut self.ready) {
+                    let line = LogLine { token: raw.token.to_string(), entry: raw.entry };
+                    if serde_json::to_writer(&mut lines, &line).is_ok() {
+                        lines.push(b'\n');
+                    }
+                }
+                return Some((Ok(lines.into()), self));
+            }
+            if let Some(appended) = &mut self.appended {
+                appended.borrow_and_update();
+            }
+            if let Err(error) = self.read().await {
+                self.failed = true;
+                return Some((Err(error), self));
+            }
+            if self.ready.is_empty() {
+                let appended = self.appended.as_mut()?;
+                tokio::select! {
+                    changed = appended.changed() => changed.ok()?,
+                    () = self.stop.cancelled() => return None,
+                }
+            }
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(deed: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(deed).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+async fn inbox(State(door): State<Door>, Json(deliver): Json<Deliver>) -> Response {
+    let Deliver { message_id, from, text } = deliver;
+    let from = match (from.agent, from.person) {
+        (Some(agent), None) => Sender::Agent(agent),
+        (None, Some(user)) => Sender::Person { user },
+        (Some(_), Some(_)) | (None, None) => {
+            return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, "a message has exactly one sender, an agent or a person");
+        }
+    };
+    if message_id.is_empty() || text.is_empty() {
+        return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, "a message has an id and a text");
+    }
+    let Some(memory) = door.memory.borrow().clone() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
+    };
+    let message = Message { id: message_id.clone(), from, text, wake: Wake::Run };
+    match blocking(move || memory.put(message)).await {
+        Ok(Put::Accepted) => Json(Sent { message_id, duplicate: false }).into_response(),
+        Ok(Put::Duplicate) => Json(Sent { message_id, duplicate: true }).into_response(),
+        Ok(Put::Full { limit }) => {
+            refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, format!("{limit} messages wait to be read"))
+        }
+        Ok(Put::TooLong { limit }) => {
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid, format!("the message is longer than {limit} bytes"))
+        }
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, chain(&error)),
+    }
+}
+
+async fn tree_diff(State(door): State<Door>) -> Response {
+    match diff(&door.shell, &door.tree, &door.shim_socket).await {
+        Ok(diff) => Json(diff).into_response(),
+        Err(error) => refuse(StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed, chain(&error)),
+    }
+}

@@ -1,0 +1,57 @@
+//! The node's shim, by the Pod's own socket.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use yoi_wire::node::{self, ChangeList};
+
+/// The shim walks what the agent has changed; that may be much.
+const WITHIN: Duration = Duration::from_secs(20);
+const MAX_BODY: usize = 32 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ShimError {
+    #[error("failed to reach the node's shim at {}", path.display())]
+    Connect { path: PathBuf, source: std::io::Error },
+    #[error("failed to ask the node's shim for changes")]
+    Ask(#[from] hyper::Error),
+    #[error("failed to get changes from the node's shim: {status}: {message}")]
+    Refused { status: StatusCode, message: String },
+    #[error("failed to read the shim's answer: {0}")]
+    Read(String),
+    #[error("failed to get changes from the node's shim within {WITHIN:?}")]
+    TimedOut,
+}
+
+/// Paths of the tree that differ from its base, without git's own.
+///
+/// # Errors
+/// The shim cannot be asked, or refuses.
+pub async fn changes(socket: &Path) -> Result<ChangeList, ShimError> {
+    let mut list = timeout(WITHIN, ask(socket)).await.map_err(|_| ShimError::TimedOut)??;
+    list.changes.retain(|change| change.path != ".git" && !change.path.starts_with(".git/"));
+    Ok(list)
+}
+
+async fn ask(socket: &Path) -> Result<ChangeList, ShimError> {
+    let stream = UnixStream::connect(socket).await.map_err(|source| ShimError::Connect { path: socket.to_owned(), source })?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let mut driver = tokio::task::JoinSet::new();
+    driver.spawn(connection);
+    let mut request = Request::new(Empty::<bytes::Bytes>::new());
+    *request.uri_mut() = http::Uri::from_static(node::CHANGES);
+    request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("shim"));
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_BODY).collect().await.map_err(|error| ShimError::Read(error.to_string()))?.to_bytes();
+    if !status.is_success() {
+        let message = String::from_utf8_lossy(&body[..body.len().min(1024)]).trim().to_owned();
+        return Err(ShimError::Refused { status, message });
+    }
+    serde_json::from_slice(&body).map_err(|error| ShimError::Read(error.to_string()))
+}

@@ -1,0 +1,218 @@
+//! Commands, each in a session of its own, with an environment built from nothing.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::Command;
+use tokio::time::sleep;
+use uuid::Uuid;
+use yoi_wire::entry::ToolOutcome;
+
+use super::End;
+use super::bound::Kept;
+use super::processes::{CALL, Children, end_tree};
+
+/// Left of an output's limit for what is said about it.
+const REMARKS: usize = 160;
+/// For the last bytes of a pipe after all processes of a call were killed; one that cannot be killed must not hold the call.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Shell {
+    children: Arc<Children>,
+    program: PathBuf,
+    /// The root of the tree.
+    root: PathBuf,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Shell {
+    /// `user_env` is what the Pod's owner set for the container.
+    #[must_use]
+    pub fn new(children: Arc<Children>, root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
+        let bash = ["/bin/bash", "/usr/bin/bash"].into_iter().map(PathBuf::from).find(|path| path.exists());
+        Self { children, program: bash.unwrap_or_else(|| PathBuf::from("/bin/sh")), root, env: environment(agent, user_env) }
+    }
+
+    pub async fn run(&self, command: &str, limit: Duration, bytes: usize) -> End {
+        let mark = Uuid::new_v4().to_string();
+        let mut process = Command::new(&self.program);
+        process.arg("-c").arg(command).env(CALL, &mark);
+        match self.start(process, mark) {
+            Ok(running) => running.end(limit, Kept::new(bytes.saturating_sub(REMARKS))).await,
+            Err(error) => End::failed(format!("failed to start {}: {error}", self.program.display())),
+        }
+    }
+
+    /// A command without a shell: its standard output up to `limit` bytes, whether that was all, and how it ended.
+    ///
+    /// # Errors
+    /// It does not start, or takes longer than `time`.
+    pub async fn capture(
+        &self,
+        program: &str,
+        args: &[&str],
+        env: &[(&str, &std::ffi::OsStr)],
+        time: Duration,
+        limit: usize,
+    ) -> std::io::Result<Captured> {
+        let mark = Uuid::new_v4().to_string();
+        let mut process = Command::new(program);
+        process.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).envs(env.iter().copied()).env(CALL, &mark);
+        process.current_dir(&self.root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        own_session(&mut process);
+        let mut awaited = self.children.spawn(&mut process)?;
+        let _tree = Tree { leader: awaited.pid(), mark };
+        let (out, err) = (awaited.child.stdout.take(), awaited.child.stderr.take());
+        let read = async {
+            let (mut output, mut errors) = (Vec::new(), Vec::new());
+            let (out, err) = (out.map(|out| out.take(limit as u64 + 1)), err.map(|err| err.take(4096)));
+            let both = async {
+                if let Some(mut out) = out {
+                    out.read_to_end(&mut output).await?;
+                }
+                Ok::<(), std::io::Error>(())
+            };
+            let others = async {
+                if let Some(mut err) = err {
+                    err.read_to_end(&mut errors).await?;
+                }
+                Ok::<(), std::io::Error>(())
+            };
+            tokio::try_join!(both, others)?;
+            let cut = output.len() > limit;
+            output.truncate(limit);
+            // Its pipe is closed by now, so one that has more to say ends; its status then says nothing.
+            let status = awaited.child.wait().await?;
+            Ok(Captured { output, errors: String::from_utf8_lossy(&errors).into_owned(), cut, ok: cut || status.success(), code: status.code() })
+        };
+        tokio::time::timeout(time, read).await.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?
+    }
+
+    fn start(&self, mut process: Command, mark: String) -> std::io::Result<Running> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        process.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).env(CALL, &mark);
+        process.current_dir(&self.root).stdin(Stdio::null()).stdout(write.try_clone()?).stderr(write);
+        own_session(&mut process);
+        let pipe = Receiver::from_owned_fd(read)?;
+        let awaited = self.children.spawn(&mut process)?;
+        // With the command go its ends of the pipe: the last writer is then a process of the call.
+        drop(process);
+        let tree = Tree { leader: awaited.pid(), mark };
+        Ok(Running { pipe, awaited, tree })
+    }
+}
+
+#[derive(Debug)]
+pub struct Captured {
+    pub output: Vec<u8>,
+    pub errors: String,
+    /// There was more output than the limit.
+    pub cut: bool,
+    pub ok: bool,
+    pub code: Option<i32>,
+}
+
+fn own_session(process: &mut Command) {
+    // SAFETY: setsid is one system call and allocates nothing.
+    unsafe {
+        process.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(())
+        });
+    }
+}
+
+/// All processes of a call; they end when this is dropped, also with a call that is given up.
+struct Tree {
+    leader: u32,
+    mark: String,
+}
+
+impl Tree {
+    fn end(&self) {
+        if !end_tree(self.leader, &self.mark) {
+            tracing::error!(leader = self.leader, "processes of a tool could not be killed");
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Running {
+    pipe: Receiver,
+    awaited: super::processes::Awaited,
+    tree: Tree,
+}
+
+impl Running {
+    async fn end(mut self, limit: Duration, mut kept: Kept) -> End {
+        let mut buffer = vec![0; 16 << 10];
+        let (mut open, mut status, mut late) = (true, None, false);
+        let mut deadline = std::pin::pin!(sleep(limit));
+        while open || status.is_none() {
+            tokio::select! {
+                read = self.pipe.read(&mut buffer), if open => match read {
+                    Ok(0) | Err(_) => open = false,
+                    Ok(read) => kept.push(&buffer[..read]),
+                },
+                ended = self.awaited.child.wait(), if status.is_none() => {
+                    status = Some(ended.ok());
+                    // What it left behind would hold the pipe, and go on writing to the tree between calls.
+                    self.tree.end();
+                    deadline.as_mut().reset(tokio::time::Instant::now() + LAST_BYTES);
+                }
+                () = &mut deadline => {
+                    if status.is_some() || late {
+                        break;
+                    }
+                    late = true;
+                    self.tree.end();
+                    deadline.as_mut().reset(tokio::time::Instant::now() + LAST_BYTES);
+                }
+            }
+        }
+        let mut output = kept.into_text();
+        if !output.is_empty() && !output.ends_with('\n') {
+            output.push('\n');
+        }
+        if late {
+            output.push_str(&format!("[the time limit of {} s was reached; all its processes were ended]", limit.as_secs()));
+            return End { outcome: ToolOutcome::TimedOut, output };
+        }
+        let status: Option<ExitStatus> = status.flatten();
+        match (status.and_then(|status| status.code()), status.and_then(|status| status.signal())) {
+            (Some(0), _) => End::succeeded(output + "[exit code 0]"),
+            (Some(code), _) => End::failed(format!("{output}[exit code {code}]")),
+            (None, Some(signal)) => End::failed(format!("{output}[ended by signal {signal}]")),
+            (None, None) => End::failed(output + "[how it ended is not known]"),
+        }
+    }
+}
+
+/// What a tool finds: our own words, what the Pod's owner set, and nothing of the runtime's.
+fn environment(agent: &str, user_env: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+    let ours = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    let mut all = vec![
+        ours("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ours("HOME", "/home/agent"),
+        ours("LANG", "C.UTF-8"),
+        ours("TMPDIR", "/tmp"),
+    ];
+    all.retain(|(name, _)| user_env.iter().all(|(given, _)| given != name));
+    all.extend(user_env.iter().filter(|(name, _)| name != "TERM").cloned());
+    all.push(ours("TERM", "dumb"));
+    all.push(ours("YOI_AGENT", agent));
+    all
+}

@@ -1,0 +1,247 @@
+//! The tree, and paths beneath it.
+//!
+//! A path is walked once by descriptors to the place that it means, links judged by their target, and then opened by the kernel beneath
+//! the root without following anything (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). What is swapped in between makes the open
+//! fail; it never makes it land elsewhere.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, readlinkat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+use uuid::Uuid;
+
+/// As many as the kernel follows.
+const MAX_LINKS: usize = 40;
+/// How often a path that changes under the walk is walked again.
+const TRIES: usize = 3;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    #[error("sandbox_violation: {given:?} leads out of the tree")]
+    Outside { given: String },
+    #[error("invalid_path: {given:?} is a loop of links")]
+    Loop { given: String },
+    #[error("invalid_path: {given:?} is not a path")]
+    NotAPath { given: String },
+    #[error("sandbox_violation: {given:?} changed while it was used")]
+    Changed { given: String },
+    #[error("{given:?}: {source}")]
+    Io { given: String, source: io::Error },
+}
+
+#[derive(Debug)]
+pub struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+/// Where a path leads, relative to the root, without links.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    names: Vec<OsString>,
+}
+
+impl Place {
+    fn path(&self) -> PathBuf {
+        if self.names.is_empty() { PathBuf::from(".") } else { self.names.iter().collect() }
+    }
+}
+
+impl Tree {
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let root = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { root, path: path.to_owned() })
+    }
+
+    /// Whether a path lies beneath the root. It need not exist.
+    ///
+    /// # Errors
+    /// It does not, or it is no path; a path that cannot be walked for another reason passes, and fails when it is used.
+    pub fn check(&self, given: &str) -> Result<(), PathError> {
+        match self.place(given) {
+            Ok(_) | Err(PathError::Io { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// It leads out of the tree, is not there, or is no regular file.
+    pub fn read(&self, given: &str) -> Result<File, PathError> {
+        let fd = self.stubborn(given, |place| {
+            // A FIFO would wait for its writer.
+            self.openat2(&place.path(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+        })?;
+        let kind = fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode)).map_err(|error| io_error(given, error))?;
+        match kind {
+            FileType::RegularFile => Ok(File::from(fd)),
+            FileType::Directory => Err(refused(given, io::ErrorKind::IsADirectory)),
+            _ => Err(PathError::Io { given: given.to_owned(), source: io::Error::other("it is not a regular file") }),
+        }
+    }
+
+    /// Puts a file at a path, whole, with the folders that it needs. A link is kept; the file that it leads to is replaced.
+    ///
+    /// # Errors
+    /// It leads out of the tree, a folder stands there, or the system's.
+    pub fn replace(&self, given: &str, content: &[u8]) -> Result<(), PathError> {
+        self.stubborn(given, |place| {
+            let (name, parents) = place.names.split_last().ok_or(Errno::ISDIR)?;
+            let parent = self.folder(parents)?;
+            self.put(&parent, name, content)
+        })
+    }
+
+    fn put(&self, parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
+        let mode = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => return Err(Errno::ISDIR),
+                // A link that was not there when the path was walked.
+                FileType::Symlink => return Err(Errno::LOOP),
+                _ => Some(Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO)),
+            },
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error),
+        };
+        let new = format!(".yoi-{}.tmp", Uuid::new_v4());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(parent, &new, flags, Mode::from_raw_mode(0o666))?);
+        let written = (|| {
+            if let Some(mode) = mode {
+                rustix::fs::fchmod(&file, mode)?;
+            }
+            file.write_all(content)?;
+            // The log will say that it was written: then it was.
+            file.sync_data()?;
+            renameat(parent, &new, parent, name)?;
+            Ok::<(), io::Error>(())
+        })();
+        written.map_err(|error| {
+            let _ = unlinkat(parent, &new, AtFlags::empty());
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
+        })
+    }
+
+    /// Opens a folder, making what is missing.
+    fn folder(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
+        let mut folder = self.openat2(Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
+        for name in names {
+            let next = || {
+                openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), STRICT)
+            };
+            folder = match next() {
+                Err(Errno::NOENT) => {
+                    match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error),
+                    }
+                    next()?
+                }
+                found => found?,
+            };
+        }
+        Ok(folder)
+    }
+
+    fn openat2(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        loop {
+            match openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), STRICT) {
+                // Something was renamed while the kernel looked.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Walks to the place and does the deed there; a link that appears in between (`ELOOP`) means another walk.
+    fn stubborn<T>(&self, given: &str, deed: impl Fn(&Place) -> Result<T, Errno>) -> Result<T, PathError> {
+        for _ in 0..TRIES {
+            match deed(&self.place(given)?) {
+                Err(Errno::LOOP) => {}
+                Err(Errno::XDEV) => return Err(PathError::Outside { given: given.to_owned() }),
+                done => return done.map_err(|error| io_error(given, error)),
+            }
+        }
+        Err(PathError::Changed { given: given.to_owned() })
+    }
+
+    fn place(&self, given: &str) -> Result<Place, PathError> {
+        let outside = || PathError::Outside { given: given.to_owned() };
+        if given.is_empty() || given.contains('\0') {
+            return Err(PathError::NotAPath { given: given.to_owned() });
+        }
+        let mut rest: VecDeque<OsString> = self.beneath(Path::new(given)).ok_or_else(outside)?;
+        let mut names: Vec<OsString> = Vec::new();
+        let mut links = 0;
+        while let Some(name) = rest.pop_front() {
+            if name == ".." {
+                names.pop().ok_or_else(outside)?;
+                continue;
+            }
+            names.push(name);
+            let so_far: PathBuf = names.iter().collect();
+            let fd = match self.openat2(&so_far, OFlags::PATH | OFlags::NOFOLLOW) {
+                Ok(fd) => fd,
+                // Nothing there: then there are no links in what follows either, and `..` goes back over names that are not there.
+                Err(Errno::NOENT) => continue,
+                // A link was put where a folder was a moment ago; the strict open decides.
+                Err(Errno::LOOP) => continue,
+                Err(error) => return Err(io_error(given, error)),
+            };
+            let kind = fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode)).map_err(|error| io_error(given, error))?;
+            if kind != FileType::Symlink {
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(PathError::Loop { given: given.to_owned() });
+            }
+            let target = readlinkat(&fd, "", Vec::new()).map_err(|error| io_error(given, error))?;
+            let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+            names.pop();
+            if target.is_absolute() {
+                names.clear();
+            }
+            let target = self.beneath(&target).ok_or_else(outside)?;
+            for name in target.into_iter().rev() {
+                rest.push_front(name);
+            }
+        }
+        Ok(Place { names })
+    }
+
+    /// The names of a path; of an absolute one, those below the root. `None` when it starts elsewhere.
+    fn beneath(&self, path: &Path) -> Option<VecDeque<OsString>> {
+        let path = if path.is_absolute() { path.strip_prefix(&self.path).ok()? } else { path };
+        path.components()
+            .filter(|component| !matches!(component, Component::CurDir))
+            .map(|component| match component {
+                Component::Normal(name) => Some(name.to_owned()),
+                Component::ParentDir => Some(OsString::from("..")),
+                Component::RootDir | Component::Prefix(_) | Component::CurDir => None,
+            })
+            .collect()
+    }
+}
+
+const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+fn io_error(given: &str, error: Errno) -> PathError {
+    PathError::Io { given: given.to_owned(), source: error.into() }
+}
+
+fn refused(given: &str, kind: io::ErrorKind) -> PathError {
+    PathError::Io { given: given.to_owned(), source: kind.into() }
+}
+
+#[cfg(test)]
+mod tests;
