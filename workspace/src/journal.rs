@@ -228,3 +228,6 @@ impl Journal {
 fn file_name(uid: Uid) -> String {
     format!("{uid}.json")
 }
+
+#[cfg(test)]
+mod tests;

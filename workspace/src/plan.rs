@@ -193,3 +193,6 @@ fn recover_one(uid: Uid, seen: &Seen, out: &mut Recovery) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,10 @@ impl Attic<'_> {
             }
             other => other?,
         };
+        if stat.st_ino == ioctl::ROOT_INODE {
+            // A read-only subvolume would not even let flags be taken off what is in it.
+            loosen(child.as_fd());
+        }
         let empty = |attic: &mut Self| -> Result<()> {
             for name in dir::names(&child)? {
                 attic.remove(child.as_fd(), &name, depth + 1)?;

@@ -1,0 +1,155 @@
+use super::*;
+use crate::{Access, Making, Manifest, Owner, Seal};
+
+const UID: Uid = Uid::from_bytes([7; 16]);
+
+fn offer(provider: ProviderKind, available: bool) -> ProviderOffer {
+    ProviderOffer { provider, available, reason: if available { "works" } else { "no ioctl" }.into() }
+}
+
+#[test]
+fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
+    use ProviderKind::{Btrfs, Copy};
+    let table = [
+        (Wanted::Auto, true, true, Ok(Btrfs)),
+        (Wanted::Auto, false, true, Ok(Copy)),
+        (Wanted::Auto, true, false, Ok(Btrfs)),
+        (Wanted::Auto, false, false, Err("Btrfs: no ioctl; Copy: no ioctl")),
+        (Wanted::Btrfs, true, true, Ok(Btrfs)),
+        (Wanted::Btrfs, false, true, Err("Btrfs: no ioctl")),
+        (Wanted::Copy, true, true, Ok(Copy)),
+        (Wanted::Copy, true, false, Err("Copy: no ioctl")),
+    ];
+    for (wanted, btrfs, copy, expected) in table {
+        let got = select(wanted, &[offer(Copy, copy), offer(Btrfs, btrfs)]);
+        match expected {
+            Ok(kind) => assert_eq!(got.unwrap().provider, kind, "{wanted:?} {btrfs} {copy}"),
+            Err(reason) => assert_eq!(got.unwrap_err().reason, reason, "{wanted:?} {btrfs} {copy}"),
+        }
+    }
+    assert_eq!(select(Wanted::Btrfs, &[]).unwrap_err().reason, "Btrfs: not offered by this node");
+    let passed_over = select(Wanted::Auto, &[offer(Btrfs, false), offer(Copy, true)]).unwrap();
+    assert_eq!(passed_over.reason, "Copy: works (Btrfs: no ioctl)");
+}
+
+/// A disk and a journal for one tree, that remember.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct World {
+    record: Option<State>,
+    /// Marked or not.
+    building: Option<bool>,
+    /// Sealed or not.
+    live: Option<bool>,
+    trash: Option<bool>,
+}
+
+impl World {
+    fn all() -> impl Iterator<Item = World> {
+        let records = [State::Creating, State::Ready, State::Sealing, State::Sealed, State::Destroying].map(Some);
+        let records: Vec<_> = [None].into_iter().chain(records).collect();
+        let three = [None, Some(false), Some(true)];
+        records.into_iter().flat_map(move |record| {
+            three.into_iter().flat_map(move |building| {
+                three.into_iter().flat_map(move |live| three.into_iter().map(move |trash| World { record, building, live, trash }))
+            })
+        })
+    }
+
+    fn plan(&self) -> Recovery {
+        let making = Making::Empty { owner: Owner { uid: 0, gid: 0 } };
+        let marker = |sealed: bool| {
+            let manifest = Manifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
+            let sealed = sealed.then_some(Seal { manifest, transid: None });
+            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, making, sealed }
+        };
+        let entry = |place, marker| Entry { uid: UID, place, marker };
+        let building = self.building.map(|marked| entry(Place::Building, marked.then(|| marker(false))));
+        let live = self.live.map(|sealed| entry(Place::Live, Some(marker(sealed))));
+        let trash = self.trash.map(|marked| entry(Place::Trash, marked.then(|| marker(false))));
+        let entries = [building, live, trash].into_iter().flatten().collect();
+        let records: Vec<_> =
+            self.record.iter().map(|state| Record { uid: UID, provider: ProviderKind::Copy, making, state: *state }).collect();
+        recover(&records, &Inventory { entries, foreign: vec![] })
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Disk(DiskStep::Discard { .. }) => self.building = None,
+            Step::Disk(DiskStep::Purge { .. }) => self.trash = None,
+            Step::Disk(DiskStep::Commit { .. }) => {
+                assert_eq!((self.building, self.live), (Some(true), None), "a commit over something, or of nothing of ours");
+                (self.live, self.building) = (Some(false), None);
+            }
+            Step::Disk(DiskStep::Destroy { .. }) => (self.building, self.live, self.trash) = (None, None, None),
+            Step::Disk(DiskStep::Seal { .. }) => self.live = Some(self.live.map(|_| true).expect("a seal of nothing")),
+            Step::Journal(JournalStep::Ready { .. }) => {
+                assert!(matches!(self.record, Some(State::Creating | State::Ready)));
+                self.record = Some(State::Ready);
+            }
+            Step::Journal(JournalStep::Sealed { .. }) => {
+                assert!(matches!(self.record, Some(State::Sealing | State::Sealed)));
+                self.record = Some(State::Sealed);
+            }
+            Step::Journal(JournalStep::Forget { .. }) => {
+                assert_eq!(self.live, None, "a tree would be forgotten");
+                self.record = None;
+            }
+        }
+    }
+}
+
+#[test]
+fn from_any_world_and_after_a_crash_at_any_step_recovery_ends_and_stays_ended() {
+    let mut worlds = 0;
+    for start in World::all() {
+        for crash_after in 0..=start.plan().steps.len() {
+            let mut world = start;
+            start.plan().steps.iter().take(crash_after).for_each(|step| world.apply(step));
+            world.plan().steps.iter().for_each(|step| world.apply(step));
+            let rest = world.plan();
+            assert_eq!(rest.steps, [], "from {start:?}, crash after {crash_after}, at {world:?}");
+            assert_eq!((world.building, world.trash), (None, None), "from {start:?}");
+            assert!(!matches!(world.record, Some(State::Creating | State::Destroying)), "from {start:?}");
+            worlds += 1;
+        }
+    }
+    assert!(worlds > 300, "only {worlds} worlds");
+}
+
+#[test]
+fn a_live_tree_goes_only_if_its_destruction_was_meant() {
+    for start in World::all().filter(|w| w.live.is_some()) {
+        let mut world = start;
+        start.plan().steps.iter().for_each(|step| world.apply(step));
+        assert_eq!(world.live.is_none(), start.record == Some(State::Destroying), "{start:?}");
+        assert_eq!(start.plan().orphans.len(), usize::from(start.record.is_none()), "{start:?}");
+    }
+}
+
+#[test]
+fn a_promised_tree_that_is_nowhere_is_lost_and_its_record_stays() {
+    for state in [State::Ready, State::Sealing, State::Sealed] {
+        let nowhere = World { record: Some(state), building: None, live: None, trash: None };
+        assert_eq!(nowhere.plan(), Recovery { lost: vec![UID], ..Recovery::default() });
+    }
+}
+
+#[test]
+fn steps_and_markers_keep_their_spelling() {
+    let step = Step::Disk(DiskStep::Seal { uid: UID, provider: ProviderKind::Btrfs });
+    let text = r#"{"Disk":{"Seal":{"uid":"07070707-0707-0707-0707-070707070707","provider":"Btrfs"}}}"#;
+    assert_eq!(serde_json::to_string(&step).unwrap(), text);
+    let marker = Marker {
+        version: 1,
+        uid: UID,
+        provider: ProviderKind::Btrfs,
+        making: Making::Clone { from: UID, access: Access::ReadOnly },
+        sealed: Some(Seal {
+            manifest: Manifest { files: u64::MAX, dirs: u64::MAX, bytes: u64::MAX, git_head: Some("a".repeat(64)), digest: "b".repeat(64) },
+            transid: Some(u64::MAX),
+        }),
+    };
+    let text = serde_json::to_string(&marker).unwrap();
+    assert!(text.len() < 1000, "a link holds at most 4095 bytes");
+    assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
+}
