@@ -2,6 +2,7 @@
 
 mod access;
 mod agents;
+mod charts;
 mod claims;
 mod node;
 mod peers;
