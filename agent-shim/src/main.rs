@@ -5,6 +5,8 @@ mod chain;
 mod decide;
 mod mounter;
 mod proto;
+#[cfg(test)]
+mod sample;
 mod shim;
 mod volume;
 

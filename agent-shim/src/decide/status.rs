@@ -162,3 +162,58 @@ pub fn is_bad(condition: &Condition) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{manifest, workspace};
+    use serde_json::json;
+
+    fn after(ws: &AgentWorkspace, said: Said) -> AgentWorkspace {
+        let Some(part) = part(ws, said, "2026-11-21T00:00:00Z") else { return ws.clone() };
+        let (applied, mut next) = (part.applied(), serde_json::to_value(ws).unwrap());
+        for (key, value) in applied.as_object().unwrap() {
+            next["status"][key] = value.clone();
+        }
+        serde_json::from_value(next).unwrap()
+    }
+
+    #[test]
+    fn the_same_said_twice_is_silence() {
+        let ws = workspace(1, json!({}));
+        let said = || standing(&ws, ProviderKind::Btrfs, Some("Btrfs: works"), Some(reason::CLONE_CREATED), 0);
+        let told = after(&ws, said());
+        assert_eq!(part(&told, said(), "later"), None);
+        assert_eq!(part(&told, standing(&told, ProviderKind::Btrfs, None, None, 0), "later"), None, "a restart finds it said");
+        assert_eq!(part(&told, standing(&told, ProviderKind::Btrfs, None, None, 1), "later").unwrap().news(&told).count(), 1);
+    }
+
+    #[test]
+    fn a_tree_found_after_a_restart_that_was_never_told_is_adopted() {
+        let ws = workspace(1, json!({}));
+        let told = after(&ws, standing(&ws, ProviderKind::Copy, None, None, 0));
+        let provisioned = condition::find(&told.status.as_ref().unwrap().conditions, "Provisioned").unwrap().clone();
+        assert_eq!((provisioned.status, &*provisioned.reason), (ConditionStatus::True, "Adopted"));
+    }
+
+    #[test]
+    fn what_others_say_is_neither_repeated_nor_compared() {
+        let other = json!({ "type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "" });
+        let ws = workspace(1, json!({ "status": { "conditions": [other] } }));
+        let (volume, verdict) = sealed(&manifest());
+        let said = Said { volume: Some(volume), ..Said::default().with(type_::SEALED, verdict) };
+        let applied = part(&ws, said, "now").unwrap().applied();
+        assert_eq!(applied["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(applied["volume"]["entries"], 4);
+        assert_eq!(applied.get("nodeName"), None);
+    }
+
+    #[test]
+    fn a_refused_provider_is_said_under_both_conditions() {
+        let said = unmade(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
+        assert_eq!(said.verdicts.iter().map(|(t, v)| (*t, v.reason)).collect::<Vec<_>>(), [
+            ("Provisioned", "ProviderUnavailable"),
+            ("ProviderSelected", "ProviderUnavailable")
+        ]);
+    }
+}

@@ -1,1 +1,122 @@
+use super::*;
+use crate::sample::{NODE, offers, record, uid, workspace};
+use serde_json::{Value, json};
+use yoi_workspace::ProviderKind::{Btrfs, Copy};
 
+struct Case {
+    over: Value,
+    record: Option<Record>,
+    origin: Option<Record>,
+    offers: Vec<ProviderOffer>,
+    mounts: usize,
+    lost: bool,
+}
+
+fn case(over: Value) -> Case {
+    Case { over, record: None, origin: None, offers: offers(&[Btrfs, Copy]), mounts: 0, lost: false }
+}
+
+impl Case {
+    fn deed(&self) -> Deed {
+        let (record, origin) = (self.record.as_ref(), self.origin.as_ref());
+        let seen = Seen { node: NODE, record, origin, offers: &self.offers, mounts: self.mounts, lost: self.lost };
+        deed(&workspace(1, self.over.clone()), &seen)
+    }
+    fn refused(&self) -> &'static str {
+        match self.deed() {
+            Deed::Refuse { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn base() -> Value {
+    json!({ "spec": { "source": { "empty": null, "project": { "name": "p" } } }, "status": { "origin": { "kind": "Base", "workspaceUID": uid(2) } } })
+}
+
+#[test]
+fn another_node_or_an_unsaid_origin_is_none_of_our_business() {
+    assert_eq!(case(json!({ "status": { "nodeName": "node-2" } })).deed(), Deed::Nothing);
+    assert_eq!(case(json!({ "status": { "origin": null } })).deed(), Deed::Nothing);
+}
+
+#[test]
+fn an_empty_tree_belongs_to_its_owner_and_is_made_by_the_best_provider() {
+    for (available, provider) in [(vec![Btrfs, Copy], Btrfs), (vec![Copy], Copy)] {
+        let case = Case { offers: offers(&available), ..case(json!({ "status": { "owner": { "uid": 5, "gid": 6 } } })) };
+        let Deed::Make { provider: chosen, making, .. } = case.deed() else { panic!("{:?}", case.deed()) };
+        assert_eq!((chosen, making), (provider, Making::Empty { owner: Owner { uid: 5, gid: 6 } }));
+    }
+}
+
+#[test]
+fn a_named_provider_never_falls_back() {
+    let case = Case { offers: offers(&[Copy]), ..case(json!({ "spec": { "provider": "Btrfs" } })) };
+    assert_eq!(case.refused(), "ProviderUnavailable");
+    let mut over = base();
+    over["spec"]["provider"] = json!("Copy");
+    let case = Case { origin: Some(record(2, Btrfs, State::Sealed)), ..self::case(over) };
+    assert_eq!(case.refused(), "ProviderUnavailable");
+}
+
+#[test]
+fn a_base_must_be_sealed_and_a_parent_need_not() {
+    for (kind, state, makes) in [
+        ("Base", State::Ready, false),
+        ("Base", State::Sealing, false),
+        ("Base", State::Sealed, true),
+        ("Fork", State::Ready, true),
+        ("Fork", State::Creating, false),
+        ("Fork", State::Destroying, false),
+    ] {
+        let mut over = base();
+        over["status"]["origin"]["kind"] = json!(kind);
+        let case = Case { origin: Some(record(2, Btrfs, state)), ..case(over) };
+        match makes {
+            true => {
+                let wanted = Making::Clone { from: uid(2), access: Access::ReadWrite };
+                assert!(matches!(case.deed(), Deed::Make { making, provider: Btrfs, .. } if making == wanted), "{kind} {state:?}");
+            }
+            false => assert_eq!(case.refused(), "SourceNotSealed", "{kind} {state:?}"),
+        }
+    }
+    assert_eq!(case(base()).refused(), "SourceNotSealed", "its base is not here");
+}
+
+#[test]
+fn a_restart_finishes_what_the_journal_began_whatever_the_node_offers_now() {
+    let case = Case { record: Some(record(1, Btrfs, State::Creating)), offers: offers(&[Copy]), ..case(json!({})) };
+    assert!(matches!(case.deed(), Deed::Make { provider: Btrfs, .. }));
+}
+
+#[test]
+fn a_base_is_sealed_once_it_is_filled_and_its_digest_is_told_until_it_stands() {
+    let populated = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
+    let filled = json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": [populated] } });
+    let at = |over: &Value, state| Case { record: Some(record(1, Btrfs, state)), ..case(over.clone()) }.deed();
+    let unfilled = json!({ "spec": { "base": { "generation": "g", "node": NODE } } });
+    assert_eq!(at(&unfilled, State::Ready), Deed::Rest { provider: Btrfs });
+    assert_eq!(at(&filled, State::Ready), Deed::Seal { provider: Btrfs });
+    assert_eq!(at(&filled, State::Sealed), Deed::Seal { provider: Btrfs });
+    let mut told = filled.clone();
+    told["status"]["volume"] = json!({ "manifestDigest": "d" });
+    assert_eq!(at(&told, State::Sealed), Deed::Rest { provider: Btrfs });
+    let no_base = json!({ "status": filled["status"] });
+    assert_eq!(at(&no_base, State::Ready), Deed::Rest { provider: Btrfs }, "only a base is sealed");
+}
+
+#[test]
+fn a_deleted_workspace_waits_for_its_mounts_and_then_goes_even_if_it_was_never_made() {
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" } });
+    assert_eq!(Case { mounts: 1, ..case(deleted.clone()) }.deed(), Deed::WaitForPods);
+    assert_eq!(case(deleted.clone()).deed(), Deed::Destroy);
+    let mut released = deleted;
+    released["metadata"]["finalizers"] = json!(["yoi.dev/operator"]);
+    assert_eq!(case(released).deed(), Deed::Nothing);
+}
+
+#[test]
+fn a_lost_tree_is_said_to_be_lost_and_never_silently_remade() {
+    let case = Case { record: Some(record(1, Btrfs, State::Ready)), lost: true, ..case(json!({})) };
+    assert_eq!(case.refused(), "BackendError");
+}

@@ -1,1 +1,84 @@
+use super::*;
+use crate::sample::{NODE, record, uid, workspace};
+use serde_json::{Value, json};
+use yoi_workspace::ProviderKind::Btrfs;
 
+const KUBELET: &str = "/var/lib/kubelet";
+
+fn ask(over: &[(&str, &str)], handle: &str) -> Result<Asked, Nonsense> {
+    let mut context = HashMap::from([(POD_UID.to_owned(), uid(7).to_string()), (EPHEMERAL.to_owned(), "true".to_owned())]);
+    context.extend(over.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    let target = format!("{KUBELET}/pods/{}/volumes/kubernetes.io~csi/tree/mount", uid(7));
+    asked(Path::new(KUBELET), handle, &target, false, &context)
+}
+
+#[test]
+fn requests_are_read_once_and_nonsense_is_refused() {
+    let (ws, digest) = (uid(1).to_string(), "ab".repeat(32));
+    let tree = ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws)], "csi-1").unwrap();
+    assert_eq!((tree.what, tree.read_only), (Wish::Tree(uid(1)), false));
+    let runtime = ask(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, &digest)], "csi-1").unwrap();
+    assert!(runtime.read_only && matches!(runtime.what, Wish::Runtime(d) if d.as_str() == digest));
+    let claim = ask(&[(EPHEMERAL, "false"), (VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &uid(3).to_string())], &ws).unwrap();
+    assert_eq!(claim.what, Wish::Claim(uid(1)), "attributes of a PersistentVolume name no tree");
+
+    assert_eq!(ask(&[], "csi-1"), Err(Nonsense::Kind));
+    assert!(matches!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, "../x")], "csi-1"), Err(Nonsense::Workspace(_))));
+    assert!(matches!(ask(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, "../x")], "csi-1"), Err(Nonsense::Digest(_))));
+    assert!(matches!(ask(&[(EPHEMERAL, "false")], "csi-1"), Err(Nonsense::Handle(_))));
+    let other_pod = uid(8).to_string();
+    assert_eq!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws), (POD_UID, &other_pod)], "csi-1"), Err(Nonsense::Pod));
+}
+
+fn through(over: Option<Value>, state: Option<State>, inline: bool, earlier: bool) -> Passage {
+    let ws = over.map(|over| workspace(1, over));
+    let record = state.map(|s| record(1, Btrfs, s));
+    passage(uid(1), uid(7), inline, false, &Known { node: NODE, workspace: ws.as_ref(), record: record.as_ref(), earlier })
+}
+
+fn waits(passage: Passage) -> bool {
+    matches!(passage, Passage::Wait(_))
+}
+
+fn closed(passage: Passage) -> bool {
+    matches!(passage, Passage::Closed(_))
+}
+
+fn mine() -> Option<Value> {
+    Some(json!({ "status": { "podUID": uid(7) } }))
+}
+
+#[test]
+fn inline_only_the_named_pod_and_only_once_the_tree_stands() {
+    let open = Passage::Open(Access::ReadWrite);
+    assert_eq!(through(mine(), Some(State::Ready), true, false), open);
+    assert!(waits(through(mine(), None, true, false)), "not made");
+    assert!(waits(through(mine(), Some(State::Creating), true, false)), "being made");
+    assert!(waits(through(None, Some(State::Ready), true, false)), "not in the cache");
+    assert!(waits(through(Some(json!({})), Some(State::Ready), true, false)), "no Pod named yet");
+    assert!(waits(through(Some(json!({ "status": { "podUID": uid(8) } })), Some(State::Ready), true, false)), "another Pod's");
+    assert!(waits(through(Some(json!({ "status": { "podUID": uid(7), "nodeName": "n2" } })), Some(State::Ready), true, false)));
+    assert!(closed(through(mine(), Some(State::Destroying), true, false)));
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" }, "status": { "podUID": uid(7) } });
+    assert!(closed(through(Some(deleted), Some(State::Ready), true, false)));
+}
+
+#[test]
+fn by_claim_any_pod_but_only_where_there_is_a_claim() {
+    let claim = Some(json!({ "spec": { "claim": true } }));
+    assert_eq!(through(claim, Some(State::Ready), false, false), Passage::Open(Access::ReadWrite));
+    assert!(closed(through(mine(), Some(State::Ready), false, false)));
+}
+
+#[test]
+fn what_was_mounted_before_is_mounted_again_without_the_api_server() {
+    assert_eq!(through(None, Some(State::Ready), true, true), Passage::Open(Access::ReadWrite));
+    assert!(waits(through(None, None, true, true)), "but not without a tree");
+}
+
+#[test]
+fn a_sealed_tree_and_a_read_only_one_are_never_written() {
+    assert_eq!(through(mine(), Some(State::Sealed), true, false), Passage::Open(Access::ReadOnly));
+    let frozen = json!({ "spec": { "readOnly": true }, "status": { "podUID": uid(7) } });
+    assert_eq!(through(Some(frozen), Some(State::Ready), true, false), Passage::Open(Access::ReadOnly));
+}

@@ -1,0 +1,130 @@
+//! Objects and a mounter for tests.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Mutex;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use yoi_crds::AgentWorkspace;
+use yoi_workspace::{
+    Entry, Inventory, KernelFacts, Making, Manifest, Marker, Place, Probe, ProviderKind, ProviderOffer, Reason, Record, State, Uid,
+};
+
+use crate::mounter::client::{Failure, Mounter};
+use crate::mounter::verb::{Answer, Mounts, Refused, Shown, Verb, What};
+use crate::volume::PodVolume;
+
+pub const NODE: &str = "node-1";
+
+pub fn uid(n: u8) -> Uid {
+    Uid::from_bytes([n; 16])
+}
+
+/// A workspace with UID `uid(n)`, with these fields over the usual ones.
+pub fn workspace(n: u8, over: Value) -> AgentWorkspace {
+    let mut object = json!({
+        "apiVersion": "yoi.dev/v1alpha1",
+        "kind": "AgentWorkspace",
+        "metadata": { "name": format!("ws-{n}"), "namespace": "team", "uid": uid(n), "generation": 1, "resourceVersion": "1",
+            "finalizers": ["yoi.dev/operator", "yoi.dev/node-data"] },
+        "spec": { "source": { "empty": {} } },
+        "status": { "nodeName": NODE, "origin": { "kind": "Empty" }, "owner": { "uid": 1000, "gid": 1000 } },
+    });
+    merge(&mut object, over);
+    serde_json::from_value(object).unwrap()
+}
+
+fn merge(into: &mut Value, over: Value) {
+    match (into, over) {
+        (Value::Object(into), Value::Object(over)) => over.into_iter().for_each(|(k, v)| merge(into.entry(k).or_insert(Value::Null), v)),
+        (into, over) => *into = over,
+    }
+}
+
+pub fn record(n: u8, provider: ProviderKind, state: State) -> Record {
+    Record { uid: uid(n), provider, making: Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } }, state }
+}
+
+pub fn offers(available: &[ProviderKind]) -> Vec<ProviderOffer> {
+    let offer = |provider| ProviderOffer { provider, available: available.contains(&provider), reason: "as the test says".into() };
+    vec![offer(ProviderKind::Btrfs), offer(ProviderKind::Copy)]
+}
+
+pub fn manifest() -> Manifest {
+    Manifest { files: 3, dirs: 1, bytes: 12, git_head: Some("a".repeat(40)), digest: "d".repeat(64) }
+}
+
+/// Does what a mounter does, in memory, and remembers every verb.
+#[derive(Default)]
+pub struct Fake {
+    pub heard: Mutex<Vec<Verb>>,
+    pub trees: Mutex<BTreeMap<Uid, Marker>>,
+    pub shown: Mutex<HashMap<PodVolume, Shown>>,
+    /// The next verbs of these kinds are refused for this reason.
+    pub refuse: Mutex<Option<Reason>>,
+    pub deaf: Mutex<HashSet<&'static str>>,
+}
+
+impl Fake {
+    pub fn heard(&self) -> Vec<Verb> {
+        std::mem::take(&mut self.heard.lock().unwrap())
+    }
+
+    fn made(&self, uid: Uid, provider: ProviderKind, making: Making) -> Answer {
+        let marker = Marker { version: 1, uid, provider, making, sealed: None };
+        self.trees.lock().unwrap().insert(uid, marker.clone());
+        Answer::Made(marker)
+    }
+
+    fn show(&self, volume: PodVolume, what: What, read_only: bool) -> Answer {
+        self.shown.lock().unwrap().insert(volume.clone(), Shown { volume, what, read_only });
+        Answer::Done
+    }
+
+    fn act(&self, verb: Verb) -> Result<Answer, Failure> {
+        let changing = !matches!(verb, Verb::Probe | Verb::Inventory | Verb::Mounts | Verb::Unpublish { .. });
+        if let Some(reason) = self.refuse.lock().unwrap().filter(|_| changing) {
+            return Err(Failure::Refused(Refused { reason, message: "as the test says".into() }));
+        }
+        if self.deaf.lock().unwrap().contains("publish") && matches!(verb, Verb::Publish { .. }) {
+            return Err(Failure::Unheard(std::io::ErrorKind::BrokenPipe.into()));
+        }
+        Ok(match verb {
+            Verb::Probe => Answer::Offers(Probe {
+                offers: offers(&[ProviderKind::Copy]),
+                total_bytes: 100,
+                free_bytes: 50,
+                kernel: KernelFacts { release: "6.18".into(), mount_setattr: true },
+            }),
+            Verb::Inventory => {
+                let trees = self.trees.lock().unwrap();
+                let entry = |(uid, marker): (&Uid, &Marker)| Entry { uid: *uid, place: Place::Live, marker: Some(marker.clone()) };
+                Answer::Trees(Inventory { entries: trees.iter().map(entry).collect(), foreign: vec![] })
+            }
+            Verb::Mounts => Answer::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
+            Verb::CreateEmpty { uid, provider, owner } => self.made(uid, provider, Making::Empty { owner }),
+            Verb::Clone { uid, provider, from, access } => self.made(uid, provider, Making::Clone { from, access }),
+            Verb::Seal { .. } => Answer::Sealed(manifest()),
+            Verb::Destroy { uid } => {
+                self.trees.lock().unwrap().remove(&uid);
+                Answer::Done
+            }
+            Verb::Recover { .. } => Answer::Done,
+            Verb::Publish { tree, volume, access } => self.show(volume, What::Tree(tree), access == yoi_workspace::Access::ReadOnly),
+            Verb::PublishRuntime { volume, .. } => self.show(volume, What::Runtime, true),
+            Verb::Unpublish { volume } => {
+                self.shown.lock().unwrap().remove(&volume);
+                Answer::Done
+            }
+            Verb::Changes { .. } => Answer::Changes { changes: vec![], cut: false },
+            Verb::Usage { .. } => Answer::Weight(yoi_workspace::Usage { logical_bytes: 0, exclusive_bytes: 0, entries: 0 }),
+        })
+    }
+}
+
+impl Mounter for Fake {
+    fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
+        self.heard.lock().unwrap().push(verb.clone());
+        Box::pin(std::future::ready(self.act(verb)))
+    }
+}
