@@ -1,5 +1,5 @@
 //! The machine's disk.
-#![expect(clippy::disallowed_methods, reason = "this file is the one that reaches the disk")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this file is the one that reaches the disk")]
 
 use std::{
     ffi::OsString,
