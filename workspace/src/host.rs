@@ -1,4 +1,5 @@
 //! Other programs and system calls that no crate wraps.
+#![expect(clippy::disallowed_types, reason = "this file is the one that starts programs")]
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
