@@ -107,14 +107,14 @@ impl Identities {
         let mut version = self.world.version();
         let found = async {
             loop {
-                if let Some(record) = self.world.agent_of_pod(&bearer.pod_uid) {
+                if let Some(record) = self.world.agent_of_pod(&bearer.namespace, &bearer.pod_uid) {
                     return record;
                 }
                 // The sender lives in the world that we hold.
                 let _ = version.changed().await;
             }
         };
-        timeout(self.patience, found).await.ok().filter(|record| record.name.namespace == bearer.namespace)
+        timeout(self.patience, found).await.ok()
     }
 
     /// From the API server, once.

@@ -35,7 +35,8 @@ pub fn router(hub: Arc<Hub>, proxy: Proxy) -> Router {
         .route("/apis/runtime.yoi.dev", get(discovery::group))
         .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))
         .route("/readyz", get(async || "ok"))
-        // The aggregator takes 404 for "publishes no schema" and asks no more: /openapi/v2 and /openapi/v3 come here.
+        .route("/openapi/v2", get(discovery::schema))
+        // The aggregator takes 404 at /openapi/v3 for "publishes no schema", and is content.
         .fallback(async |uri: Uri| Failure::not_served(uri.path()))
         .method_not_allowed_fallback(async || Failure::method())
         .layer(DefaultBodyLimit::max(MAX_BODY))

@@ -7,7 +7,7 @@
 //! # Guarantees
 //! An agent's record never goes back to an older resource version, except when the whole list is read anew.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::ResourceExt;
@@ -113,10 +113,16 @@ impl From<YoiPeer> for Bond {
     }
 }
 
+/// More deletions than can happen while one answer of the API server is on its way.
+const REMEMBERED_GONE: usize = 256;
+
 #[derive(Default)]
 struct Tables {
     agents: HashMap<Key, Arc<AgentRecord>>,
-    by_pod: HashMap<String, Key>,
+    /// By namespace and Pod UID: a status in one namespace can claim no Pod of another.
+    by_pod: HashMap<Key, Key>,
+    /// UIDs that were deleted lately. A request's own read or write may come back after the deletion, and must not raise the dead.
+    gone: VecDeque<String>,
     by_uid: HashMap<String, Key>,
     bonds: HashMap<Key, Arc<Bond>>,
     bonds_of: HashMap<Key, BTreeSet<String>>,
@@ -150,9 +156,9 @@ impl World {
         self.read().agents.get(key).cloned()
     }
 
-    pub fn agent_of_pod(&self, pod_uid: &str) -> Option<Arc<AgentRecord>> {
+    pub fn agent_of_pod(&self, namespace: &str, pod_uid: &str) -> Option<Arc<AgentRecord>> {
         let tables = self.read();
-        tables.by_pod.get(pod_uid).and_then(|key| tables.agents.get(key)).cloned()
+        tables.by_pod.get(&Key::new(namespace, pod_uid)).and_then(|key| tables.agents.get(key)).cloned()
     }
 
     pub fn agent_by_uid(&self, uid: &str) -> Option<Arc<AgentRecord>> {
@@ -204,6 +210,10 @@ impl World {
         let mut tables = self.write();
         if tables.agents.get(key).is_some_and(|known| known.name.uid == uid) {
             tables.take_agent(key);
+        }
+        tables.gone.push_back(uid.to_owned());
+        if tables.gone.len() > REMEMBERED_GONE {
+            tables.gone.pop_front();
         }
         drop(tables);
         self.told([uid.to_owned()]);
@@ -260,12 +270,15 @@ impl World {
 impl Tables {
     fn put_agent(&mut self, record: Arc<AgentRecord>) {
         let key = record.key();
+        if self.gone.contains(&record.name.uid) {
+            return;
+        }
         if self.agents.get(&key).is_some_and(|known| is_newer(&known.resource_version, &record.resource_version)) {
             return;
         }
         self.take_agent(&key);
         if let Some(pod) = &record.pod_uid {
-            self.by_pod.insert(pod.clone(), key.clone());
+            self.by_pod.insert(Key::new(&key.namespace, pod), key.clone());
         }
         self.by_uid.insert(record.name.uid.clone(), key.clone());
         self.agents.insert(key, record);
@@ -275,7 +288,7 @@ impl Tables {
         let Some(known) = self.agents.remove(key) else { return };
         self.by_uid.remove(&known.name.uid);
         if let Some(pod) = &known.pod_uid {
-            self.by_pod.remove(pod);
+            self.by_pod.remove(&Key::new(&key.namespace, pod));
         }
     }
 
@@ -328,7 +341,7 @@ mod tests {
         world.learn(record("a", "u1", Some("p2"), "10"));
         world.learn(record("a", "u1", Some("p1"), "9"));
         assert_eq!(world.agent(&Key::new("ns", "a")).unwrap().pod_uid.as_deref(), Some("p2"));
-        assert!(world.agent_of_pod("p1").is_none());
+        assert!(world.agent_of_pod("ns", "p1").is_none());
     }
 
     #[test]
@@ -336,8 +349,8 @@ mod tests {
         let (world, _changes) = World::new();
         world.learn(record("a", "u1", Some("p1"), "1"));
         world.learn(record("a", "u1", Some("p2"), "2"));
-        assert!(world.agent_of_pod("p1").is_none());
-        assert_eq!(world.agent_of_pod("p2").unwrap().name.uid, "u1");
+        assert!(world.agent_of_pod("ns", "p1").is_none());
+        assert_eq!(world.agent_of_pod("ns", "p2").unwrap().name.uid, "u1");
     }
 
     #[test]
@@ -346,5 +359,24 @@ mod tests {
         world.learn(record("a", "u2", None, "5"));
         world.forget_agent(&Key::new("ns", "a"), "u1");
         assert!(world.agent_by_uid("u2").is_some());
+    }
+
+    #[test]
+    fn what_was_read_before_a_deletion_does_not_raise_the_dead() {
+        let (world, _changes) = World::new();
+        world.learn(record("a", "u1", Some("p1"), "1"));
+        world.forget_agent(&Key::new("ns", "a"), "u1");
+        world.learn(record("a", "u1", Some("p1"), "2"));
+        assert!(world.agent(&Key::new("ns", "a")).is_none());
+    }
+
+    #[test]
+    fn a_status_elsewhere_claims_no_pod_here() {
+        let (world, _changes) = World::new();
+        world.learn(record("a", "u1", Some("p1"), "1"));
+        let mut thief = record("thief", "u2", Some("p1"), "2");
+        thief.name.namespace = "other".into();
+        world.learn(thief);
+        assert_eq!(world.agent_of_pod("ns", "p1").unwrap().name.uid, "u1");
     }
 }

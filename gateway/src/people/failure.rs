@@ -1,7 +1,6 @@
 //! Failures as Kubernetes says them: a Status object with a reason for programs and a sentence for people.
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -44,12 +43,6 @@ impl Failure {
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Failure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).of(name)
-    }
-}
-
-impl From<JsonRejection> for Failure {
-    fn from(rejection: JsonRejection) -> Self {
-        Failure::new(rejection.status(), rejection.body_text())
     }
 }
 

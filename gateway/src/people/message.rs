@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use yoi_wire::hub::{Deliver, Sender, Sent};
@@ -19,13 +20,21 @@ pub async fn send(
     State(hub): State<Arc<Hub>>,
     Path(target): Path<Target>,
     Extension(user): Extension<User>,
-    message: Result<Json<Message>, JsonRejection>,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Sent>), Failure> {
     let record = target.resolve(&hub, &user, "create", "message").await?;
-    let Json(Message { message_id, text }) = message?;
+    // Whatever the content type: `kubectl create --raw` names none.
+    let body = body.map_err(|rejection| Failure::new(rejection.status(), rejection.body_text()))?;
+    let Message { message_id, text } = serde_json::from_slice(&body).map_err(|error| {
+        Failure::new(StatusCode::BAD_REQUEST, format!("the body must be {{\"messageId\": ..., \"text\": ...}}: {error}"))
+    })?;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
-    check(&message_id, &text).map_err(|refusal| Failure::refused(namespace, name, &refusal))?;
     let from = Sender { agent: None, person: Some(user.name) };
+    if let Err(refusal) = check(&message_id, &text) {
+        hub.courier.audit(&from, namespace, name, &message_id, Err(&refusal));
+        return Err(Failure::refused(namespace, name, &refusal));
+    }
+    // Asked here too, because why there is no line is told to a person in other words than to an agent.
     if let Err(refusal) = hub.courier.line_to(&record).await {
         hub.courier.audit(&from, namespace, name, &message_id, Err(&refusal));
         return Err(unreachable(&record));
