@@ -84,6 +84,8 @@ pub(crate) fn missing_finalizers(kind: Kind, meta: &ObjectMeta, wanted: &[&str])
 /// The step that removes `finalizer`, if it stands there.
 #[must_use]
 pub(crate) fn without_finalizer(kind: Kind, meta: &ObjectMeta, finalizer: &'static str) -> Option<Step> {
-    let index = meta.finalizers.as_ref()?.iter().position(|f| f == finalizer)?;
-    Some(Step::RemoveFinalizer { of: target(kind, meta), index, finalizer })
+    let all = meta.finalizers.as_ref()?;
+    let left: Vec<String> = all.iter().filter(|f| *f != finalizer).cloned().collect();
+    let resource_version = meta.resource_version.clone().unwrap_or_default();
+    (left.len() < all.len()).then(|| Step::RemoveFinalizer { of: target(kind, meta), resource_version, finalizer, left })
 }

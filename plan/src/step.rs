@@ -34,8 +34,8 @@ impl<S> Plan<S> {
 pub enum Step {
     /// With the resource version that was seen, so that nobody's finalizer is lost.
     AddFinalizers { of: Target, resource_version: String, all: Vec<String> },
-    /// Tests that the finalizer still stands at this place of the list.
-    RemoveFinalizer { of: Target, index: usize, finalizer: &'static str },
+    /// Likewise; `left` is what stays.
+    RemoveFinalizer { of: Target, resource_version: String, finalizer: &'static str, left: Vec<String> },
     EnsureWorkspace(Box<AgentWorkspace>),
     EnsureClaim(Box<PersistentVolumeClaim>),
     EnsureVolume(Box<PersistentVolume>),

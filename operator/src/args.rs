@@ -1,0 +1,134 @@
+//! What the operator is told: the only place that reads flags and environment.
+
+use clap::{Parser, ValueEnum};
+use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use yoi_crds::pod::ImagePullPolicy;
+use yoi_plan::settings::{Network, Settings};
+use yoi_wire::manifest::Gateway;
+
+/// Watches Yoi's objects and makes the cluster agree with them.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "yoi-operator", version)]
+pub struct Args {
+    /// The operator's own namespace: its Lease, and the gateway's certificate.
+    #[arg(long, env = "YOI_NAMESPACE", default_value = "yoi-system")]
+    pub namespace: String,
+    /// Identity in the Lease and in Events; must differ between replicas.
+    #[arg(long, env = "YOI_POD_NAME", default_value = "yoi-operator")]
+    pub identity: String,
+    #[arg(long, env = "YOI_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+    /// As in tracing's directives, e.g. `info,yoi_operator=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log_filter: String,
+    /// Address of `/healthz`, `/readyz` and `/metrics`.
+    #[arg(long, env = "YOI_HEALTH_ADDR", default_value = "0.0.0.0:8080")]
+    pub health_addr: SocketAddr,
+    /// Image of agents that name none.
+    #[arg(long, env = "YOI_AGENT_IMAGE")]
+    pub agent_image: String,
+    /// Image of the Pods that fill bases from git; the agents' when absent.
+    #[arg(long, env = "YOI_POPULATOR_IMAGE")]
+    pub populator_image: Option<String>,
+    #[arg(long, env = "YOI_AGENT_IMAGE_PULL_POLICY", value_enum)]
+    pub agent_image_pull_policy: Option<PullPolicy>,
+    /// Hex SHA-256 of the yoi-runtime that agents must run; when absent, one that the nodes offer.
+    #[arg(long, env = "YOI_RUNTIME_DIGEST")]
+    pub runtime_digest: Option<String>,
+    /// StorageClass of session claims that name none; the cluster's default when absent.
+    #[arg(long, env = "YOI_DEFAULT_SESSION_CLASS")]
+    pub default_session_class: Option<String>,
+    /// Service of the gateway, in the operator's namespace.
+    #[arg(long, env = "YOI_GATEWAY_SERVICE", default_value = "yoi-gateway")]
+    pub gateway_service: String,
+    /// Headless Service of the gateway: one address per replica.
+    #[arg(long, env = "YOI_GATEWAY_LINES", default_value = "yoi-gateway-lines")]
+    pub gateway_lines: String,
+    #[arg(long, env = "YOI_GATEWAY_PORT", default_value_t = 8443)]
+    pub gateway_port: u16,
+    /// Secret of the gateway's certificate, in the operator's namespace.
+    #[arg(long, env = "YOI_GATEWAY_SECRET", default_value = "yoi-gateway-tls")]
+    pub gateway_secret: String,
+    /// APIService whose caBundle is kept.
+    #[arg(long, env = "YOI_APISERVICE", default_value = "v1alpha1.runtime.yoi.dev")]
+    pub apiservice: String,
+    /// Value of the label app.kubernetes.io/name of the gateway's Pods, for the network policies.
+    #[arg(long, env = "YOI_GATEWAY_APP", default_value = "yoi-gateway")]
+    pub gateway_app: String,
+    /// JSON list of NetworkPolicy egress rules for agents, beside DNS and the gateway. Without it, no network policies are made.
+    #[arg(long, env = "YOI_AGENT_EGRESS", value_parser = egress)]
+    pub agent_egress: Option<Egress>,
+    /// The same for the Pods that fill bases.
+    #[arg(long, env = "YOI_POPULATOR_EGRESS", value_parser = egress)]
+    pub populator_egress: Option<Egress>,
+    /// Reconciles at the same time, of each kind.
+    #[arg(long, env = "YOI_CONCURRENCY", default_value_t = 8)]
+    pub concurrency: u16,
+    /// Seconds that reconciles under way may take after SIGTERM.
+    #[arg(long, env = "YOI_STOP_SECONDS", default_value_t = 20)]
+    pub stop_seconds: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Json,
+    Text,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// One value for clap, which would take a plain `Vec` as a repeated flag.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Egress(pub Vec<NetworkPolicyEgressRule>);
+
+fn egress(text: &str) -> Result<Egress, serde_json::Error> {
+    serde_json::from_str(text).map(Egress)
+}
+
+impl Args {
+    /// Names that the gateway is reached under, and that its certificate bears.
+    #[must_use]
+    pub fn gateway_names(&self) -> Vec<String> {
+        let both = [&self.gateway_service, &self.gateway_lines];
+        both.iter().flat_map(|s| [format!("{s}.{}.svc", self.namespace), format!("{s}.{}", self.namespace)]).collect()
+    }
+
+    #[must_use]
+    pub fn settings(&self, ca: String) -> Settings {
+        let (ns, port) = (&self.namespace, self.gateway_port);
+        Settings {
+            agent_image: self.agent_image.clone(),
+            populator_image: self.populator_image.clone().unwrap_or_else(|| self.agent_image.clone()),
+            image_pull_policy: self.agent_image_pull_policy.map(|p| match p {
+                PullPolicy::Always => ImagePullPolicy::Always,
+                PullPolicy::IfNotPresent => ImagePullPolicy::IfNotPresent,
+                PullPolicy::Never => ImagePullPolicy::Never,
+            }),
+            // A chart's empty value means "not said".
+            runtime_digest: self.runtime_digest.clone().filter(|d| !d.is_empty()),
+            default_session_class: self.default_session_class.clone().filter(|c| !c.is_empty()),
+            gateway: Gateway {
+                lines: format!("{}.{ns}.svc:{port}", self.gateway_lines),
+                service: format!("{}.{ns}.svc:{port}", self.gateway_service),
+                server_name: format!("{}.{ns}.svc", self.gateway_service),
+                ca,
+            },
+            network: self.agent_egress.clone().map(|agents| Network {
+                gateway_namespace: ns.clone(),
+                gateway_pod: BTreeMap::from([("app.kubernetes.io/name".to_owned(), self.gateway_app.clone())]),
+                gateway_port: i32::from(port),
+                agents: agents.0,
+                populators: self.populator_egress.clone().map(|e| e.0).unwrap_or_default(),
+            }),
+        }
+    }
+}

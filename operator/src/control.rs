@@ -1,0 +1,191 @@
+//! One controller per kind, all alike: observe, decide, apply, report.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Controller, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+use yoi_crds::{
+    AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
+};
+use yoi_plan::settings::Settings;
+use yoi_plan::step::Plan;
+use yoi_plan::{network, peer, project, say, workspace, yoipod};
+
+use crate::cache::Key;
+use crate::health::Metrics;
+use crate::report::Share;
+use crate::world::World;
+use crate::{apply, observe, report};
+
+pub struct Context {
+    pub client: Client,
+    pub world: Arc<World>,
+    pub settings: Settings,
+    pub recorder: Recorder,
+    pub metrics: Metrics,
+    /// Failures in a row, by object.
+    failures: Mutex<HashMap<String, u32>>,
+}
+
+impl Context {
+    #[must_use]
+    pub fn new(client: Client, world: Arc<World>, settings: Settings, recorder: Recorder, metrics: Metrics) -> Self {
+        Context { client, world, settings, recorder, metrics, failures: Mutex::default() }
+    }
+
+    /// The next pause after a failure: 1 s, doubled, at most 5 min.
+    fn failed(&self, key: String) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(key).or_default();
+        let pause = Duration::from_secs((1_u64 << (*count).min(9)).min(300));
+        *count += 1;
+        pause
+    }
+
+    fn succeeded(&self, key: &str) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// A kind that the operator reconciles.
+pub trait Governed: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    type Status: Share + Send + Sync;
+    fn said(&self) -> Option<&Self::Status>;
+    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
+}
+
+impl Governed for YoiProject {
+    type Status = YoiProjectStatus;
+    fn said(&self) -> Option<&YoiProjectStatus> {
+        self.status.as_ref()
+    }
+    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+        let namespace = self.namespace().unwrap_or_default();
+        let seen = observe::project(&context.world, self);
+        let mut plan = project::plan(&seen, now);
+        // A namespace with a project is a namespace with agents.
+        if let (Some(rules), Some(_)) = (&context.settings.network, &plan.status) {
+            let existing = context.world.policies.by(&Key::Namespace(namespace.clone()));
+            plan.steps.splice(0..0, network::ensure(&namespace, rules, &existing));
+        }
+        plan
+    }
+}
+
+impl Governed for AgentWorkspace {
+    type Status = AgentWorkspaceStatus;
+    fn said(&self) -> Option<&AgentWorkspaceStatus> {
+        self.status.as_ref()
+    }
+    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+        workspace::plan(&observe::workspace(&context.world, self), &context.settings, now)
+    }
+}
+
+impl Governed for YoiPod {
+    type Status = YoiPodStatus;
+    fn said(&self) -> Option<&YoiPodStatus> {
+        self.status.as_ref()
+    }
+    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
+        yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now)
+    }
+}
+
+impl Governed for YoiPeer {
+    type Status = YoiPeerStatus;
+    fn said(&self) -> Option<&YoiPeerStatus> {
+        self.status.as_ref()
+    }
+    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
+        peer::plan(&observe::peer(&context.world, self), now)
+    }
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    format!("{}/{}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// One round. The status is written whether the steps succeeded or not, and says so if they did not.
+async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.world.wait().await;
+    let kind = K::kind(&());
+    let _timer = context.metrics.reconcile(&kind, Instant::now());
+    let now = jiff::Timestamp::now();
+    let plan = Arc::clone(&object).decide(&context, now);
+    debug!(object = key(&*object), steps = plan.steps.len(), "decided");
+    let mut failure = None;
+    for step in &plan.steps {
+        if let Err(error) = apply::apply(&context.client, step).await {
+            failure = Some(error);
+            break;
+        }
+    }
+    if let Some(mut status) = plan.status {
+        let before = object.said();
+        if let Some(error) = failure.as_ref().filter(|e| !e.is_quiet()) {
+            let said = before.map(say::Conditions::conditions).unwrap_or_default();
+            say::blame(&mut status, said, &error.to_string(), object.meta().generation, now);
+        }
+        // After an outdated step the status would be outdated too.
+        if failure.as_ref().is_none_or(|e| !e.is_quiet()) {
+            report::status(&context.client, &context.recorder, &*object, before, status).await?;
+        }
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => {
+            context.succeeded(&key(&*object));
+            Ok(plan.requeue_after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100)))))
+        }
+    }
+}
+
+fn after_error<K: Governed>(object: Arc<K>, error: &apply::Error, context: Arc<Context>) -> Action {
+    if error.is_quiet() {
+        debug!(object = key(&*object), %error, "looking again");
+        return Action::requeue(Duration::from_secs(1));
+    }
+    context.metrics.failed(&K::kind(&()));
+    let pause = context.failed(key(&*object));
+    warn!(object = key(&*object), %error, pause_seconds = pause.as_secs(), "reconcile failed");
+    Action::requeue(pause)
+}
+
+/// Runs until `stop`, and then until the reconciles under way are done. Panics if a reconcile does: half a controller must not go on.
+pub async fn run<K: Governed>(
+    trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
+    store: Store<K>,
+    woken: impl Stream<Item = ObjectRef<K>> + Send + 'static,
+    context: Arc<Context>,
+    concurrency: u16,
+    stop: CancellationToken,
+) {
+    Controller::for_stream(trigger, store)
+        .with_config(Config::default().concurrency(concurrency))
+        .reconcile_on(woken)
+        .graceful_shutdown_on(async move { stop.cancelled().await })
+        .run(reconcile::<K>, after_error::<K>, context)
+        .for_each(|round| async move {
+            match round {
+                // Told by `after_error` already.
+                Ok(_) | Err(kube::runtime::controller::Error::ReconcilerFailed(..)) => {}
+                // Deleted between its event and its turn.
+                Err(kube::runtime::controller::Error::ObjectNotFound(_)) => {}
+                Err(kube::runtime::controller::Error::QueueError(error)) => warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again"),
+                Err(error) => error!(kind = %K::kind(&()), %error, "controller failed"),
+            }
+        })
+        .await;
+}

@@ -1,0 +1,150 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use crate::lease::Standing;
+use crate::world::{World, is_ready};
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfKind {
+    kind: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ByReady {
+    kind: String,
+    ready: bool,
+}
+
+#[derive(Clone)]
+pub struct Metrics {
+    reconciles: Family<OfKind, Counter>,
+    errors: Family<OfKind, Counter>,
+    seconds: Family<OfKind, Histogram>,
+    objects: Family<ByReady, Gauge>,
+    leader: Gauge,
+    registry: Arc<Registry>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let reconciles = Family::<OfKind, Counter>::default();
+        let errors = Family::<OfKind, Counter>::default();
+        let seconds = Family::<OfKind, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14)));
+        let objects = Family::<ByReady, Gauge>::default();
+        let leader = Gauge::default();
+        let mut registry = Registry::with_prefix("yoi_operator");
+        registry.register("reconciles", "Rounds begun", reconciles.clone());
+        registry.register("reconcile_errors", "Rounds that failed, repetitions by an outdated view left out", errors.clone());
+        registry.register("reconcile_seconds", "Duration of a round", seconds.clone());
+        registry.register("objects", "Objects by kind and Ready", objects.clone());
+        registry.register("leader", "1 while this process holds the Lease", leader.clone());
+        Metrics { reconciles, errors, seconds, objects, leader, registry: Arc::new(registry) }
+    }
+}
+
+/// Observes the duration when the round is over, however it ends.
+pub struct Timer {
+    seconds: Family<OfKind, Histogram>,
+    kind: OfKind,
+    since: Instant,
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.seconds.get_or_create(&self.kind).observe(self.since.elapsed().as_secs_f64());
+    }
+}
+
+impl Metrics {
+    #[must_use]
+    pub fn reconcile(&self, kind: &str, since: Instant) -> Timer {
+        let kind = OfKind { kind: kind.to_owned() };
+        self.reconciles.get_or_create(&kind).inc();
+        Timer { seconds: self.seconds.clone(), kind, since }
+    }
+
+    pub fn failed(&self, kind: &str) {
+        self.errors.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
+    }
+
+    /// Counted when somebody asks: no bookkeeping that could drift.
+    fn count(&self, world: &World) {
+        let set = |kind: &str, states: Vec<bool>| {
+            for ready in [true, false] {
+                let count = states.iter().filter(|s| **s == ready).count();
+                self.objects.get_or_create(&ByReady { kind: kind.to_owned(), ready }).set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        };
+        let said = |c: Option<&Vec<yoi_crds::Condition>>| is_ready(c.map(Vec::as_slice));
+        set("YoiProject", world.projects.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
+        set("AgentWorkspace", world.workspaces.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
+        set("YoiPod", world.yoipods.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
+        set("YoiPeer", world.peers.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
+    }
+}
+
+#[derive(Clone)]
+pub struct Health {
+    pub metrics: Metrics,
+    pub world: Arc<World>,
+    pub standing: watch::Receiver<Standing>,
+}
+
+/// The lease loop says something at least so often while it lives.
+const SILENCE: Duration = Duration::from_secs(30);
+
+impl Health {
+    pub fn routes(self) -> Router {
+        Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).route("/metrics", get(metrics)).with_state(self)
+    }
+}
+
+/// Alive: the lease loop turns. A process whose loop hangs would hold up its successor.
+async fn healthz(State(health): State<Health>) -> Response {
+    let standing = *health.standing.borrow();
+    if standing.at.elapsed() > SILENCE {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the lease loop is silent\n").into_response();
+    }
+    "ok\n".into_response()
+}
+
+async fn readyz(State(health): State<Health>) -> Response {
+    let standing = *health.standing.borrow();
+    if standing.at.elapsed() > SILENCE {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the lease loop is silent\n").into_response();
+    }
+    if !standing.leader {
+        return "standby\n".into_response();
+    }
+    let missing = health.world.missing();
+    if missing.is_empty() {
+        return "leader\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not listed yet: {}\n", missing.join(", "))).into_response()
+}
+
+async fn metrics(State(health): State<Health>) -> Response {
+    health.metrics.leader.set(i64::from(health.standing.borrow().leader));
+    health.metrics.count(&health.world);
+    let mut text = String::new();
+    match encode(&mut text, &health.metrics.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode metrics: {error}\n")).into_response(),
+    }
+}

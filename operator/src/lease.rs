@@ -1,0 +1,203 @@
+//! Leadership by Lease. At most one process acts, judged by its own clock only.
+//!
+//! A contender takes the Lease when it has seen the same resource version for the whole term: the holder's clock is never trusted. Every write
+//! is a compare-and-swap by resource version. A holder that has not renewed for [`RENEW`] ends before anybody else may take over.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tracing::{info, warn};
+use yoi_crds::name::manager;
+
+pub const NAME: &str = "yoi-operator";
+/// How long a Lease that nobody renews is respected.
+const TERM: Duration = Duration::from_secs(15);
+/// How long a holder acts on after its last renewal.
+const RENEW: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to keep the Lease: another process holds it now")]
+    Taken,
+    #[error("failed to renew the Lease within {} s", RENEW.as_secs())]
+    NotRenewed,
+}
+
+/// Whether this process leads, and when the loop last turned.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    pub leader: bool,
+    pub at: Instant,
+}
+
+pub struct Elector {
+    api: Api<Lease>,
+    identity: String,
+    /// The resource version that stands, and since when we have seen it.
+    seen: Option<(String, Instant)>,
+    held: bool,
+    standing: watch::Sender<Standing>,
+}
+
+impl Elector {
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<Standing>) {
+        let (standing, watched) = watch::channel(Standing { leader: false, at: Instant::now() });
+        let api = Api::namespaced(client, namespace);
+        (Elector { api, identity: identity.to_owned(), seen: None, held: false, standing }, watched)
+    }
+
+    fn say(&self, leader: bool) {
+        self.standing.send_replace(Standing { leader, at: Instant::now() });
+    }
+
+    /// Returns when this process leads.
+    pub async fn acquire(&mut self) {
+        let mut turn = interval(RETRY);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let won = self.attempt().await;
+            self.say(won);
+            if won {
+                self.held = true;
+                info!(lease = NAME, identity = self.identity, "leading");
+                return;
+            }
+        }
+    }
+
+    /// Renews for as long as it can; returns when leadership is lost, and the process must end then.
+    pub async fn keep(&mut self) -> Error {
+        let mut last = Instant::now();
+        let mut turn = interval(RETRY);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            match timeout(RENEW / 2, self.renew()).await {
+                Ok(Ok(true)) => {
+                    last = Instant::now();
+                    self.say(true);
+                }
+                Ok(Ok(false)) => {
+                    self.held = false;
+                    self.say(false);
+                    return Error::Taken;
+                }
+                Ok(Err(error)) => warn!(%error, "lease not renewed; tried again"),
+                Err(_) => warn!("lease not renewed in time; tried again"),
+            }
+            if last.elapsed() > RENEW {
+                self.say(false);
+                return Error::NotRenewed;
+            }
+        }
+    }
+
+    /// Gives the Lease up, so that a successor need not wait for the term to end.
+    pub async fn release(&mut self) {
+        if !self.held {
+            return;
+        }
+        let freed = async {
+            let Some(mut lease) = self.api.get_opt(NAME).await? else { return Ok(()) };
+            if lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
+                return Ok(());
+            }
+            let spec = lease.spec.get_or_insert_default();
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+            self.api.replace(NAME, &params(), &lease).await.map(|_| ())
+        };
+        match timeout(RENEW / 2, freed).await {
+            Ok(Ok(())) => info!(lease = NAME, "released"),
+            Ok(Err::<(), kube::Error>(error)) => warn!(%error, "lease not released; it runs out"),
+            Err(_) => warn!("lease not released in time; it runs out"),
+        }
+        self.held = false;
+    }
+
+    async fn attempt(&mut self) -> bool {
+        match timeout(RENEW / 2, self.take()).await {
+            Ok(Ok(won)) => won,
+            Ok(Err(error)) => {
+                warn!(%error, "lease not taken; tried again");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    async fn take(&mut self) -> Result<bool, kube::Error> {
+        let Some(current) = self.api.get_opt(NAME).await? else { return self.create().await };
+        let version = current.metadata.resource_version.clone().unwrap_or_default();
+        let since = match &self.seen {
+            Some((seen, at)) if *seen == version => *at,
+            _ => {
+                let now = Instant::now();
+                self.seen = Some((version, now));
+                now
+            }
+        };
+        let holder = current.spec.as_ref().and_then(|s| s.holder_identity.clone()).unwrap_or_default();
+        let mine = holder == self.identity;
+        if !mine && !holder.is_empty() && since.elapsed() < TERM {
+            return Ok(false);
+        }
+        self.replace(current, !mine).await
+    }
+
+    /// False: somebody else holds it.
+    async fn renew(&mut self) -> Result<bool, kube::Error> {
+        let Some(current) = self.api.get_opt(NAME).await? else { return self.create().await };
+        if current.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
+            return Ok(false);
+        }
+        self.replace(current, false).await
+    }
+
+    async fn create(&self) -> Result<bool, kube::Error> {
+        let lease = Lease {
+            metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+            spec: Some(self.spec(None, true)),
+        };
+        match self.api.create(&params(), &lease).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(s)) if s.is_already_exists() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The resource version that was read stays in the object: the write is a compare-and-swap.
+    async fn replace(&self, mut current: Lease, taken_over: bool) -> Result<bool, kube::Error> {
+        current.spec = Some(self.spec(current.spec.as_ref(), taken_over));
+        match self.api.replace(NAME, &params(), &current).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(s)) if s.is_conflict() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn spec(&self, before: Option<&LeaseSpec>, taken_over: bool) -> LeaseSpec {
+        let now = MicroTime(jiff::Timestamp::now());
+        let transitions = before.and_then(|s| s.lease_transitions).unwrap_or(0);
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(TERM.as_secs()).ok(),
+            acquire_time: if taken_over { Some(now.clone()) } else { before.and_then(|s| s.acquire_time.clone()) },
+            renew_time: Some(now),
+            lease_transitions: Some(if taken_over && before.is_some() { transitions + 1 } else { transitions }),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PostParams::default() }
+}

@@ -1,0 +1,139 @@
+//! Says what was decided: the status, on change, and the story of the change.
+
+use std::fmt::Debug;
+
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tracing::warn;
+use yoi_crds::name::manager;
+use yoi_crds::reason::condition;
+use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
+use yoi_plan::say::{Conditions, story};
+
+use crate::apply;
+
+/// Conditions of an AgentWorkspace that the operator says; the others are the shim's.
+const WORKSPACE: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
+
+/// The operator's part of a status that has more than one writer.
+pub trait Share: Conditions + Clone + PartialEq + Default + Serialize {
+    #[must_use]
+    fn share(&self) -> Self;
+}
+
+impl Share for YoiProjectStatus {
+    fn share(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Share for YoiPeerStatus {
+    fn share(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Share for AgentWorkspaceStatus {
+    fn share(&self) -> Self {
+        let AgentWorkspaceStatus { observed_generation, node_name, origin, owner, claim_name, pod_uid, provider: _, volume: _, conditions } =
+            self.clone();
+        let conditions = conditions.into_iter().filter(|c| WORKSPACE.contains(&c.type_.as_str())).collect();
+        AgentWorkspaceStatus { observed_generation, node_name, origin, owner, claim_name, pod_uid, provider: None, volume: None, conditions }
+    }
+}
+
+impl Share for YoiPodStatus {
+    fn share(&self) -> Self {
+        let YoiPodStatus {
+            observed_generation,
+            run_generation,
+            manifest,
+            pod,
+            workspace,
+            session_claim_name,
+            session: _,
+            task: _,
+            live: _,
+            report: _,
+            conditions,
+        } = self.clone();
+        YoiPodStatus {
+            observed_generation,
+            run_generation,
+            manifest,
+            pod,
+            workspace,
+            session_claim_name,
+            session: None,
+            task: None,
+            live: None,
+            report: None,
+            conditions,
+        }
+    }
+}
+
+fn sorted<S: Share>(mut status: S) -> S {
+    status.conditions_mut().sort_by(|a, b| a.type_.cmp(&b.type_));
+    status
+}
+
+/// Writes `after` if it says something new. With the resource version that the decision was made on: a decision of an old view is not written
+/// over a newer one.
+pub async fn status<K, S>(client: &Client, recorder: &Recorder, object: &K, before: Option<&S>, after: S) -> Result<bool, apply::Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    S: Share,
+{
+    let before = sorted(before.map(Share::share).unwrap_or_default());
+    let after = sorted(after);
+    if before == after {
+        return Ok(false);
+    }
+    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {"name": name, "namespace": namespace, "uid": object.uid(), "resourceVersion": object.resource_version()},
+        "status": after,
+    });
+    let api: Api<K> = Api::namespaced(client.clone(), &namespace);
+    let params = PatchParams::apply(manager::OPERATOR).force();
+    match api.patch_status(&name, &params, &Patch::Apply(&body)).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(s)) if s.is_not_found() => return Ok(false),
+        Err(e) => return Err(apply::Error::from(format!("write the status of {} {name}", K::kind(&())), e)),
+    }
+    tell(recorder, object, before.conditions(), after.conditions()).await;
+    Ok(true)
+}
+
+async fn tell<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, before: &[Condition], after: &[Condition]) {
+    let about = object.object_ref(&());
+    for told in story(before, after) {
+        let event = Event {
+            type_: if told.warning { EventType::Warning } else { EventType::Normal },
+            reason: told.reason,
+            note: Some(cut(told.note)),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        // The condition says the same; an Event that is lost costs nothing but the story.
+        if let Err(error) = recorder.publish(&event, &about).await {
+            warn!(%error, reason = event.reason, "event not published");
+        }
+    }
+}
+
+/// An Event's note holds 1,024 bytes.
+fn cut(mut note: String) -> String {
+    while note.len() > 1000 {
+        note.pop();
+    }
+    note
+}

@@ -1,0 +1,231 @@
+//! The process: lead, watch, reconcile, stop.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::client::ClientBuilder;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tower::limit::ConcurrencyLimitLayer;
+use tower::timeout::TimeoutLayer;
+use tracing::{info, warn};
+use yoi_crds::name::{label, manager};
+
+use crate::args::Args;
+use crate::cache::Key;
+use crate::control::{self, Context};
+use crate::health::{Health, Metrics};
+use crate::lease::{self, Elector};
+use crate::tls;
+use crate::world::{Sources, World, Woken};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to find out how to reach the API server")]
+    Config(#[source] Box<kube::config::InferConfigError>),
+    #[error("failed to build a client")]
+    Client(#[source] Box<kube::Error>),
+    #[error("failed to listen on {addr}")]
+    Listen { addr: std::net::SocketAddr, source: std::io::Error },
+    #[error("failed to wait for signals")]
+    Signal(#[source] std::io::Error),
+    #[error(transparent)]
+    Lease(#[from] lease::Error),
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// The process ends rather than live on with a part that does not work.
+    #[error("failed to go on: {part} ended{}", if *panicked { " by a panic" } else { "" })]
+    Ended { part: &'static str, panicked: bool },
+}
+
+/// Time for the answer's head: kube has no such limit of its own, and watches may take for ever after it.
+const HEADERS: Duration = Duration::from_secs(30);
+/// Requests at the same time; kube does not limit them.
+const REQUESTS: usize = 32;
+/// How often the certificate and the APIService are looked at.
+const CERTIFICATE: Duration = Duration::from_secs(60);
+
+async fn client() -> Result<Client, Error> {
+    let config = Config::infer().await.map_err(|e| Error::Config(Box::new(e)))?;
+    let builder = ClientBuilder::try_from(config).map_err(|e| Error::Client(Box::new(e)))?;
+    Ok(builder.with_layer(&TimeoutLayer::new(HEADERS)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
+}
+
+/// Runs until SIGTERM or SIGINT, which end it well, or until leadership or a part of it is lost.
+pub async fn run(args: Args) -> Result<(), Error> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
+    let asked = async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    };
+    tokio::pin!(asked);
+    let client = client().await?;
+    let (world, sources, woken) = World::new();
+    let metrics = Metrics::default();
+    let (mut elector, standing) = Elector::new(client.clone(), &args.namespace, &args.identity);
+
+    let mut parts: JoinSet<&'static str> = JoinSet::new();
+    let addr = args.health_addr;
+    let listener = TcpListener::bind(addr).await.map_err(|source| Error::Listen { addr, source })?;
+    let health = Health { metrics: metrics.clone(), world: Arc::clone(&world), standing };
+    parts.spawn(async move {
+        // An error of the listener ends this part, and with it the process.
+        let _ = axum::serve(listener, health.routes()).await;
+        "the health server"
+    });
+
+    tokio::select! {
+        () = elector.acquire() => {}
+        () = &mut asked => return Ok(()),
+        part = ended(&mut parts) => return Err(part),
+    }
+    let stop = CancellationToken::new();
+    let outcome = tokio::select! {
+        // First, so that a lost Lease wins over everything that it stops.
+        biased;
+        lost = elector.keep() => Err(lost.into()),
+        outcome = async {
+            lead(&args, client, world, sources, woken, metrics, &stop, &mut parts).await?;
+            tokio::select! {
+                () = &mut asked => Ok(()),
+                part = ended(&mut parts) => Err(part),
+            }
+        } => outcome,
+    };
+    if outcome.is_ok() {
+        info!("stopping");
+        stop.cancel();
+        let quiet = async {
+            // The watches and the health server have no end of their own; four controllers do.
+            let mut left = CONTROLLERS;
+            while let (true, Some(done)) = (left > 0, parts.join_next().await) {
+                left -= usize::from(matches!(done, Ok(part) if part == CONTROLLER));
+            }
+        };
+        tokio::select! {
+            lost = elector.keep() => return Err(lost.into()),
+            done = timeout(Duration::from_secs(args.stop_seconds), quiet) => if done.is_err() {
+                warn!("reconciles under way were cut off");
+            },
+        }
+    }
+    // Nobody acts any more when the Lease is given up.
+    parts.shutdown().await;
+    elector.release().await;
+    outcome
+}
+
+const CONTROLLER: &str = "a controller";
+const CONTROLLERS: usize = 4;
+
+/// The first part that ends, although none should.
+async fn ended(parts: &mut JoinSet<&'static str>) -> Error {
+    match parts.join_next().await {
+        Some(Ok(part)) => Error::Ended { part, panicked: false },
+        Some(Err(error)) => Error::Ended { part: "a task", panicked: error.is_panic() },
+        None => Error::Ended { part: "everything", panicked: false },
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the one place where everything meets")]
+async fn lead(
+    args: &Args,
+    client: Client,
+    world: Arc<World>,
+    sources: Sources,
+    woken: Woken,
+    metrics: Metrics,
+    stop: &CancellationToken,
+    parts: &mut JoinSet<&'static str>,
+) -> Result<(), Error> {
+    let names = args.gateway_names();
+    let ca = tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, jiff::Timestamp::now()).await?;
+    parts.spawn(certify(client.clone(), args.clone(), names));
+    let reporter = Reporter { controller: manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let context = Arc::new(Context::new(client.clone(), Arc::clone(&world), args.settings(ca), recorder, metrics));
+
+    let all = watcher::Config::default;
+    let tell = |f: fn(&World, &[Key])| {
+        let world = Arc::clone(&world);
+        move |keys: &[Key]| f(&world, keys)
+    };
+    let ours = || all().labels(label::ROLE);
+    watch(parts, sources.pods.stream(Api::<Pod>::all(client.clone()), ours(), tell(World::part_changed)));
+    watch(parts, sources.policies.stream(Api::all(client.clone()), ours(), tell(World::part_changed)));
+    watch(parts, sources.manifests.stream(Api::all(client.clone()), all().labels(label::YOIPOD), tell(World::part_changed)));
+    watch(parts, sources.claims.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
+    watch(parts, sources.volumes.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
+    watch(parts, sources.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
+    let machines_changed = |world: &World, _: &[Key]| world.machines_changed();
+    watch(parts, sources.machines.stream(Api::all(client.clone()), all(), tell(machines_changed)));
+    watch(parts, sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed)));
+
+    let projects = sources.projects.stream(Api::all(client.clone()), all(), tell(World::project_changed));
+    let workspaces = sources.workspaces.stream(Api::all(client.clone()), all(), tell(World::workspace_changed));
+    let yoipods = sources.yoipods.stream(Api::all(client.clone()), all(), tell(World::yoipod_changed));
+    let peers = sources.peers.stream(Api::all(client), all(), |_: &[Key]| {});
+    let n = args.concurrency;
+    let stores = (world.projects.store(), world.workspaces.store(), world.yoipods.store(), world.peers.store());
+    control(parts, control::run(projects, stores.0, woken.projects, Arc::clone(&context), n, stop.clone()));
+    control(parts, control::run(workspaces, stores.1, woken.workspaces, Arc::clone(&context), n, stop.clone()));
+    control(parts, control::run(yoipods, stores.2, woken.yoipods, Arc::clone(&context), n, stop.clone()));
+    control(parts, control::run(peers, stores.3, woken.peers, context, n, stop.clone()));
+    Ok(())
+}
+
+fn watch<K: Send + 'static>(
+    parts: &mut JoinSet<&'static str>,
+    stream: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
+) {
+    parts.spawn(async move {
+        stream
+            .for_each(|event| async move {
+                if let Err(error) = event {
+                    warn!(%error, kind = std::any::type_name::<K>(), "watch failed; it is tried again");
+                }
+            })
+            .await;
+        "a watch"
+    });
+}
+
+fn control(parts: &mut JoinSet<&'static str>, controller: impl Future<Output = ()> + Send + 'static) {
+    parts.spawn(async move {
+        controller.await;
+        CONTROLLER
+    });
+}
+
+/// Renews the certificate in time, and puts the CA back where somebody took it away. A new CA is for new manifests: the process starts anew with it.
+async fn certify(client: Client, args: Args, names: Vec<String>) -> &'static str {
+    let mut turn = interval(CERTIFICATE);
+    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut known: Option<String> = None;
+    loop {
+        turn.tick().await;
+        let now = jiff::Timestamp::now();
+        let ca = match tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, now).await {
+            Ok(ca) => ca,
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "certificate not looked after; tried again");
+                continue;
+            }
+        };
+        if known.get_or_insert_with(|| ca.clone()) != &ca {
+            return "the certificate authority of this process";
+        }
+        if let Err(error) = tls::trust(&client, &args.apiservice, &ca).await {
+            warn!(error = &error as &dyn std::error::Error, "CA not set; tried again");
+        }
+    }
+}
