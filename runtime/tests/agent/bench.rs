@@ -1,0 +1,186 @@
+//! A Pod's folders without a Pod, and the binary in them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+use yoi_session::disk::{Disk, RealDisk};
+use yoi_session::{Reader, Token, current};
+use yoi_wire::entry::{Body, Entry, RunOutcome, ToolEnded};
+use yoi_wire::identity::env;
+
+use crate::gateway::Gateway;
+use crate::{script, server};
+
+pub struct Bench {
+    pub dir: TempDir,
+    pub gateway: Gateway,
+    pub model_url: String,
+    pub provider: &'static str,
+    pub needs_key: bool,
+    pub key: Option<&'static str>,
+    pub user_env: Vec<(&'static str, &'static str)>,
+    pub limits: serde_json::Value,
+    pub shim_socket: PathBuf,
+}
+
+/// The binary as PID 1 would be; killed with the test.
+pub struct Runtime {
+    pub child: Child,
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Runtime {
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub async fn terminate(&mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.ended().await
+    }
+
+    pub async fn ended(&mut self) -> ExitStatus {
+        for _ in 0..400 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("the runtime did not end in time");
+    }
+}
+
+impl Bench {
+    pub async fn new(script: &str) -> Self {
+        Self::with_key(script, None).await
+    }
+
+    /// The model wants `key` when there is one.
+    pub async fn with_key(script: &str, key: Option<&'static str>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["tree", "session", "tmp", "home"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("token"), "the-token\n").unwrap();
+        std::fs::write(dir.path().join("script.yaml"), script).unwrap();
+        let shelf = Arc::new(script::Shelf::new(dir.path().join("script.yaml")));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // No slash at the end: the runtime has to add it.
+        let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let router = server::router(shelf, key.map(str::to_owned));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self {
+            shim_socket: dir.path().join("shim.sock"),
+            dir,
+            gateway: Gateway::start().await,
+            model_url,
+            provider: "OpenAI",
+            needs_key: false,
+            key: None,
+            user_env: Vec::new(),
+            limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
+        }
+    }
+
+    pub fn tree(&self) -> PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    pub fn session(&self) -> PathBuf {
+        self.dir.path().join("session")
+    }
+
+    pub fn start(&self, generation: u64, task: Option<&str>) -> Runtime {
+        let path = |name: &str| self.dir.path().join(name);
+        let manifest = json!({
+            "agent": {"namespace": "ns", "name": "a", "uid": "uid-a"},
+            "path": self.tree(),
+            "builtin": {"instruction": "You are tested."},
+            "model": {"provider": self.provider, "name": "scripted", "baseUrl": self.model_url, "needsKey": self.needs_key},
+            "task": task.map(|text| json!({"id": format!("task-{text}"), "text": text})),
+            "gateway": {"lines": self.gateway.address, "service": self.gateway.address, "serverName": "gateway.test", "ca": self.gateway.ca},
+            "limits": self.limits,
+        });
+        std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_yoi-runtime"));
+        command.arg("agent").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.envs([("PATH", std::env::var_os("PATH").unwrap_or_default()), ("HOME", path("home").into()), ("TMPDIR", path("tmp").into())]);
+        command.envs([("YOI_MANIFEST", path("manifest.json")), ("YOI_SESSION", path("session")), ("YOI_TOKEN", path("token"))]);
+        command.env("YOI_SHIM_SOCKET", &self.shim_socket).env("YOI_MODEL_BACKOFF_MS", "20").env("YOI_SECRET_RETRY_SECONDS", "2");
+        command.env(env::RUN_GENERATION, generation.to_string()).env(env::POD_UID, format!("pod-{generation}"));
+        command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").envs(self.user_env.iter().copied());
+        command.envs(self.key.map(|key| (env::MODEL_API_KEY, key)));
+        Runtime { child: command.spawn().unwrap() }
+    }
+
+    pub fn entries(&self) -> Vec<Entry> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let Ok(Some(session)) = current::read(&*disk, &self.session()) else { return Vec::new() };
+        let read = Reader::new(disk, &self.session(), session).read(Token::Start, usize::MAX);
+        read.map(|(entries, _)| entries.into_iter().map(|raw| raw.entry).collect()).unwrap_or_default()
+    }
+
+    pub async fn until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
+        for _ in 0..800 {
+            let entries = self.entries();
+            if done(&entries) {
+                return entries;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        let stderr = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
+        panic!("not in time: {what}\n{}\n{stderr}", kinds(&self.entries()));
+    }
+
+    /// Until so many runs have ended.
+    pub async fn runs(&self, count: usize) -> Vec<Entry> {
+        self.until("runs", |entries| outcomes(entries).len() >= count).await
+    }
+}
+
+pub fn kinds(entries: &[Entry]) -> String {
+    entries.iter().map(|entry| entry.body.kind()).collect::<Vec<_>>().join(" ")
+}
+
+pub fn outcomes(entries: &[Entry]) -> Vec<RunOutcome> {
+    let ends = entries.iter().filter_map(|entry| match &entry.body {
+        Body::RunEnded(end) => Some(end.outcome),
+        _ => None,
+    });
+    ends.collect()
+}
+
+pub fn tool_ends(entries: &[Entry]) -> Vec<ToolEnded> {
+    let ends = entries.iter().filter_map(|entry| match &entry.body {
+        Body::ToolEnded(end) => Some(end.clone()),
+        _ => None,
+    });
+    ends.collect()
+}
+
+pub fn texts(entries: &[Entry]) -> Vec<String> {
+    let answers = entries.iter().filter_map(|entry| match &entry.body {
+        Body::Assistant(answer) => Some(answer.text.clone()),
+        _ => None,
+    });
+    answers.collect()
+}
+
+pub fn lines(path: &Path) -> usize {
+    std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+pub const EXAMPLE: &str = include_str!("../../../e2e/src/bin/scripted-model/example.yaml");

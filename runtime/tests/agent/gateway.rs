@@ -1,0 +1,120 @@
+//! A gateway that believes everyone and remembers what it was told.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use yoi_line::{ClientAuth, KeepAlive, LineHandle, ServeLimits, accept_upgrade, serve_tls, tls_server_config};
+use yoi_wire::entry::AgentName;
+use yoi_wire::hub::{Deliver, PodList, Refusal, RefusalReason, Report, ReportTaken, SendToPeer, Sender, SightReason, VisiblePod, asked, served};
+use yoi_wire::people::LogLine;
+
+#[derive(Clone)]
+pub struct Gateway {
+    pub address: String,
+    pub ca: String,
+    seen: Arc<Seen>,
+}
+
+struct Seen {
+    reports: Mutex<Vec<Report>>,
+    line: watch::Sender<Option<LineHandle>>,
+}
+
+pub fn agent(name: &str) -> AgentName {
+    AgentName { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
+}
+
+impl Gateway {
+    pub async fn start() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["gateway.test".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let seen = Arc::new(Seen { reports: Mutex::default(), line: watch::channel(None).0 });
+        let router = Router::new()
+            .route(asked::LINE, get(line))
+            .route(asked::REPORT, post(report))
+            .route(asked::LIST_PODS, post(list))
+            .route(asked::SEND, post(send))
+            .with_state(seen.clone());
+        let tls = tls_server_config(&certificate, &key, &ClientAuth::None).unwrap();
+        let (_keep, tls) = watch::channel(tls);
+        tokio::spawn(async move {
+            let _keep = _keep;
+            serve_tls(listener, tls, router, ServeLimits::default(), std::future::pending()).await
+        });
+        Self { address, ca: certificate, seen }
+    }
+
+    pub fn reports(&self) -> Vec<Report> {
+        self.seen.reports.lock().unwrap().clone()
+    }
+
+    pub async fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
+        for _ in 0..600 {
+            if let Some(report) = self.reports().into_iter().rev().find(&wanted) {
+                return report;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("no such report in time: {:?}", self.reports());
+    }
+
+    pub async fn ask(&self, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
+        let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let response = line.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    /// The next `ask` waits until the runtime has dialled anew.
+    pub fn forget_line(&self) {
+        self.seen.line.send_replace(None);
+    }
+
+    pub async fn deliver(&self, id: &str, from: Sender, text: &str) -> (StatusCode, Bytes) {
+        let deliver = Deliver { message_id: id.to_owned(), from, text: text.to_owned() };
+        self.ask("POST", served::INBOX, serde_json::to_vec(&deliver).unwrap()).await
+    }
+
+    pub async fn log(&self, query: &str) -> Vec<LogLine> {
+        let (status, body) = self.ask("GET", &format!("{}?{query}", served::LOG), Bytes::new()).await;
+        assert_eq!(status, StatusCode::OK, "{body:?}");
+        body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect()
+    }
+}
+
+async fn line(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response<Body> {
+    assert_eq!(yoi_line::bearer(request.headers()), Some("the-token"));
+    let (response, line) = accept_upgrade(request, KeepAlive::default()).unwrap();
+    tokio::spawn(async move {
+        if let Ok(line) = line.await {
+            seen.line.send_replace(Some(line));
+        }
+    });
+    response
+}
+
+async fn report(State(seen): State<Arc<Seen>>, Json(report): Json<Report>) -> Json<ReportTaken> {
+    seen.reports.lock().unwrap().push(report);
+    Json(ReportTaken { agent: agent("a") })
+}
+
+async fn list() -> Json<PodList> {
+    let pod = |name: &str, reason, live| VisiblePod { name: name.to_owned(), reasons: vec![reason], live, state: "Idle".to_owned() };
+    Json(PodList { pods: vec![pod("a", SightReason::Itself, true), pod("b", SightReason::Peer, false)] })
+}
+
+async fn send(Json(send): Json<SendToPeer>) -> (StatusCode, Json<Refusal>) {
+    let reason = if send.to == "b" { RefusalReason::InboxFull } else { RefusalReason::NotVisible };
+    (StatusCode::CONFLICT, Json(Refusal { reason, message: "no".to_owned() }))
+}

@@ -1,0 +1,21 @@
+//! The shipped binary, against a scripted model and a gateway of the test's own.
+
+// The model is a binary of another crate; its modules are taken as they are.
+#[path = "../../../e2e/src/bin/scripted-model/anthropic.rs"]
+mod anthropic;
+#[path = "../../../e2e/src/bin/scripted-model/openai.rs"]
+mod openai;
+#[path = "../../../e2e/src/bin/scripted-model/script.rs"]
+mod script;
+#[path = "../../../e2e/src/bin/scripted-model/server.rs"]
+mod server;
+#[path = "../../../e2e/src/bin/scripted-model/talk.rs"]
+mod talk;
+
+mod bench;
+mod diffs;
+mod gateway;
+mod messages;
+mod restarts;
+mod runs;
+mod shells;

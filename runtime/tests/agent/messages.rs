@@ -1,0 +1,75 @@
+//! Messages, delivered once.
+
+use http::StatusCode;
+use yoi_wire::entry::{Body, Entry};
+use yoi_wire::hub::{Sender, Sent};
+
+use crate::bench::{Bench, EXAMPLE, outcomes, texts};
+use crate::gateway::agent;
+use crate::restarts::person;
+
+fn peer() -> Sender {
+    Sender { agent: Some(agent("b")), person: None }
+}
+
+fn delivered(entries: &[Entry], id: &str) -> usize {
+    let is = |entry: &&Entry| match &entry.body {
+        Body::PeerMessage(message) => message.message_id == id,
+        Body::Input(input) => input.message_id == id,
+        _ => false,
+    };
+    entries.iter().filter(is).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
+    let bench = Bench::new(EXAMPLE).await;
+    let _runtime = bench.start(1, None);
+    bench.gateway.report(|report| report.ready).await;
+    for duplicate in [false, true] {
+        let (status, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(serde_json::from_slice::<Sent>(&body).unwrap(), Sent { message_id: "m1".to_owned(), duplicate });
+    }
+    let entries = bench.runs(1).await;
+    assert_eq!((delivered(&entries, "m1"), texts(&entries)), (1, vec!["I have read it.".to_owned()]));
+    bench.gateway.deliver("p1", person(), "say hello").await;
+    let entries = bench.runs(2).await;
+    assert_eq!(texts(&entries).last().unwrap(), "Hello.");
+    let input = entries.iter().find_map(|entry| if let Body::Input(input) = &entry.body { Some(input.clone()) } else { None });
+    assert_eq!(input.unwrap().user.as_deref(), Some("jane"));
+    // Also after it is in the log.
+    let (_, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
+    assert!(serde_json::from_slice::<Sent>(&body).unwrap().duplicate);
+    for (from, text) in [(Sender::default(), "x"), (Sender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")] {
+        assert_eq!(bench.gateway.deliver("bad", from, text).await.0, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g6_an_accepted_message_survives_a_kill_and_is_delivered_once() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut runtime = bench.start(1, Some("run the slow command"));
+    bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
+    let (status, _) = bench.gateway.deliver("m1", peer(), "while you are busy").await;
+    assert_eq!(status, StatusCode::OK);
+    runtime.kill();
+    assert_eq!(delivered(&bench.entries(), "m1"), 0);
+    let _runtime = bench.start(1, Some("run the slow command"));
+    let entries = bench.until("the message", |entries| delivered(entries, "m1") > 0 && outcomes(entries).len() > 1).await;
+    assert_eq!(delivered(&entries, "m1"), 1);
+    assert_eq!(texts(&entries).last().unwrap(), "I have read it.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_a_full_inbox_refuses_the_sender() {
+    let bench = Bench::new(EXAMPLE).await;
+    let _runtime = bench.start(1, Some("run the slow command"));
+    bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
+    let mut statuses = Vec::new();
+    for n in 0..257 {
+        statuses.push(bench.gateway.deliver(&format!("m{n}"), peer(), "x").await.0);
+    }
+    assert!(statuses[..256].iter().all(|status| *status == StatusCode::OK));
+    assert_eq!(statuses[256], StatusCode::TOO_MANY_REQUESTS);
+}

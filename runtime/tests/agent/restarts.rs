@@ -1,0 +1,113 @@
+//! Crashes, stops, locks and damage.
+
+use std::time::Duration;
+
+use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
+use yoi_wire::hub::TaskState;
+
+use crate::bench::{Bench, EXAMPLE, kinds, lines, outcomes, texts, tool_ends};
+
+async fn begun(bench: &Bench) {
+    bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p39_f4_a_call_under_way_at_a_kill_is_unknown_and_not_run_again() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut runtime = bench.start(1, Some("run the slow command"));
+    begun(&bench).await;
+    runtime.kill();
+    let _runtime = bench.start(1, Some("run the slow command"));
+    let entries = bench.runs(2).await;
+    assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished]);
+    assert_eq!(tool_ends(&entries).into_iter().map(|end| end.outcome).collect::<Vec<_>>(), [ToolOutcome::Unknown]);
+    assert_eq!(texts(&entries).last().unwrap(), "The command may or may not have run.");
+    assert_eq!(lines(&bench.tree().join("begun.txt")), 1);
+    bench.gateway.report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut runtime = bench.start(1, Some("run the slow command"));
+    begun(&bench).await;
+    let asked = std::time::Instant::now();
+    assert!(runtime.terminate().await.success());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    let entries = bench.entries();
+    assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{}", kinds(&entries));
+    assert_eq!(bench.gateway.reports().last().unwrap().reason, "Stopping");
+    let file = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let log = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
+    assert!(std::fs::read(log).unwrap().ends_with(b"\n"), "the zeros were trimmed");
+    let _runtime = bench.start(2, Some("run the slow command"));
+    let entries = bench.runs(2).await;
+    assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished]);
+    assert_eq!(lines(&bench.tree().join("begun.txt")), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_runtime_waits_for_the_lock_and_a_lower_generation_for_ever() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut first = bench.start(2, Some("say hello"));
+    bench.runs(1).await;
+    let mut lower = bench.start(1, None);
+    let report = bench.gateway.report(|report| report.run_generation == 1 && report.reason == "SessionLocked").await;
+    assert!(report.message.contains("pod-2"), "{}", report.message);
+    first.kill();
+    bench.gateway.report(|report| report.run_generation == 1 && report.message.contains("generation 2 has already")).await;
+    lower.kill();
+    let _next = bench.start(3, Some("say hello"));
+    bench.gateway.report(|report| report.run_generation == 3 && report.ready).await;
+    assert_eq!(outcomes(&bench.entries()).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f3_a_damaged_log_is_reported_with_its_line_and_still_read() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut runtime = bench.start(1, Some("say hello"));
+    bench.runs(1).await;
+    assert!(runtime.terminate().await.success());
+    let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::write(&log, text.replacen("RuntimeStarted", "RuntimeStarteD", 1)).unwrap();
+    bench.gateway.forget_line();
+    let mut runtime = bench.start(1, Some("say hello"));
+    let report = bench.gateway.report(|report| report.reason == "ReplayFailed").await;
+    assert!(!report.ready && report.message.contains(".jsonl line 2"), "{}", report.message);
+    let (status, body) = bench.gateway.ask("GET", "/v1/log?tail=1", "").await;
+    assert!(status.is_server_error() && String::from_utf8_lossy(&body).contains("line 2"), "{status} {body:?}");
+    assert!(runtime.child.try_wait().unwrap().is_none(), "it stays up");
+    let (status, _) = bench.gateway.deliver("m", person(), "hello").await;
+    assert_eq!(status, 503);
+    assert!(runtime.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f11_a_newer_log_is_refused() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut runtime = bench.start(1, Some("say hello"));
+    bench.runs(1).await;
+    runtime.kill();
+    let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1);
+    let mut newer = bench.entries().pop().unwrap();
+    newer.seq += 1;
+    let Body::RunEnded(_) = &newer.body else { panic!() };
+    let mut value = serde_json::to_value(&newer).unwrap();
+    (value["kind"], value["batch"]) = ("Telepathy".into(), newer.seq.into());
+    yoi_session::frame::seal(&value, &mut bytes).unwrap();
+    std::fs::write(&log, bytes).unwrap();
+    let _runtime = bench.start(1, Some("say hello"));
+    let report = bench.gateway.report(|report| report.reason == "LogNewer").await;
+    assert!(report.message.contains("Telepathy"), "{}", report.message);
+    // People can still read it, and see what it is.
+    bench.gateway.forget_line();
+}
+
+pub fn person() -> yoi_wire::hub::Sender {
+    yoi_wire::hub::Sender { agent: None, person: Some("jane".to_owned()) }
+}
