@@ -1,5 +1,6 @@
 //! The half that thinks and speaks: reconciles workspaces, answers the kubelet and the Pods of this node. Holds no capability.
 
+mod authority;
 mod cache;
 mod csi;
 mod door;
@@ -23,6 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tokio::net::UnixListener;
@@ -41,6 +43,7 @@ use crate::mounter::client::{Failure, Line, Mounter};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
 use crate::proto::registration::registration_server::RegistrationServer;
+use authority::Localhost;
 use csi::Csi;
 use publish::{Exhibit, PublicationError, Publications};
 use registration::Registrar;
@@ -144,7 +147,10 @@ async fn doors(
     let registrar = Registrar { endpoint, refused };
     let registration = Server::builder()
         .add_service(RegistrationServer::new(registrar))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listen(&registry)?), world.stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(
+            UnixListenerStream::new(listen(&registry)?).map_ok(Localhost::new),
+            world.stop.clone().cancelled_owned(),
+        );
     world.open.store(true, Ordering::Relaxed);
     tracing::info!(node = world.node, "the doors are open");
 
