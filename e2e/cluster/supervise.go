@@ -229,6 +229,7 @@ func (s *supervised) start(parent context.Context) {
 					select {
 					case <-ended:
 					case <-time.After(graceToStop):
+						s.log.note("did not stop within %s: killed", graceToStop)
 						syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck
 						<-ended
 					}

@@ -185,6 +185,24 @@ impl Kubectl {
         capture(&mut self.command(args))
     }
 
+    /// What a person would look at first when something does not come up.
+    pub fn picture(&self, namespace: &str) -> String {
+        let ask = |words: &[&str]| self.run(["--namespace", namespace].iter().chain(words)).unwrap_or_else(|error| format!("{error:#}\n"));
+        let mut text = format!("{namespace}:\n{}", ask(&["get", "pods", "-o", "wide"]));
+        let events = ask(&[
+            "get",
+            "events",
+            "--sort-by=.lastTimestamp",
+            "-o",
+            "custom-columns=OBJECT:.involvedObject.name,REASON:.reason,TEXT:.message",
+        ]);
+        text += &crate::command::tail(&events, 8);
+        for pod in ask(&["get", "pods", "-o", "name"]).lines() {
+            text += &format!("\n{pod}:\n{}", ask(&["logs", pod, "--all-containers", "--tail=6"]));
+        }
+        text
+    }
+
     pub fn apply(&self, manifests: &str) -> Result<()> {
         crate::command::feed(&mut self.command(["apply", "--server-side", "--force-conflicts", "-f", "-"]), manifests)
     }

@@ -76,6 +76,7 @@ pub fn build_all() -> Result<Built> {
     packages::for_images()?;
     let (programs, missing) = compile()?;
     let mut archives = cluster_archives()?;
+    // Before the step below, because the first time has a step of its own.
     let agent = base::agent()?;
     let step = say::step("Make the images");
     for (name, program) in [("operator", "yoi-operator"), ("gateway", "yoi-gateway"), ("scripted-model", "scripted-model")] {
@@ -91,6 +92,7 @@ pub fn build_all() -> Result<Built> {
         archives.push(oci::write(&Image::of_tree("agent-shim", tree, "0:0", "/bin/yoi-agent-shim")?)?);
     }
     archives.push(agent);
+    archives.push(base::example_git()?);
     step.done(format!("{} images", archives.len()));
     Ok(Built { archives, programs, missing })
 }

@@ -12,6 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const NAMESPACE: &str = "yoi-system";
+/// The chart's default for `shim.namespace`.
+const SHIM_NAMESPACE: &str = "yoi-node";
 
 /// Where the chart wants each image.
 const CHART_IMAGES: [(&str, &str); 4] =
@@ -21,10 +23,10 @@ pub fn local(instance: Instance) -> Result<()> {
     cluster::up(instance)?;
     let built = images::build_all()?;
     images::import_all(instance, &built)?;
-    charts(&Target::local(instance)?, &built.references())?;
+    let target = Target::local(instance)?;
+    charts(&target, &built.references())?;
     let bin = programs_folder(instance, &built)?;
-    let kubectl = Kubectl::new(instance, &build::kubernetes()?);
-    fleet::start(&kubectl)?;
+    fleet::start(&target.kubectl)?;
     explain(instance, &bin);
     Ok(())
 }
@@ -50,9 +52,10 @@ pub fn existing(context: &str) -> Result<()> {
         quiet(command(&loader, ["load", "image-archive", "--name", kind]).arg(&archive.file))?;
     }
     step.done("");
-    charts(&Target { context: Some(context.to_owned()), kubeconfig: None, settings: vec![] }, &built.references())?;
     let kubectl = Kubectl::of_context(&build::kubernetes()?, context);
-    fleet::start(&kubectl)?;
+    let target = Target { context: Some(context.to_owned()), kubeconfig: None, kubectl, settings: vec![] };
+    charts(&target, &built.references())?;
+    fleet::start(&target.kubectl)?;
     println!("\nYoi runs in {context}.");
     try_next();
     Ok(())
@@ -62,6 +65,7 @@ pub fn existing(context: &str) -> Result<()> {
 pub struct Target {
     context: Option<String>,
     kubeconfig: Option<PathBuf>,
+    kubectl: Kubectl,
     settings: Vec<String>,
 }
 
@@ -71,7 +75,8 @@ impl Target {
         if !on_btrfs(&instance.state())? {
             settings.push("shim.loopBtrfs.enabled=true".into());
         }
-        Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), settings })
+        let kubectl = Kubectl::new(instance, &build::kubernetes()?);
+        Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
     }
 }
 
@@ -101,7 +106,7 @@ pub fn charts(target: &Target, references: &References) -> Result<()> {
     for setting in target.settings.iter().cloned().chain(image_settings(references)?) {
         operator.args(["--set", &setting]);
     }
-    quiet(&mut operator)?;
+    quiet(&mut operator).with_context(|| format!("{}\n{}", target.kubectl.picture(NAMESPACE), target.kubectl.picture(SHIM_NAMESPACE)))?;
     step.done("");
     Ok(())
 }
@@ -137,5 +142,8 @@ fn explain(instance: Instance, bin: &Path) {
 }
 
 fn try_next() {
-    println!("\nTry next:\n  kubectl get yoipods -A\n  kubectl yoi log NAME -f\n  kubectl yoi top");
+    let namespace = fleet::NAMESPACE;
+    println!("\nTry next:\n  kubectl -n {namespace} get yoipods,agentworkspaces");
+    println!("  kubectl yoi -n {namespace} log alice");
+    println!("  kubectl yoi -n {namespace} diff alice");
 }

@@ -34,7 +34,7 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         report.lane("kind configuration", kind::check);
     }
     report.lane("unit tests", || {
-        let mut words = vec!["test", "--workspace", "--exclude", "yoi-e2e"];
+        let mut words = vec!["test", "--no-fail-fast", "--workspace", "--exclude", "yoi-e2e"];
         words.extend(filter);
         cargo(&words)
     });
@@ -90,7 +90,7 @@ fn cluster_tests(built: &Built, all: bool, filter: Option<&str>) -> Result<Outco
     let (kubernetes, tools) = (build::kubernetes()?, build::tools()?);
     let plugin = built.programs.get("kubectl-yoi").context("kubectl-yoi was not built")?;
     let mut test = Command::new(program());
-    test.args(["test", "-p", "yoi-e2e"]).args(filter).current_dir(repository());
+    test.args(["test", "--no-fail-fast", "-p", "yoi-e2e"]).args(filter).current_dir(repository());
     test.env("KUBECONFIG", INSTANCE.kubeconfig())
         .env("YOI_IMAGES", INSTANCE.path("images.json"))
         .env("YOI_KUBECTL_YOI", plugin)

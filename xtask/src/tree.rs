@@ -26,6 +26,21 @@ impl Tree {
         Ok(())
     }
 
+    /// Plain files and folders below `from`; anything else has no place in an image of ours.
+    pub fn folder(&mut self, path: &str, from: &Path) -> Result<()> {
+        self.insert(path, Entry::Folder);
+        for entry in fs::read_dir(from).with_context(|| format!("failed to read {}", from.display()))? {
+            let entry = entry?;
+            let below = format!("{path}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type()?.is_dir() {
+                self.folder(&below, &entry.path())?;
+            } else {
+                self.insert(&below, Entry::File { contents: fs::read(entry.path())?, mode: 0o644 });
+            }
+        }
+        Ok(())
+    }
+
     pub fn link(&mut self, path: &str, to: &str) {
         self.insert(path, Entry::Link { to: to.to_owned() });
     }

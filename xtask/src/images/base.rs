@@ -2,8 +2,9 @@
 
 use super::oci::{self, Archive, Image};
 use crate::command::{command, quiet};
-use crate::instance::cache;
+use crate::instance::{cache, repository};
 use crate::say;
+use crate::tree::Tree;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -24,12 +25,28 @@ ln -sf tcc "$1/usr/bin/cc"
 rm -rf "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#;
 
 pub fn agent() -> Result<Archive> {
+    oci::write(&image("agent")?)
+}
+
+/// The agents' image with this project's own history in it: the example's git server.
+pub fn example_git() -> Result<Archive> {
+    let folder = tempfile::tempdir()?;
+    let bare = folder.path().join("project.git");
+    // One thread, so that the same history packs to the same bytes.
+    quiet(command("git", ["-c", "pack.threads=1", "clone", "--quiet", "--bare", "--no-local"]).arg(repository()).arg(&bare))?;
+    fs::remove_dir_all(bare.join("hooks"))?;
+    let mut tree = Tree::new();
+    tree.folder("srv/git/project.git", &bare)?;
+    oci::write(&image("example-git")?.with(&tree)?)
+}
+
+fn image(name: &str) -> Result<Image> {
     let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}", suite()))[..8]);
     let tar = cache().join(format!("agent-root-{key}.tar"));
     if !tar.exists() {
         make(&tar)?;
     }
-    oci::write(&Image::of_tar("agent", tar, "1000:1000", "/bin/bash", "/home/agent"))
+    Ok(Image::of_tar(name, tar, "1000:1000", "/bin/bash", "/home/agent"))
 }
 
 fn make(tar: &Path) -> Result<()> {

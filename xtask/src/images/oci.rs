@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub struct Image {
     name: String,
-    layer: Layer,
+    layers: Vec<Layer>,
     user: String,
     entrypoint: Vec<String>,
     command: Vec<String>,
@@ -30,13 +30,19 @@ enum Layer {
 
 impl Image {
     pub fn of_tree(name: &str, tree: Tree, user: &str, program: &str) -> Result<Self> {
-        let (layer, entrypoint) = (Layer::Memory(tree.tar()?), vec![program.to_owned()]);
-        Ok(Self { name: name.to_owned(), layer, user: user.to_owned(), entrypoint, command: vec![], home: None })
+        let (layers, entrypoint) = (vec![Layer::Memory(tree.tar()?)], vec![program.to_owned()]);
+        Ok(Self { name: name.to_owned(), layers, user: user.to_owned(), entrypoint, command: vec![], home: None })
     }
 
     pub fn of_tar(name: &str, tar: PathBuf, user: &str, shell: &str, home: &str) -> Self {
         let (name, user, command) = (name.to_owned(), user.to_owned(), vec![shell.to_owned()]);
-        Self { name, layer: Layer::File(tar), user, entrypoint: vec![], command, home: Some(home.to_owned()) }
+        Self { name, layers: vec![Layer::File(tar)], user, entrypoint: vec![], command, home: Some(home.to_owned()) }
+    }
+
+    /// One more layer on top.
+    pub fn with(mut self, tree: &Tree) -> Result<Self> {
+        self.layers.push(Layer::Memory(tree.tar()?));
+        Ok(self)
     }
 
     /// The program is only what runs when a container names nothing else.
@@ -72,17 +78,14 @@ impl Archive {
 }
 
 pub fn write(image: &Image) -> Result<Archive> {
-    let (layer_digest, layer_size) = match &image.layer {
-        Layer::Memory(bytes) => (hex::encode(Sha256::digest(bytes)), bytes.len() as u64),
-        Layer::File(path) => digest_of_file(path)?,
-    };
-    let config = serde_json::to_vec(&configuration(image, &layer_digest)?)?;
+    let layers: Vec<(String, u64)> = image.layers.iter().map(Layer::digest).collect::<Result<_>>()?;
+    let config = serde_json::to_vec(&configuration(image, &layers)?)?;
     let config_digest = hex::encode(Sha256::digest(&config));
     let manifest = ImageManifestBuilder::default()
         .schema_version(2u32)
         .media_type(MediaType::ImageManifest)
         .config(descriptor(MediaType::ImageConfig, config.len() as u64, &config_digest)?)
-        .layers(vec![descriptor(MediaType::ImageLayer, layer_size, &layer_digest)?])
+        .layers(layers.iter().map(|(digest, size)| descriptor(MediaType::ImageLayer, *size, digest)).collect::<Result<Vec<_>>>()?)
         .build()?;
     let manifest = serde_json::to_vec(&manifest)?;
     let manifest_digest = hex::encode(Sha256::digest(&manifest));
@@ -104,13 +107,16 @@ pub fn write(image: &Image) -> Result<Archive> {
     fs::create_dir_all(archive_folder())?;
     let mut fresh = tempfile::NamedTempFile::new_in(archive_folder())?;
     let mut tar = tar::Builder::new(&mut fresh);
-    append(&mut tar, "oci-layout", serde_json::to_vec(&layout)?.as_slice(), None)?;
-    append(&mut tar, "index.json", serde_json::to_vec(&index)?.as_slice(), None)?;
-    append(&mut tar, &blob(&manifest_digest), manifest.as_slice(), None)?;
-    append(&mut tar, &blob(&config_digest), config.as_slice(), None)?;
-    match &image.layer {
-        Layer::Memory(bytes) => append(&mut tar, &blob(&layer_digest), bytes.as_slice(), None)?,
-        Layer::File(path) => append(&mut tar, &blob(&layer_digest), File::open(path)?, Some(layer_size))?,
+    let (layout, index) = (serde_json::to_vec(&layout)?, serde_json::to_vec(&index)?);
+    let (manifest_blob, config_blob) = (blob(&manifest_digest), blob(&config_digest));
+    for (path, bytes) in [("oci-layout", &layout), ("index.json", &index), (&manifest_blob, &manifest), (&config_blob, &config)] {
+        append(&mut tar, path, bytes.as_slice(), bytes.len() as u64)?;
+    }
+    for (layer, (digest, size)) in image.layers.iter().zip(&layers) {
+        match layer {
+            Layer::Memory(bytes) => append(&mut tar, &blob(digest), bytes.as_slice(), *size)?,
+            Layer::File(path) => append(&mut tar, &blob(digest), File::open(path)?, *size)?,
+        }
     }
     tar.finish()?;
     drop(tar);
@@ -131,7 +137,7 @@ fn forget_older(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn configuration(image: &Image, layer_digest: &str) -> Result<ImageConfiguration> {
+fn configuration(image: &Image, layers: &[(String, u64)]) -> Result<ImageConfiguration> {
     let mut env = vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
     env.extend(image.home.iter().map(|home| format!("HOME={home}")));
     let mut config =
@@ -142,7 +148,10 @@ fn configuration(image: &Image, layer_digest: &str) -> Result<ImageConfiguration
     if !image.command.is_empty() {
         config = config.cmd(image.command.clone());
     }
-    let root = RootFsBuilder::default().typ("layers").diff_ids(vec![format!("sha256:{layer_digest}")]).build()?;
+    let root = RootFsBuilder::default()
+        .typ("layers")
+        .diff_ids(layers.iter().map(|(digest, _)| format!("sha256:{digest}")).collect::<Vec<_>>())
+        .build()?;
     let configuration =
         ImageConfigurationBuilder::default().architecture(Arch::default()).os(Os::Linux).config(config.build()?).rootfs(root);
     configuration.history(vec![]).build().context("failed to describe an image")
@@ -157,19 +166,22 @@ fn blob(digest: &str) -> String {
     format!("blobs/sha256/{digest}")
 }
 
-/// `size` where the reader cannot tell it by being read twice.
-fn append(tar: &mut tar::Builder<impl std::io::Write>, path: &str, mut from: impl Read, size: Option<u64>) -> Result<()> {
+fn append(tar: &mut tar::Builder<impl std::io::Write>, path: &str, from: impl Read, size: u64) -> Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_mode(0o644);
     header.set_mtime(0);
-    if let Some(size) = size {
-        header.set_size(size);
-        return Ok(tar.append_data(&mut header, path, from)?);
+    header.set_size(size);
+    Ok(tar.append_data(&mut header, path, from)?)
+}
+
+impl Layer {
+    /// And the size.
+    fn digest(&self) -> Result<(String, u64)> {
+        match self {
+            Layer::Memory(bytes) => Ok((hex::encode(Sha256::digest(bytes)), bytes.len() as u64)),
+            Layer::File(path) => digest_of_file(path),
+        }
     }
-    let mut whole = vec![];
-    from.read_to_end(&mut whole)?;
-    header.set_size(whole.len() as u64);
-    Ok(tar.append_data(&mut header, path, whole.as_slice())?)
 }
 
 fn digest_of_file(path: &PathBuf) -> Result<(String, u64)> {
