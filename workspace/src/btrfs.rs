@@ -2,6 +2,7 @@
 
 pub(crate) mod extents;
 pub(crate) mod ioctl;
+mod search;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -63,14 +64,55 @@ impl Backend for Btrfs {
         }
     }
 
-    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime.
+    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. Of two trees where one is a clone of the other,
+    /// the kernel tells which inodes changed; of all others, everything is visited.
     fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError> {
-        compare::walk(since.tree.as_fd(), tree.tree.as_fd(), &|pair| Ok(same_inode(pair.base.1, pair.tree.1)))
+        let (base, same) = (since.tree.as_fd(), |pair: &compare::Pair| Ok(same_inode(pair.base.1, pair.tree.1)));
+        match changed_paths(tree, since)? {
+            Some(paths) => compare::some(base, tree.tree.as_fd(), &paths, &same),
+            None => compare::walk(base, tree.tree.as_fd(), &same),
+        }
     }
 
     fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
         ioctl::sync(root).step("commit the file system")
     }
+}
+
+/// The first transaction in which `tree` could differ from `since`. `None` if their kinship is not a single step.
+fn first_difference(tree: &Standing, since: &Standing) -> Result<Option<u64>, SysError> {
+    let ask = |standing: &Standing| ioctl::facts(&standing.tree).step("ask about a subvolume");
+    let (mine, theirs) = (ask(tree)?, ask(since)?);
+    if mine.parent_uuid == theirs.uuid {
+        // A seal put on after the cloning may have kept changes that this tree never had.
+        let before = since.marker.sealed.as_ref().is_none_or(|seal| seal.transid.is_some_and(|at| at <= mine.made_in));
+        return Ok((since.marker.is_born_read_only() || before).then_some(mine.made_in + 1));
+    }
+    if theirs.parent_uuid == mine.uuid && since.marker.is_born_read_only() {
+        return Ok(Some(theirs.made_in + 1));
+    }
+    Ok(None)
+}
+
+/// The paths in `tree` of all inodes that changed. `None` if the kernel cannot tell.
+fn changed_paths(tree: &Standing, since: &Standing) -> Result<Option<compare::Paths>, SysError> {
+    let Some(first) = first_difference(tree, since)? else { return Ok(None) };
+    let tree = &tree.tree;
+    ioctl::sync(tree).step("commit the changes")?;
+    let mut paths = compare::Paths::default();
+    for changed in search::changed_since(tree, first).step("search the changed inodes")? {
+        let found = match changed.is_dir {
+            true => search::path_of_dir(tree, changed.inode).map(|path| path.into_iter().collect()),
+            false => search::paths_of_file(tree, changed.inode),
+        };
+        // Too long a path, too many links, or no right to ask: the walk knows better.
+        let Ok(found) = found else { return Ok(None) };
+        match changed.is_dir {
+            true => paths.dirs.extend(found),
+            false => paths.files.extend(found),
+        }
+    }
+    Ok(Some(paths))
 }
 
 fn same_inode(a: &Stat, b: &Stat) -> bool {

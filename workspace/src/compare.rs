@@ -1,12 +1,14 @@
 //! Two trees side by side, name by name.
 
 use std::cmp::Ordering;
-use std::ffi::{CStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, CString, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use rustix::fs::Stat;
+use rustix::io::Errno;
 
 use crate::error::Step;
 use crate::{Change, ChangeKind, NodeKind, SysError, dir};
@@ -39,13 +41,73 @@ pub(crate) fn looks_same(a: &Stat, b: &Stat) -> bool {
 
 /// Everything that differs between `base` and `tree`.
 pub(crate) fn walk(base: BorrowedFd, tree: BorrowedFd, same: Same) -> Result<Vec<Change>, SysError> {
-    let mut walk = Walk { same, path: Vec::new(), out: Vec::new() };
+    let mut walk = Walk { same, enter: Enter::All, path: Vec::new(), out: Vec::new() };
     walk.both(base, tree, 0)?;
     Ok(walk.out)
 }
 
+/// Paths from the root of a tree at which something changed.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    /// Directories of which the entries, or mode and owner, changed. The empty path is the root.
+    pub dirs: BTreeSet<Vec<u8>>,
+    pub files: BTreeSet<Vec<u8>>,
+}
+
+/// Everything that differs, given the paths in `tree` of every inode that changed. The same inode must have the same number in both
+/// trees, and no other the same. Some differences are told twice.
+pub(crate) fn some(base: BorrowedFd, tree: BorrowedFd, changed: &Paths, same: Same) -> Result<Vec<Change>, SysError> {
+    let mut walk = Walk { same, enter: Enter::Replaced, path: Vec::new(), out: Vec::new() };
+    for path in &changed.dirs {
+        if let Some((old, new)) = open_both(base, tree, path)? {
+            walk.path.clone_from(path);
+            walk.both(old.as_fd(), new.as_fd(), 0)?;
+        }
+    }
+    let split = |path: &Vec<u8>| match path.iter().rposition(|b| *b == b'/') {
+        Some(slash) => (path[..slash].to_vec(), path[slash + 1..].to_vec()),
+        None => (Vec::new(), path.clone()),
+    };
+    let mut by_parent: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
+    for (parent, name) in changed.files.iter().chain(&changed.dirs).filter(|p| !p.is_empty()).map(split) {
+        by_parent.entry(parent).or_default().push(name);
+    }
+    for (parent, names) in by_parent {
+        // Where the parent is new or gone, the comparison of a directory above it has told everything.
+        let Some((old, new)) = open_both(base, tree, &parent)? else { continue };
+        walk.path = parent;
+        for name in names {
+            let name = CString::new(name).map_err(std::io::Error::other).step("read a name")?;
+            let before = dir::push(&mut walk.path, &name);
+            walk.one(old.as_fd(), new.as_fd(), &name, 0)?;
+            walk.path.truncate(before);
+        }
+    }
+    Ok(walk.out)
+}
+
+/// The directory `path` in both trees, if it is one in both.
+fn open_both(base: BorrowedFd, tree: BorrowedFd, path: &[u8]) -> Result<Option<(OwnedFd, OwnedFd)>, SysError> {
+    let path = if path.is_empty() { b"." } else { path };
+    let open = |at| match dir::open(at, path) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(e).step("open a directory"),
+    };
+    Ok(open(base)?.zip(open(tree)?))
+}
+
+/// Which directories that stand in both trees are entered.
+#[derive(Clone, Copy, PartialEq)]
+enum Enter {
+    All,
+    /// Only those that are another inode now: what changed in the others is known.
+    Replaced,
+}
+
 struct Walk<'a> {
     same: Same<'a>,
+    enter: Enter,
     path: Vec<u8>,
     out: Vec<Change>,
 }
@@ -86,6 +148,9 @@ impl Walk<'_> {
                 if (old.st_mode, old.st_uid, old.st_gid) != (new.st_mode, new.st_uid, new.st_gid) {
                     self.tell(ChangeKind::Modified, NodeKind::Dir);
                 }
+                if self.enter == Enter::Replaced && old.st_ino == new.st_ino {
+                    return Ok(());
+                }
                 let open = |at| dir::open(at, name).step("open a directory");
                 let (old, new) = (open(base)?, open(tree)?);
                 self.both(old.as_fd(), new.as_fd(), depth + 1)?;
@@ -123,7 +188,7 @@ impl Walk<'_> {
 pub(crate) fn stat_opt(at: BorrowedFd, name: &CStr) -> Result<Option<Stat>, SysError> {
     match dir::stat(at, name) {
         Ok(stat) => Ok(Some(stat)),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(Errno::NOENT) => Ok(None),
         Err(e) => Err(e).step("stat an entry"),
     }
 }

@@ -70,7 +70,12 @@ pub struct Marker {
 impl Marker {
     /// True if nothing writes this tree any more: it is sealed, or was born read-only.
     pub fn is_frozen(&self) -> bool {
-        self.sealed.is_some() || matches!(self.making, Making::Clone { access: Access::ReadOnly, .. })
+        self.sealed.is_some() || self.is_born_read_only()
+    }
+
+    /// True if it was never writable.
+    pub fn is_born_read_only(&self) -> bool {
+        matches!(self.making, Making::Clone { access: Access::ReadOnly, .. })
     }
 }
 

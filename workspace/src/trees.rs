@@ -223,6 +223,7 @@ impl<B: Backend> Provider for Trees<B> {
         }
         let mut changes = self.backend.changes(&tree, &base).map_err(|source| Error::Compare { uid, source })?;
         changes.sort_by(compare::by_path);
+        changes.dedup();
         Ok(changes)
     }
 

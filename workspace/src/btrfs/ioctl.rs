@@ -11,11 +11,11 @@ const SPEC_BY_ID: u64 = 1 << 4;
 /// The inode number of every subvolume's root.
 pub const ROOT_INODE: u64 = 256;
 
-const fn code(direction: u32, number: u32, size: usize) -> u32 {
+pub(super) const fn code(direction: u32, number: u32, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | MAGIC << 8 | number
 }
-const WRITE: u32 = 1;
-const READ: u32 = 2;
+pub(super) const WRITE: u32 = 1;
+pub(super) const READ: u32 = 2;
 
 /// `struct btrfs_ioctl_vol_args_v2`.
 #[repr(C)]
@@ -41,7 +41,7 @@ impl VolArgs {
 }
 
 /// SAFETY: `arg` must be what ioctl `request` reads and writes.
-unsafe fn call<T>(fd: impl AsFd, request: u32, arg: *mut T) -> io::Result<()> {
+pub(super) unsafe fn call<T>(fd: impl AsFd, request: u32, arg: *mut T) -> io::Result<()> {
     // SAFETY: by the caller's word; the descriptor lives through the call.
     match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request as _, arg) } {
         -1 => Err(io::Error::last_os_error()),
