@@ -36,13 +36,16 @@ mod world;
 pub use hub::{Hub, Settings};
 pub use run::{Ports, run};
 
-/// An error with all its sources, on one line.
+/// An error with all its sources, on one line. Some errors of kube say their source themselves; that is said once.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         source = error.source();
     }
     text
