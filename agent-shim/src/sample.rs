@@ -60,8 +60,9 @@ pub struct Fake {
     pub heard: Mutex<Vec<Verb>>,
     pub trees: Mutex<BTreeMap<Uid, Marker>>,
     pub shown: Mutex<HashMap<PodVolume, Shown>>,
-    /// The next verbs of these kinds are refused for this reason.
+    /// Verbs that change something are refused for this reason.
     pub refuse: Mutex<Option<Reason>>,
+    /// To these kinds of verbs no answer comes: `publish`, `make`.
     pub deaf: Mutex<HashSet<&'static str>>,
 }
 
@@ -86,7 +87,12 @@ impl Fake {
         if let Some(reason) = self.refuse.lock().unwrap().filter(|_| changing) {
             return Err(Failure::Refused(Refused { reason, message: "as the test says".into() }));
         }
-        if self.deaf.lock().unwrap().contains("publish") && matches!(verb, Verb::Publish { .. }) {
+        let kind = match verb {
+            Verb::Publish { .. } => "publish",
+            Verb::CreateEmpty { .. } | Verb::Clone { .. } => "make",
+            _ => "",
+        };
+        if self.deaf.lock().unwrap().contains(kind) {
             return Err(Failure::Unheard(std::io::ErrorKind::BrokenPipe.into()));
         }
         Ok(match verb {
