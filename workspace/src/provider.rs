@@ -12,7 +12,9 @@ use crate::{Access, Change, Error, Manifest, Marker, Owner, ProviderKind, Uid, U
 /// - One process works on a data root; the journal around it is the caller's ([`crate::Journal`]).
 ///
 /// # Caveats
-/// - All verbs block. Only `clone_tree` by Btrfs and `destroy` by Btrfs do not grow with the tree.
+/// - All verbs block. By Btrfs, `clone_tree` and `destroy` do not grow with the tree, and `changes` between a tree and its direct
+///   clone grows with what changed; everything else visits every file.
+/// - A tree deeper than 256 directories can be cloned by Btrfs and always destroyed, but neither sealed, measured nor compared.
 pub trait Provider: Send + Sync {
     fn kind(&self) -> ProviderKind;
 

@@ -25,7 +25,7 @@ pub struct Ground {
     pub lane: Lane,
     pub dir: PathBuf,
     mounted: bool,
-    temp: tempfile::TempDir,
+    _temp: tempfile::TempDir,
 }
 
 pub fn is_root() -> bool {
@@ -48,7 +48,7 @@ impl Ground {
         } else {
             fs::create_dir(&dir).unwrap();
         }
-        Ok(Self { lane, dir, mounted, temp })
+        Ok(Self { lane, dir, mounted, _temp: temp })
     }
 }
 
@@ -57,7 +57,6 @@ impl Drop for Ground {
         if self.mounted {
             loopback::release(&self.dir).unwrap();
         }
-        let _ = self.temp.path();
     }
 }
 
