@@ -2,14 +2,16 @@
 //!
 //! Objects hold intent, identity, pointers, digests, conditions and small counters. What an agent said or did stands in its session log only.
 
+#![allow(clippy::duplicated_attributes, reason = "each printcolumn is a list of its own, which the lint does not see")]
+
 pub mod condition;
 pub mod name;
-pub mod project;
-pub mod reason;
-pub mod source;
 pub mod node;
 pub mod peer;
 pub mod pod;
+pub mod project;
+pub mod reason;
+pub mod source;
 pub mod workspace;
 
 pub use condition::{Condition, ConditionStatus};

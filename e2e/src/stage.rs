@@ -21,8 +21,14 @@ use yoi_wire::people::LogLine;
 use crate::program::{self, Said};
 
 /// Kinds that live in a namespace.
-pub trait Object: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static {}
-impl<K> Object for K where K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static {}
+pub trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+}
+impl<K> Object for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+}
 
 /// How long anything on a busy two-core node may take.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -137,8 +143,13 @@ impl Stage {
     /// When it cannot be run.
     pub async fn yoi_as(&self, kubeconfig: &std::path::Path, args: &[&str]) -> Result<Said> {
         let kubeconfig = kubeconfig.to_string_lossy();
-        program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.namespace.as_str()], args].concat(), &[("KUBECONFIG", &kubeconfig)], None)
-            .await
+        program::run(
+            &environment("YOI_KUBECTL_YOI")?,
+            &[&["-n", self.namespace.as_str()], args].concat(),
+            &[("KUBECONFIG", &kubeconfig)],
+            None,
+        )
+        .await
     }
 
     /// # Errors

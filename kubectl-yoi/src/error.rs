@@ -64,7 +64,9 @@ impl Error {
             404 if missing_api => Error::Refused {
                 deed,
                 message: "the cluster does not know this API".to_owned(),
-                next: Some("install the charts yoi-crds and yoi-operator; see `kubectl get apiservices v1alpha1.runtime.yoi.dev`".to_owned()),
+                next: Some(
+                    "install the charts yoi-crds and yoi-operator; see `kubectl get apiservices v1alpha1.runtime.yoi.dev`".to_owned(),
+                ),
                 class: Class::Other,
             },
             404 => Error::Missing { what: what.to_owned(), next: "kubectl yoi ls".to_owned() },

@@ -9,7 +9,12 @@ use crate::args::Output;
 use crate::error::Error;
 
 /// Prints objects as asked; `table` is called when no form was asked for.
-pub fn objects<T: Serialize>(output: Option<Output>, objects: &[T], name: impl Fn(&T) -> String, table: impl FnOnce()) -> Result<(), Error> {
+pub fn objects<T: Serialize>(
+    output: Option<Output>,
+    objects: &[T],
+    name: impl Fn(&T) -> String,
+    table: impl FnOnce(),
+) -> Result<(), Error> {
     match output {
         None => table(),
         Some(Output::Name) => objects.iter().for_each(|o| println!("{}", name(o))),

@@ -40,8 +40,11 @@ async fn yoi_view_reads_and_may_not_speak_and_yoi_edit_may() -> Result<()> {
     stage.empty_project("p").await?;
     stage.agent("a", "p", json!({})).await?;
     stage.agent_ready("a").await?;
-    let (nobody, viewer, editor) =
-        (person(&stage, "nobody", None).await?, person(&stage, "viewer", Some("view")).await?, person(&stage, "editor", Some("edit")).await?);
+    let (nobody, viewer, editor) = (
+        person(&stage, "nobody", None).await?,
+        person(&stage, "viewer", Some("view")).await?,
+        person(&stage, "editor", Some("edit")).await?,
+    );
 
     let none = stage.yoi_as(&nobody, &["log", "a"]).await?;
     ensure!(none.code == 4, "somebody without a role reads the log: {none:?}");
@@ -81,9 +84,7 @@ async fn what_an_agent_says_stands_in_no_object_and_no_event() -> Result<()> {
     stage.agent_ready("a").await?;
     stage.yoi(&["send", "a", "the-secret-word-of-the-person"]).await?.ok()?;
     stage
-        .log_until("a", "an answer", |log| {
-            log.iter().any(|l| matches!(&l.entry.body, yoi_wire::entry::Body::RunEnded(_))).then_some(())
-        })
+        .log_until("a", "an answer", |log| log.iter().any(|l| matches!(&l.entry.body, yoi_wire::entry::Body::RunEnded(_))).then_some(()))
         .await?;
     let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,configmaps,pods,events,persistentvolumeclaims";
     let objects = stage.kubectl(&["get", kinds, "-o", "yaml"]).await?.ok()?.out;

@@ -14,7 +14,8 @@ async fn helm(args: &[&str]) -> Result<Said> {
 }
 
 async fn rendered(more: &[&str]) -> Result<Said> {
-    helm(&[&["template", "yoi-operator", &charts("yoi-operator"), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
+    helm(&[&["template", "yoi-operator", &charts("yoi-operator"), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat())
+        .await
 }
 
 #[tokio::test]
@@ -27,7 +28,14 @@ async fn both_charts_are_clean_under_strict_lint() -> Result<()> {
 
 #[tokio::test]
 async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
-    for nonsense in ["operator.replicas=none", "shim.dataRoot=relative", "shim.loopBtrfs.size=big", "logFormat=xml", "unknown=1", "image.pullPolicy=Sometimes"] {
+    for nonsense in [
+        "operator.replicas=none",
+        "shim.dataRoot=relative",
+        "shim.loopBtrfs.size=big",
+        "logFormat=xml",
+        "unknown=1",
+        "image.pullPolicy=Sometimes",
+    ] {
         let said = rendered(&["--set", nonsense]).await?;
         ensure!(said.code != 0 && said.err.contains("schema"), "{nonsense} was taken: {said:?}");
     }

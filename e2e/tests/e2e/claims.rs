@@ -136,7 +136,17 @@ async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> 
     // The kubelet tells why, and the container never starts.
     let start = std::time::Instant::now();
     loop {
-        let events = stage.kubectl(&["get", "events", "--field-selector", "involvedObject.name=thief,reason=FailedMount", "-o", "jsonpath={.items[*].message}"]).await?.ok()?;
+        let events = stage
+            .kubectl(&[
+                "get",
+                "events",
+                "--field-selector",
+                "involvedObject.name=thief,reason=FailedMount",
+                "-o",
+                "jsonpath={.items[*].message}",
+            ])
+            .await?
+            .ok()?;
         if events.out.contains("yoi") || events.out.contains("MountVolume") {
             break;
         }

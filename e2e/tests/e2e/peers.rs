@@ -112,7 +112,10 @@ async fn b1_without_a_peer_and_across_namespaces_nobody_is_visible() -> Result<(
     ensure!(plain(&said[2], "stranger") == plain(&said[3], "nobody"), "{said:?}");
     ensure!(plain(&said[1], "b") == plain(&said[3].replace("nobody", "b"), "b"), "{said:?}");
     ensure!(!stage.log("b").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "b got a message from a stranger");
-    ensure!(!other.log("stranger").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "another namespace's agent got a message");
+    ensure!(
+        !other.log("stranger").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))),
+        "another namespace's agent got a message"
+    );
     other.close().await?;
     stage.close().await
 }

@@ -63,7 +63,8 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     stage.task_complete("vandal").await?;
     stage.agent("after", "p", json!({ "task": "hash the tree" })).await?;
     stage.task_complete("after").await?;
-    let (before, vandal, after) = (last_output(&stage, "before").await?, last_output(&stage, "vandal").await?, last_output(&stage, "after").await?);
+    let (before, vandal, after) =
+        (last_output(&stage, "before").await?, last_output(&stage, "vandal").await?, last_output(&stage, "after").await?);
     ensure!(before.contains("README.md") && before.contains("src/main.c"), "{before}");
     ensure!(before == after, "the base changed:\n{before}\n---\n{after}");
     ensure!(vandal.contains("Moved") && !vandal.contains("src/main.c"), "the vandal did nothing: {vandal}");

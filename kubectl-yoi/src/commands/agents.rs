@@ -23,24 +23,34 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
         let mut pod: YoiPod = cluster.merge(name, &serde_json::json!({ "spec": { "desiredState": state } })).await?;
         if args.wait {
             pod = cluster
-                .wait(name, args.timeout, match state {
-                    DesiredState::Running => "running",
-                    DesiredState::Stopped => "stopped",
-                }, |pod: Option<&YoiPod>| {
-                    let Some(pod) = pod else {
-                        return Err(Error::Missing { what: cluster.called::<YoiPod>(name), next: "it was deleted meanwhile".to_owned() });
-                    };
-                    let status = pod.status.clone().unwrap_or_default();
-                    let reached = match state {
-                        DesiredState::Running => is_true(&status.conditions, condition::READY),
-                        DesiredState::Stopped => status.pod.is_none() && status.observed_generation == pod.metadata.generation,
-                    };
-                    if reached {
-                        return Ok(Wait::Over(pod.clone()));
-                    }
-                    let ready = yoi_crds::condition::find(&status.conditions, condition::READY);
-                    Ok(Wait::Still(ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message))))
-                })
+                .wait(
+                    name,
+                    args.timeout,
+                    match state {
+                        DesiredState::Running => "running",
+                        DesiredState::Stopped => "stopped",
+                    },
+                    |pod: Option<&YoiPod>| {
+                        let Some(pod) = pod else {
+                            return Err(Error::Missing {
+                                what: cluster.called::<YoiPod>(name),
+                                next: "it was deleted meanwhile".to_owned(),
+                            });
+                        };
+                        let status = pod.status.clone().unwrap_or_default();
+                        let reached = match state {
+                            DesiredState::Running => is_true(&status.conditions, condition::READY),
+                            DesiredState::Stopped => status.pod.is_none() && status.observed_generation == pod.metadata.generation,
+                        };
+                        if reached {
+                            return Ok(Wait::Over(pod.clone()));
+                        }
+                        let ready = yoi_crds::condition::find(&status.conditions, condition::READY);
+                        Ok(Wait::Still(
+                            ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
+                        ))
+                    },
+                )
                 .await?;
         }
         let done = match (state, args.wait) {

@@ -22,7 +22,8 @@ pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Resul
     let color = std::io::stdout().is_terminal();
     let mut out = std::io::stdout().lock();
     while let Some(line) = stream.next().await {
-        let line = line.map_err(|e| Error::Unreachable { deed: format!("read the log of {} to its end", args.name), message: e.to_string() })?;
+        let line =
+            line.map_err(|e| Error::Unreachable { deed: format!("read the log of {} to its end", args.name), message: e.to_string() })?;
         if line.is_empty() {
             continue;
         }
@@ -49,7 +50,9 @@ fn parse<T: serde::de::DeserializeOwned>(line: &str) -> Result<T, Error> {
 }
 
 fn escape(text: &str) -> String {
-    text.bytes().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+    text.bytes()
+        .map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") })
+        .collect()
 }
 
 /// One entry as a person reads it: time, who, what.
@@ -57,7 +60,15 @@ fn tell(entry: &Entry, color: bool) -> String {
     let time = entry.at.get(11..19).unwrap_or(&entry.at);
     let (who, what, code) = match &entry.body {
         Body::SessionStarted(s) => ("session", format!("{} of {}", s.session, s.agent.name), 90),
-        Body::RuntimeStarted(s) => ("runtime", format!("started, run {}{}", entry.run, if s.cut_bytes > 0 { format!(", cut {} bytes of a torn tail", s.cut_bytes) } else { String::new() }), 90),
+        Body::RuntimeStarted(s) => (
+            "runtime",
+            format!(
+                "started, run {}{}",
+                entry.run,
+                if s.cut_bytes > 0 { format!(", cut {} bytes of a torn tail", s.cut_bytes) } else { String::new() }
+            ),
+            90,
+        ),
         Body::Input(i) => match (i.from, &i.user) {
             (InputFrom::Task, _) => ("task", i.text.clone(), 36),
             (InputFrom::Person, user) => ("person", format!("{}: {}", user.as_deref().unwrap_or("?"), i.text), 36),
@@ -84,7 +95,11 @@ fn tell(entry: &Entry, color: bool) -> String {
                 ToolOutcome::Unknown => "outcome unknown: the runtime died while it ran",
             };
             let millis = t.millis.map(|m| format!(" in {m} ms")).unwrap_or_default();
-            ("tool", format!("{outcome}{millis}\n{}", t.output.trim_end()).trim_end().to_owned(), if t.outcome == ToolOutcome::Succeeded { 90 } else { 33 })
+            (
+                "tool",
+                format!("{outcome}{millis}\n{}", t.output.trim_end()).trim_end().to_owned(),
+                if t.outcome == ToolOutcome::Succeeded { 90 } else { 33 },
+            )
         }
         Body::RunEnded(r) => {
             let outcome = match r.outcome {
@@ -108,7 +123,8 @@ mod tests {
 
     #[test]
     fn an_entry_of_a_newer_version_is_shown() {
-        let line = r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Teleported","body":{"to":"mars"}}}"#;
+        let line =
+            r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Teleported","body":{"to":"mars"}}}"#;
         let told = tell(&parse::<LogLine>(line).expect("a line").entry, false);
         assert!(told.starts_with("10:20:30") && told.contains("Teleported") && told.contains("mars"), "{told}");
     }

@@ -1,9 +1,8 @@
 //! `ls`: agents, sessions, workspaces, and who sees whom.
 
 use kube::ResourceExt;
-use yoi_crds::condition::is_true;
-use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
+use yoi_plan::sight;
 
 use crate::args::{Ls, Output, What};
 use crate::cluster::Cluster;
@@ -13,8 +12,7 @@ use crate::show;
 pub async fn ls(cluster: &Cluster, output: Option<Output>, args: &Ls) -> Result<(), Error> {
     let all = args.all_namespaces;
     let wanted = |what| args.what.is_none_or(|w| w == what);
-    let pods: Vec<YoiPod> =
-        if wanted(What::Agents) || wanted(What::Sessions) { cluster.list(all).await? } else { Vec::new() };
+    let pods: Vec<YoiPod> = if wanted(What::Agents) || wanted(What::Sessions) { cluster.list(all).await? } else { Vec::new() };
     let peers: Vec<YoiPeer> = if wanted(What::Agents) || wanted(What::Peers) { cluster.list(all).await? } else { Vec::new() };
     let workspaces: Vec<AgentWorkspace> = if wanted(What::Workspaces) { cluster.list(all).await? } else { Vec::new() };
     let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
@@ -76,7 +74,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
             show::or_dash(activity.as_deref()).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),
-            show::or_dash(Some(&sees(pod, peers).join(","))).into(),
+            show::or_dash(Some(&sees(pod, pods, peers).join(","))).into(),
             show::age(pod.creation_timestamp().map(|t| t.0)).into(),
         ]);
         table.add_row(row);
@@ -84,16 +82,10 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
     println!("{table}");
 }
 
-/// Whom this agent sees by a relation that holds: both identities bound.
-fn sees(pod: &YoiPod, peers: &[YoiPeer]) -> Vec<String> {
-    let uid = pod.uid().unwrap_or_default();
-    peers
-        .iter()
-        .filter(|p| p.namespace() == pod.namespace())
-        .filter_map(|p| p.status.as_ref().filter(|s| is_true(&s.conditions, condition::READY)))
-        .filter(|s| s.members.iter().any(|m| m.uid == uid))
-        .flat_map(|s| s.members.iter().filter(|m| m.uid != uid).map(|m| m.name.clone()))
-        .collect()
+/// Whom this agent sees beside itself.
+fn sees(pod: &YoiPod, pods: &[YoiPod], peers: &[YoiPeer]) -> Vec<String> {
+    let me = sight::agent_name(pod);
+    sight::visible(&me, pods, peers).iter().map(|v| v.yoipod.name_any()).filter(|name| *name != me.name).collect()
 }
 
 fn sessions(pods: &[YoiPod], all: bool) {

@@ -53,7 +53,11 @@ pub async fn run(cluster: &Cluster, output: Option<Output>, args: Run) -> Result
         return show::object(output, &made, &format!("yoipod.yoi.dev/{}", args.name), &sentence);
     }
     let done = wait(cluster, &args.name, has_task, args.timeout).await?;
-    let sentence = if has_task { format!("task of {0} done\nits changes: kubectl yoi diff {0}", args.name) } else { format!("{} is ready", args.name) };
+    let sentence = if has_task {
+        format!("task of {0} done\nits changes: kubectl yoi diff {0}", args.name)
+    } else {
+        format!("{} is ready", args.name)
+    };
     show::object(output, &done, &format!("yoipod.yoi.dev/{}", args.name), &sentence)
 }
 

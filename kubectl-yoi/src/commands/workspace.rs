@@ -37,7 +37,10 @@ pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCr
         (made, state) = cluster
             .wait(&name, args.timeout, "ready", |ws: Option<&AgentWorkspace>| {
                 let Some(ws) = ws else {
-                    return Err(Error::Missing { what: cluster.called::<AgentWorkspace>(&name), next: "it was deleted meanwhile".to_owned() });
+                    return Err(Error::Missing {
+                        what: cluster.called::<AgentWorkspace>(&name),
+                        next: "it was deleted meanwhile".to_owned(),
+                    });
                 };
                 let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let ready = find(conditions, condition::READY);
@@ -48,7 +51,9 @@ pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCr
                 if ready.is_some_and(|c| c.reason == reason::WAITING_FOR_CONSUMER) {
                     return Ok(Wait::Over((ws.clone(), "created; its tree is made with the first Pod that uses it")));
                 }
-                Ok(Wait::Still(ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message))))
+                Ok(Wait::Still(
+                    ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
+                ))
             })
             .await?;
     }
@@ -66,7 +71,10 @@ pub fn print(workspaces: &[AgentWorkspace], all_namespaces: bool) {
         println!("no workspaces");
         return;
     }
-    let mut table = show::table(&["namespace", "workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"][usize::from(!all_namespaces)..]);
+    let mut table = show::table(
+        &["namespace", "workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"]
+            [usize::from(!all_namespaces)..],
+    );
     for workspace in workspaces {
         let status = workspace.status.clone().unwrap_or_default();
         let [ready, reason] = show::ready(&status.conditions);

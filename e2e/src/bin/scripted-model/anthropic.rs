@@ -10,7 +10,7 @@ pub fn read(request: &Value) -> Result<Talk, String> {
     if request.get("max_tokens").and_then(Value::as_u64).is_none() {
         return Err("max_tokens: field required".to_owned());
     }
-    let mut talk = Talk { system: text_of(&request["system"]), items: Vec::new() };
+    let mut talk = Talk { model: text_of(&request["model"]), system: text_of(&request["system"]), items: Vec::new() };
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
         let content = &message["content"];
@@ -20,7 +20,8 @@ pub fn read(request: &Value) -> Result<Talk, String> {
                 let results = blocks.iter().filter(|block| block["type"] == "tool_result");
                 for result in results {
                     let id = result["tool_use_id"].as_str().unwrap_or_default();
-                    let place = open.iter().position(|call| *call == id).ok_or_else(|| format!("tool_result {id:?} follows no tool_use"))?;
+                    let place =
+                        open.iter().position(|call| *call == id).ok_or_else(|| format!("tool_result {id:?} follows no tool_use"))?;
                     open.remove(place);
                     talk.items.push(Item::Result(text_of(&result["content"])));
                 }

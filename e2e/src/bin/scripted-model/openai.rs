@@ -7,7 +7,7 @@ use crate::talk::{Item, Talk, pieces, text_of, tokens};
 
 pub fn read(request: &Value) -> Result<Talk, String> {
     let messages = request.get("messages").and_then(Value::as_array).ok_or("the request has no messages")?;
-    let mut talk = Talk::default();
+    let mut talk = Talk { model: text_of(&request["model"]), ..Talk::default() };
     for message in messages {
         let text = text_of(&message["content"]);
         match message["role"].as_str() {

@@ -4,6 +4,7 @@
 //! rules:
 //! - name: greeting                # for messages; default: its place in the list
 //!   when:                         # all that is given must hold; an empty `when` always does
+//!     model: small                # the model that is asked for, exactly
 //!     systemContains: reviewer    # in the system prompt
 //!     lastUserContains: say hello # in a user message, see below
 //!     turn: 0                     # the rule's first step is this turn; default 0
@@ -59,6 +60,8 @@ pub struct Rule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct When {
+    #[serde(default)]
+    pub model: Option<String>,
     #[serde(default)]
     pub system_contains: Option<String>,
     #[serde(default)]
@@ -158,7 +161,8 @@ impl Script {
 
 impl When {
     fn matches(&self, talk: &Talk, user: &str, turns: usize) -> bool {
-        self.system_contains.as_ref().is_none_or(|wanted| talk.system.contains(wanted))
+        self.model.as_ref().is_none_or(|wanted| talk.model == *wanted)
+            && self.system_contains.as_ref().is_none_or(|wanted| talk.system.contains(wanted))
             && self.last_user_contains.as_ref().is_none_or(|wanted| user.contains(wanted))
             && turns >= self.turn
     }
@@ -180,8 +184,7 @@ impl Shelf {
     pub fn script(&self) -> anyhow::Result<Arc<Script>> {
         let text = std::fs::read_to_string(&self.path)?;
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((seen, script)) = parsed.as_ref().filter(|(seen, _)| *seen == text) {
-            let _ = seen;
+        if let Some((_, script)) = parsed.as_ref().filter(|(seen, _)| *seen == text) {
             return Ok(script.clone());
         }
         let script: Script = serde_yaml::from_str(&text).context("the script is not what it should be")?;
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     fn talk(items: Vec<Item>) -> Talk {
-        Talk { system: "You are the reviewer.".to_owned(), items }
+        Talk { model: "small".to_owned(), system: "You are the reviewer.".to_owned(), items }
     }
 
     fn user(text: &str) -> Item {

@@ -4,6 +4,8 @@ use serde_json::Value;
 
 #[derive(Clone, Debug, Default)]
 pub struct Talk {
+    /// The model that was asked for.
+    pub model: String,
     pub system: String,
     pub items: Vec<Item>,
 }
