@@ -114,10 +114,8 @@ fn dial(settings: &Settings, address: &str) -> Dial {
 
 fn stop_on_signal() -> Result<CancellationToken, AgentError> {
     let stop = CancellationToken::new();
-    let (mut term, mut int) = (
-        signal(SignalKind::terminate()).map_err(AgentError::Signals)?,
-        signal(SignalKind::interrupt()).map_err(AgentError::Signals)?,
-    );
+    let (mut term, mut int) =
+        (signal(SignalKind::terminate()).map_err(AgentError::Signals)?, signal(SignalKind::interrupt()).map_err(AgentError::Signals)?);
     let stopped = stop.clone();
     tokio::spawn(async move {
         tokio::select! {

@@ -118,7 +118,12 @@ fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, O
     all.filter(|(name, _)| {
         let name = name.as_encoded_bytes();
         // The last two are the shell's that may have started us, not anybody's wish.
-        !name.starts_with(b"YOI_") && !name.starts_with(b"KUBERNETES_") && name != b"PWD" && name != b"OLDPWD" && name != b"SHLVL" && name != b"_"
+        !name.starts_with(b"YOI_")
+            && !name.starts_with(b"KUBERNETES_")
+            && name != b"PWD"
+            && name != b"OLDPWD"
+            && name != b"SHLVL"
+            && name != b"_"
     })
     .collect()
 }

@@ -32,13 +32,21 @@ pub enum Event {
     Drained(Vec<Message>),
     Answered(Assistant),
     /// The model cannot be had, after all retries.
-    GaveUp { message: String },
+    GaveUp {
+        message: String,
+    },
     /// Policy lets the call begin.
     Allowed,
     /// Policy does not.
-    Refused { output: String },
+    Refused {
+        output: String,
+    },
     /// The call that began has ended.
-    Ended { outcome: ToolOutcome, output: String, millis: u64 },
+    Ended {
+        outcome: ToolOutcome,
+        output: String,
+        millis: u64,
+    },
     /// The process shall end.
     Stopping,
 }
@@ -231,7 +239,10 @@ impl State {
         let end = if self.complete() {
             self.run_ended(RunOutcome::Finished, None)
         } else if self.turns >= self.turns_per_run {
-            self.run_ended(RunOutcome::LimitReached, Some(format!("the limit of {} model calls in one run was reached", self.turns_per_run)))
+            self.run_ended(
+                RunOutcome::LimitReached,
+                Some(format!("the limit of {} model calls in one run was reached", self.turns_per_run)),
+            )
         } else {
             None
         };

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use genai::adapter::AdapterKind;
-use genai::chat::{ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, ContentPart, MessageContent, StreamEnd, Tool, ToolResponse};
+use genai::chat::{
+    ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, ContentPart, MessageContent, ReasoningEffort, StreamEnd, Tool, ToolResponse,
+};
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
+use serde_json::json;
 use yoi_wire::entry::{Assistant, ToolCall, Usage};
 use yoi_wire::manifest::{self, ModelProvider};
 
@@ -73,7 +76,14 @@ impl Model {
             .with_capture_tool_calls(true)
             .with_capture_usage(true)
             .with_stream_header_timeout(FIRST_BYTE)
-            .with_stream_read_timeout(NEXT_BYTE);
+            .with_stream_read_timeout(NEXT_BYTE)
+            // The name as the user wrote it: genai takes words like `-max` or `a::` in it for its own.
+            .with_extra_body(json!({"model": spec.name}));
+        let options = match spec.provider {
+            // Makes genai leave `-max` alone; in this wire format nothing is sent for it.
+            ModelProvider::OpenAI => options.with_reasoning_effort(ReasoningEffort::Budget(0)),
+            ModelProvider::Anthropic => options,
+        };
         Ok(Self { client, target, system, tools, options })
     }
 

@@ -41,11 +41,7 @@ pub struct Door {
 }
 
 pub fn router(door: Door) -> Router {
-    Router::new()
-        .route(served::LOG, get(log))
-        .route(served::INBOX, post(inbox))
-        .route(served::DIFF, get(tree_diff))
-        .with_state(door)
+    Router::new().route(served::LOG, get(log)).route(served::INBOX, post(inbox)).route(served::DIFF, get(tree_diff)).with_state(door)
 }
 
 fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {

@@ -17,9 +17,14 @@ pub enum Health {
     /// Replayed and locked.
     Ready,
     /// The session cannot be used, with the reason and the sentence.
-    Session { reason: &'static str, message: String },
+    Session {
+        reason: &'static str,
+        message: String,
+    },
     SecretMissing,
-    ModelUnreachable { message: String },
+    ModelUnreachable {
+        message: String,
+    },
     Stopping,
 }
 

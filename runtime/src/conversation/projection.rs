@@ -6,7 +6,10 @@ use yoi_wire::entry::{Body, Entry, ToolCall};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     User(String),
-    Assistant { text: String, calls: Vec<ToolCall> },
+    Assistant {
+        text: String,
+        calls: Vec<ToolCall>,
+    },
     /// All results of the calls of one answer: Anthropic wants them in one message.
     Results(Vec<ToolResult>),
 }

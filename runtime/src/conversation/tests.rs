@@ -264,7 +264,8 @@ fn a_stop_closes_what_is_under_way_and_the_next_start_goes_on() {
 #[test]
 fn whatever_crashes_every_input_is_answered_and_no_call_runs_twice() {
     let fresh = || {
-        let script = [calls(&["c0", "bad"]), calls(&["c1"]), says("done"), calls(&["c3"]), says("read"), calls(&["c5"]), says("end"), says("end")];
+        let script =
+            [calls(&["c0", "bad"]), calls(&["c1"]), says("done"), calls(&["c3"]), says("read"), calls(&["c5"]), says("end"), says("end")];
         let mut world = World::new(script.into_iter().map(Ok).collect());
         world.arriving = vec![(0, message("m0")), (2, message("m1"))];
         world

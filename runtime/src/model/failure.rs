@@ -69,11 +69,15 @@ impl Failure {
             source = error.source();
         }
         // Neither addresses nor causes are the conversation's words.
-        Self::passing(&clipped(&format!("the model endpoint could not be reached: {words}")), &format!("the model endpoint could not be reached: {words}"))
+        Self::passing(
+            &clipped(&format!("the model endpoint could not be reached: {words}")),
+            &format!("the model endpoint could not be reached: {words}"),
+        )
     }
 
     fn of_status(status: StatusCode, headers: &HeaderMap, body: &str) -> Self {
-        let passes = status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT);
+        let passes = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT);
         let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         Self {
             summary: format!("the model endpoint answered {status}"),

@@ -147,7 +147,11 @@ mod tests {
             ("Shell", json!({"command": ""}), "invalid_args: /command: must not be empty"),
             ("Shell", json!({"command": "ls", "cwd": "/"}), "invalid_args: /cwd: there is no such argument"),
             ("Shell", json!({"command": "ls", "timeoutSeconds": 31}), "invalid_args: /timeoutSeconds: must be at most 30"),
-            ("Shell", json!({"command": "ls", "timeoutSeconds": "5"}), "invalid_args: /timeoutSeconds: expected a whole number, got a string"),
+            (
+                "Shell",
+                json!({"command": "ls", "timeoutSeconds": "5"}),
+                "invalid_args: /timeoutSeconds: expected a whole number, got a string",
+            ),
             ("Read", json!({"path": "x", "offset": -1}), "invalid_args: /offset: expected a whole number, got a number"),
             ("Edit", json!({"path": "x", "old": "a", "new": "b", "all": 1}), "invalid_args: /all: expected true or false, got a number"),
             ("Write", json!("{\"path\": "), "invalid_args: the arguments: expected an object, got a string"),

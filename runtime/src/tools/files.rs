@@ -17,7 +17,9 @@ const MAX_EDIT: u64 = 16 << 20;
 impl From<PathError> for End {
     fn from(error: PathError) -> Self {
         let outcome = match &error {
-            PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. } => ToolOutcome::Refused,
+            PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. } => {
+                ToolOutcome::Refused
+            }
             PathError::Io { .. } => ToolOutcome::Failed,
         };
         End { outcome, output: error.to_string() }

@@ -12,9 +12,7 @@ pub struct Offer {
 
 #[must_use]
 pub fn offers(tool_seconds: u32) -> Vec<Offer> {
-    let object = |properties: Value, required: &[&str]| {
-        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
-    };
+    let object = |properties: Value, required: &[&str]| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let path = json!({"type": "string", "description": "Path relative to the root of the tree."});
     vec![
         Offer {

@@ -50,7 +50,8 @@ impl Children {
         // Held over the start: the orphans' reaper sees no child that is not yet known.
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.spawn()?;
-        let pid = child.id().unwrap_or_default();
+        // Never 0, which as a session is everybody's who has none.
+        let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
         awaited.insert(pid);
         drop(awaited);
         Ok(Awaited { child, pid, children: self.clone() })
@@ -121,15 +122,15 @@ pub fn end_tree(leader: u32, mark: &str) -> bool {
             .collect();
         loop {
             let before = doomed.len();
-            let children: Vec<u32> =
-                all.iter().filter(|process| doomed.contains(&process.parent)).map(|process| process.pid).collect();
+            let children: Vec<u32> = all.iter().filter(|process| doomed.contains(&process.parent)).map(|process| process.pid).collect();
             doomed.extend(children);
             if doomed.len() == before {
                 break;
             }
         }
         doomed.remove(&us);
-        let living: Vec<u32> = all.iter().filter(|process| !process.dead && doomed.contains(&process.pid)).map(|process| process.pid).collect();
+        let living: Vec<u32> =
+            all.iter().filter(|process| !process.dead && doomed.contains(&process.pid)).map(|process| process.pid).collect();
         if living.is_empty() {
             return true;
         }

@@ -91,7 +91,13 @@ impl Shell {
             output.truncate(limit);
             // Its pipe is closed by now, so one that has more to say ends; its status then says nothing.
             let status = awaited.child.wait().await?;
-            Ok(Captured { output, errors: String::from_utf8_lossy(&errors).into_owned(), cut, ok: cut || status.success(), code: status.code() })
+            Ok(Captured {
+                output,
+                errors: String::from_utf8_lossy(&errors).into_owned(),
+                cut,
+                ok: cut || status.success(),
+                code: status.code(),
+            })
         };
         tokio::time::timeout(time, read).await.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?
     }

@@ -135,9 +135,8 @@ impl Tree {
     fn folder(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
         let mut folder = self.openat2(Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
         for name in names {
-            let next = || {
-                openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), STRICT)
-            };
+            let next =
+                || openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), STRICT);
             folder = match next() {
                 Err(Errno::NOENT) => {
                     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {

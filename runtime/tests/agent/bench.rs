@@ -20,6 +20,7 @@ pub struct Bench {
     pub gateway: Gateway,
     pub model_url: String,
     pub provider: &'static str,
+    pub model: &'static str,
     pub needs_key: bool,
     pub key: Option<&'static str>,
     pub user_env: Vec<(&'static str, &'static str)>,
@@ -87,6 +88,7 @@ impl Bench {
             gateway: Gateway::start().await,
             model_url,
             provider: "OpenAI",
+            model: "scripted",
             needs_key: false,
             key: None,
             user_env: Vec::new(),
@@ -108,7 +110,7 @@ impl Bench {
             "agent": {"namespace": "ns", "name": "a", "uid": "uid-a"},
             "path": self.tree(),
             "builtin": {"instruction": "You are tested."},
-            "model": {"provider": self.provider, "name": "scripted", "baseUrl": self.model_url, "needsKey": self.needs_key},
+            "model": {"provider": self.provider, "name": self.model, "baseUrl": self.model_url, "needsKey": self.needs_key},
             "task": task.map(|text| json!({"id": format!("task-{text}"), "text": text})),
             "gateway": {"lines": self.gateway.address, "service": self.gateway.address, "serverName": "gateway.test", "ca": self.gateway.ca},
             "limits": self.limits,
@@ -117,7 +119,11 @@ impl Bench {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_yoi-runtime"));
         command.arg("agent").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        command.envs([("PATH", std::env::var_os("PATH").unwrap_or_default()), ("HOME", path("home").into()), ("TMPDIR", path("tmp").into())]);
+        command.envs([
+            ("PATH", std::env::var_os("PATH").unwrap_or_default()),
+            ("HOME", path("home").into()),
+            ("TMPDIR", path("tmp").into()),
+        ]);
         command.envs([("YOI_MANIFEST", path("manifest.json")), ("YOI_SESSION", path("session")), ("YOI_TOKEN", path("token"))]);
         command.env("YOI_SHIM_SOCKET", &self.shim_socket).env("YOI_MODEL_BACKOFF_MS", "20").env("YOI_SECRET_RETRY_SECONDS", "2");
         command.env(env::RUN_GENERATION, generation.to_string()).env(env::POD_UID, format!("pod-{generation}"));

@@ -9,7 +9,8 @@ use yoi_wire::people::Diff;
 use crate::bench::{Bench, EXAMPLE};
 
 fn git(bench: &Bench, args: &[&str]) -> String {
-    let done = Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(bench.tree()).output().unwrap();
+    let done =
+        Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(bench.tree()).output().unwrap();
     assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }
@@ -20,7 +21,8 @@ fn shim(bench: &Bench) {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut buffer = [0; 1024];
             let _ = stream.read(&mut buffer).await;
-            let body = r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
+            let body =
+                r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
             let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
         }
     });
@@ -42,7 +44,8 @@ async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_wa
     std::fs::write(tree.join("built"), "output\n").unwrap();
     std::fs::write(tree.join("staged"), "staged\n").unwrap();
     git(&bench, &["add", "staged"]);
-    let before = (git(&bench, &["status", "--porcelain"]), std::fs::read(tree.join(".git/index")).unwrap(), git(&bench, &["count-objects"]));
+    let before =
+        (git(&bench, &["status", "--porcelain"]), std::fs::read(tree.join(".git/index")).unwrap(), git(&bench, &["count-objects"]));
     let _runtime = bench.start(1, None);
     bench.gateway.report(|report| report.ready).await;
 

@@ -14,7 +14,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, KeepAlive, LineHandle, ServeLimits, accept_upgrade, serve_tls, tls_server_config};
 use yoi_wire::entry::AgentName;
-use yoi_wire::hub::{Deliver, PodList, Refusal, RefusalReason, Report, ReportTaken, SendToPeer, Sender, SightReason, VisiblePod, asked, served};
+use yoi_wire::hub::{
+    Deliver, PodList, Refusal, RefusalReason, Report, ReportTaken, SendToPeer, Sender, SightReason, VisiblePod, asked, served,
+};
 use yoi_wire::people::LogLine;
 
 #[derive(Clone)]

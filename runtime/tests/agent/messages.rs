@@ -41,7 +41,8 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
     // Also after it is in the log.
     let (_, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
     assert!(serde_json::from_slice::<Sent>(&body).unwrap().duplicate);
-    for (from, text) in [(Sender::default(), "x"), (Sender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")] {
+    for (from, text) in [(Sender::default(), "x"), (Sender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")]
+    {
         assert_eq!(bench.gateway.deliver("bad", from, text).await.0, StatusCode::BAD_REQUEST);
     }
 }

@@ -101,11 +101,56 @@ async fn f11_a_newer_log_is_refused() {
     (value["kind"], value["batch"]) = ("Telepathy".into(), newer.seq.into());
     yoi_session::frame::seal(&value, &mut bytes).unwrap();
     std::fs::write(&log, bytes).unwrap();
+    bench.gateway.forget_line();
     let _runtime = bench.start(1, Some("say hello"));
     let report = bench.gateway.report(|report| report.reason == "LogNewer").await;
     assert!(report.message.contains("Telepathy"), "{}", report.message);
     // People can still read it, and see what it is.
-    bench.gateway.forget_line();
+    let last = bench.gateway.log("tail=1").await.remove(0);
+    assert_eq!(last.entry.body.kind(), "Telepathy");
+}
+
+/// Needs the right to mount; says so where it is not given.
+#[tokio::test(flavor = "multi_thread")]
+async fn f5_a_full_disk_stops_the_run_before_the_call_and_room_lets_it_go_on() {
+    // Longer than a page: an answer that needs room.
+    let long = "long ".repeat(4000);
+    let script = format!(
+        "rules:\n- steps:\n  - {{text: {long}, toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran.txt}}}}], delayMs: 1500}}\n  - text: done\n"
+    );
+    let bench = Bench::new(&script).await;
+    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(bench.session()).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no right to mount a small disk");
+        return;
+    }
+    let _unmounted = Unmount(bench.session());
+    let mut runtime = bench.start(1, Some("go"));
+    bench.until("the run", |entries| kinds(entries).ends_with("RunStarted")).await;
+    let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
+    // The next append finds neither zeros nor room.
+    let entries = std::fs::read(&log).unwrap();
+    let end = entries.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(end as u64).unwrap();
+    let ballast = bench.session().join("ballast");
+    let _ = std::fs::write(&ballast, vec![1; 8 << 20]);
+    let report = bench.gateway.report(|report| report.reason == "DiskFull").await;
+    assert!(!report.ready);
+    assert!(!bench.tree().join("ran.txt").exists() && !kinds(&bench.entries()).contains("ToolStarted"));
+    std::fs::remove_file(ballast).unwrap();
+    let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+    assert_eq!(lines(&bench.tree().join("ran.txt")), 1, "{}", kinds(&entries));
+    bench.gateway.report(|report| report.ready && report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
+    assert!(runtime.terminate().await.success());
+}
+
+struct Unmount(std::path::PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 pub fn person() -> yoi_wire::hub::Sender {

@@ -46,7 +46,8 @@ async fn a_flaky_model_is_asked_again_and_a_broken_stream_too() {
     let _runtime = bench.start(1, Some("try again"));
     let entries = bench.runs(1).await;
     assert_eq!((outcomes(&entries), texts(&entries)), (vec![RunOutcome::Finished], vec!["It worked in the end.".to_owned()]));
-    let notices: Vec<_> = entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).collect();
+    let notices: Vec<_> =
+        entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).collect();
     assert_eq!(notices.len(), 1);
     let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
     assert!(!report.ready && report.message.contains("503"));
@@ -129,4 +130,21 @@ async fn the_log_is_read_from_anywhere_and_followed() {
     assert_eq!(bench.gateway.ask("GET", "/v1/log?after=nonsense", "").await.0, StatusCode::BAD_REQUEST);
     let segment = "01900000-0000-7000-8000-000000000000";
     assert_eq!(bench.gateway.ask("GET", &format!("/v1/log?after={segment}.1"), "").await.0, StatusCode::GONE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_models_name_is_the_users_and_proxies_are_respected() {
+    let script = "rules:\n- {when: {model: wise-max}, steps: [{text: known}]}\n- {when: {model: \"a::b\"}, steps: [{text: known}]}\n";
+    for model in ["wise-max", "a::b"] {
+        for provider in ["OpenAI", "Anthropic"] {
+            let proxied = vec![("HTTP_PROXY", "http://127.0.0.1:1"), ("NO_PROXY", "127.0.0.1")];
+            let bench = Bench { provider, model, user_env: proxied, ..Bench::new(script).await };
+            let _runtime = bench.start(1, Some("go"));
+            assert_eq!(texts(&bench.runs(1).await), ["known"], "{provider} {model}");
+        }
+    }
+    let bench = Bench { user_env: vec![("HTTP_PROXY", "http://127.0.0.1:1")], ..Bench::new(EXAMPLE).await };
+    let _runtime = bench.start(1, Some("say hello"));
+    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    assert!(report.message.starts_with("the model endpoint could not be reached"), "{}", report.message);
 }

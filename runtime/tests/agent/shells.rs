@@ -18,7 +18,8 @@ async fn run(bench: &Bench) -> yoi_wire::entry::ToolEnded {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn p21_the_environment_holds_nothing_of_the_runtimes() {
-    let bench = Bench::with_key(&script("env; echo; tr '\\0' '\\n' < /proc/$PPID/environ; cat /proc/$PPID/maps; pwd", 10), Some("k-123")).await;
+    let bench =
+        Bench::with_key(&script("env; echo; tr '\\0' '\\n' < /proc/$PPID/environ; cat /proc/$PPID/maps; pwd", 10), Some("k-123")).await;
     let bench = Bench { key: Some("k-123"), needs_key: true, user_env: vec![("FOO", "bar"), ("TERM", "xterm")], ..bench };
     let end = run(&bench).await;
     let names: Vec<&str> = end.output.split("\n\n").next().unwrap().lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();

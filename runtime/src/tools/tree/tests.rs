@@ -39,9 +39,20 @@ fn p13_what_leads_out_is_a_sandbox_violation_and_a_loop_is_invalid() {
     link(Path::new("../new"), "dangling");
     let absolute = outer.path().join("secret");
     let beside = format!("{}-beside/x", root.display());
-    for path in
-        ["../secret", "dir/../../secret", "x/../../secret", absolute.to_str().unwrap(), &beside, "one-hop", "two-hops", "folder/secret", "through", "magic/etc/passwd", "dangling", "/"]
-    {
+    for path in [
+        "../secret",
+        "dir/../../secret",
+        "x/../../secret",
+        absolute.to_str().unwrap(),
+        &beside,
+        "one-hop",
+        "two-hops",
+        "folder/secret",
+        "through",
+        "magic/etc/passwd",
+        "dangling",
+        "/",
+    ] {
         for error in [tree.check(path).unwrap_err(), tree.read(path).unwrap_err(), tree.replace(path, b"x").unwrap_err()] {
             assert!(error.to_string().starts_with("sandbox_violation"), "{path}: {error}");
         }
@@ -108,31 +119,38 @@ fn p15_swapping_a_link_never_leads_out() {
     let outside = outer.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("file"), "secret").unwrap();
+    fs::rename(root.join("dir"), root.join("swapped")).unwrap();
+    symlink(&outside, root.join("other")).unwrap();
     let done = AtomicBool::new(false);
+    let (mut inside, mut refused, mut naive) = (0, 0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // `swapped` is a folder of the tree, then a link out of it, and so on.
+            // `swapped` is always there: a folder of the tree, then a link out of it, and so on.
             while !done.load(Ordering::Relaxed) {
-                let _ = fs::rename(root.join("dir"), root.join("swapped"));
-                let _ = fs::rename(root.join("swapped"), root.join("dir"));
-                let _ = symlink(&outside, root.join("swapped"));
-                let _ = fs::remove_file(root.join("swapped"));
+                let here = rustix::fs::CWD;
+                let (swapped, other) = (root.join("swapped"), root.join("other"));
+                rustix::fs::renameat_with(here, &swapped, here, &other, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(50));
             }
         });
-        let (mut read, mut refused) = (0, 0);
         for round in 0..2000 {
             match text(&tree, "swapped/file") {
                 Ok(text) => {
                     assert!(text.starts_with("inside"), "{text}");
-                    read += 1;
+                    inside += 1;
                 }
                 Err(_) => refused += 1,
             }
             let _ = tree.replace("swapped/file", format!("inside {round}").as_bytes());
+            // The planted fault: a check, and then an open that trusts it.
+            if tree.check("swapped/file").is_ok() && fs::read_to_string(root.join("swapped/file")).is_ok_and(|text| text == "secret") {
+                naive += 1;
+            }
         }
         done.store(true, Ordering::Relaxed);
-        println!("{read} reads inside, {refused} refused or not there");
     });
+    println!("{inside} inside, {refused} refused, {naive} times the planted fault was led out");
+    assert!(inside > 0 && refused > 0 && naive > 0, "the race was none: {inside} {refused} {naive}");
     assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "secret");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
 }
