@@ -109,5 +109,5 @@ pub fn cache() -> PathBuf {
 
 /// The root of the clone this program was built from.
 pub fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
 }
