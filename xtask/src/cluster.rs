@@ -45,6 +45,8 @@ pub fn up(instance: Instance) -> Result<()> {
     let tar = images::cluster_archives()?;
     images::import(instance, &tar)?;
     addons::apply(instance, &programs)?;
+    link_program(instance, "kubectl", &programs.join("kubectl"))?;
+    link_program(instance, "helm", &build::tools()?.join("helm"))?;
     let step = say::step("Wait until the node, cluster DNS and storage answer");
     addons::wait_ready(instance, &programs)?;
     step.done("");
@@ -53,11 +55,19 @@ pub fn up(instance: Instance) -> Result<()> {
 
 pub fn explain(instance: Instance) {
     println!("\nThe cluster {instance} is up.\n  export KUBECONFIG={}", instance.kubeconfig().display());
-    println!("  kubectl, if you have none: {}", build::kubernetes().map(|p| p.join("kubectl").display().to_string()).unwrap_or_default());
+    println!("  export PATH={}:$PATH   # kubectl and helm", instance.path("bin"));
     println!("  NetworkPolicies are stored and not enforced here; use kind with its own network or a real cluster to see them act.");
     println!(
         "  `cargo xtask cluster exec --name {instance} -- bash` enters the node; `cargo xtask down --name {instance}` removes all of it."
     );
+}
+
+/// One folder for PATH, the same whatever is built anew.
+pub fn link_program(instance: Instance, name: &str, program: &Path) -> Result<()> {
+    let bin = instance.state().join("bin");
+    fs::create_dir_all(&bin)?;
+    let _ = fs::remove_file(bin.join(name));
+    Ok(std::os::unix::fs::symlink(program, bin.join(name))?)
 }
 
 fn start(instance: Instance, programs: &Path) -> Result<()> {

@@ -8,7 +8,6 @@ use crate::images::{self, Built, References};
 use crate::instance::{Instance, repository};
 use crate::{build, packages, say};
 use anyhow::{Context, Result, bail};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 const NAMESPACE: &str = "yoi-system";
@@ -25,9 +24,11 @@ pub fn local(instance: Instance) -> Result<()> {
     images::import_all(instance, &built)?;
     let target = Target::local(instance)?;
     charts(&target, &built.references())?;
-    let bin = programs_folder(instance, &built)?;
+    if let Some(plugin) = built.programs.get("kubectl-yoi") {
+        cluster::link_program(instance, "kubectl-yoi", plugin)?;
+    }
     fleet::start(&target.kubectl)?;
-    explain(instance, &bin);
+    explain(instance);
     Ok(())
 }
 
@@ -121,22 +122,9 @@ fn image_settings(references: &References) -> Result<Vec<String>> {
     Ok(settings)
 }
 
-/// One folder for PATH: kubectl, its plugin, helm.
-pub fn programs_folder(instance: Instance, built: &Built) -> Result<PathBuf> {
-    let bin = instance.state().join("bin");
-    fs::create_dir_all(&bin)?;
-    let mut links = vec![("kubectl", build::kubernetes()?.join("kubectl")), ("helm", build::tools()?.join("helm"))];
-    links.extend(built.programs.get("kubectl-yoi").map(|program| ("kubectl-yoi", program.clone())));
-    for (name, target) in links {
-        let _ = fs::remove_file(bin.join(name));
-        std::os::unix::fs::symlink(target, bin.join(name))?;
-    }
-    Ok(bin)
-}
-
-fn explain(instance: Instance, bin: &Path) {
+fn explain(instance: Instance) {
     println!("\nYoi runs on a Kubernetes of its own on this machine, with an example fleet at work.\n");
-    println!("  export KUBECONFIG={}\n  export PATH={}:$PATH", instance.kubeconfig().display(), bin.display());
+    println!("  export KUBECONFIG={}\n  export PATH={}:$PATH", instance.kubeconfig().display(), instance.path("bin"));
     println!("\n  NetworkPolicies are stored and not enforced on this cluster. `cargo xtask down --name {instance}` removes all of it.");
     try_next();
 }
