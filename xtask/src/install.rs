@@ -4,7 +4,7 @@ mod fleet;
 
 use crate::cluster::{self, Kubectl};
 use crate::command::{command, quiet};
-use crate::images::{self, Built, References};
+use crate::images::{self, References};
 use crate::instance::{Instance, repository};
 use crate::{build, packages, say};
 use anyhow::{Context, Result, bail};
