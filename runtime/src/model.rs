@@ -150,7 +150,7 @@ fn assistant(end: StreamEnd) -> Assistant {
     for call in content.into_tool_calls() {
         // Some endpoints give no id, or the same one twice; a result has to find its call.
         let taken = |id: &str| id.is_empty() || calls.iter().any(|other| other.call_id == id);
-        let call_id = if taken(&call.call_id) { format!("{}#{}", call.call_id, calls.len()) } else { call.call_id };
+        let call_id = if taken(&call.call_id) { format!("call_{}_{}", call.call_id, calls.len()) } else { call.call_id };
         calls.push(ToolCall { call_id, tool: call.fn_name, args: call.fn_arguments });
     }
     Assistant { text, tool_calls: calls, usage }

@@ -78,6 +78,19 @@ impl Gateway {
         (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     }
 
+    pub async fn follow(&self, query: &str) -> Following {
+        let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        let request = Request::get(format!("{}?{query}", served::LOG)).body(Full::new(Bytes::new())).unwrap();
+        let response = line.request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        Following { body: response.into_body(), rest: Vec::new() }
+    }
+
+    pub fn cut_line(&self) {
+        let line = self.seen.line.send_replace(None);
+        line.unwrap().close();
+    }
+
     /// The next `ask` waits until the runtime has dialled anew.
     pub fn forget_line(&self) {
         self.seen.line.send_replace(None);
@@ -92,6 +105,23 @@ impl Gateway {
         let (status, body) = self.ask("GET", &format!("{}?{query}", served::LOG), Bytes::new()).await;
         assert_eq!(status, StatusCode::OK, "{body:?}");
         body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect()
+    }
+}
+
+/// A log that goes on.
+pub struct Following {
+    body: hyper::body::Incoming,
+    rest: Vec<u8>,
+}
+
+impl Following {
+    /// What has come, at least a piece of a line.
+    pub async fn next(&mut self) -> Vec<LogLine> {
+        let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.expect("nothing came").unwrap().unwrap();
+        self.rest.extend_from_slice(&frame.into_data().unwrap());
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let whole: Vec<u8> = self.rest.drain(..end).collect();
+        whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 }
 

@@ -74,3 +74,29 @@ async fn g5_a_full_inbox_refuses_the_sender() {
     assert!(statuses[..256].iter().all(|status| *status == StatusCode::OK));
     assert_eq!(statuses[256], StatusCode::TOO_MANY_REQUESTS);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_sees_what_comes_and_a_new_line_brings_a_new_report() {
+    let bench = Bench::new(EXAMPLE).await;
+    let _runtime = bench.start(1, None);
+    bench.gateway.report(|report| report.ready).await;
+    let mut following = bench.gateway.follow("follow=true&tail=0").await;
+    bench.gateway.deliver("m1", peer(), "are you there?").await;
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|line: &yoi_wire::people::LogLine| line.entry.body.kind() != "RunEnded") {
+        seen.extend(following.next().await);
+    }
+    assert_eq!(seen[0].entry.body.kind(), "PeerMessage");
+    bench.gateway.report(|report| report.activity == yoi_wire::hub::Activity::Idle && report.ready).await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let before = bench.gateway.reports().len();
+    bench.gateway.cut_line();
+    for _ in 0..200 {
+        if bench.gateway.reports().len() > before {
+            assert_eq!(bench.gateway.log("").await.last().unwrap(), seen.last().unwrap());
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    panic!("no report after the line came back");
+}
