@@ -21,6 +21,8 @@ pub const AT_ONCE: usize = 64;
 pub enum MounterError {
     #[error("failed to leave the network")]
     Network(#[source] std::io::Error),
+    #[error("failed to listen for signals")]
+    Signals(#[source] std::io::Error),
     #[error("failed to make the data root {path}")]
     MakeRoot { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -38,10 +40,34 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     // Before any other thread is there: each one has the network of the one that made it.
     // SAFETY: no descriptor of this thread is shared in a way that a new network namespace changes.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
+    end_when_told().map_err(MounterError::Signals)?;
     let root = data_root(args)?;
     let desk = Desk::new(DataRoot::open(&root)?, &args.kubelet_dir)?;
     tracing::info!(root = %root.display(), kubelet = %args.kubelet_dir.display(), "opened the data root");
     serve::run(&args.mounter_socket, desk).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
+}
+
+/// The first process of a container gets no signal that it does not ask for. Every verb may be cut off anywhere, so the end is sudden.
+fn end_when_told() -> std::io::Result<()> {
+    // SAFETY: an all-zero sigset_t is a place to write one to; only this thread runs, and later ones inherit the mask.
+    let told = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) {
+            0 => set,
+            error => return Err(std::io::Error::from_raw_os_error(error)),
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut signal = 0;
+        // SAFETY: both point to live values, and the set is blocked in every thread.
+        while unsafe { libc::sigwait(&raw const told, &raw mut signal) } != 0 {}
+        tracing::info!(signal, "told to end");
+        std::process::exit(0);
+    })?;
+    Ok(())
 }
 
 fn data_root(args: &MounterArgs) -> Result<PathBuf, MounterError> {

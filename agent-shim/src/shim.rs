@@ -113,7 +113,8 @@ pub async fn run(args: ShimArgs) -> Result<(), ShimError> {
         sockets: Default::default(),
         open: Default::default(),
     });
-    recover::tolerate("compare publish records with the mount table", world.sweep().await);
+    recover::tolerate("remember mounts without a record", world.adopt().await);
+    recover::tolerate("forget records of Pods that are gone", world.sweep().await);
     recover::tolerate("open the sockets of Pods", mounting::reopen(&world).await);
 
     let health = tokio::spawn(health::serve(world.clone(), args.health_address));
@@ -145,12 +146,10 @@ async fn doors(
     let registry = kubelet_dir.join("plugins_registry").join(format!("{CSI_DRIVER}-reg.sock"));
     let (refused, mut refusals) = unbounded_channel();
     let registrar = Registrar { endpoint, refused };
-    let registration = Server::builder()
-        .add_service(RegistrationServer::new(registrar))
-        .serve_with_incoming_shutdown(
-            UnixListenerStream::new(listen(&registry)?).map_ok(Localhost::new),
-            world.stop.clone().cancelled_owned(),
-        );
+    let registration = Server::builder().add_service(RegistrationServer::new(registrar)).serve_with_incoming_shutdown(
+        UnixListenerStream::new(listen(&registry)?).map_ok(Localhost::new),
+        world.stop.clone().cancelled_owned(),
+    );
     world.open.store(true, Ordering::Relaxed);
     tracing::info!(node = world.node, "the doors are open");
 

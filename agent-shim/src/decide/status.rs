@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn a_refused_provider_is_said_under_both_conditions() {
         let said = unmade(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
-        assert_eq!(said.verdicts.iter().map(|(t, v)| (*t, v.reason)).collect::<Vec<_>>(), [
-            ("Provisioned", "ProviderUnavailable"),
-            ("ProviderSelected", "ProviderUnavailable")
-        ]);
+        assert_eq!(
+            said.verdicts.iter().map(|(t, v)| (*t, v.reason)).collect::<Vec<_>>(),
+            [("Provisioned", "ProviderUnavailable"), ("ProviderSelected", "ProviderUnavailable")]
+        );
     }
 }

@@ -1,42 +1,28 @@
-//! After a restart: publish records against what is really mounted.
+//! Publish records against what is really mounted.
 
 use crate::mounter::verb::{Mounts, What};
 use crate::shim::publish::{Exhibit, Publication};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Correction {
-    /// A crash came between the mount and its record.
-    Remember(Publication),
-    /// Nothing is mounted and the kubelet keeps no folder for the Pod: NodeUnpublish will never come.
-    Forget(Publication),
+/// Mounts that a crash left without a record: to be remembered. Only before the doors open, or a mount and its record cross on the way.
+pub fn unrecorded(records: &[Publication], found: &Mounts) -> Vec<Publication> {
+    let new = found.shown.iter().filter(|s| !records.iter().any(|r| r.volume == s.volume));
+    new.filter_map(|shown| match shown.what {
+        What::Tree(tree) => {
+            let shows = Exhibit::Tree { tree, read_only: shown.read_only };
+            Some(Publication { volume: shown.volume.clone(), shows })
+        }
+        // Its digest is unknown; NodePublish comes again for it, or NodeUnpublish, and neither needs the record.
+        What::Runtime => None,
+    })
+    .collect()
 }
 
-/// What to correct. A record without a mount stays while the kubelet knows the Pod: after a reboot it asks for the mount again, and the
-/// record is then what says that the Pod may.
-pub fn corrections(records: &[Publication], found: &Mounts) -> Vec<Correction> {
-    let mut out = Vec::new();
-    for shown in &found.shown {
-        if records.iter().any(|r| r.volume == shown.volume) {
-            continue;
-        }
-        match shown.what {
-            What::Tree(tree) => {
-                out.push(Correction::Remember(Publication {
-                    volume: shown.volume.clone(),
-                    shows: Exhibit::Tree { tree, read_only: shown.read_only },
-                }));
-            }
-            // Its digest is unknown; NodePublish comes again for it, or NodeUnpublish, and neither needs the record.
-            What::Runtime => {}
-        }
-    }
-    for record in records {
-        let mounted = found.shown.iter().any(|s| s.volume == record.volume);
-        if !mounted && !found.pods.contains(&record.volume.pod) {
-            out.push(Correction::Forget(record.clone()));
-        }
-    }
-    out
+/// Records of which nothing is mounted and whose Pod the kubelet keeps no folder for: NodeUnpublish will never come. `records` were read
+/// before `found`. While the kubelet knows the Pod, a record without a mount stays: after a reboot the kubelet asks for the mount again,
+/// and the record is then what says that the Pod may have it.
+pub fn stale(records: &[Publication], found: &Mounts) -> Vec<Publication> {
+    let gone = |r: &&Publication| !found.pods.contains(&r.volume.pod) && !found.shown.iter().any(|s| s.volume == r.volume);
+    records.iter().filter(gone).cloned().collect()
 }
 
 #[cfg(test)]
@@ -59,18 +45,18 @@ mod tests {
     #[test]
     fn records_and_mounts_that_agree_are_left_alone() {
         let found = Mounts { shown: vec![shown(1)], pods: vec![] };
-        assert_eq!(corrections(&[tree(1)], &found), []);
+        assert_eq!((unrecorded(&[tree(1)], &found), stale(&[tree(1)], &found)), (vec![], vec![]));
     }
 
     #[test]
     fn a_mount_without_a_record_is_remembered() {
         let found = Mounts { shown: vec![shown(1)], pods: vec![volume(1).pod] };
-        assert_eq!(corrections(&[], &found), [Correction::Remember(tree(1))]);
+        assert_eq!(unrecorded(&[], &found), [tree(1)]);
     }
 
     #[test]
     fn after_a_reboot_the_record_of_a_known_pod_stays() {
         let found = Mounts { shown: vec![], pods: vec![volume(1).pod] };
-        assert_eq!(corrections(&[tree(1), tree(2)], &found), [Correction::Forget(tree(2))]);
+        assert_eq!(stale(&[tree(1), tree(2)], &found), [tree(2)]);
     }
 }

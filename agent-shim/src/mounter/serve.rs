@@ -76,9 +76,8 @@ fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: SO_PEERCRED writes at most `length` bytes of a ucred.
-    let done = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length)
-    };
+    let done =
+        unsafe { libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length) };
     match done {
         0 if length as usize == size_of::<libc::ucred>() => Ok(peer.uid),
         0 => Err(io::Error::other("the kernel gave no credentials of the peer")),

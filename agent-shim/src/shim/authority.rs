@@ -190,7 +190,12 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_passes() {
-        for frame in [&opening(4, b"\x83\x86")[..], &opening(4, b"\x41\x7f\xff\xff\xff\xff\xff"), &opening(4, b"\x41\x05ab"), &[0, 0, 0, 4, 1, 0, 0, 0, 0]] {
+        for frame in [
+            &opening(4, b"\x83\x86")[..],
+            &opening(4, b"\x41\x7f\xff\xff\xff\xff\xff"),
+            &opening(4, b"\x41\x05ab"),
+            &[0, 0, 0, 4, 1, 0, 0, 0, 0],
+        ] {
             assert_eq!(rewritten(frame), None);
         }
     }

@@ -75,7 +75,7 @@ async fn reconcile(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Actio
         return Ok(Action::await_change());
     };
     // The cache has what we wrote last; the controller's store may not have heard of it yet.
-    let Some(ws) = world.cache.get(uid) else { return Ok(Action::await_change()) };
+    let Some(ws) = world.cache.get(uid) else { return Ok(door.rested(uid)) };
     let mut work = std::pin::pin!(making::work(world, &ws, uid));
     let done = tokio::select! {
         done = &mut work => done,

@@ -7,14 +7,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use yoi_wire::identity::SHIM_SOCKET;
 use yoi_wire::node::{CHANGES, Change, ChangeKind, ChangeList};
@@ -26,6 +31,8 @@ use crate::chain::whole;
 
 /// The most that a change list holds.
 const LIMIT: u32 = 10_000;
+const CONNECTIONS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(5);
 /// A fork of a fork of a fork; an end for a journal that a person has edited into a ring.
 const ANCESTORS: usize = 64;
 
@@ -42,17 +49,39 @@ impl Sockets {
         }
         let listener = bind(&world.runtimes.pod_dir(pod))?;
         let router = Router::new().route(CHANGES, get(changes)).with_state((world.clone(), pod));
-        let serving = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::warn!(%pod, %error, "a Pod's socket is no longer served");
-            }
-        });
+        let serving = tokio::spawn(serve(listener, router));
         served.insert(pod, AbortOnDropHandle::new(serving));
         Ok(())
     }
 
     pub fn close(&self, pod: Uid) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod);
+    }
+}
+
+/// An agent is not trusted: it gets few connections, each for one question that must come soon, and can use up nothing of its node.
+async fn serve(listener: UnixListener, router: Router) {
+    let turns = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(turn) = turns.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Descriptors that are used up come back.
+                tracing::warn!(%error, "a Pod's connection was not accepted");
+                tokio::time::sleep(PATIENCE).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+            if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+                tracing::debug!(%error, "a Pod's connection broke");
+            }
+            drop(turn);
+        });
     }
 }
 

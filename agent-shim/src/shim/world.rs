@@ -18,7 +18,7 @@ use super::locks::Locks;
 use super::publish::{PublicationError, Publications};
 use super::runtimes::{RuntimeError, Runtimes};
 use super::sockets::Sockets;
-use crate::decide::sweep::{self, Correction};
+use crate::decide::sweep;
 use crate::mounter::client::{Failure, Mounter};
 use crate::volume::PodVolume;
 
@@ -89,21 +89,22 @@ impl World {
         }
     }
 
-    /// Publish records against the mount table.
-    pub async fn sweep(&self) -> Result<(), Trouble> {
+    /// Before the doors open: a record for every mount that has none.
+    pub async fn adopt(&self) -> Result<(), Trouble> {
         let found = self.mounter.mounts().await?;
-        for correction in sweep::corrections(&self.publications.all(), &found) {
-            match correction {
-                Correction::Remember(record) => {
-                    let _volume = self.volumes.take(record.volume.clone()).await;
-                    tracing::warn!(volume = %record.volume, "found a mount without a record");
-                    self.publications.put(record).await?;
-                }
-                Correction::Forget(record) => {
-                    tracing::warn!(volume = %record.volume, "forgot the record of a Pod that is gone");
-                    super::mounting::unpublish(self, &record.volume).await?;
-                }
-            }
+        for record in sweep::unrecorded(&self.publications.all(), &found) {
+            tracing::warn!(volume = %record.volume, "found a mount without a record");
+            self.publications.put(record).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes down the records of Pods that are gone.
+    pub async fn sweep(&self) -> Result<(), Trouble> {
+        let records = self.publications.all();
+        for record in sweep::stale(&records, &self.mounter.mounts().await?) {
+            tracing::warn!(volume = %record.volume, "forgot the record of a Pod that is gone");
+            super::mounting::unpublish(self, &record.volume).await?;
         }
         Ok(())
     }
