@@ -37,7 +37,12 @@ pub enum NotMounted {
 
 /// Mounts, within the kubelet's patience.
 pub async fn publish(world: &Arc<World>, asked: Asked) -> Result<(), NotMounted> {
-    let shows = admit(world, &asked).await?;
+    let shows = admit(world, &asked).await.map_err(|error| match error {
+        // An earlier call may have left a mount, and after a final code the kubelet would never take it down.
+        NotMounted::Closed(why) if world.publications.get(&asked.volume).is_some() => NotMounted::NotYet(why),
+        NotMounted::Failed(trouble) if world.publications.get(&asked.volume).is_some() => NotMounted::Unclear(trouble),
+        other => other,
+    })?;
     // The kubelet may hang up; a mount that has begun is finished or undone all the same.
     let (world, volume) = (world.clone(), asked.volume);
     let work = tokio::spawn(async move { mount(&world, volume, shows).await });

@@ -208,6 +208,10 @@ async fn a_final_code_only_after_the_clean_up() {
     stage.fake.deaf.lock().unwrap().insert("publish");
     assert_eq!(node.node_publish_volume(stage.tree(7, 1)).await.unwrap_err().code(), Code::Aborted);
     assert_eq!(stage.world.publications.of_tree(uid(1)), 1);
+    stage.world.journal.begin_destroy(uid(1)).unwrap();
+    assert_eq!(node.node_publish_volume(stage.tree(7, 1)).await.unwrap_err().code(), Code::Aborted);
+    node.node_unpublish_volume(stage.unpublish(7, "tree")).await.unwrap();
+    assert_eq!(node.node_publish_volume(stage.tree(7, 1)).await.unwrap_err().code(), Code::FailedPrecondition);
 }
 
 #[tokio::test]
