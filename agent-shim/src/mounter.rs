@@ -1,9 +1,9 @@
 //! The privileged half: does disk work and mounts that it is asked for in UIDs and enums, and nothing else. No async, no network.
 
 pub mod client;
-mod desk;
+pub mod desk;
 pub mod frame;
-mod serve;
+pub mod serve;
 pub mod verb;
 
 use std::path::{Path, PathBuf};

@@ -207,4 +207,6 @@ async fn told_to_end() -> Result<(), ShimError> {
 }
 
 #[cfg(test)]
+mod real;
+#[cfg(test)]
 mod tests;

@@ -22,28 +22,37 @@ use crate::sample::{Fake, NODE, uid, workspace};
 use crate::volume::PodVolume;
 
 pub struct Stage {
-    dir: tempfile::TempDir,
+    dir: Option<tempfile::TempDir>,
     pub fake: Arc<Fake>,
     pub world: Arc<World>,
 }
 
 impl Stage {
     pub fn new() -> Self {
-        Self::again(tempfile::tempdir().unwrap(), Arc::default())
+        Self::on(tempfile::tempdir().unwrap(), Arc::default())
+    }
+
+    fn on(dir: tempfile::TempDir, fake: Arc<Fake>) -> Self {
+        let stage = Self::with(dir.path().to_owned(), fake.clone());
+        Stage { dir: Some(dir), fake, ..stage }
     }
 
     /// A shim that starts on what another one left.
-    fn again(dir: tempfile::TempDir, fake: Arc<Fake>) -> Self {
-        let kubelet_dir = dir.path().to_owned();
+    fn again(self) -> Self {
+        Self::on(self.dir.unwrap(), self.fake)
+    }
+
+    /// With any mounter, in a folder that somebody else removes.
+    pub fn with(kubelet_dir: PathBuf, mounter: Arc<dyn Mounter>) -> Self {
         let folder = crate::args::driver_dir(&kubelet_dir);
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(dir.path().join("runtime"), "#!/bin/true").unwrap();
+        std::fs::write(kubelet_dir.join("runtime"), "#!/bin/true").unwrap();
         let publications = Arc::new(Publications::open(folder.join("publish")).unwrap());
         let world = World {
             node: NODE.into(),
-            mounter: fake.clone(),
+            mounter,
             journal: Arc::new(Journal::open(&folder.join("journal")).unwrap()),
-            runtimes: Runtimes::install(&folder, &dir.path().join("runtime"), &wanted(&publications)).unwrap(),
+            runtimes: Runtimes::install(&folder, &kubelet_dir.join("runtime"), &wanted(&publications)).unwrap(),
             publications,
             kubelet_dir,
             cache: Default::default(),
@@ -57,11 +66,11 @@ impl Stage {
             sockets: Default::default(),
             open: true.into(),
         };
-        Stage { dir, fake, world: Arc::new(world) }
+        Stage { dir: None, fake: Arc::default(), world: Arc::new(world) }
     }
 
     async fn channel(&self) -> Channel {
-        let path = self.dir.path().join("csi.sock");
+        let path = self.world.kubelet_dir.join("csi.sock");
         let listener = listen(&path).unwrap();
         tokio::spawn(serve_csi(self.world.clone(), listener));
         let dial = tower::service_fn(move |_| {
@@ -87,7 +96,7 @@ impl Stage {
     }
 
     fn target(&self, volume: &PodVolume) -> String {
-        volume.target(self.dir.path()).display().to_string()
+        volume.target(&self.world.kubelet_dir).display().to_string()
     }
 
     fn request(&self, pod: u8, name: &str, attributes: &[(&str, String)]) -> NodePublishVolumeRequest {
@@ -109,7 +118,7 @@ impl Stage {
         self.request(pod, "tree", &[(VOLUME_KIND, "tree".into()), (VOLUME_WORKSPACE, uid(n).to_string())])
     }
 
-    fn runtime(&self, pod: u8) -> NodePublishVolumeRequest {
+    pub fn runtime(&self, pod: u8) -> NodePublishVolumeRequest {
         let digest = self.world.runtimes.digests()[0].as_str().to_owned();
         self.request(pod, "runtime", &[(VOLUME_KIND, "runtime".into()), (VOLUME_RUNTIME_DIGEST, digest)])
     }
@@ -170,7 +179,7 @@ async fn after_a_restart_without_the_api_server_the_same_pod_is_let_in_and_no_ot
     stage.told(1, 7);
     stage.tree_stands(1).await;
     stage.node().await.node_publish_volume(stage.tree(7, 1)).await.unwrap();
-    let stage = Stage::again(stage.dir, stage.fake);
+    let stage = stage.again();
     stage.fake.heard();
     stage.node().await.node_publish_volume(stage.tree(7, 1)).await.unwrap();
     assert_eq!(stage.fake.heard(), [published(uid(1), 7)]);
@@ -236,7 +245,7 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
     assert_eq!(get(folder.join(SHIM_SOCKET)).await, 200);
     assert_eq!(stage.fake.heard(), [Verb::Changes { uid: uid(1), since: uid(2), limit: 10_000 }]);
 
-    let stage = Stage::again(stage.dir, stage.fake);
+    let stage = stage.again();
     mounting::reopen(&stage.world).await.unwrap();
     assert_eq!(get(folder.join(SHIM_SOCKET)).await, 200, "the path is the same after a restart");
     stage.node().await.node_unpublish_volume(stage.unpublish(7, "runtime")).await.unwrap();

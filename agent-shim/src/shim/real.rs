@@ -1,0 +1,146 @@
+//! Both halves together, on a real disk with real mounts: needs root, and says so where it cannot run.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt};
+use serde_json::json;
+use yoi_workspace::loopback::{ensure_loop_btrfs, release};
+use yoi_workspace::{DataRoot, ProviderKind, Uid};
+
+use super::making::{Next, work};
+use super::tests::Stage;
+use super::*;
+use crate::mounter::desk::Desk;
+use crate::sample::{NODE, uid, workspace};
+
+/// A mounter of its own on a Btrfs of its own.
+struct Ground {
+    dir: tempfile::TempDir,
+    line: Arc<Line>,
+}
+
+impl Ground {
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("cannot run: needs root for loop devices and mounts");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, socket) = (dir.path().join("pool"), dir.path().join("mounter.sock"));
+        ensure_loop_btrfs(&dir.path().join("pool.btrfs"), 1 << 30, &pool).unwrap();
+        std::fs::create_dir(dir.path().join("kubelet")).unwrap();
+        let desk = Desk::new(DataRoot::open(&pool).unwrap(), &dir.path().join("kubelet")).unwrap();
+        let served = socket.clone();
+        std::thread::spawn(move || crate::mounter::serve::run(&served, desk));
+        while !socket.exists() {
+            std::thread::yield_now();
+        }
+        Some(Ground { dir, line: Arc::new(Line::new(socket)) })
+    }
+
+    fn kubelet(&self) -> &Path {
+        Path::new("kubelet")
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // Also after a failure: what the test mounted must not outlive it. Lazily, because the mounter's threads hold the pool.
+        let here = self.dir.path().canonicalize().unwrap();
+        for mount in yoi_workspace::mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(&here)) {
+            _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+        }
+        _ = release(&here.join("pool"));
+    }
+}
+
+fn shows(path: &Path) -> usize {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    yoi_workspace::mountinfo::read().unwrap().iter().filter(|m| m.mount_point == path).count()
+}
+
+async fn prepare(ground: &Ground) -> Stage {
+    let stage = Stage::with(ground.dir.path().join(ground.kubelet()), ground.line.clone());
+    *stage.world.offers.write().unwrap() = ground_offers(&ground.line).await;
+    stage
+}
+
+async fn ground_offers(line: &Arc<Line>) -> Vec<yoi_workspace::ProviderOffer> {
+    let line: &dyn Mounter = &**line;
+    line.probe().await.unwrap().offers
+}
+
+async fn base(stage: &Stage) {
+    let populated = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
+    let over = json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": [populated] } });
+    for _ in 0..2 {
+        work(&stage.world, &workspace(1, over.clone()), uid(1)).await.unwrap();
+    }
+}
+
+fn clone_of_base() -> serde_json::Value {
+    let origin = json!({ "kind": "Base", "workspaceUID": uid(1) });
+    json!({ "spec": { "source": { "empty": null, "project": { "name": "p" } } }, "status": { "origin": origin, "podUID": uid(7) } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_is_made_shown_once_taken_down_and_destroyed() {
+    let Some(ground) = Ground::new() else { return };
+    let stage = prepare(&ground).await;
+    base(&stage).await;
+    let made = work(&stage.world, &workspace(2, clone_of_base()), uid(2)).await.unwrap();
+    assert_eq!((made.next, made.said.provider.unwrap().reason), (Next::Rest, "Btrfs: as its base".to_owned()));
+
+    stage.world.cache.heard(&kube::runtime::watcher::Event::Apply(workspace(2, clone_of_base())));
+    let mut node = stage.node().await;
+    let (tree, runtime) = (stage.tree(7, 2), stage.runtime(7));
+    for request in [&tree, &runtime] {
+        std::fs::create_dir_all(Path::new(&request.target_path).parent().unwrap()).unwrap();
+        for _ in 0..3 {
+            node.node_publish_volume(request.clone()).await.unwrap();
+        }
+        assert_eq!(shows(Path::new(&request.target_path)), 1, "the kubelet asks again after a restart");
+    }
+    std::fs::write(Path::new(&tree.target_path).join("new"), "x").unwrap();
+    let line: &dyn Mounter = &*ground.line;
+    let (changes, _) = line.changes(uid(2), uid(1), 10).await.unwrap();
+    assert_eq!(changes.len(), 1);
+    let readonly = std::fs::write(Path::new(&runtime.target_path).join("new"), "x").unwrap_err();
+    assert_eq!(readonly.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(line.mounts().await.unwrap().shown.len(), 2);
+
+    assert!(line.destroy(uid(2)).await.unwrap_err().to_string().contains("still mounted"));
+    for (name, request) in [("tree", &tree), ("runtime", &runtime)] {
+        for _ in 0..2 {
+            node.node_unpublish_volume(stage.unpublish(7, name)).await.unwrap();
+        }
+        assert!(!Path::new(&request.target_path).exists());
+    }
+    let mut deleted = clone_of_base();
+    deleted["metadata"] = json!({ "deletionTimestamp": "2026-11-21T00:00:00Z" });
+    assert_eq!(work(&stage.world, &workspace(2, deleted), uid(2)).await.unwrap().next, Next::LetGo);
+    assert_eq!(line.inventory().await.unwrap().entries.len(), 1, "the base");
+}
+
+/// The rate of the making door, journal and socket included. Run with `--ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn rate_of_clones_32_in_flight() {
+    let Some(ground) = Ground::new() else { return };
+    let stage = prepare(&ground).await;
+    base(&stage).await;
+    let many: Vec<_> = (0..500u16)
+        .map(|n| {
+            let mut bytes = [9; 16];
+            bytes[..2].copy_from_slice(&n.to_be_bytes());
+            let mut over = clone_of_base();
+            over["metadata"] = json!({ "uid": Uid::from_bytes(bytes) });
+            (Uid::from_bytes(bytes), workspace(2, over))
+        })
+        .collect();
+    let began = Instant::now();
+    stream::iter(&many).map(|(uid, ws)| work(&stage.world, ws, *uid)).buffer_unordered(32).for_each(|o| async { _ = o.unwrap() }).await;
+    let took: Duration = began.elapsed();
+    println!("{} clones by {} in {took:?}: {:.0} per second", many.len(), ProviderKind::Btrfs, many.len() as f64 / took.as_secs_f64());
+}
