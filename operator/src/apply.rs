@@ -79,7 +79,9 @@ pub async fn apply(client: &Client, step: &Step) -> Result<(), Error> {
             gone(merge(client, of, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
         }
         Step::EnsureWorkspace(object) => create::<AgentWorkspace>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
-        Step::EnsureClaim(object) => create::<PersistentVolumeClaim>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
+        Step::EnsureClaim(object) => {
+            create::<PersistentVolumeClaim>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?
+        }
         Step::EnsureVolume(object) => create::<PersistentVolume>(Api::all(client.clone()), object, &deed).await?,
         Step::EnsureConfigMap(object) => create::<ConfigMap>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
         Step::EnsurePod(object) => create::<Pod>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,

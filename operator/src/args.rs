@@ -16,6 +16,9 @@ pub struct Args {
     /// The operator's own namespace: its Lease, and the gateway's certificate.
     #[arg(long, env = "YOI_NAMESPACE", default_value = "yoi-system")]
     pub namespace: String,
+    /// Look after this namespace only; after all of them when absent. Two operators must never look after the same one.
+    #[arg(long, env = "YOI_WATCH_NAMESPACE")]
+    pub watch_namespace: Option<String>,
     /// Identity in the Lease and in Events; must differ between replicas.
     #[arg(long, env = "YOI_POD_NAME", default_value = "yoi-operator")]
     pub identity: String,

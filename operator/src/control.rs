@@ -14,10 +14,9 @@ use kube::runtime::{Controller, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, error, warn};
-use yoi_crds::{
-    AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
-};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus};
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
 use yoi_plan::{network, peer, project, say, workspace, yoipod};
@@ -34,14 +33,26 @@ pub struct Context {
     pub settings: Settings,
     pub recorder: Recorder,
     pub metrics: Metrics,
+    /// Cancelled: no round begins any more.
+    pub stop: CancellationToken,
+    /// Rounds under way.
+    pub rounds: TaskTracker,
     /// Failures in a row, by object.
     failures: Mutex<HashMap<String, u32>>,
 }
 
 impl Context {
     #[must_use]
-    pub fn new(client: Client, world: Arc<World>, settings: Settings, recorder: Recorder, metrics: Metrics) -> Self {
-        Context { client, world, settings, recorder, metrics, failures: Mutex::default() }
+    pub fn new(
+        client: Client,
+        world: Arc<World>,
+        settings: Settings,
+        recorder: Recorder,
+        metrics: Metrics,
+        stop: CancellationToken,
+        rounds: TaskTracker,
+    ) -> Self {
+        Context { client, world, settings, recorder, metrics, stop, rounds, failures: Mutex::default() }
     }
 
     /// The next pause after a failure: 1 s, doubled, at most 5 min.
@@ -59,7 +70,9 @@ impl Context {
 }
 
 /// A kind that the operator reconciles.
-pub trait Governed: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+pub trait Governed:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
     type Status: Share + Send + Sync;
     fn said(&self) -> Option<&Self::Status>;
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
@@ -120,6 +133,10 @@ fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
 /// One round. The status is written whether the steps succeeded or not, and says so if they did not.
 async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
     context.world.wait().await;
+    let _round = context.rounds.token();
+    if context.stop.is_cancelled() {
+        return Ok(Action::await_change());
+    }
     let kind = K::kind(&());
     let _timer = context.metrics.reconcile(&kind, Instant::now());
     let now = jiff::Timestamp::now();
@@ -163,19 +180,17 @@ fn after_error<K: Governed>(object: Arc<K>, error: &apply::Error, context: Arc<C
     Action::requeue(pause)
 }
 
-/// Runs until `stop`, and then until the reconciles under way are done. Panics if a reconcile does: half a controller must not go on.
+/// Runs for ever. Panics if a reconcile does: half a controller must not go on.
 pub async fn run<K: Governed>(
     trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
     store: Store<K>,
     woken: impl Stream<Item = ObjectRef<K>> + Send + 'static,
     context: Arc<Context>,
     concurrency: u16,
-    stop: CancellationToken,
 ) {
     Controller::for_stream(trigger, store)
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_on(woken)
-        .graceful_shutdown_on(async move { stop.cancelled().await })
         .run(reconcile::<K>, after_error::<K>, context)
         .for_each(|round| async move {
             match round {
@@ -183,7 +198,9 @@ pub async fn run<K: Governed>(
                 Ok(_) | Err(kube::runtime::controller::Error::ReconcilerFailed(..)) => {}
                 // Deleted between its event and its turn.
                 Err(kube::runtime::controller::Error::ObjectNotFound(_)) => {}
-                Err(kube::runtime::controller::Error::QueueError(error)) => warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again"),
+                Err(kube::runtime::controller::Error::QueueError(error)) => {
+                    warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again")
+                }
                 Err(error) => error!(kind = %K::kind(&()), %error, "controller failed"),
             }
         })

@@ -163,10 +163,8 @@ impl Elector {
     }
 
     async fn create(&self) -> Result<bool, kube::Error> {
-        let lease = Lease {
-            metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
-            spec: Some(self.spec(None, true)),
-        };
+        let lease =
+            Lease { metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() }, spec: Some(self.spec(None, true)) };
         match self.api.create(&params(), &lease).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(s)) if s.is_already_exists() => Ok(false),

@@ -43,7 +43,17 @@ impl Share for AgentWorkspaceStatus {
         let AgentWorkspaceStatus { observed_generation, node_name, origin, owner, claim_name, pod_uid, provider: _, volume: _, conditions } =
             self.clone();
         let conditions = conditions.into_iter().filter(|c| WORKSPACE.contains(&c.type_.as_str())).collect();
-        AgentWorkspaceStatus { observed_generation, node_name, origin, owner, claim_name, pod_uid, provider: None, volume: None, conditions }
+        AgentWorkspaceStatus {
+            observed_generation,
+            node_name,
+            origin,
+            owner,
+            claim_name,
+            pod_uid,
+            provider: None,
+            volume: None,
+            conditions,
+        }
     }
 }
 

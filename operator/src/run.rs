@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
 use kube::client::ClientBuilder;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tracing::{info, warn};
@@ -26,7 +27,7 @@ use crate::control::{self, Context};
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
 use crate::tls;
-use crate::world::{Sources, World, Woken};
+use crate::world::{Sources, Woken, World};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -89,12 +90,13 @@ pub async fn run(args: Args) -> Result<(), Error> {
         part = ended(&mut parts) => return Err(part),
     }
     let stop = CancellationToken::new();
+    let rounds = TaskTracker::new();
     let outcome = tokio::select! {
         // First, so that a lost Lease wins over everything that it stops.
         biased;
         lost = elector.keep() => Err(lost.into()),
         outcome = async {
-            lead(&args, client, world, sources, woken, metrics, &stop, &mut parts).await?;
+            lead(&args, client, world, sources, woken, metrics, (&stop, &rounds), &mut parts).await?;
             tokio::select! {
                 () = &mut asked => Ok(()),
                 part = ended(&mut parts) => Err(part),
@@ -104,16 +106,10 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if outcome.is_ok() {
         info!("stopping");
         stop.cancel();
-        let quiet = async {
-            // The watches and the health server have no end of their own; four controllers do.
-            let mut left = CONTROLLERS;
-            while let (true, Some(done)) = (left > 0, parts.join_next().await) {
-                left -= usize::from(matches!(done, Ok(part) if part == CONTROLLER));
-            }
-        };
+        rounds.close();
         tokio::select! {
             lost = elector.keep() => return Err(lost.into()),
-            done = timeout(Duration::from_secs(args.stop_seconds), quiet) => if done.is_err() {
+            done = timeout(Duration::from_secs(args.stop_seconds), rounds.wait()) => if done.is_err() {
                 warn!("reconciles under way were cut off");
             },
         }
@@ -123,9 +119,6 @@ pub async fn run(args: Args) -> Result<(), Error> {
     elector.release().await;
     outcome
 }
-
-const CONTROLLER: &str = "a controller";
-const CONTROLLERS: usize = 4;
 
 /// The first part that ends, although none should.
 async fn ended(parts: &mut JoinSet<&'static str>) -> Error {
@@ -144,7 +137,7 @@ async fn lead(
     sources: Sources,
     woken: Woken,
     metrics: Metrics,
-    stop: &CancellationToken,
+    (stop, rounds): (&CancellationToken, &TaskTracker),
     parts: &mut JoinSet<&'static str>,
 ) -> Result<(), Error> {
     let names = args.gateway_names();
@@ -152,7 +145,8 @@ async fn lead(
     parts.spawn(certify(client.clone(), args.clone(), names));
     let reporter = Reporter { controller: manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
     let recorder = Recorder::new(client.clone(), reporter);
-    let context = Arc::new(Context::new(client.clone(), Arc::clone(&world), args.settings(ca), recorder, metrics));
+    let context =
+        Arc::new(Context::new(client.clone(), Arc::clone(&world), args.settings(ca), recorder, metrics, stop.clone(), rounds.clone()));
 
     let all = watcher::Config::default;
     let tell = |f: fn(&World, &[Key])| {
@@ -160,33 +154,38 @@ async fn lead(
         move |keys: &[Key]| f(&world, keys)
     };
     let ours = || all().labels(label::ROLE);
-    watch(parts, sources.pods.stream(Api::<Pod>::all(client.clone()), ours(), tell(World::part_changed)));
-    watch(parts, sources.policies.stream(Api::all(client.clone()), ours(), tell(World::part_changed)));
-    watch(parts, sources.manifests.stream(Api::all(client.clone()), all().labels(label::YOIPOD), tell(World::part_changed)));
-    watch(parts, sources.claims.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
+    let only = args.watch_namespace.as_deref();
+    watch(parts, sources.pods.stream(scoped(&client, only), ours(), tell(World::part_changed)));
+    watch(parts, sources.policies.stream(scoped(&client, only), ours(), tell(World::part_changed)));
+    watch(parts, sources.manifests.stream(scoped(&client, only), all().labels(label::YOIPOD), tell(World::part_changed)));
+    watch(parts, sources.claims.stream(scoped(&client, only), all(), tell(World::part_changed)));
     watch(parts, sources.volumes.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
     watch(parts, sources.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
     let machines_changed = |world: &World, _: &[Key]| world.machines_changed();
     watch(parts, sources.machines.stream(Api::all(client.clone()), all(), tell(machines_changed)));
     watch(parts, sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed)));
 
-    let projects = sources.projects.stream(Api::all(client.clone()), all(), tell(World::project_changed));
-    let workspaces = sources.workspaces.stream(Api::all(client.clone()), all(), tell(World::workspace_changed));
-    let yoipods = sources.yoipods.stream(Api::all(client.clone()), all(), tell(World::yoipod_changed));
-    let peers = sources.peers.stream(Api::all(client), all(), |_: &[Key]| {});
+    let projects = sources.projects.stream(scoped(&client, only), all(), tell(World::project_changed));
+    let workspaces = sources.workspaces.stream(scoped(&client, only), all(), tell(World::workspace_changed));
+    let yoipods = sources.yoipods.stream(scoped(&client, only), all(), tell(World::yoipod_changed));
+    let peers = sources.peers.stream(scoped(&client, only), all(), |_: &[Key]| {});
     let n = args.concurrency;
     let stores = (world.projects.store(), world.workspaces.store(), world.yoipods.store(), world.peers.store());
-    control(parts, control::run(projects, stores.0, woken.projects, Arc::clone(&context), n, stop.clone()));
-    control(parts, control::run(workspaces, stores.1, woken.workspaces, Arc::clone(&context), n, stop.clone()));
-    control(parts, control::run(yoipods, stores.2, woken.yoipods, Arc::clone(&context), n, stop.clone()));
-    control(parts, control::run(peers, stores.3, woken.peers, context, n, stop.clone()));
+    control(parts, control::run(projects, stores.0, woken.projects, Arc::clone(&context), n));
+    control(parts, control::run(workspaces, stores.1, woken.workspaces, Arc::clone(&context), n));
+    control(parts, control::run(yoipods, stores.2, woken.yoipods, Arc::clone(&context), n));
+    control(parts, control::run(peers, stores.3, woken.peers, context, n));
     Ok(())
 }
 
-fn watch<K: Send + 'static>(
-    parts: &mut JoinSet<&'static str>,
-    stream: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
-) {
+fn scoped<K>(client: &Client, only: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    only.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+}
+
+fn watch<K: Send + 'static>(parts: &mut JoinSet<&'static str>, stream: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static) {
     parts.spawn(async move {
         stream
             .for_each(|event| async move {
@@ -202,7 +201,7 @@ fn watch<K: Send + 'static>(
 fn control(parts: &mut JoinSet<&'static str>, controller: impl Future<Output = ()> + Send + 'static) {
     parts.spawn(async move {
         controller.await;
-        CONTROLLER
+        "a controller"
     });
 }
 

@@ -170,7 +170,8 @@ pub async fn ensure(client: &Client, namespace: &str, secret: &str, names: &[Str
 /// Puts the CA into the APIService that the chart made. No APIService, no aggregated API: that is the chart's choice.
 pub async fn trust(client: &Client, name: &str, ca: &str) -> Result<(), Error> {
     let api: Api<APIService> = Api::all(client.clone());
-    let failed = |deed: &'static str| move |source: kube::Error| Error::ApiService { deed, name: name.to_owned(), source: Box::new(source) };
+    let failed =
+        |deed: &'static str| move |source: kube::Error| Error::ApiService { deed, name: name.to_owned(), source: Box::new(source) };
     let Some(existing) = api.get_opt(name).await.map_err(failed("read"))? else { return Ok(()) };
     let bundle = ByteString(ca.as_bytes().to_vec());
     if existing.spec.as_ref().and_then(|s| s.ca_bundle.as_ref()) == Some(&bundle) {

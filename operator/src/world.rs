@@ -99,8 +99,22 @@ impl World {
         let (wake_peers, woken_peers) = mpsc::unbounded();
         let wake = Wake { projects: wake_projects, workspaces: wake_workspaces, yoipods: wake_yoipods, peers: wake_peers };
         let nodes = RwLock::default();
-        let world =
-            World { projects, workspaces, yoipods, peers, offers, pods, claims, volumes, manifests, policies, namespaces, machines, nodes, wake };
+        let world = World {
+            projects,
+            workspaces,
+            yoipods,
+            peers,
+            offers,
+            pods,
+            claims,
+            volumes,
+            manifests,
+            policies,
+            namespaces,
+            machines,
+            nodes,
+            wake,
+        };
         let sources = Sources {
             projects: s_projects,
             workspaces: s_workspaces,
@@ -245,7 +259,13 @@ impl World {
                         send_all(&self.wake.yoipods, &users);
                     }
                 }
-                Key::Parent(..) | Key::Project(..) | Key::Claim(..) | Key::Lineage(_) | Key::Origin(_) | Key::Uid(_) | Key::Namespace(_) => {}
+                Key::Parent(..)
+                | Key::Project(..)
+                | Key::Claim(..)
+                | Key::Lineage(_)
+                | Key::Origin(_)
+                | Key::Uid(_)
+                | Key::Namespace(_) => {}
             }
         }
     }
@@ -290,7 +310,10 @@ impl World {
         let names = |nodes: &Nodes| nodes.0.keys().cloned().collect::<Vec<_>>();
         let everyone = names(&before) != names(&now);
         send_all(&self.wake.projects, &self.projects.all());
-        send_all(&self.wake.workspaces, &keep(self.workspaces.all(), |w| everyone || !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()))));
+        send_all(
+            &self.wake.workspaces,
+            &keep(self.workspaces.all(), |w| everyone || !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()))),
+        );
         send_all(&self.wake.yoipods, &keep(self.yoipods.all(), |y| everyone || !ready(y)));
     }
 }

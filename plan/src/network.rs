@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::networking::v1::{
-    NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
-};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use yoi_crds::name::label;
@@ -31,7 +29,10 @@ pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<Network
 fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
     let gateway = NetworkPolicyEgressRule {
         to: Some(vec![NetworkPolicyPeer {
-            namespace_selector: Some(labels(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), network.gateway_namespace.clone())]))),
+            namespace_selector: Some(labels(BTreeMap::from([(
+                "kubernetes.io/metadata.name".to_owned(),
+                network.gateway_namespace.clone(),
+            )]))),
             pod_selector: Some(labels(network.gateway_pod.clone())),
             ip_block: None,
         }]),

@@ -64,14 +64,17 @@ impl Nodes {
                 .to_owned();
         }
         match provider {
-            Provider::Auto => "no WorkspaceNode has an available provider; see `kubectl describe workspacenodes` for the reasons".to_owned(),
+            Provider::Auto => {
+                "no WorkspaceNode has an available provider; see `kubectl describe workspacenodes` for the reasons".to_owned()
+            }
             Provider::Btrfs | Provider::Copy => format!(
                 "no WorkspaceNode offers provider {provider:?}, and a named provider has no fallback; see `kubectl describe workspacenodes` for the reasons"
             ),
         }
     }
 
-    /// The runtime that agents on `candidates` run: the one asked for, else the one that most of them offer (the highest name among equals).
+    /// The runtime that agents on `candidates` run: the one asked for, else the one that most of them name first (the highest among equals).
+    /// A shim names its own first; behind it stand older ones that Pods still run.
     #[must_use]
     pub fn runtime_digest(&self, asked: Option<&str>, candidates: &[String]) -> Option<String> {
         if let Some(digest) = asked {
@@ -79,8 +82,8 @@ impl Nodes {
         }
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
         for node in candidates.iter().filter_map(|name| self.0.get(name)) {
-            for digest in node.offer.iter().filter_map(|o| o.status.as_ref()).flat_map(|s| &s.runtime_digests) {
-                *count.entry(digest).or_default() += 1;
+            if let Some(own) = node.offer.as_ref().and_then(|o| o.status.as_ref()?.runtime_digests.first()) {
+                *count.entry(own).or_default() += 1;
             }
         }
         count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())

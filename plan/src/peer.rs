@@ -55,16 +55,22 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
         .map(|(name, _)| name.as_str())
         .collect();
     let unmet = if let Some(name) = replaced.first() {
-        let again = format!("{name} was deleted and made anew, and this relation was with the former one; delete this YoiPeer and make it again");
+        let again =
+            format!("{name} was deleted and made anew, and this relation was with the former one; delete this YoiPeer and make it again");
         Some(Verdict::no(reason::MEMBER_REPLACED, again))
     } else {
-        missing.first().map(|name| Verdict::no(reason::MEMBER_MISSING, format!("YoiPod {name} does not exist in namespace {}", namespace(meta))))
+        missing
+            .first()
+            .map(|name| Verdict::no(reason::MEMBER_MISSING, format!("YoiPod {name} does not exist in namespace {}", namespace(meta))))
     };
-    saying.say(condition::ACCEPTED, if members.is_empty() {
-        unmet.clone().unwrap_or_else(|| Verdict::no(reason::MEMBER_MISSING, "not bound yet"))
-    } else {
-        Verdict::yes(reason::MEMBERS_BOUND, "both members are bound by their identity")
-    });
+    saying.say(
+        condition::ACCEPTED,
+        if members.is_empty() {
+            unmet.clone().unwrap_or_else(|| Verdict::no(reason::MEMBER_MISSING, "not bound yet"))
+        } else {
+            Verdict::yes(reason::MEMBERS_BOUND, "both members are bound by their identity")
+        },
+    );
     saying.say(condition::READY, unmet.unwrap_or_else(|| Verdict::yes(reason::MEMBERS_BOUND, format!("{a} and {b} see each other"))));
     Plan {
         steps: Vec::new(),

@@ -47,12 +47,15 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
         steps.extend(retired(seen, &current));
     }
     saying.say(condition::SOURCE_READY, source_ready(&current));
-    saying.say(condition::SEALED, match (sealed.len(), current.first()) {
-        (0, None) if eligible.is_empty() => Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)),
-        (0, None) => Verdict::no(reason::CREATING, "the first base is being made"),
-        (0, Some(base)) => waiting(base),
-        (n, _) => Verdict::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
-    });
+    saying.say(
+        condition::SEALED,
+        match (sealed.len(), current.first()) {
+            (0, None) if eligible.is_empty() => Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)),
+            (0, None) => Verdict::no(reason::CREATING, "the first base is being made"),
+            (0, Some(base)) => waiting(base),
+            (n, _) => Verdict::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
+        },
+    );
     // Without a node nothing can be fetched either; the sentence that helps is the other one.
     if current.is_empty() && eligible.is_empty() {
         saying.say(condition::SOURCE_READY, Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)));

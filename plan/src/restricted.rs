@@ -62,7 +62,11 @@ pub(crate) fn allowed_hostnames(affinity: Option<&Affinity>) -> Vec<&str> {
 
 /// An inline volume of our driver with the tree of this workspace.
 pub(crate) fn tree_volume(workspace_uid: &str, read_only: bool) -> Volume {
-    inline("tree", read_only, BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace_uid.to_owned())]))
+    inline(
+        "tree",
+        read_only,
+        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace_uid.to_owned())]),
+    )
 }
 
 pub(crate) fn inline(name: &str, read_only: bool, attributes: BTreeMap<String, String>) -> Volume {

@@ -42,7 +42,9 @@ where
     }
     let mut reasons: BTreeMap<String, Vec<SightReason>> = BTreeMap::from([(caller.name.clone(), vec![SightReason::Itself])]);
     for peer in peers {
-        let Some(other) = joined(&caller.name, &caller.uid, &peer).filter(|_| namespace(&peer.metadata) == caller.namespace) else { continue };
+        let Some(other) = joined(&caller.name, &caller.uid, &peer).filter(|_| namespace(&peer.metadata) == caller.namespace) else {
+            continue;
+        };
         let present = here.get(&other.name).is_some_and(|p| uid(&p.metadata) == other.uid);
         if present {
             let why = reasons.entry(other.name).or_default();

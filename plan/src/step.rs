@@ -33,9 +33,18 @@ impl<S> Plan<S> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// With the resource version that was seen, so that nobody's finalizer is lost.
-    AddFinalizers { of: Target, resource_version: String, all: Vec<String> },
+    AddFinalizers {
+        of: Target,
+        resource_version: String,
+        all: Vec<String>,
+    },
     /// Likewise; `left` is what stays.
-    RemoveFinalizer { of: Target, resource_version: String, finalizer: &'static str, left: Vec<String> },
+    RemoveFinalizer {
+        of: Target,
+        resource_version: String,
+        finalizer: &'static str,
+        left: Vec<String>,
+    },
     EnsureWorkspace(Box<AgentWorkspace>),
     EnsureClaim(Box<PersistentVolumeClaim>),
     EnsureVolume(Box<PersistentVolume>),
@@ -44,9 +53,14 @@ pub enum Step {
     /// Applied, not created: its content follows the operator's settings.
     EnsureNetworkPolicy(Box<NetworkPolicy>),
     /// Sets the claim's owner references to exactly these.
-    OwnClaim { claim: Target, owners: Vec<OwnerReference> },
+    OwnClaim {
+        claim: Target,
+        owners: Vec<OwnerReference>,
+    },
     /// So that the data outlives its claim.
-    RetainVolume { volume: Target },
+    RetainVolume {
+        volume: Target,
+    },
     /// With the UID as precondition.
     Delete(Target),
 }

@@ -110,7 +110,10 @@ fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
     let mut saying = Saying::new(&before.conditions, meta.generation, now);
     match find(&before.conditions, condition::CLEANED_UP) {
         Some(c) if c.status != ConditionStatus::True => saying.repeat(condition::READY, ConditionStatus::False, &c.reason, &c.message),
-        _ => saying.say(condition::READY, Verdict::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree")),
+        _ => saying.say(
+            condition::READY,
+            Verdict::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree"),
+        ),
     }
     for type_ in [condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND] {
         if let Some(c) = find(&before.conditions, type_) {
@@ -160,7 +163,8 @@ impl<'a> Round<'a> {
         let workspace = &self.seen.workspace;
         let is_base = workspace.spec.base.is_some();
         let accepted = self.accepted();
-        let mut saying_status = AgentWorkspaceStatus { observed_generation: workspace.metadata.generation, ..AgentWorkspaceStatus::default() };
+        let mut saying_status =
+            AgentWorkspaceStatus { observed_generation: workspace.metadata.generation, ..AgentWorkspaceStatus::default() };
         let before_conditions = self.before.conditions.clone();
         let mut saying = Saying::new(&before_conditions, workspace.metadata.generation, self.now);
         let ok = accepted.status == ConditionStatus::True;
@@ -254,11 +258,12 @@ impl<'a> Round<'a> {
     fn place(&mut self) -> Place {
         if let (Some(node), Some(origin)) = (self.before.node_name.clone(), self.before.origin.clone()) {
             let made = yoi_crds::condition::is_true(&self.before.conditions, condition::PROVISIONED);
-            let orphan = origin.kind == OriginKind::Base && !self.seen.bases.iter().any(|b| Some(uid(&b.metadata)) == origin.workspace_uid.as_deref());
+            let orphan = origin.kind == OriginKind::Base
+                && !self.seen.bases.iter().any(|b| Some(uid(&b.metadata)) == origin.workspace_uid.as_deref());
             if made || !orphan {
                 return Ok((node, origin));
             }
-            return self.from_base_on(node);
+            return self.clone_on(node);
         }
         let workspace = Arc::clone(&self.seen.workspace);
         let spec = &workspace.spec;
@@ -276,7 +281,7 @@ impl<'a> Round<'a> {
             }
             None => self.choose(&[], spec.provider)?,
         };
-        self.from_base_on(node)
+        self.clone_on(node)
     }
 
     fn lineage(&self) -> Option<Lineage> {
@@ -290,14 +295,15 @@ impl<'a> Round<'a> {
     /// A direct source has no project that would see to it.
     fn first_base(&mut self, lineage: &Lineage) {
         let mine = self.seen.workspace.spec.source.git.is_some();
-        if mine && lineage.mine(&self.seen.bases).next().is_none() {
-            if let Some(node) = self.seen.nodes.eligible(lineage.provider).first() {
-                self.steps.push(lineage.ensure_on(node));
-            }
+        if !mine || lineage.mine(&self.seen.bases).next().is_some() {
+            return;
+        }
+        if let Some(node) = self.seen.nodes.eligible(lineage.provider).first() {
+            self.steps.push(lineage.ensure_on(node));
         }
     }
 
-    fn from_base_on(&mut self, node: String) -> Place {
+    fn clone_on(&mut self, node: String) -> Place {
         let Some(lineage) = self.lineage() else { return Ok((node, Origin { kind: OriginKind::Empty, workspace_uid: None })) };
         match lineage.on(&node, &self.seen.bases) {
             Some(base) if base::is_sealed(base) => {
@@ -307,7 +313,10 @@ impl<'a> Round<'a> {
             Some(base) => {
                 let why = find(base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), condition::READY);
                 let why = why.map(|c| format!(": {}", c.message)).unwrap_or_default();
-                Err(Verdict::no(reason::POPULATING, format!("node {node} was chosen and its base {} is not sealed yet{why}", name(&base.metadata))))
+                Err(Verdict::no(
+                    reason::POPULATING,
+                    format!("node {node} was chosen and its base {} is not sealed yet{why}", name(&base.metadata)),
+                ))
             }
             None => {
                 let made_by_first = self.steps.iter().any(|s| matches!(s, Step::EnsureWorkspace(_)));
@@ -341,7 +350,9 @@ impl<'a> Round<'a> {
             Some(node) if eligible.contains(&node.as_str()) => Ok(node),
             Some(node) => Err(Verdict::no(
                 reason::NO_ELIGIBLE_NODE,
-                format!("node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; check the yoi-agent-shim Pod there"),
+                format!(
+                    "node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; check the yoi-agent-shim Pod there"
+                ),
             )),
             None if spec.claim => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the first Pod that uses the claim")),
             None => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),

@@ -1,8 +1,8 @@
 //! YoiPod: one agent, its tree, its session volume, and the Pod that runs it now.
 
+mod home;
 pub mod manifest;
 pub mod pod_spec;
-mod home;
 mod session;
 mod verdict;
 
@@ -170,8 +170,7 @@ impl<'a> Round<'a> {
     }
 
     fn run(&mut self, accepted: Result<(), Verdict>) -> Run {
-        let mut mine: Vec<Arc<Pod>> =
-            self.seen.pods.iter().filter(|p| controlled_by(&p.metadata, uid(self.meta()))).cloned().collect();
+        let mut mine: Vec<Arc<Pod>> = self.seen.pods.iter().filter(|p| controlled_by(&p.metadata, uid(self.meta()))).cloned().collect();
         mine.sort_by_key(|p| std::cmp::Reverse(run_generation(p)));
         // The Pod that was this agent is gone: the next one is another run. Said before that one is made.
         if self.before.pod.as_ref().is_some_and(|was| !mine.iter().any(|p| uid(&p.metadata) == was.uid)) {
@@ -353,7 +352,8 @@ impl<'a> Round<'a> {
             let title = name(&map.metadata);
             self.status.manifest.as_ref().is_some_and(|m| m.name == title) || self.seen.pods.iter().any(|p| manifest_of(p) == Some(title))
         };
-        let stale = self.seen.manifests.iter().filter(|m| controlled_by(&m.metadata, uid(self.meta())) && !deleting(&m.metadata) && !kept(m));
+        let stale =
+            self.seen.manifests.iter().filter(|m| controlled_by(&m.metadata, uid(self.meta())) && !deleting(&m.metadata) && !kept(m));
         let steps: Vec<Step> = stale.map(|m| Step::Delete(target(Kind::ConfigMap, &m.metadata))).collect();
         self.steps.extend(steps);
     }

@@ -58,8 +58,11 @@ impl Filling<'_> {
             return self.told(vec![self.ensure(1)], Verdict::no(reason::POPULATING, self.words("is being filled from")), None, None);
         };
         // Two exist only between the making of a new one and the removal of the failed one before it.
-        let steps: Vec<Step> =
-            pods.iter().filter(|p| attempt(p) < attempt(pod) && !deleting(&p.metadata)).map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect();
+        let steps: Vec<Step> = pods
+            .iter()
+            .filter(|p| attempt(p) < attempt(pod) && !deleting(&p.metadata))
+            .map(|p| Step::Delete(target(Kind::Pod, &p.metadata)))
+            .collect();
         match phase(pod) {
             Some("Succeeded") => self.told(steps, filled(), Some(pod), None),
             Some("Failed") => self.failed(steps, pod),

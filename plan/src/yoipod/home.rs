@@ -69,7 +69,9 @@ impl<'a> Home<'a> {
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
                 Verdict::no(reason::PROJECT_NOT_READY, format!("YoiProject {}: {why}", named.name))
             }
-            _ => Verdict::no(reason::POPULATING, format!("the source of AgentWorkspace {} is being fetched", name(&self.workspace.metadata))),
+            _ => {
+                Verdict::no(reason::POPULATING, format!("the source of AgentWorkspace {} is being fetched", name(&self.workspace.metadata)))
+            }
         }
     }
 
@@ -77,7 +79,10 @@ impl<'a> Home<'a> {
         let on = holding.join(", ");
         Verdict::no(
             reason::SESSION_TOPOLOGY_CONFLICT,
-            format!("the tree is or can be made on {on}, and volume {} of the session cannot be reached from there", name(&volume.metadata)),
+            format!(
+                "the tree is or can be made on {on}, and volume {} of the session cannot be reached from there",
+                name(&volume.metadata)
+            ),
         )
     }
 

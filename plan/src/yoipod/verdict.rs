@@ -15,7 +15,8 @@ use crate::workspace::holder;
 pub(super) fn accepted(seen: &Observed) -> Verdict {
     let yoipod = &seen.yoipod;
     let here = namespace(&yoipod.metadata);
-    let missing = |kind: &str, title: &str| Verdict::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {here}"));
+    let missing =
+        |kind: &str, title: &str| Verdict::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {here}"));
     if seen.project.is_none() {
         return missing("YoiProject", &yoipod.spec.project_ref.name);
     }
@@ -34,7 +35,9 @@ pub(super) fn accepted(seen: &Observed) -> Verdict {
             let title = name(&claim.metadata);
             return Verdict::no(
                 reason::INVALID_SPEC,
-                format!("claim {title} holds the session of a former agent of this name; go on with it by spec.session.claimName, or delete it"),
+                format!(
+                    "claim {title} holds the session of a former agent of this name; go on with it by spec.session.claimName, or delete it"
+                ),
             );
         }
         _ => {}
@@ -154,7 +157,9 @@ fn session_ready(saying: &mut Saying<'_>, seen: &Observed, status: &YoiPodStatus
         Some("Bound") => match (report(seen, status), run) {
             (Some(r), Run::Is(_)) if r.ready => saying.say(type_, Verdict::yes(reason::REPLAYED, "the session is locked and replayed")),
             (Some(r), Run::Is(_)) => saying.repeat(type_, ConditionStatus::False, &r.reason, &r.message),
-            (_, Run::Unwanted { .. }) => saying.say(type_, Verdict::no(reason::STOPPED, format!("claim {title} keeps the session; no Pod is wanted"))),
+            (_, Run::Unwanted { .. }) => {
+                saying.say(type_, Verdict::no(reason::STOPPED, format!("claim {title} keeps the session; no Pod is wanted")))
+            }
             _ => saying.say(type_, Verdict::no(reason::STARTING, format!("claim {title} is bound; the runtime has not reported yet"))),
         },
         _ => saying.say(type_, Verdict::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume"))),
@@ -183,7 +188,11 @@ fn report<'a>(seen: &'a Observed, status: &YoiPodStatus) -> Option<&'a yoi_crds:
 fn running(saying: &mut Saying<'_>, seen: &Observed, status: &YoiPodStatus, pod: &Pod) {
     if let Some(down) = not_running(pod) {
         let unmet = !saying.is_true(condition::WORKSPACE_READY);
-        if down.reason == reason::POD_PENDING && unmet && has_node(pod) {
+        let last_words = report(seen, status).filter(|r| !r.ready && down.reason == reason::POD_NOT_RUNNING);
+        if let Some(r) = last_words {
+            // A runtime that ended said why before; its exit code says less.
+            saying.repeat(condition::READY, ConditionStatus::False, &r.reason, &r.message);
+        } else if down.reason == reason::POD_PENDING && unmet && has_node(pod) {
             // The node is chosen: what holds the Pod up is the tree.
             saying.ready(&[condition::WORKSPACE_READY], "");
         } else {
