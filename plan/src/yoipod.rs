@@ -204,8 +204,15 @@ impl<'a> Round<'a> {
         if deleting(&pod.metadata) {
             return Run::Coming;
         }
-        if generation < self.status.run_generation.unwrap_or(0) {
-            // Made by a former round that knew less.
+        let tree = self.seen.workspace.as_ref().map(|w| uid(&w.metadata));
+        if generation < self.status.run_generation.unwrap_or(0) || tree_of(pod) != tree {
+            // Made by a former round that knew less, or for a tree that is no more.
+            self.delete(std::slice::from_ref(pod));
+            return Run::Coming;
+        }
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        if phase != Some("Running") && self.seen.workspace.as_ref().is_some_and(|w| deleting(&w.metadata)) {
+            // It would wait for a tree that nobody gives it any more, and the tree for it.
             self.delete(std::slice::from_ref(pod));
             return Run::Coming;
         }
@@ -214,7 +221,7 @@ impl<'a> Round<'a> {
         if let Some(map) = manifest_of(pod).and_then(|m| self.seen.manifests.iter().find(|c| name(&c.metadata) == m)) {
             self.status.manifest = manifest_ref(map);
         }
-        match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
+        match phase {
             Some("Failed" | "Succeeded") => self.replace(pod),
             _ => self.find_room(pod),
         }
@@ -265,6 +272,10 @@ impl<'a> Round<'a> {
             self.steps.push(self.make_workspace());
             return Run::Coming;
         };
+        if deleting(&workspace.metadata) {
+            let going = format!("AgentWorkspace {} is being deleted; it must be gone first", name(&workspace.metadata));
+            return Run::Waits(Verdict::no(reason::CREATING, going));
+        }
         let home = Home::new(self.seen, &workspace);
         let nodes = match home.nodes() {
             Ok(nodes) => nodes,
@@ -362,6 +373,13 @@ impl<'a> Round<'a> {
 fn manifest_of(pod: &Pod) -> Option<&str> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     volumes.iter().find(|v| v.name == "manifest")?.config_map.as_ref().map(|c| c.name.as_str())
+}
+
+/// UID of the workspace that a Pod mounts.
+fn tree_of(pod: &Pod) -> Option<&str> {
+    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
+    let attributes = volumes.iter().find(|v| v.name == "tree")?.csi.as_ref()?.volume_attributes.as_ref()?;
+    attributes.get(yoi_wire::identity::VOLUME_WORKSPACE).map(String::as_str)
 }
 
 fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {

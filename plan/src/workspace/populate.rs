@@ -54,7 +54,18 @@ impl Filling<'_> {
             // The Pod may be gone by now; what it did stands.
             return self.told(Vec::new(), filled(), current(pods), None);
         }
-        let Some(pod) = current(pods) else {
+        // One writer: whoever still may write goes on being the one, until it is done or gone.
+        let writer = pods.iter().filter(|p| !matches!(phase(p), Some("Succeeded" | "Failed"))).min_by_key(|p| attempt(p)).map(Arc::as_ref);
+        let Some(pod) = current(pods).filter(|p| writer.is_none_or(|w| uid(&w.metadata) == uid(&p.metadata))) else {
+            if let Some(writer) = writer {
+                let steps = pods.iter().filter(|p| !deleting(&p.metadata)).map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect();
+                return self.told(
+                    steps,
+                    Verdict::no(reason::POPULATING, self.words("is about to be filled anew from")),
+                    Some(writer),
+                    None,
+                );
+            }
             return self.told(vec![self.ensure(1)], Verdict::no(reason::POPULATING, self.words("is being filled from")), None, None);
         };
         // Two exist only between the making of a new one and the removal of the failed one before it.
