@@ -47,9 +47,17 @@ impl Stage {
     /// # Errors
     /// When it is refused.
     pub async fn project(&self, name: &str, source: serde_json::Value) -> Result<()> {
-        let project = json!({
+        self.project_with(name, json!({ "source": source })).await
+    }
+
+    /// A project with these fields of its spec, its model the scripted one.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn project_with(&self, name: &str, spec: serde_json::Value) -> Result<()> {
+        let mut project = json!({
             "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": name },
-            "spec": { "source": source, "path": PATH, "defaults": {
+            "spec": { "path": PATH, "defaults": {
                 "model": { "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", self.namespace) },
                 "pod": { "env": [
                     { "name": "GIT_AUTHOR_NAME", "value": "Agent" }, { "name": "GIT_AUTHOR_EMAIL", "value": "agent@yoi.example" },
@@ -57,6 +65,9 @@ impl Stage {
                 ] },
             } },
         });
+        if let (Some(fields), serde_json::Value::Object(spec)) = (project["spec"].as_object_mut(), spec) {
+            fields.extend(spec);
+        }
         self.apply(&project.to_string()).await
     }
 

@@ -222,7 +222,7 @@ pub enum Workspace {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "from", required = true, multiple = false, args = ["project", "fork", "git", "empty"])]
+#[command(group(clap::ArgGroup::new("from").required(true).args(["project", "fork", "git", "empty"])))]
 pub struct WorkspaceCreate {
     pub name: String,
     /// From the sealed base of this YoiProject.
@@ -293,6 +293,6 @@ mod tests {
     fn a_workspace_comes_from_exactly_one_source() {
         assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w"]).is_err());
         assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--project", "p"]).is_err());
-        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty"]).is_ok());
+        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--claim", "--wait"]).is_ok());
     }
 }

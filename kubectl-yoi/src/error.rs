@@ -82,7 +82,8 @@ impl Error {
                 next: Some("take another name, or look at it: kubectl yoi ls".to_owned()),
                 class: Class::Other,
             },
-            429 | 502..=504 => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Unreachable },
+            // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
+            409 | 429 | 502..=504 => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Unreachable },
             _ => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Other },
         }
     }

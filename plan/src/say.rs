@@ -124,7 +124,7 @@ const WARNINGS: &[&str] = &[
     reason::MEMBER_REPLACED,
 ];
 
-/// The Events of a status change: what became bad, what became ready, what was finished. Each sentence once, although Ready repeats it.
+/// The Events of a status change: what became bad, what became true, what came to rest. Each sentence once, although Ready repeats it.
 #[must_use]
 pub fn story(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
@@ -133,9 +133,12 @@ pub fn story(before: &[Condition], after: &[Condition]) -> Vec<Event> {
             continue;
         }
         let warning = c.status != ConditionStatus::True && WARNINGS.contains(&c.reason.as_str());
-        let good = c.status == ConditionStatus::True && matches!(c.type_.as_str(), condition::READY | condition::TASK_COMPLETE);
-        if (warning || good) && !events.iter().any(|e| e.reason == c.reason && e.note == c.message) {
-            let reason = if c.type_ == condition::READY && good { condition::READY } else { c.reason.as_str() };
+        // That a spec makes sense is no news.
+        let good = c.status == ConditionStatus::True && c.type_ != condition::ACCEPTED;
+        let rest = c.status != ConditionStatus::True && c.reason == reason::STOPPED;
+        if (warning || good || rest) && !events.iter().any(|e| e.note == c.message) {
+            let summary = c.type_ == condition::READY || c.reason == reason::ALL_MET;
+            let reason = if good && summary { c.type_.as_str() } else { c.reason.as_str() };
             events.push(Event { warning, reason: reason.to_owned(), note: c.message.clone() });
         }
     }

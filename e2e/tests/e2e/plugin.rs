@@ -86,9 +86,19 @@ async fn kubectl_alone_tells_the_story() -> Result<()> {
     for word in ["READY", "REASON", "PROVIDERS", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
-    let story = stage.kubectl(&["describe", "yoipod", "a"]).await?.ok()?.out;
-    let events = story.split("Events:").nth(1).unwrap_or_default();
-    ensure!(events.lines().filter(|l| l.contains("yoi-operator")).count() >= 2, "no story in\n{story}");
+    // Events are written behind the objects that they speak of.
+    stage.agent_ready("a").await?;
+    let start = std::time::Instant::now();
+    loop {
+        let story = stage.kubectl(&["describe", "yoipod", "a"]).await?.ok()?.out;
+        let events = story.split("Events:").nth(1).unwrap_or_default();
+        let told = ["WorkspaceReady", "SessionReady", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
+        if told && events.contains("yoi-operator") {
+            break;
+        }
+        ensure!(start.elapsed() < std::time::Duration::from_secs(20), "no story in\n{story}");
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
     let story = stage.kubectl(&["describe", "agentworkspace", "a"]).await?.ok()?.out;
     let events = story.split("Events:").nth(1).unwrap_or_default();
     ensure!(events.contains("yoi-agent-shim"), "the shim tells nothing in\n{story}");

@@ -113,7 +113,7 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
     stage
         .log_until("left", "a look after the parent went", |log| {
             log.iter().rev().find_map(|l| match &l.entry.body {
-                Body::ToolEnded(t) if t.output.trim().ends_with("left") => Some(()),
+                Body::ToolEnded(t) if t.output.starts_with("left\n") && !t.output.contains("parent") => Some(()),
                 _ => None,
             })
         })
@@ -134,21 +134,29 @@ async fn a_fork_of_nothing_says_so() -> Result<()> {
 }
 
 #[tokio::test]
-async fn w13_a_provider_that_the_node_lacks_is_not_replaced_by_another() -> Result<()> {
-    // The copy provider cannot fork a tree that is in use: it must say so, not fall back to a snapshot.
+async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result<()> {
     let stage = Stage::open("provider").await?;
     stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("copied", "p", json!({ "task": "write left", "workspace": { "template": { "provider": "Copy" } } })).await?;
+    stage.project_with("p", json!({ "source": { "empty": {} }, "provider": "Copy" })).await?;
+    stage.agent("copied", "p", json!({ "task": "write left" })).await?;
     stage.task_complete("copied").await?;
     let workspace: AgentWorkspace = stage.get("copied").await?;
     let provider = workspace.status.unwrap_or_default().provider;
     ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Copy), "{provider:?}");
-    let fork = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "fork" },
-        "spec": { "source": { "workspace": { "name": "copied" } }, "provider": "Copy", "claim": true, "binding": "Immediate" } });
-    stage.apply(&fork.to_string()).await?;
+
+    // A copy of a tree that is in use would be torn.
+    let workspace = |name: &str, source: serde_json::Value, provider: &str| {
+        json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
+            "spec": { "source": source, "provider": provider, "claim": true, "binding": "Immediate" } })
+        .to_string()
+    };
+    stage.apply(&workspace("fork", json!({ "workspace": { "name": "copied" } }), "Copy")).await?;
     stage.unmet::<AgentWorkspace>("fork", "Provisioned", "SourceNotSealed").await?;
     let ready = stage.condition::<AgentWorkspace>("fork", "Ready", ConditionStatus::False).await?;
     ensure!(!ready.message.is_empty(), "no word on why");
+
+    // A snapshot of a tree that is no subvolume is not to be had, and a copy is not what was asked for.
+    stage.apply(&workspace("named", json!({ "project": { "name": "p" } }), "Btrfs")).await?;
+    stage.unmet::<AgentWorkspace>("named", "ProviderSelected", "ProviderUnavailable").await?;
     stage.close().await
 }

@@ -1,6 +1,7 @@
 //! `log`: the session log, told for people or as it stands for programs.
 
 use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use yoi_wire::entry::{Body, Entry, InputFrom, RunOutcome, ToolOutcome};
@@ -10,13 +11,55 @@ use crate::args::{Log, Output};
 use crate::cluster::{Cluster, lines};
 use crate::error::Error;
 
+/// How long a followed log that broke is tried again before that is an error.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Result<(), Error> {
-    let mut query = format!("follow={}", args.follow);
-    if let Some(tail) = args.tail {
-        query.push_str(&format!("&tail={tail}"));
+    let mut place = Place { after: args.after.clone(), tail: args.tail };
+    let mut broken: Option<Instant> = None;
+    loop {
+        let before = place.after.clone();
+        let end = read(cluster, output, args, &mut place).await;
+        // A log that is followed has no end of its own: a gateway that was replaced, or an agent that restarts, breaks it.
+        let error = match end {
+            Ok(Read::ReaderGone) => return Ok(()),
+            Ok(Read::Ended) if !args.follow => return Ok(()),
+            Ok(Read::Ended) => None,
+            Err(error @ Error::Missing { .. }) => return Err(error),
+            Err(error) if args.follow && place.after.is_some() => Some(error),
+            Err(error) => return Err(error),
+        };
+        if place.after != before {
+            broken = None;
+        }
+        let since = *broken.get_or_insert_with(Instant::now);
+        if let Some(error) = error
+            && since.elapsed() > PATIENCE
+        {
+            return Err(error);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    if let Some(after) = &args.after {
+}
+
+/// Where to go on reading.
+struct Place {
+    after: Option<String>,
+    tail: Option<u64>,
+}
+
+enum Read {
+    Ended,
+    /// Whoever read our output went away (`| head`): no error.
+    ReaderGone,
+}
+
+async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut Place) -> Result<Read, Error> {
+    let mut query = format!("follow={}", args.follow);
+    if let Some(after) = &place.after {
         query.push_str(&format!("&after={}", escape(after)));
+    } else if let Some(tail) = place.tail {
+        query.push_str(&format!("&tail={tail}"));
     }
     let mut stream = lines(cluster.stream(&args.name, "log", &query).await?);
     let color = std::io::stdout().is_terminal();
@@ -27,6 +70,7 @@ pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Resul
         if line.is_empty() {
             continue;
         }
+        let parsed: LogLine = parse(&line)?;
         let written = match output {
             // As it stands, a line an entry: what a program reads, it can keep.
             Some(Output::Json) => writeln!(out, "{line}"),
@@ -34,15 +78,15 @@ pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Resul
                 let value: serde_json::Value = parse(&line)?;
                 write!(out, "---\n{}", serde_yaml::to_string(&value).map_err(|e| Error::Local { deed: "write YAML", source: Box::new(e) })?)
             }
-            Some(Output::Name) => writeln!(out, "{}", parse::<LogLine>(&line)?.entry.id),
-            None => writeln!(out, "{}", tell(&parse::<LogLine>(&line)?.entry, color)),
+            Some(Output::Name) => writeln!(out, "{}", parsed.entry.id),
+            None => writeln!(out, "{}", tell(&parsed.entry, color)),
         };
-        // A reader that went away (`| head`) is no error.
         if written.and_then(|()| out.flush()).is_err() {
-            return Ok(());
+            return Ok(Read::ReaderGone);
         }
+        place.after = Some(parsed.token);
     }
-    Ok(())
+    Ok(Read::Ended)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(line: &str) -> Result<T, Error> {
