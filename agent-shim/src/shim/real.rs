@@ -38,10 +38,6 @@ impl Ground {
         }
         Some(Ground { dir, line: Arc::new(Line::new(socket)) })
     }
-
-    fn kubelet(&self) -> &Path {
-        Path::new("kubelet")
-    }
 }
 
 impl Drop for Ground {
@@ -61,7 +57,7 @@ fn shows(path: &Path) -> usize {
 }
 
 async fn prepare(ground: &Ground) -> Stage {
-    let stage = Stage::with(ground.dir.path().join(ground.kubelet()), ground.line.clone());
+    let stage = Stage::with(ground.dir.path().join("kubelet"), ground.line.clone());
     *stage.world.offers.write().unwrap() = ground_offers(&ground.line).await;
     stage
 }

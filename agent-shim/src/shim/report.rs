@@ -69,8 +69,19 @@ impl Reports {
         }
     }
 
-    /// Takes our finalizer off. Off or gone is done; an object that changed meanwhile is an error to try again.
+    /// Takes our finalizer off. Off or gone is done.
     pub async fn let_go(&self, ws: &AgentWorkspace) -> kube::Result<()> {
+        match self.take_off(ws).await {
+            // Another finalizer went just before ours, so ours stands elsewhere than our copy says.
+            Err(kube::Error::Api(e)) if e.is_invalid() => match self.api(ws).get_opt(&ws.name_any()).await? {
+                Some(fresh) if fresh.metadata.uid == ws.metadata.uid => self.take_off(&fresh).await,
+                Some(_) | None => Ok(()),
+            },
+            done => done,
+        }
+    }
+
+    async fn take_off(&self, ws: &AgentWorkspace) -> kube::Result<()> {
         let Some(at) = ws.finalizers().iter().position(|f| f == finalizer::NODE_DATA) else { return Ok(()) };
         let path = format!("/metadata/finalizers/{at}");
         let patch = serde_json::from_value(json!([
