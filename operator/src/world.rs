@@ -238,8 +238,11 @@ impl World {
         send_all(&self.wake.workspaces, &self.workspaces.by(&Key::Origin(uid.to_owned())));
     }
 
-    /// A tree from this base came or went: an old base may be free now.
+    /// The last tree from this base went: an old base may go now.
     fn origin_changed(&self, uid: &str) {
+        if self.workspaces.any(&Key::Origin(uid.to_owned())) {
+            return;
+        }
         for base in self.workspaces.by(&Key::Uid(uid.to_owned())) {
             if let Some(owner) = manage::controller(&base.metadata).filter(|o| o.kind == "YoiProject") {
                 send(&self.wake.projects, &ns(&*base), &owner.name);

@@ -2,6 +2,7 @@
 
 pub mod base;
 pub(crate) mod claim;
+mod going;
 pub mod populate;
 
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use yoi_crds::source::Owner;
 use yoi_crds::workspace::{Binding, Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
-use crate::duration;
 use crate::manage::{self, controlled_by, deleting, name, namespace, target, uid};
 use crate::nodes::Nodes;
 use crate::say::Saying;
@@ -60,7 +60,7 @@ pub fn holder<'a>(workspace: &AgentWorkspace, users: &'a [Arc<YoiPod>]) -> Optio
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
     let meta = &seen.workspace.metadata;
     if deleting(meta) {
-        return going(seen, now);
+        return going::going(seen, now);
     }
     if seen.terminating {
         return Plan::nothing();
@@ -68,77 +68,10 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     if let Some(step) = manage::missing_finalizers(Kind::Workspace, meta, &[finalizer::OPERATOR, finalizer::NODE_DATA]) {
         return Plan::only(vec![step]);
     }
-    if let Some(plan) = expired(seen, now) {
+    if let Some(plan) = going::expired(seen, now) {
         return plan;
     }
     Round::new(seen, settings, now).plan()
-}
-
-/// The claim first (it waits for its Pods), then the volume, then the shim's share, then ours.
-fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
-    let workspace = &seen.workspace;
-    let meta = &workspace.metadata;
-    let ours = |m: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| controlled_by(m, uid(meta));
-    let mut steps: Vec<Step> = Vec::new();
-    let claim = seen.claim.as_ref().filter(|c| ours(&c.metadata));
-    if let Some(claim) = claim.filter(|c| !deleting(&c.metadata)) {
-        steps.push(Step::Delete(target(Kind::Claim, &claim.metadata)));
-    }
-    if let Some(volume) = seen.volume.as_ref().filter(|v| claim.is_none() && !deleting(&v.metadata)) {
-        steps.push(Step::Delete(target(Kind::Volume, &volume.metadata)));
-    }
-    for pod in seen.populators.iter().filter(|p| !deleting(&p.metadata)) {
-        steps.push(Step::Delete(target(Kind::Pod, &pod.metadata)));
-    }
-    let left = claim.is_some() || seen.volume.is_some() || !seen.populators.is_empty();
-    let node = workspace.status.as_ref().and_then(|s| s.node_name.as_deref());
-    // Without a node no shim ever held anything. With a node that no longer exists, no shim will ever answer: NotReady is not enough for that.
-    let nobody_cleans = node.is_none_or(|n| !seen.nodes.exists(n));
-    let node_data = manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA);
-    if !left {
-        match node_data {
-            Some(step) if nobody_cleans => steps.push(step),
-            Some(_) => {}
-            None => steps.extend(manage::without_finalizer(Kind::Workspace, meta, finalizer::OPERATOR)),
-        }
-    }
-    if !steps.is_empty() || !left && manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA).is_none() {
-        return Plan::only(steps);
-    }
-    // Waiting for others: say for whom, by the shim's words where it has some.
-    let before = workspace.status.clone().unwrap_or_default();
-    let mut saying = Saying::new(&before.conditions, meta.generation, now);
-    match find(&before.conditions, condition::CLEANED_UP) {
-        Some(c) if c.status != ConditionStatus::True => saying.repeat(condition::READY, ConditionStatus::False, &c.reason, &c.message),
-        _ => saying.say(
-            condition::READY,
-            Verdict::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree"),
-        ),
-    }
-    for type_ in [condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND] {
-        if let Some(c) = find(&before.conditions, type_) {
-            saying.repeat(type_, c.status, &c.reason, &c.message);
-        }
-    }
-    let status = AgentWorkspaceStatus { conditions: saying.done(), provider: None, volume: None, ..before };
-    Plan { steps: Vec::new(), status: Some(status), requeue_after: None }
-}
-
-/// `ttlAfterRelease` after the last Pod let the claim go.
-fn expired(seen: &Observed, now: jiff::Timestamp) -> Option<Plan<AgentWorkspaceStatus>> {
-    let due = released_until(&seen.workspace)?;
-    (due <= now).then(|| Plan::only(vec![Step::Delete(target(Kind::Workspace, &seen.workspace.metadata))]))
-}
-
-/// When the workspace's time is over, once it has been used and let go.
-fn released_until(workspace: &AgentWorkspace) -> Option<jiff::Timestamp> {
-    let ttl = duration::parse(workspace.spec.ttl_after_release.as_deref()?).ok()?;
-    let conditions = &workspace.status.as_ref()?.conditions;
-    let in_use = find(conditions, condition::IN_USE).filter(|c| c.status == ConditionStatus::False)?;
-    let since: jiff::Timestamp = in_use.last_transition_time.parse().ok()?;
-    // InUse is False from the making on. Only a later change to False means that somebody used the tree and let it go.
-    let made: jiff::Timestamp = find(conditions, condition::PROVISIONED)?.last_transition_time.parse().ok()?;
-    (since > made).then(|| since.saturating_add(ttl).ok()).flatten()
 }
 
 struct Round<'a> {
@@ -209,7 +142,7 @@ impl<'a> Round<'a> {
         if !is_base && !workspace.spec.claim && place.is_ok() {
             saying_status.pod_uid = self.holders_pod().map(|p| uid(&p.metadata).to_owned());
         }
-        if let Some(due) = released_until(workspace) {
+        if let Some(due) = going::released_until(workspace) {
             self.look_again(Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO));
         }
         saying.ready(&needed, "the tree is ready");

@@ -84,10 +84,8 @@ impl Life {
 
     fn steps(&mut self, mut steps: Vec<Step>, stop_after: Option<usize>, stale: bool) -> Result<bool, Broken> {
         for step in &mut steps {
-            if self.fault == Fault::ForgetUid {
-                if let Step::Delete(Target { uid, .. }) = step {
-                    uid.clear();
-                }
+            if let (Step::Delete(Target { uid, .. }), Fault::ForgetUid) = (step, self.fault) {
+                uid.clear();
             }
         }
         if self.fault == Fault::VolumeFirst {
@@ -151,10 +149,9 @@ impl Life {
         let did = did(&plan.steps, plan.status.as_ref() != object.status.as_ref() && plan.status.is_some(), title);
         if self.steps(plan.steps, stop, stale)? {
             let version = object.metadata.resource_version.clone();
-            if let Some(status) = plan.status.filter(|s| object.status.as_ref() != Some(s)) {
-                if self.cluster.projects.get(title).is_some_and(|o| o.metadata.resource_version == version) {
-                    self.cluster.change(|c| &mut c.projects, title, |p| p.status = Some(status));
-                }
+            let current = self.cluster.projects.get(title).is_some_and(|o| o.metadata.resource_version == version);
+            if let Some(status) = plan.status.filter(|s| current && object.status.as_ref() != Some(s)) {
+                self.cluster.change(|c| &mut c.projects, title, |p| p.status = Some(status));
             }
         }
         Ok(did)
@@ -334,12 +331,11 @@ impl Life {
                 return Err(Broken(format!("workspace {title} never goes: {:?}", w.metadata)));
             }
         }
-        if let Some(project) = self.cluster.projects.get("p") {
-            if !project.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY)) {
-                return Err(Broken(format!("the project rests wrongly: {:?}", project.status)));
-            }
+        let unready = |p: &&Arc<yoi_crds::YoiProject>| !p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY));
+        match self.cluster.projects.get("p").filter(unready) {
+            Some(project) => Err(Broken(format!("the project rests wrongly: {:?}", project.status))),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
