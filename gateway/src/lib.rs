@@ -29,7 +29,6 @@ mod people;
 mod registry;
 mod run;
 mod runtimes;
-mod sight;
 mod status;
 mod world;
 

@@ -10,13 +10,12 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kube::ResourceExt;
 use tokio::sync::{mpsc, watch};
+use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::peer::BoundMember;
 use yoi_crds::pod::{DesiredState, Live, Report, SessionRef, TaskStatus};
 use yoi_crds::reason::condition;
-use yoi_crds::{YoiPeer, YoiPod};
+use yoi_plan::sight::{Bond, agent_name};
 use yoi_wire::entry::AgentName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,8 +66,7 @@ impl AgentRecord {
 
 impl From<YoiPod> for AgentRecord {
     fn from(pod: YoiPod) -> Self {
-        let name =
-            AgentName { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any(), uid: pod.metadata.uid.unwrap_or_default() };
+        let name = agent_name(&pod);
         let status = pod.status.unwrap_or_default();
         let unready = find(&status.conditions, condition::READY)
             .filter(|ready| ready.status != ConditionStatus::True)
@@ -81,34 +79,6 @@ impl From<YoiPod> for AgentRecord {
             pod_uid: status.pod.map(|pod| pod.uid),
             ours: Ours { session: status.session, task: status.task, live: status.live, report: status.report },
             unready,
-        }
-    }
-}
-
-/// The part of a YoiPeer that the gateway reads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bond {
-    pub namespace: String,
-    pub name: String,
-    /// As in the spec.
-    pub members: Vec<String>,
-    /// The identities that were joined.
-    pub bound: Vec<BoundMember>,
-    pub ready: bool,
-    pub deleting: bool,
-}
-
-impl From<YoiPeer> for Bond {
-    fn from(peer: YoiPeer) -> Self {
-        let (namespace, name) = (peer.namespace().unwrap_or_default(), peer.name_any());
-        let status = peer.status.unwrap_or_default();
-        Bond {
-            namespace,
-            name,
-            members: peer.spec.members,
-            bound: status.members,
-            ready: yoi_crds::condition::is_true(&status.conditions, condition::READY),
-            deleting: peer.metadata.deletion_timestamp.is_some(),
         }
     }
 }

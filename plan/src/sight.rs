@@ -1,24 +1,52 @@
-//! Who may see whom.
+//! Who may see and message whom. Objects in, an answer out: the gateway's door and the plugin's table ask here alone.
 //!
-//! An agent sees itself, and the agents with which a YoiPeer joins it. A YoiPeer counts when it is Ready, names both by the UIDs that they
-//! have now, and is not on its way out. Names alone prove nothing: a YoiPod of the same name is a stranger.
+//! A YoiPeer joins two *identities*. A name that was deleted and made anew is a stranger, and a stranger is answered exactly as a name that
+//! nobody bears, so that asking teaches nothing.
+//!
+//! | The caller's YoiPeer with the other | Listed | May send |
+//! |---|---|---|
+//! | none, or it joined a former caller or another namespace | no | `NotVisible` |
+//! | has not bound the other yet, or is being deleted | no | `NotAPeer` |
+//! | the one that it joined is gone, or replaced by a namesake | yes, as missing | `NotAPeer` |
+//! | not Ready | yes | `NotAPeer` |
+//! | Ready, and both are who they were | yes | yes |
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 
+use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPeer, YoiPod, condition as conditions};
 use yoi_wire::entry::AgentName;
-use yoi_wire::hub::{RefusalReason, SightReason};
+use yoi_wire::hub::{Refusal, RefusalReason, SightReason};
 
 use crate::manage::{deleting, name, namespace, uid};
 
-/// A YoiPod that the caller may see.
-#[derive(Clone, Debug)]
-pub struct Visible<P> {
-    pub yoipod: P,
-    /// Why, without repetition: itself first.
-    pub reasons: Vec<SightReason>,
+/// What counts of a YoiPeer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bond {
+    pub namespace: String,
+    pub name: String,
+    /// As in the spec.
+    pub members: Vec<String>,
+    /// The identities that were joined.
+    pub bound: Vec<BoundMember>,
+    pub ready: bool,
+    pub deleting: bool,
+}
+
+impl From<YoiPeer> for Bond {
+    fn from(peer: YoiPeer) -> Self {
+        let YoiPeer { metadata, spec, status } = peer;
+        let status = status.unwrap_or_default();
+        Bond {
+            namespace: namespace(&metadata).to_owned(),
+            name: name(&metadata).to_owned(),
+            members: spec.members,
+            ready: conditions::is_true(&status.conditions, condition::READY),
+            bound: status.members,
+            deleting: deleting(&metadata),
+        }
+    }
 }
 
 /// Name and identity of a YoiPod.
@@ -28,71 +56,226 @@ pub fn agent_name(yoipod: &YoiPod) -> AgentName {
     AgentName { namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }
 
-/// Every YoiPod that `caller` may see, sorted by name. Empty when the caller's own identity is not among `yoipods`.
-/// Objects may be of any namespace; only the caller's counts.
-pub fn visible<P, Q>(caller: &AgentName, yoipods: impl IntoIterator<Item = P>, peers: impl IntoIterator<Item = Q>) -> Vec<Visible<P>>
-where
-    P: Deref<Target = YoiPod>,
-    Q: Deref<Target = YoiPeer>,
-{
-    let here: BTreeMap<String, P> =
-        yoipods.into_iter().filter(|p| namespace(&p.metadata) == caller.namespace).map(|p| (name(&p.metadata).to_owned(), p)).collect();
-    if here.get(&caller.name).is_none_or(|me| uid(&me.metadata) != caller.uid) {
-        return Vec::new();
+/// The name of the one YoiPeer that can join two names of a namespace, given in any order.
+#[must_use]
+pub fn bond_name(a: &str, b: &str) -> String {
+    if a <= b { format!("{a}.{b}") } else { format!("{b}.{a}") }
+}
+
+/// A DNS label of at most 50 characters: what a YoiPod may be named.
+#[must_use]
+pub fn is_agent_name(name: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    name.len() <= 50 && !name.is_empty() && name.bytes().all(inner) && !name.starts_with('-') && !name.ends_with('-')
+}
+
+/// Refuses a name before anything is looked up.
+///
+/// # Errors
+/// `Invalid`: nothing could bear this name, or the caller itself does.
+pub fn check_name(caller: &AgentName, to: &str) -> Result<(), Refusal> {
+    if !is_agent_name(to) {
+        let message = format!("{to:?} is not an agent's name: lower-case letters, digits and dashes, at most 50");
+        return Err(Refusal { reason: RefusalReason::Invalid, message });
     }
-    let mut reasons: BTreeMap<String, Vec<SightReason>> = BTreeMap::from([(caller.name.clone(), vec![SightReason::Itself])]);
-    for peer in peers {
-        let Some(other) = joined(&caller.name, &caller.uid, &peer).filter(|_| namespace(&peer.metadata) == caller.namespace) else {
-            continue;
-        };
-        let present = here.get(&other.name).is_some_and(|p| uid(&p.metadata) == other.uid);
-        if present {
-            let why = reasons.entry(other.name).or_default();
-            if !why.contains(&SightReason::Peer) {
-                why.push(SightReason::Peer);
-            }
+    if to == caller.name {
+        return Err(Refusal { reason: RefusalReason::Invalid, message: format!("{to} is the caller itself") });
+    }
+    Ok(())
+}
+
+/// May `caller` message `to`? `bond` is the YoiPeer named [`bond_name`] of the two, `current` the UID of the YoiPod that bears the name now.
+///
+/// # Errors
+/// `NotVisible` in the same words whether or not anybody bears the name; `NotAPeer` of one that the caller was introduced to.
+pub fn may_send(caller: &AgentName, to: &str, bond: Option<&Bond>, current: Option<&str>) -> Result<(), Refusal> {
+    let Some(bond) = bond.filter(|bond| sees(caller, bond) && names(bond, to)) else {
+        return Err(Refusal {
+            reason: RefusalReason::NotVisible,
+            message: format!("no agent named {to} is visible to {}; make a YoiPeer to introduce them", caller.name),
+        });
+    };
+    let not_a_peer = |why: &str| Refusal {
+        reason: RefusalReason::NotAPeer,
+        message: format!("YoiPeer {} does not join {} and {to}: {why}", bond.name, caller.name),
+    };
+    let Some(joined) = bound_uid(bond, to) else { return Err(not_a_peer("it is not accepted yet")) };
+    // Gone and replaced get one answer: the relation was with the former one, and its successor is a stranger.
+    if current != Some(joined) {
+        return Err(not_a_peer("the agent it joined is gone"));
+    }
+    if bond.deleting || !bond.ready {
+        return Err(not_a_peer("it is not Ready"));
+    }
+    Ok(())
+}
+
+/// An agent that the caller sees, whether or not it is still there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen<'a> {
+    pub name: &'a str,
+    /// The identity that was joined.
+    pub uid: &'a str,
+    pub reason: SightReason,
+}
+
+impl Seen<'_> {
+    /// Whether the YoiPod that bears the name now is the one that is seen. If not, the one that is seen is missing, and its successor is
+    /// none of the caller's business.
+    #[must_use]
+    pub fn is(&self, current: &AgentName) -> bool {
+        self.uid == current.uid
+    }
+}
+
+/// Whom `caller` sees: itself, then the other ends of its bonds, sorted by name. `bonds` may be of anybody and of any namespace.
+#[must_use]
+pub fn visible<'a>(caller: &'a AgentName, bonds: impl IntoIterator<Item = &'a Bond>) -> Vec<Seen<'a>> {
+    let itself = Seen { name: &caller.name, uid: &caller.uid, reason: SightReason::Itself };
+    let others: BTreeMap<&str, Seen<'a>> =
+        bonds.into_iter().filter_map(|bond| other_end(caller, bond)).map(|seen| (seen.name, seen)).collect();
+    std::iter::once(itself).chain(others.into_values()).collect()
+}
+
+/// The other end of a bond, if the bond shows it to `caller`.
+fn other_end<'a>(caller: &AgentName, bond: &'a Bond) -> Option<Seen<'a>> {
+    if bond.deleting || !sees(caller, bond) {
+        return None;
+    }
+    let other = bond.members.iter().find(|member| **member != caller.name)?;
+    Some(Seen { name: other, uid: bound_uid(bond, other)?, reason: SightReason::Peer })
+}
+
+/// The bond joined *this* caller, not a former bearer of its name.
+fn sees(caller: &AgentName, bond: &Bond) -> bool {
+    bond.namespace == caller.namespace && names(bond, &caller.name) && bound_uid(bond, &caller.name) == Some(&caller.uid)
+}
+
+/// By the spec, which is what was asked for: a status that says otherwise is not believed.
+fn names(bond: &Bond, name: &str) -> bool {
+    bond.members.iter().any(|member| member == name)
+}
+
+fn bound_uid<'a>(bond: &'a Bond, name: &str) -> Option<&'a str> {
+    bond.bound.iter().find(|member| member.name == name).map(|member| member.uid.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn agent(name: &str) -> AgentName {
+        AgentName { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
+    }
+
+    fn bond(bound: &[(&str, &str)], ready: bool) -> Bond {
+        Bond {
+            namespace: "ns".into(),
+            name: "a.b".into(),
+            members: vec!["a".into(), "b".into()],
+            bound: bound.iter().map(|(name, uid)| BoundMember { name: (*name).into(), uid: (*uid).into() }).collect(),
+            ready,
+            deleting: false,
         }
     }
-    here.into_iter().filter_map(|(name, yoipod)| Some(Visible { yoipod, reasons: reasons.remove(&name)? })).collect()
-}
 
-/// Whether `from` may send to the YoiPod called `to`: it must be a peer. Otherwise why not, without telling more than `from` may see.
-pub fn may_send<P, Q>(
-    from: &AgentName,
-    to: &str,
-    yoipods: impl IntoIterator<Item = P>,
-    peers: impl IntoIterator<Item = Q>,
-) -> Result<P, RefusalReason>
-where
-    P: Deref<Target = YoiPod>,
-    Q: Deref<Target = YoiPeer>,
-{
-    let found = visible(from, yoipods, peers).into_iter().find(|v| name(&v.yoipod.metadata) == to).ok_or(RefusalReason::NotVisible)?;
-    if found.reasons.contains(&SightReason::Peer) { Ok(found.yoipod) } else { Err(RefusalReason::NotAPeer) }
-}
+    const BOTH: &[(&str, &str)] = &[("a", "uid-a"), ("b", "uid-b")];
 
-struct Joined {
-    name: String,
-    uid: String,
-}
-
-/// The other member of a YoiPeer that holds, when one is exactly `me`.
-fn joined(me: &str, my_uid: &str, peer: &YoiPeer) -> Option<Joined> {
-    let status = peer.status.as_ref()?;
-    if deleting(&peer.metadata) || !conditions::is_true(&status.conditions, condition::READY) {
-        return None;
+    #[test]
+    fn a1_a3_names_are_refused_before_any_lookup() {
+        for (to, refused) in [("a", true), ("x/y", true), ("", true), ("a.b", true), ("-b", true), ("b-", true), ("B", true), ("b", false)]
+        {
+            assert_eq!(check_name(&agent("a"), to).is_err(), refused, "{to}");
+        }
+        assert!(!is_agent_name(&"a".repeat(51)));
+        assert!(is_agent_name(&"a".repeat(50)));
     }
-    let [a, b] = status.members.as_slice() else { return None };
-    // The spec is what was asked for; a status that says otherwise is not believed.
-    if a.name == b.name || !peer.spec.members.contains(&a.name) || !peer.spec.members.contains(&b.name) {
-        return None;
+
+    /// Each world, whether `b` is then listed to `a`, and how: `Some(true)` is there, `Some(false)` missing.
+    #[test]
+    fn sight_and_sending_are_one_answer() {
+        use RefusalReason::{NotAPeer, NotVisible};
+        let deleting = Bond { deleting: true, ..bond(BOTH, true) };
+        let elsewhere = Bond { namespace: "other".into(), ..bond(BOTH, true) };
+        let unasked = Bond { members: vec!["a".into(), "c".into()], ..bond(BOTH, true) };
+        let former = bond(&[("a", "former"), ("b", "uid-b")], true);
+        let cases = [
+            ("joined", Some(bond(BOTH, true)), Some("uid-b"), Some(true), None),
+            ("no bond", None, Some("uid-b"), None, Some(NotVisible)),
+            ("no bond, no agent", None, None, None, Some(NotVisible)),
+            ("caller is a successor", Some(former), Some("uid-b"), None, Some(NotVisible)),
+            ("nothing bound", Some(bond(&[], true)), Some("uid-b"), None, Some(NotVisible)),
+            ("a19: only one side bound", Some(bond(&[("a", "uid-a")], true)), Some("uid-b"), None, Some(NotAPeer)),
+            ("a21: target is a successor", Some(bond(BOTH, true)), Some("uid-b2"), Some(false), Some(NotAPeer)),
+            ("a20: target is gone", Some(bond(BOTH, true)), None, Some(false), Some(NotAPeer)),
+            ("not ready", Some(bond(BOTH, false)), Some("uid-b"), Some(true), Some(NotAPeer)),
+            ("going", Some(deleting), Some("uid-b"), None, Some(NotAPeer)),
+            ("another namespace", Some(elsewhere), Some("uid-b"), None, Some(NotVisible)),
+            ("a status that the spec did not ask for", Some(unasked), Some("uid-b"), None, Some(NotVisible)),
+        ];
+        for (what, bond, current, listed, refused) in cases {
+            let got = may_send(&agent("a"), "b", bond.as_ref(), current).err().map(|refusal| refusal.reason);
+            assert_eq!(got, refused, "{what}");
+            let me = agent("a");
+            let now = current.map(|uid| AgentName { uid: uid.into(), ..agent("b") });
+            let there = visible(&me, &bond).iter().find(|seen| seen.name == "b").map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
+            assert_eq!(there, listed, "{what}");
+        }
     }
-    let other = if a.name == me && a.uid == my_uid {
-        b
-    } else if b.name == me && b.uid == my_uid {
-        a
-    } else {
-        return None;
-    };
-    Some(Joined { name: other.name.clone(), uid: other.uid.clone() })
+
+    #[test]
+    fn unknown_and_hidden_names_get_the_same_words() {
+        let unknown = may_send(&agent("a"), "b", None, None).unwrap_err();
+        let hidden = may_send(&agent("a"), "b", None, Some("uid-b")).unwrap_err();
+        assert_eq!(unknown, hidden);
+        let (gone, replaced) =
+            (may_send(&agent("a"), "b", Some(&bond(BOTH, true)), None), may_send(&agent("a"), "b", Some(&bond(BOTH, true)), Some("new")));
+        assert_eq!(gone, replaced);
+    }
+
+    #[test]
+    fn a5_each_end_of_a_bond_sees_the_other() {
+        let bonds = [bond(BOTH, true)];
+        let seen = |name: &str| visible(&agent(name), &bonds).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(seen("a"), ["a", "b"]);
+        assert_eq!(seen("b"), ["b", "a"]);
+        assert_eq!(seen("c"), ["c"]);
+        assert_eq!(bond_name("b", "a"), bond_name("a", "b"));
+    }
+
+    #[test]
+    fn itself_comes_first_and_the_others_by_name() {
+        let with = |other: &str| Bond {
+            name: bond_name("b", other),
+            members: vec!["b".into(), other.into()],
+            ..bond(&[("b", "uid-b"), (other, &format!("uid-{other}"))], true)
+        };
+        let bonds = [with("d"), bond(BOTH, true), with("c")];
+        let me = agent("b");
+        let seen: Vec<_> = visible(&me, &bonds).iter().map(|seen| (seen.name, seen.reason)).collect();
+        assert_eq!(seen, [("b", SightReason::Itself), ("a", SightReason::Peer), ("c", SightReason::Peer), ("d", SightReason::Peer)]);
+    }
+
+    #[test]
+    fn a_bond_is_read_from_a_yoipeer() {
+        let ready = |status: &str| {
+            let peer: YoiPeer = serde_json::from_value(json!({
+                "metadata": {"namespace": "ns", "name": "a.b"},
+                "spec": {"members": ["a", "b"]},
+                "status": {"members": [{"name": "a", "uid": "uid-a"}, {"name": "b", "uid": "uid-b"}], "conditions": [
+                    {"type": "Ready", "status": status, "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            }))
+            .unwrap();
+            Bond::from(peer)
+        };
+        assert_eq!(ready("True"), bond(BOTH, true));
+        assert_eq!(ready("False"), bond(BOTH, false));
+        let mut bare = YoiPeer::new("a.b", yoi_crds::YoiPeerSpec { members: vec!["a".into(), "b".into()] });
+        bare.metadata.namespace = Some("ns".into());
+        assert_eq!(Bond::from(bare.clone()), bond(&[], false));
+        bare.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(Bond::from(bare).deleting);
+    }
 }

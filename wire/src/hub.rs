@@ -23,7 +23,8 @@ pub mod asked {
 pub mod served {
     /// `GET ?after=<token>&follow=<bool>&tail=<n>`: NDJSON of [`crate::people::LogLine`].
     pub const LOG: &str = "/v1/log";
-    /// `POST` [`super::Deliver`], answers [`super::Sent`] or [`super::Refusal`] with 409 (duplicate is success) or 429 (full).
+    /// `POST` [`super::Deliver`], answers [`super::Sent`] (also to a duplicate) or [`super::Refusal`]: 400 or 413 for a message that no inbox
+    /// takes, 429 when it is full, 500 or 503 when the session cannot store it.
     pub const INBOX: &str = "/v1/inbox";
     /// `GET`: [`crate::people::Diff`].
     pub const DIFF: &str = "/v1/diff";
@@ -118,7 +119,8 @@ pub struct VisiblePod {
     pub reasons: Vec<SightReason>,
     /// What seems reachable: a hint.
     pub live: bool,
-    /// `Idle`, `Running`, or why it is not live (`Stopped`, `Missing`, `Unreachable`).
+    /// `Idle`, `Running`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
+    /// namesake took its place.
     pub state: String,
 }
 
@@ -183,9 +185,10 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// No proof of identity, or it does not belong to a current agent's Pod.
     NotAnAgent,
-    /// No such agent that the caller may see.
+    /// No such agent that the caller may see: a stranger and a name that nobody bears get the same answer.
     NotVisible,
-    /// Visible, but no YoiPeer of both identities is Ready.
+    /// A YoiPeer names both, but does not join them now: it is not bound, not Ready or being deleted, or the agent it joined is gone or
+    /// replaced by a namesake.
     NotAPeer,
     /// No live line to the target.
     Unreachable,

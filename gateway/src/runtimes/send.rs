@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Extension, State};
+use yoi_plan::sight::{bond_name, check_name, may_send};
 use yoi_wire::hub::{Deliver, Refusal, RefusalReason, SendToPeer, Sender, Sent};
 
 use super::Refused;
 use crate::Hub;
 use crate::identity::Caller;
-use crate::sight::{bond_name, check_name, may_send};
 use crate::world::{AgentRecord, Key};
 
 pub async fn send(

@@ -2,7 +2,8 @@
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
-use yoi_plan::sight;
+use yoi_plan::sight::{self, Bond};
+use yoi_wire::hub::SightReason;
 
 use crate::args::{Ls, Output, What};
 use crate::cluster::Cluster;
@@ -56,6 +57,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
         return;
     }
     let header = ["namespace", "agent", "ready", "reason", "desired", "activity", "task", "project", "sees", "age"];
+    let bonds: Vec<Bond> = peers.iter().cloned().map(Bond::from).collect();
     let mut table = show::table(&header[usize::from(!all)..]);
     for pod in pods {
         let status = pod.status.clone().unwrap_or_default();
@@ -74,7 +76,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
             show::or_dash(activity.as_deref()).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),
-            show::or_dash(Some(&sees(pod, pods, peers).join(","))).into(),
+            show::or_dash(Some(&sees(pod, pods, &bonds).join(","))).into(),
             show::age(pod.creation_timestamp().map(|t| t.0)).into(),
         ]);
         table.add_row(row);
@@ -82,10 +84,16 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
     println!("{table}");
 }
 
-/// Whom this agent sees beside itself.
-fn sees(pod: &YoiPod, pods: &[YoiPod], peers: &[YoiPeer]) -> Vec<String> {
+/// Whom this agent sees beside itself, and who of them is missing: as its own ListPods says.
+fn sees(pod: &YoiPod, pods: &[YoiPod], bonds: &[Bond]) -> Vec<String> {
     let me = sight::agent_name(pod);
-    sight::visible(&me, pods, peers).iter().map(|v| v.yoipod.name_any()).filter(|name| *name != me.name).collect()
+    let seen = sight::visible(&me, bonds).into_iter().filter(|seen| seen.reason != SightReason::Itself);
+    seen.map(|seen| {
+        // Of one namespace, because a UID is of one object.
+        let there = pods.iter().any(|pod| seen.is(&sight::agent_name(pod)));
+        if there { seen.name.to_owned() } else { format!("{} (Missing)", seen.name) }
+    })
+    .collect()
 }
 
 fn sessions(pods: &[YoiPod], all: bool) {
