@@ -92,7 +92,7 @@ async fn kubectl_alone_tells_the_story() -> Result<()> {
     loop {
         let story = stage.kubectl(&["describe", "yoipod", "a"]).await?.ok()?.out;
         let events = story.split("Events:").nth(1).unwrap_or_default();
-        let told = ["WorkspaceReady", "SessionReady", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
+        let told = ["WorkspaceReady", "Replayed", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
         if told && events.contains("yoi-operator") {
             break;
         }

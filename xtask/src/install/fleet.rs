@@ -9,20 +9,35 @@ pub const NAMESPACE: &str = "yoi-example";
 
 /// The files in their order; after each, what must come true, and what people read meanwhile. bob needs alice's ear, carol forks what
 /// alice has done: applied all at once they would find less.
-const STAGES: [(&str, &[(&str, &str)], &str); 6] = [
-    ("1-surroundings", &[("pod/git", "Ready"), ("pod/scripted-model", "Ready")], "a git server and a scripted model start"),
-    ("2-project", &[("yoiproject/yoi", "Ready")], "the project's tree is cloned and sealed"),
-    ("3-alice", &[("yoipod/alice", "TaskComplete"), ("yoipod/alice", "Ready")], "alice gets a tree, edits, builds and commits"),
-    ("4-bob-and-the-peer", &[("yoipod/bob", "TaskComplete")], "bob writes to alice"),
-    ("5-carol-a-fork-of-alice", &[("yoipod/carol", "TaskComplete")], "carol goes on in a fork of alice's tree"),
-    ("6-ci", &[("job/ci", "Complete")], "a CI job builds in a tree of its own"),
+const STAGES: [Stage; 6] = [
+    Stage {
+        file: "1-surroundings",
+        goals: &[("pod/git", "Ready"), ("pod/scripted-model", "Ready")],
+        now: "a git server and a scripted model start",
+    },
+    Stage { file: "2-project", goals: &[("yoiproject/yoi", "Ready")], now: "the project's tree is cloned and sealed" },
+    Stage {
+        file: "3-alice",
+        goals: &[("yoipod/alice", "TaskComplete"), ("yoipod/alice", "Ready")],
+        now: "alice edits, builds and commits in her tree",
+    },
+    Stage { file: "4-bob-and-the-peer", goals: &[("yoipod/bob", "TaskComplete")], now: "bob writes to alice" },
+    Stage { file: "5-carol-a-fork-of-alice", goals: &[("yoipod/carol", "TaskComplete")], now: "carol goes on in a fork of alice's tree" },
+    Stage { file: "6-ci", goals: &[("job/ci", "Complete")], now: "a CI job builds in a tree of its own" },
 ];
+
+struct Stage {
+    file: &'static str,
+    /// Objects and the condition that each must come to.
+    goals: &'static [(&'static str, &'static str)],
+    now: &'static str,
+}
 
 pub fn start(kubectl: &Kubectl) -> Result<()> {
     let step = say::step("Start the example fleet (about half a minute)");
     // A Job cannot be changed, and the last one may still be there.
     let _ = kubectl.run(["--namespace", NAMESPACE, "delete", "job/ci", "--ignore-not-found", "--wait"]);
-    for (file, goals, now) in STAGES {
+    for Stage { file, goals, now } in STAGES {
         step.progress(now);
         let path = repository().join("examples/fleet").join(format!("{file}.yaml"));
         kubectl.run(["apply".as_ref(), "--server-side".as_ref(), "--force-conflicts".as_ref(), "-f".as_ref(), path.as_os_str()])?;
