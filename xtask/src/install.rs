@@ -100,6 +100,10 @@ pub fn charts(target: &Target, references: &References) -> Result<()> {
         }
         helm
     };
+    // Helm makes a namespace without labels; ours holds only Pods that pass restricted, and the cluster shall hold us to that.
+    target.kubectl.apply(&format!(
+        "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: restricted}}}}}}"
+    ))?;
     // The CRDs may be there already from `kubectl apply -f crds/`.
     quiet(upgrade("yoi-crds", "charts/yoi-crds").arg("--take-ownership"))?;
     step.progress("yoi-operator");

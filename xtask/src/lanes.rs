@@ -95,7 +95,10 @@ fn cluster_tests(built: &Built, all: bool, filter: Option<&str>) -> Result<Outco
         .env("YOI_IMAGES", INSTANCE.path("images.json"))
         .env("YOI_KUBECTL_YOI", plugin)
         .env("YOI_HELM", tools.join("helm"))
-        .env("YOI_KUBECTL", kubernetes.join("kubectl"));
+        .env("YOI_KUBECTL", kubernetes.join("kubectl"))
+        // A command line that runs what follows it inside the node, and the node's data root there.
+        .env("YOI_NODE_EXEC", format!("{} cluster exec --name {INSTANCE} --", std::env::current_exe()?.display()))
+        .env("YOI_DATA_ROOT", INSTANCE.path("yoi"));
     if all {
         test.env("YOI_TEST_ALL", "1");
     }

@@ -5,6 +5,7 @@ mod agents;
 mod charts;
 mod claims;
 mod node;
+mod operations;
 mod peers;
 mod plugin;
 mod schema;
