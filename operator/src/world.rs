@@ -220,7 +220,7 @@ impl World {
                 send(&self.wake.projects, &namespace, &owner.name);
                 let project = Key::Project(namespace, owner.name.clone());
                 let waiting: Vec<_> =
-                    self.workspaces.by(&project).into_iter().filter(|w| w.status.as_ref().is_none_or(|s| s.node_name.is_none())).collect();
+                    self.workspaces.by(&project).into_iter().filter(|w| w.status.as_ref().is_none_or(|s| s.origin.is_none())).collect();
                 send_all(&self.wake.workspaces, &waiting);
                 let waiting: Vec<_> = self.yoipods.by(&project).into_iter().filter(|y| !ready(y)).collect();
                 send_all(&self.wake.yoipods, &waiting);

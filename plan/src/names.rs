@@ -31,7 +31,7 @@ pub fn volume(workspace_uid: &str) -> String {
 /// Name of the base of one generation on one node.
 #[must_use]
 pub fn base(generation: &str, node: &str) -> String {
-    format!("base-{generation}-{}", &sha256(node.as_bytes())[..6])
+    format!("base-{generation}-{}", &sha256(node.as_bytes())[..10])
 }
 
 /// Name of the `attempt`-th Pod that fills a base.

@@ -12,7 +12,7 @@ use crate::manage::{deleting, name, target, uid};
 use crate::nodes::Nodes;
 use crate::say::Saying;
 use crate::step::{Kind, Plan, Step};
-use crate::workspace::base::{Lineage, is_sealed};
+use crate::workspace::base::{Lineage, base_node, is_sealed};
 
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -34,9 +34,9 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     }
     let before = seen.project.status.clone().unwrap_or_default();
     let lineage = Lineage::of_project(&seen.project);
-    let current: Vec<&Arc<AgentWorkspace>> = lineage.mine(&seen.bases).collect();
+    let current: Vec<&Arc<AgentWorkspace>> = lineage.living(&seen.bases, &seen.nodes).collect();
     let sealed: Vec<&Arc<AgentWorkspace>> = current.iter().copied().filter(|b| is_sealed(b)).collect();
-    let mut steps = Vec::new();
+    let mut steps = lineage.lost(&seen.bases, &seen.nodes);
     let mut saying = Saying::new(&before.conditions, meta.generation, now);
 
     let eligible = seen.nodes.eligible(lineage.provider);
@@ -61,11 +61,8 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
         saying.say(condition::SOURCE_READY, Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)));
     }
     saying.ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
-    let status = YoiProjectStatus {
-        observed_generation: meta.generation,
-        generation: generation(&lineage, &sealed, &seen.bases),
-        conditions: saying.done(),
-    };
+    let status =
+        YoiProjectStatus { observed_generation: meta.generation, generation: generation(&lineage, &sealed), conditions: saying.done() };
     Plan { steps, status: Some(status), requeue_after: None }
 }
 
@@ -98,13 +95,15 @@ fn waiting(base: &AgentWorkspace) -> Verdict {
     }
 }
 
-fn generation(lineage: &Lineage, sealed: &[&Arc<AgentWorkspace>], all: &[Arc<AgentWorkspace>]) -> Option<SealedGeneration> {
+fn generation(lineage: &Lineage, sealed: &[&Arc<AgentWorkspace>]) -> Option<SealedGeneration> {
     let first = sealed.iter().min_by_key(|b| name(&b.metadata))?;
     let volume = first.status.as_ref()?.volume.as_ref();
+    let mut nodes: Vec<String> = sealed.iter().filter_map(|b| base_node(b)).collect();
+    nodes.sort();
     Some(SealedGeneration {
         name: lineage.generation(),
         revision: volume.and_then(|v| v.revision.clone()),
         manifest_digest: volume.and_then(|v| v.manifest_digest.clone()),
-        nodes: lineage.sealed_nodes(all),
+        nodes,
     })
 }

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use yoi_crds::condition::{ConditionStatus, Verdict, find};
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::Owner;
+use yoi_crds::source::{Owner, WorkspaceSource};
 use yoi_crds::workspace::{Binding, Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
@@ -103,9 +103,11 @@ impl<'a> Round<'a> {
         let ok = accepted.status == ConditionStatus::True;
         saying.say(condition::ACCEPTED, accepted);
 
-        let place = if ok { self.place() } else { Err(Verdict::no(reason::INVALID_SPEC, "not accepted")) };
+        // A tree that has a place keeps it, whatever came between: without it the node would forget the tree, and another would make a new one.
+        let placed = self.before.node_name.is_some();
+        let place = if ok || placed { self.place() } else { Err(Verdict::no(reason::INVALID_SPEC, "not accepted")) };
         let owner = self.owner();
-        saying_status.owner = ok.then_some(owner);
+        saying_status.owner = (ok || placed).then_some(owner);
         match &place {
             Ok((node, origin)) if !self.seen.nodes.exists(node) => {
                 saying_status.node_name = Some(node.clone());
@@ -118,7 +120,10 @@ impl<'a> Round<'a> {
                 saying_status.origin = Some(origin.clone());
                 saying.say(condition::SCHEDULED, Verdict::yes(reason::NODE_SELECTED, format!("on node {node}")));
             }
-            Err(why) if ok => saying.say(condition::SCHEDULED, why.clone()),
+            Err(why) if ok || placed => {
+                saying_status.node_name = self.before.node_name.clone().filter(|n| self.seen.nodes.exists(n));
+                saying.say(condition::SCHEDULED, why.clone());
+            }
             Err(_) => {}
         }
         let provisioned = saying.is_true(condition::PROVISIONED) && place.is_ok();
@@ -183,8 +188,20 @@ impl<'a> Round<'a> {
         Verdict::yes(reason::VALID, "the spec makes sense and what it names exists")
     }
 
+    /// A clone has the owner of what it was made from, whatever its own spec says.
     fn owner(&self) -> Owner {
-        self.before.owner.or(self.seen.workspace.spec.owner).or(self.seen.project.as_ref().map(|p| p.spec.owner)).unwrap_or_default()
+        let own = self.seen.workspace.spec.owner;
+        let said = self.before.owner.filter(|_| self.before.origin.is_some());
+        said.or_else(|| self.sources_owner()).or(own).or(self.before.owner).unwrap_or_default()
+    }
+
+    fn sources_owner(&self) -> Option<Owner> {
+        let WorkspaceSource { project, workspace, git: _, empty: _ } = &self.seen.workspace.spec.source;
+        match (project, workspace) {
+            (Some(_), _) => self.seen.project.as_ref().map(|p| p.spec.owner),
+            (None, Some(_)) => self.seen.parent.as_ref().and_then(|p| p.status.as_ref()?.owner),
+            (None, None) => None,
+        }
     }
 
     /// Set once; anew only when the base went before the tree was made from it.
@@ -196,6 +213,9 @@ impl<'a> Round<'a> {
             if made || !orphan {
                 return Ok((node, origin));
             }
+        }
+        // The node may have begun already: the next base is made there, too.
+        if let Some(node) = self.before.node_name.clone().filter(|n| self.seen.nodes.exists(n)) {
             return self.clone_on(node);
         }
         let workspace = Arc::clone(&self.seen.workspace);
@@ -227,8 +247,11 @@ impl<'a> Round<'a> {
 
     /// A direct source has no project that would see to it.
     fn first_base(&mut self, lineage: &Lineage) {
-        let mine = self.seen.workspace.spec.source.git.is_some();
-        if !mine || lineage.mine(&self.seen.bases).next().is_some() {
+        if self.seen.workspace.spec.source.git.is_none() {
+            return;
+        }
+        self.steps.extend(lineage.lost(&self.seen.bases, &self.seen.nodes));
+        if lineage.living(&self.seen.bases, &self.seen.nodes).next().is_some() {
             return;
         }
         if let Some(node) = self.seen.nodes.eligible(lineage.provider).first() {

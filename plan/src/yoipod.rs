@@ -95,6 +95,8 @@ fn going(seen: &Observed) -> Plan<YoiPodStatus> {
     let mut steps: Vec<Step> =
         mine.iter().filter(|p| !deleting(&p.metadata)).map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect();
     if mine.is_empty() {
+        // The word of the spec may be younger than the last round: once we let go, nobody tells the garbage collector.
+        steps.extend(session::settle(seen));
         steps.extend(manage::without_finalizer(Kind::YoiPod, meta, finalizer::OPERATOR));
     }
     Plan::only(steps)
@@ -313,7 +315,8 @@ impl<'a> Round<'a> {
         if !self.seen.manifests.iter().any(|m| name(&m.metadata) == map_name) {
             self.steps.push(Step::EnsureConfigMap(Box::new(map)));
         }
-        let owner = workspace.status.as_ref().and_then(|s| s.owner).or(workspace.spec.owner);
+        let parents = self.seen.parent.as_ref().and_then(|p| p.status.as_ref()?.owner);
+        let owner = workspace.status.as_ref().and_then(|s| s.owner).or(parents).or(workspace.spec.owner);
         let pod = pod_spec::pod(pod_spec::Run {
             yoipod,
             workspace,
@@ -334,11 +337,14 @@ impl<'a> Round<'a> {
         let project = self.seen.project.as_deref();
         let template = yoipod.spec.workspace.as_ref().and_then(|w| w.template.clone()).unwrap_or_default();
         let of_project = WorkspaceSource { project: Some(yoipod.spec.project_ref.clone()), ..WorkspaceSource::default() };
+        let source = template.source.unwrap_or(of_project);
+        let clone = source.project.is_some() || source.workspace.is_some();
         let spec = AgentWorkspaceSpec {
-            source: template.source.unwrap_or(of_project),
+            source,
             provider: template.provider.or(project.map(|p| p.spec.provider)).unwrap_or_default(),
             path: project.map(|p| p.spec.path.clone()).unwrap_or_default(),
-            owner: project.map(|p| p.spec.owner),
+            // A clone has the owner of what it is made from.
+            owner: project.filter(|_| !clone).map(|p| p.spec.owner),
             claim: false,
             binding: Binding::default(),
             read_only: false,

@@ -11,9 +11,10 @@ use yoi_crds::source::{Owner, Provider, WorkspaceSource};
 use yoi_crds::workspace::{Base, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject, condition as conditions};
 
-use crate::manage::{controlled_by, deleting, name, namespace, owner_reference, uid};
+use crate::manage::{controlled_by, deleting, name, namespace, owner_reference, target, uid};
 use crate::names;
-use crate::step::Step;
+use crate::nodes::Nodes;
+use crate::step::{Kind, Step};
 
 /// What all bases of one content have in common: of a project, or of one workspace with a direct source.
 #[derive(Clone, Debug)]
@@ -73,6 +74,18 @@ impl Lineage {
                 && !deleting(&b.metadata)
                 && b.spec.base.as_ref().is_some_and(|base| base.generation == generation)
         })
+    }
+
+    /// Like [`Self::mine`], those left aside whose node no longer exists.
+    pub fn living<'a>(&self, all: &'a [Arc<AgentWorkspace>], nodes: &'a Nodes) -> impl Iterator<Item = &'a Arc<AgentWorkspace>> {
+        self.mine(all).filter(|b| base_node(b).is_some_and(|node| nodes.exists(&node)))
+    }
+
+    /// Removes the bases whose node no longer exists: nothing can be cloned from them, and they would stand in the way of new ones.
+    #[must_use]
+    pub fn lost(&self, all: &[Arc<AgentWorkspace>], nodes: &Nodes) -> Vec<Step> {
+        let gone = self.mine(all).filter(|b| base_node(b).is_none_or(|node| !nodes.exists(&node)));
+        gone.map(|b| Step::Delete(target(Kind::Workspace, &b.metadata))).collect()
     }
 
     /// Names of the nodes that hold this content sealed, sorted.

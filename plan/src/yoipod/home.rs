@@ -100,7 +100,9 @@ impl<'a> Home<'a> {
 
     fn base_where(&self, fits: impl Fn(&str) -> bool) -> Option<Step> {
         let lineage = self.lineage.as_ref()?;
-        if self.workspace.status.as_ref().is_some_and(|s| s.node_name.is_some()) || lineage.mine(&self.seen.bases).any(|b| !is_sealed(b)) {
+        if self.workspace.status.as_ref().is_some_and(|s| s.node_name.is_some())
+            || lineage.living(&self.seen.bases, &self.seen.nodes).any(|b| !is_sealed(b))
+        {
             return None;
         }
         let eligible = self.seen.nodes.eligible(lineage.provider);

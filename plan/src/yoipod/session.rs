@@ -1,6 +1,7 @@
 //! The claim of the session volume: made once, kept or taken along as the spec says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -9,7 +10,7 @@ use yoi_crds::YoiPod;
 use yoi_crds::name::label;
 use yoi_crds::pod::SessionRetain;
 
-use super::{Round, session_claim_name};
+use super::{Observed, Round, session_claim_name};
 use crate::manage::{self, deleting, name, owner_reference, target, uid};
 use crate::step::{Kind, Step};
 
@@ -24,29 +25,32 @@ pub(crate) fn foreign(yoipod: &YoiPod, claim: &PersistentVolumeClaim) -> bool {
 impl Round<'_> {
     pub(super) fn keep_session(&mut self) {
         let yoipod = &self.seen.yoipod;
-        if yoipod.spec.session.claim_name.is_some() {
-            return;
-        }
-        let Some(claim) = &self.seen.session_claim else {
+        if yoipod.spec.session.claim_name.is_none() && self.seen.session_claim.is_none() {
             self.steps.push(Step::EnsureClaim(Box::new(claim_of(yoipod, self.settings.default_session_class.as_deref()))));
-            return;
-        };
-        if deleting(&claim.metadata) || foreign(yoipod, claim) {
-            return;
         }
-        let owners = owners(yoipod);
-        if claim.metadata.owner_references.clone().unwrap_or_default() != owners {
-            self.steps.push(Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners });
-        }
-        let retained = |policy: Option<&str>| policy == Some("Retain");
-        if yoipod.spec.session.retain == SessionRetain::Retain {
-            let volume = self.seen.session_volume.as_ref();
-            let loose = volume.filter(|v| !retained(v.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.as_deref())));
-            if let Some(volume) = loose.filter(|v| !deleting(&v.metadata)) {
-                self.steps.push(Step::RetainVolume { volume: target(Kind::Volume, &volume.metadata) });
-            }
+        self.steps.extend(settle(self.seen));
+    }
+}
+
+/// Makes a claim of ours stay or go with the YoiPod as the spec says now.
+pub(super) fn settle(seen: &Observed) -> Vec<Step> {
+    let yoipod = &seen.yoipod;
+    let ours = |c: &&Arc<PersistentVolumeClaim>| yoipod.spec.session.claim_name.is_none() && !deleting(&c.metadata) && !foreign(yoipod, c);
+    let Some(claim) = seen.session_claim.as_ref().filter(ours) else { return Vec::new() };
+    let mut steps = Vec::new();
+    let owners = owners(yoipod);
+    if claim.metadata.owner_references.clone().unwrap_or_default() != owners {
+        steps.push(Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners });
+    }
+    let retained = |policy: Option<&str>| policy == Some("Retain");
+    if yoipod.spec.session.retain == SessionRetain::Retain {
+        let volume = seen.session_volume.as_ref();
+        let loose = volume.filter(|v| !retained(v.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.as_deref())));
+        if let Some(volume) = loose.filter(|v| !deleting(&v.metadata)) {
+            steps.push(Step::RetainVolume { volume: target(Kind::Volume, &volume.metadata) });
         }
     }
+    steps
 }
 
 fn owners(yoipod: &YoiPod) -> Vec<OwnerReference> {

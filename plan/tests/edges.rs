@@ -1,0 +1,195 @@
+//! Single decisions that the lives of `stable` come by too seldom.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yoi_crds::source::Owner;
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+use yoi_plan::nodes::{Node, Nodes};
+use yoi_plan::settings::Settings;
+use yoi_plan::step::{Kind, Plan, Step};
+use yoi_plan::{project, workspace, yoipod};
+
+fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
+    Arc::new(serde_json::from_value(object).expect("an object of the kind"))
+}
+
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
+}
+
+fn settings() -> Settings {
+    Settings {
+        agent_image: "agent".into(),
+        populator_image: "agent".into(),
+        image_pull_policy: None,
+        runtime_digest: None,
+        default_session_class: None,
+        gateway: yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() },
+        network: None,
+    }
+}
+
+fn nodes(names: &[&str]) -> Arc<Nodes> {
+    let offer = json!({
+        "metadata": {"name": "n"}, "spec": {},
+        "status": {"providers": [{"name": "Btrfs", "available": true, "reason": "here"}], "runtimeDigests": ["d"]},
+    });
+    let node = || Node { labels: BTreeMap::new(), offer: Some(made(offer.clone())) };
+    Arc::new(Nodes(names.iter().map(|n| ((*n).to_owned(), node())).collect()))
+}
+
+fn meta(name: &str, owner: Option<(&str, &str)>) -> Value {
+    let owners =
+        owner.map(|(kind, uid)| json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": kind, "name": uid, "uid": uid, "controller": true}]));
+    json!({
+        "name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "generation": 1, "ownerReferences": owners,
+        "finalizers": ["yoi.dev/operator", "yoi.dev/node-data"],
+    })
+}
+
+fn is_true(type_: &str) -> Value {
+    json!({"type": type_, "status": "True", "reason": "Is", "message": "", "lastTransitionTime": "2023-01-01T00:00:00Z"})
+}
+
+fn tree(name: &str, spec: Value, status: Value) -> Arc<AgentWorkspace> {
+    made(json!({"metadata": meta(name, None), "spec": spec, "status": status}))
+}
+
+fn seen(workspace: Arc<AgentWorkspace>) -> workspace::Observed {
+    workspace::Observed {
+        workspace,
+        terminating: false,
+        project: None,
+        parent: None,
+        bases: Vec::new(),
+        users: Vec::new(),
+        agents: Vec::new(),
+        populators: Vec::new(),
+        claim: None,
+        volume: None,
+        nodes: nodes(&["n1", "n2"]),
+    }
+}
+
+fn status<S>(plan: Plan<S>) -> S {
+    plan.status.expect("a status")
+}
+
+fn git_project(path: &str) -> Arc<YoiProject> {
+    made(json!({
+        "metadata": meta("p", None),
+        "spec": {"source": {"git": {"url": "https://git.example/a"}}, "path": path, "owner": {"uid": 2000, "gid": 2000}},
+    }))
+}
+
+/// The base of `project` on `node`, sealed.
+fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
+    let lineage = workspace::base::Lineage::of_project(project);
+    let Step::EnsureWorkspace(base) = lineage.ensure_on(node) else { unreachable!("it makes a workspace") };
+    let mut base = *base;
+    base.metadata.uid = Some(format!("base-{node}"));
+    let sealed = json!({"nodeName": node, "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), is_true("Populated"), is_true("Sealed")]});
+    base.status = Some(serde_json::from_value(sealed).expect("a status"));
+    Arc::new(base)
+}
+
+#[test]
+fn a_tree_that_stands_keeps_its_node_while_a_stranger_bears_its_claims_name() {
+    let status_before = json!({
+        "nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 7, "gid": 7}, "conditions": [is_true("Provisioned")],
+    });
+    let stood = tree("w", json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate"}), status_before);
+    let stranger = made(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "other"}}));
+    let said = status(workspace::plan(&workspace::Observed { claim: Some(stranger), ..seen(stood) }, &settings(), now()));
+    assert_eq!(said.node_name.as_deref(), Some("n1"), "another node would make another tree");
+    assert!(said.origin.is_some());
+    assert_eq!(said.owner, Some(Owner { uid: 7, gid: 7 }));
+    let ready = said.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
+    assert_eq!(ready.reason, "InvalidSpec");
+}
+
+#[test]
+fn a_tree_whose_base_went_before_it_was_made_waits_for_the_next_base_on_its_node() {
+    let origin = json!({"nodeName": "n2", "origin": {"kind": "Base", "workspaceUID": "gone"}});
+    let waiting = tree("w", json!({"source": {"project": {"name": "p"}}, "claim": true, "binding": "Immediate"}), origin);
+    let first =
+        status(workspace::plan(&workspace::Observed { project: Some(git_project("/work")), ..seen(waiting.clone()) }, &settings(), now()));
+    assert_eq!((first.node_name.as_deref(), &first.origin), (Some("n2"), &None));
+    let again = Arc::new(AgentWorkspace { status: Some(first), ..(*waiting).clone() });
+    let project = git_project("/work");
+    let bases = vec![base_on(&project, "n1"), base_on(&project, "n2")];
+    let then = status(workspace::plan(&workspace::Observed { project: Some(project), bases, ..seen(again) }, &settings(), now()));
+    assert_eq!(then.node_name.as_deref(), Some("n2"));
+    assert_eq!(then.origin.and_then(|o| o.workspace_uid).as_deref(), Some("base-n2"));
+}
+
+#[test]
+fn a_clone_has_the_owner_of_what_it_is_made_from() {
+    let parent = tree(
+        "parent",
+        json!({"source": {"empty": {}}}),
+        json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 2000, "gid": 2000}, "conditions": [is_true("Provisioned")]}),
+    );
+    let fork = tree("fork", json!({"source": {"workspace": {"name": "parent"}}}), Value::Null);
+    let said = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
+    assert_eq!(said.owner, Some(Owner { uid: 2000, gid: 2000 }));
+    let clone = tree("clone", json!({"source": {"project": {"name": "p"}}, "owner": {"uid": 3000, "gid": 3000}}), Value::Null);
+    let said = status(workspace::plan(&workspace::Observed { project: Some(git_project("/work")), ..seen(clone) }, &settings(), now()));
+    assert_eq!(said.owner, Some(Owner { uid: 2000, gid: 2000 }));
+}
+
+#[test]
+fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
+    let project = git_project("/work");
+    let lost = base_on(&project, "gone");
+    let seen = project::Observed {
+        project,
+        terminating: false,
+        bases: vec![lost],
+        origins: ["base-gone".to_owned()].into(),
+        nodes: nodes(&["n1"]),
+    };
+    let plan = project::plan(&seen, now());
+    let deleted = |s: &Step| matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && t.uid == "base-gone");
+    let made = |s: &Step| matches!(s, Step::EnsureWorkspace(w) if w.spec.base.as_ref().is_some_and(|b| b.node == "n1"));
+    assert!(plan.steps.iter().any(deleted) && plan.steps.iter().any(made), "{:?}", plan.steps);
+    assert!(status(plan).generation.is_none(), "nothing can be cloned from a node that is gone");
+}
+
+fn going(retain: &str, owners: Value) -> yoipod::Observed {
+    let mut meta = meta("a", None);
+    meta["deletionTimestamp"] = json!("2023-11-14T00:00:00Z");
+    let yoipod: Arc<YoiPod> = made(json!({
+        "metadata": meta, "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}, "session": {"retain": retain}},
+    }));
+    let claim = json!({"metadata": {
+        "name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}, "ownerReferences": owners,
+    }});
+    yoipod::Observed {
+        yoipod,
+        terminating: false,
+        project: None,
+        workspace: None,
+        users: Vec::new(),
+        bases: Vec::new(),
+        parent: None,
+        pods: Vec::new(),
+        session_claim: Some(made(claim)),
+        session_volume: None,
+        manifests: Vec::new(),
+        nodes: nodes(&["n1"]),
+    }
+}
+
+#[test]
+fn a_session_that_is_to_stay_is_nobodys_before_its_yoipod_goes() {
+    let owned = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": true}]);
+    let steps = yoipod::plan(&going("Retain", owned.clone()), &settings(), now()).steps;
+    assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.is_empty()), "{steps:?}");
+    let steps = yoipod::plan(&going("Delete", Value::Null), &settings(), now()).steps;
+    assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1), "{steps:?}");
+    let steps = yoipod::plan(&going("Delete", owned), &settings(), now()).steps;
+    assert!(matches!(&steps[..], [Step::RemoveFinalizer { .. }]), "{steps:?}");
+}
