@@ -33,7 +33,7 @@ pub struct Cluster {
     #[arg(long, global = true)]
     pub kubeconfig: Option<std::path::PathBuf>,
     /// Namespace; the context's when absent.
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, value_parser = name)]
     pub namespace: Option<String>,
 }
 
@@ -77,9 +77,10 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Run {
     /// Name of the new agent.
+    #[arg(value_parser = name)]
     pub name: String,
     /// The YoiProject to work in.
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = name)]
     pub project: String,
     /// What to do; `-` reads it from standard input.
     #[arg(short, long)]
@@ -91,7 +92,7 @@ pub struct Run {
     #[arg(long, requires = "task")]
     pub stop_when_done: bool,
     /// Work in a fork of this AgentWorkspace, taken now.
-    #[arg(long, value_name = "WORKSPACE")]
+    #[arg(long, value_name = "WORKSPACE", value_parser = name)]
     pub fork: Option<String>,
     #[command(flatten)]
     pub model: Model,
@@ -99,7 +100,7 @@ pub struct Run {
     #[arg(short, long)]
     pub wait: bool,
     /// How long to wait.
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "wait")]
     pub timeout: std::time::Duration,
 }
 
@@ -147,6 +148,8 @@ pub enum What {
 
 #[derive(Debug, Args)]
 pub struct Log {
+    /// The agent.
+    #[arg(value_parser = name)]
     pub name: String,
     /// Go on showing what comes.
     #[arg(short, long)]
@@ -161,6 +164,8 @@ pub struct Log {
 
 #[derive(Debug, Args)]
 pub struct Send {
+    /// The agent.
+    #[arg(value_parser = name)]
     pub name: String,
     /// The message; `-` reads it from standard input.
     pub text: String,
@@ -168,7 +173,11 @@ pub struct Send {
 
 #[derive(Debug, Args)]
 pub struct Peer {
+    /// One agent.
+    #[arg(value_parser = name)]
     pub a: String,
+    /// The other one.
+    #[arg(value_parser = name)]
     pub b: String,
     /// End the relation instead.
     #[arg(long)]
@@ -177,19 +186,21 @@ pub struct Peer {
 
 #[derive(Debug, Args)]
 pub struct Names {
-    #[arg(required = true)]
+    /// The agents.
+    #[arg(required = true, value_parser = name)]
     pub names: Vec<String>,
     /// Wait until it is so.
     #[arg(short, long)]
     pub wait: bool,
     /// How long to wait.
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = duration, requires = "wait")]
     pub timeout: std::time::Duration,
 }
 
 #[derive(Debug, Args)]
 pub struct Rm {
-    #[arg(required = true)]
+    /// The agents.
+    #[arg(required = true, value_parser = name)]
     pub names: Vec<String>,
     /// Really delete. A running agent is refused all the same: stop it first.
     #[arg(short, long)]
@@ -198,9 +209,11 @@ pub struct Rm {
 
 #[derive(Debug, Args)]
 pub struct Diff {
+    /// The agent.
+    #[arg(value_parser = name)]
     pub name: String,
     /// Only the paths, with A, M or D.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "output")]
     pub name_only: bool,
 }
 
@@ -216,7 +229,8 @@ pub enum Workspace {
     },
     /// Delete trees. What is in them is gone.
     Rm {
-        #[arg(required = true)]
+        /// The AgentWorkspaces.
+        #[arg(required = true, value_parser = name)]
         names: Vec<String>,
     },
 }
@@ -224,12 +238,14 @@ pub enum Workspace {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("from").required(true).args(["project", "fork", "git", "empty"])))]
 pub struct WorkspaceCreate {
+    /// Name of the new AgentWorkspace.
+    #[arg(value_parser = name)]
     pub name: String,
     /// From the sealed base of this YoiProject.
-    #[arg(long)]
+    #[arg(long, value_parser = name)]
     pub project: Option<String>,
     /// As a fork of this AgentWorkspace.
-    #[arg(long, value_name = "WORKSPACE")]
+    #[arg(long, value_name = "WORKSPACE", value_parser = name)]
     pub fork: Option<String>,
     /// From this git repository.
     #[arg(long, value_name = "URL")]
@@ -256,8 +272,15 @@ pub struct WorkspaceCreate {
     #[arg(short, long)]
     pub wait: bool,
     /// How long to wait.
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = duration, requires = "wait")]
     pub timeout: std::time::Duration,
+}
+
+/// A DNS label. What is none can be no object's name, and would be another path of the API.
+fn name(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let label = !text.is_empty() && text.len() <= 63 && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-');
+    if label { Ok(text.to_owned()) } else { Err("a name is made of lower-case letters, digits and `-` inside, at most 63".to_owned()) }
 }
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {
@@ -287,6 +310,29 @@ mod tests {
         assert_eq!(duration("10m"), Ok(std::time::Duration::from_secs(600)));
         assert!(duration("10").is_err());
         assert!(duration("ten").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_a_wrong_command_line() {
+        for wrong in ["a/b", "../x", "A", "a b", "", "-a", "a-", "a.b"] {
+            for line in [vec!["log", wrong], vec!["ls", "-n", wrong], vec!["run", "x", "-p", wrong], vec!["peer", "a", wrong]] {
+                let parsed = Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.iter().copied()));
+                assert!(parsed.is_err_and(|error| error.exit_code() == 2), "{line:?}");
+            }
+        }
+        assert!(Cli::try_parse_from(["kubectl-yoi", "log", "a-1"]).is_ok());
+    }
+
+    #[test]
+    fn a_flag_that_would_do_nothing_is_refused() {
+        for line in
+            ["stop a --timeout 1m", "workspace create w --empty --timeout 1m", "diff a --name-only -o json", "run a -p p --timeout 1m"]
+        {
+            assert!(Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.split(' '))).is_err(), "{line}");
+        }
+        for line in ["stop a", "stop a -w --timeout 1m", "diff a -o json", "run a -p p"] {
+            assert!(Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.split(' '))).is_ok(), "{line}");
+        }
     }
 
     #[test]

@@ -10,11 +10,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Config, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use yoi_crds::YoiPod;
 use yoi_crds::name::manager;
 use yoi_wire::people::{GROUP, VERSION};
 
 use crate::args;
-use crate::error::Error;
+use crate::error::{self, Error};
 
 pub struct Cluster {
     pub client: Client,
@@ -76,37 +77,52 @@ impl Cluster {
         format!("{} {}/{name}", K::kind(&()), self.namespace)
     }
 
+    /// The command that lists the objects of a kind: the next step where one of them is missing.
+    pub fn look<K: Object>(&self) -> String {
+        let list = match &*K::plural(&()) {
+            "yoipods" => "kubectl yoi ls agents".to_owned(),
+            "agentworkspaces" => "kubectl yoi ls workspaces".to_owned(),
+            "yoipeers" => "kubectl yoi ls peers".to_owned(),
+            other => format!("kubectl get {other}"),
+        };
+        format!("{list} -n {}", self.namespace)
+    }
+
+    /// What the API server said of a deed on one object.
+    fn said<K: Object>(&self, deed: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+        let (what, look) = (self.called::<K>(name), self.look::<K>());
+        let deed = format!("{deed} {what}");
+        move |error| Error::api(deed, &what, &look, error)
+    }
+
     pub async fn get<K: Object>(&self, name: &str) -> Result<K, Error> {
-        let what = self.called::<K>(name);
-        self.api::<K>().get(name).await.map_err(|e| Error::api(format!("read {what}"), &what, e))
+        self.api::<K>().get(name).await.map_err(self.said::<K>("read", name))
     }
 
     pub async fn list<K: Object>(&self, all_namespaces: bool) -> Result<Vec<K>, Error> {
         let api: Api<K> = if all_namespaces { Api::all(self.client.clone()) } else { self.api() };
-        let what = format!("the {} list", K::kind(&()));
-        let mut items = api.list(&ListParams::default()).await.map_err(|e| Error::api(format!("read {what}"), &what, e))?.items;
+        let what = format!("the list of {}s", K::kind(&()));
+        let listed = api.list(&ListParams::default()).await;
+        let mut items = listed.map_err(|e| Error::api(format!("read {what}"), &what, "kubectl get crds", e))?.items;
         items.sort_by_key(|o| (o.namespace(), o.name_any()));
         Ok(items)
     }
 
     pub async fn create<K: Object>(&self, object: &K) -> Result<K, Error> {
-        let what = self.called::<K>(&object.name_any());
         let params = PostParams { field_manager: Some(manager::PLUGIN.into()), ..Default::default() };
-        self.api::<K>().create(&params, object).await.map_err(|e| Error::api(format!("create {what}"), &what, e))
+        self.api::<K>().create(&params, object).await.map_err(self.said::<K>("create", &object.name_any()))
     }
 
     pub async fn merge<K: Object>(&self, name: &str, patch: &serde_json::Value) -> Result<K, Error> {
-        let what = self.called::<K>(name);
         let params = PatchParams { field_manager: Some(manager::PLUGIN.into()), ..Default::default() };
-        self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await.map_err(|e| Error::api(format!("change {what}"), &what, e))
+        self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await.map_err(self.said::<K>("change", name))
     }
 
     /// Deletes exactly the object that was looked at: a later one of the same name stays.
     pub async fn delete<K: Object>(&self, object: &K) -> Result<(), Error> {
-        let what = self.called::<K>(&object.name_any());
         let params =
             DeleteParams { preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }), ..Default::default() };
-        self.api::<K>().delete(&object.name_any(), &params).await.map_err(|e| Error::api(format!("delete {what}"), &what, e))?;
+        self.api::<K>().delete(&object.name_any(), &params).await.map_err(self.said::<K>("delete", &object.name_any()))?;
         Ok(())
     }
 
@@ -132,7 +148,7 @@ impl Cluster {
                         Wait::Still(reason) => why = reason,
                     },
                     // The watcher tries again by itself; what it says last is what the person sees if that never helps.
-                    Err(error) => why = error.to_string(),
+                    Err(error) => why = error::of_watch(&error),
                 }
             }
             Ok(None)
@@ -155,29 +171,26 @@ impl Cluster {
 
     /// `GET` of a subresource of the aggregated API, as lines.
     pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
-        let what = format!("YoiPod {}/{name}", self.namespace);
         let request = http::Request::get(format!("{}?{query}", self.runtime_path(name, subresource)))
             .body(Vec::new())
             .map_err(|e| Error::Local { deed: "build the request", source: Box::new(e) })?;
-        self.client.request_stream(request).await.map_err(|e| Error::api(format!("read the {subresource} of {what}"), &what, e))
+        self.client.request_stream(request).await.map_err(self.said::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
     pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
-        let what = format!("YoiPod {}/{name}", self.namespace);
         let request = http::Request::get(self.runtime_path(name, subresource))
             .body(Vec::new())
             .map_err(|e| Error::Local { deed: "build the request", source: Box::new(e) })?;
-        self.client.request(request).await.map_err(|e| Error::api(format!("read the {subresource} of {what}"), &what, e))
+        self.client.request(request).await.map_err(self.said::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
     pub async fn post<T: DeserializeOwned>(&self, name: &str, subresource: &str, body: &impl Serialize) -> Result<T, Error> {
-        let what = format!("YoiPod {}/{name}", self.namespace);
         let bytes = serde_json::to_vec(body).map_err(|e| Error::Local { deed: "write the request", source: Box::new(e) })?;
         let request = http::Request::post(self.runtime_path(name, subresource))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(bytes)
             .map_err(|e| Error::Local { deed: "build the request", source: Box::new(e) })?;
-        self.client.request(request).await.map_err(|e| Error::api(format!("post a {subresource} to {what}"), &what, e))
+        self.client.request(request).await.map_err(self.said::<YoiPod>(&format!("post a {subresource} to"), name))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What went wrong, for which object, and what to do next; and the exit code that says it to programs.
 
 use kube::core::Status;
+use kube::runtime::watcher;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -10,8 +11,8 @@ pub enum Error {
     Missing { what: String, next: String },
     #[error("failed to {deed}: {message}{}", and_next(.next))]
     Refused { deed: String, message: String, next: Option<String>, class: Class },
-    #[error("failed to {deed}: {message}")]
-    Unreachable { deed: String, message: String },
+    #[error("failed to {deed}: {message}\n  next: {next}")]
+    Unreachable { deed: String, message: String, next: &'static str },
     #[error("{what} is not there yet after {seconds} s: {why}\n  next: {next}")]
     TimedOut { what: String, seconds: u64, why: String, next: String },
     #[error("the task of YoiPod {name} failed: {why}\n  next: kubectl yoi log {name}")]
@@ -48,18 +49,26 @@ impl Error {
         }
     }
 
-    /// From an answer of the API server, for the deed «failed to ...» on the object `what`.
+    /// From an answer of the API server, for the deed «failed to ...» on the object `what`; `look` is the command to look for it.
     #[must_use]
-    pub fn api(deed: impl Into<String>, what: &str, error: kube::Error) -> Self {
+    pub fn api(deed: impl Into<String>, what: &str, look: &str, error: kube::Error) -> Self {
         let deed = deed.into();
         match error {
-            kube::Error::Api(status) => Self::status(deed, what, &status),
-            other => Error::Unreachable { deed, message: chain(&other) },
+            kube::Error::Api(status) => Self::status(deed, what, look, &status),
+            // Somebody answered, with something else than what was asked for.
+            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => Error::Refused {
+                deed,
+                message: format!("the answer cannot be understood: {}", chain(&other)),
+                next: Some("take the plugin and the charts of the same version: kubectl yoi --version".to_owned()),
+                class: Class::Other,
+            },
+            other => Error::Unreachable { deed, message: chain(&other), next: LOOK_AT_CLUSTER },
         }
     }
 
-    fn status(deed: String, what: &str, status: &Status) -> Self {
+    fn status(deed: String, what: &str, look: &str, status: &Status) -> Self {
         let missing_api = status.message.contains("could not find the requested resource");
+        let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces").map(|details| &details.name);
         match status.code {
             404 if missing_api => Error::Refused {
                 deed,
@@ -69,7 +78,12 @@ impl Error {
                 ),
                 class: Class::Other,
             },
-            404 => Error::Missing { what: what.to_owned(), next: "kubectl yoi ls".to_owned() },
+            404 => match missing_namespace {
+                Some(namespace) => {
+                    Error::Missing { what: format!("namespace {namespace}"), next: format!("kubectl create namespace {namespace}") }
+                }
+                None => Error::Missing { what: what.to_owned(), next: look.to_owned() },
+            },
             401 | 403 => Error::Refused {
                 deed,
                 message: status.message.clone(),
@@ -79,13 +93,27 @@ impl Error {
             409 if status.reason == "AlreadyExists" => Error::Refused {
                 deed,
                 message: format!("{what} exists already"),
-                next: Some("take another name, or look at it: kubectl yoi ls".to_owned()),
+                next: Some(format!("take another name, or look at it: {look}")),
                 class: Class::Other,
             },
             // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
             409 | 429 | 502..=504 => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Unreachable },
             _ => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Other },
         }
+    }
+}
+
+const LOOK_AT_CLUSTER: &str = "is this the right cluster, and does it answer? kubectl cluster-info";
+
+/// What broke a watch, in the server's own words.
+#[must_use]
+pub fn of_watch(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.message.clone(),
+        other => chain(other),
     }
 }
 
@@ -108,17 +136,69 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn status(code: u16, reason: &str, message: &str) -> kube::Error {
-        kube::Error::Api(Box::new(Status { code, reason: reason.into(), message: message.into(), ..Default::default() }))
+    fn said(code: u16, reason: &str, message: &str) -> Status {
+        Status { code, reason: reason.into(), message: message.into(), ..Default::default() }
+    }
+
+    fn of(status: Status) -> Error {
+        Error::api("read the log of YoiPod ns/a", "YoiPod ns/a", "kubectl yoi ls agents -n ns", kube::Error::Api(Box::new(status)))
     }
 
     #[test]
-    fn every_class_has_its_own_exit_code_and_names_the_object() {
-        let missing = Error::api("read the log", "YoiPod ns/a", status(404, "NotFound", "yoipods.yoi.dev \"a\" not found"));
-        assert_eq!(missing.exit_code(), 3);
-        assert!(missing.to_string().contains("YoiPod ns/a"));
-        assert_eq!(Error::api("x", "y", status(403, "Forbidden", "no")).exit_code(), 4);
-        assert_eq!(Error::api("x", "y", status(503, "ServiceUnavailable", "no")).exit_code(), 5);
-        assert_eq!(Error::api("x", "y", status(422, "Invalid", "no")).exit_code(), 1);
+    fn every_class_has_its_own_exit_code() {
+        for (code, reason, exit) in [
+            (404, "NotFound", 3),
+            (401, "Unauthorized", 4),
+            (403, "Forbidden", 4),
+            (409, "Conflict", 5),
+            (409, "AlreadyExists", 1),
+            (429, "TooManyRequests", 5),
+            (500, "InternalError", 1),
+            (503, "ServiceUnavailable", 5),
+            (504, "Timeout", 5),
+            (400, "BadRequest", 1),
+            (422, "Invalid", 1),
+        ] {
+            assert_eq!(of(said(code, reason, "no")).exit_code(), exit, "{code} {reason}");
+        }
+        assert_eq!(Error::TaskFailed { name: "a".into(), why: "no".into() }.exit_code(), 6);
+        let late = Error::TimedOut { what: "YoiPod ns/a: ready".into(), seconds: 2, why: "no".into(), next: "x".into() };
+        assert_eq!(late.exit_code(), 5);
+    }
+
+    #[test]
+    fn every_error_names_the_object_and_what_to_do_and_shows_no_rust() {
+        let broken = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
+        let garbled = kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err());
+        let other = |error| Error::api("read the log of YoiPod ns/a", "YoiPod ns/a", "look", error);
+        let errors = [
+            of(said(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
+            of(said(403, "Forbidden", "may not")),
+            of(said(409, "AlreadyExists", "is there")),
+            other(broken),
+            other(garbled),
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(text.contains("YoiPod ns/a") && text.contains("\n  next: "), "{text}");
+            assert!(!text.contains("Status {") && !text.contains("Error("), "{text}");
+        }
+        assert_eq!(other(kube::Error::Service(Box::new(std::io::Error::other("no")))).exit_code(), 5);
+        assert_eq!(other(kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err())).exit_code(), 1);
+    }
+
+    #[test]
+    fn a_missing_namespace_is_not_a_missing_object() {
+        let mut status = said(404, "NotFound", "namespaces \"ns\" not found");
+        status.details = serde_json::from_value(serde_json::json!({ "name": "ns", "kind": "namespaces" })).unwrap();
+        let error = of(status);
+        assert!(error.exit_code() == 3 && error.to_string().starts_with("namespace ns does not exist"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_watch_is_told_in_the_servers_words() {
+        let refused = Box::new(said(403, "Forbidden", "you may not watch"));
+        assert_eq!(of_watch(&watcher::Error::InitialListFailed(kube::Error::Api(refused.clone()))), "you may not watch");
+        assert_eq!(of_watch(&watcher::Error::WatchError(refused)), "you may not watch");
     }
 }

@@ -26,10 +26,17 @@ async fn main() -> ExitCode {
     }
 }
 
+/// The script for `kubectl-yoi`.
+fn completion(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "kubectl-yoi", &mut script);
+    // clap_complete writes the hyphen of a program's name in two ways into bash's, and then finds no verb's words.
+    String::from_utf8_lossy(&script).replace("kubectl__subcmd__yoi", "kubectl__yoi")
+}
+
 async fn act(cli: Cli) -> Result<(), Error> {
     if let Command::Completion { shell } = &cli.command {
-        clap_complete::generate(*shell, &mut Cli::command(), "kubectl-yoi", &mut std::io::stdout());
-        return Ok(());
+        return show::print(&completion(*shell));
     }
     let cluster = Cluster::connect(&cli.cluster).await?;
     let output = cli.output;
@@ -47,5 +54,20 @@ async fn act(cli: Cli) -> Result<(), Error> {
         Command::Workspace(Workspace::Ls { all_namespaces }) => commands::workspace::ls(&cluster, output, all_namespaces).await,
         Command::Workspace(Workspace::Rm { names }) => commands::workspace::rm(&cluster, output, &names).await,
         Command::Completion { .. } => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bash_knows_the_words_of_every_verb() {
+        let script = completion(clap_complete::Shell::Bash);
+        let states: Vec<_> = script.lines().filter_map(|line| line.trim().strip_prefix("cmd=\"")?.strip_suffix('"')).collect();
+        assert!(states.iter().filter(|state| !state.is_empty()).count() > 10);
+        for state in states.into_iter().filter(|state| !state.is_empty()) {
+            assert!(script.lines().any(|line| line.trim() == format!("{state})")), "nothing is known in the state {state}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Answers: tables for people, JSON, YAML and names for programs.
 
+use std::io::Write;
+
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 use yoi_crds::condition::{Condition, ConditionStatus, find};
@@ -13,35 +15,83 @@ pub fn objects<T: Serialize>(
     output: Option<Output>,
     objects: &[T],
     name: impl Fn(&T) -> String,
-    table: impl FnOnce(),
+    table: impl FnOnce() -> String,
 ) -> Result<(), Error> {
     match output {
-        None => table(),
-        Some(Output::Name) => objects.iter().for_each(|o| println!("{}", name(o))),
-        Some(form) => value(form, &serde_json::json!({ "items": objects }))?,
+        None => print(&table()),
+        Some(Output::Name) => print(&objects.iter().map(|o| name(o) + "\n").collect::<String>()),
+        Some(form) => value(form, &serde_json::json!({ "items": objects })),
     }
-    Ok(())
 }
 
 /// Prints one object as asked, or the sentence.
 pub fn object<T: Serialize>(output: Option<Output>, object: &T, name: &str, sentence: &str) -> Result<(), Error> {
     match output {
-        None => println!("{sentence}"),
-        Some(Output::Name) => println!("{name}"),
-        Some(form) => value(form, object)?,
+        None => print(&format!("{sentence}\n")),
+        Some(Output::Name) => print(&format!("{name}\n")),
+        Some(form) => value(form, object),
     }
-    Ok(())
 }
 
+/// Prints one document: JSON, or YAML that begins with `---`, so that one may follow the other.
 pub fn value<T: Serialize>(form: Output, value: &T) -> Result<(), Error> {
-    let text = match form {
-        Output::Yaml => serde_yaml::to_string(value).map_err(|e| Error::Local { deed: "write YAML", source: Box::new(e) })?,
-        Output::Json | Output::Name => {
-            serde_json::to_string_pretty(value).map_err(|e| Error::Local { deed: "write JSON", source: Box::new(e) })? + "\n"
+    print(&document(form, value)?)
+}
+
+fn document<T: Serialize>(form: Output, value: &T) -> Result<String, Error> {
+    let mut value = serde_json::to_value(value).map_err(|e| Error::Local { deed: "write JSON", source: Box::new(e) })?;
+    without_managed_fields(&mut value);
+    Ok(match form {
+        Output::Yaml => {
+            "---\n".to_owned() + &serde_yaml::to_string(&value).map_err(|e| Error::Local { deed: "write YAML", source: Box::new(e) })?
         }
-    };
-    print!("{text}");
-    Ok(())
+        Output::Json | Output::Name => {
+            serde_json::to_string_pretty(&value).map_err(|e| Error::Local { deed: "write JSON", source: Box::new(e) })? + "\n"
+        }
+    })
+}
+
+/// As kubectl does: who wrote which field is longer than the object, and read by nobody.
+fn without_managed_fields(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Array(items) => items.iter_mut().for_each(without_managed_fields),
+        serde_json::Value::Object(fields) => {
+            if let Some(serde_json::Value::Object(metadata)) = fields.get_mut("metadata") {
+                metadata.remove("managedFields");
+            }
+            fields.values_mut().filter(|field| field.is_array()).for_each(without_managed_fields);
+        }
+        _ => {}
+    }
+}
+
+/// Writes to standard output. A reader that went away (`| head`) is no error.
+pub fn print(text: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::Local { deed: "write the answer", source: Box::new(error) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Text that others wrote, without the characters that would command the terminal; lines and tabs stay.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// What a list says that has nothing in it.
+pub fn none(what: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("no {what} in namespace {namespace}\n"),
+        None => format!("no {what}\n"),
+    }
+}
+
+/// A table as text, without the spaces that stand before the end of a line.
+pub fn lines(table: &Table) -> String {
+    table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// A table in kubectl's manner: no lines, capitals on top.
@@ -84,4 +134,46 @@ pub fn age(then: Option<jiff::Timestamp>) -> String {
 
 pub fn or_dash(text: Option<&str>) -> String {
     text.filter(|t| !t.is_empty()).unwrap_or("-").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn documents_can_follow_each_other_and_hold_no_managed_fields() {
+        let object = json!({ "kind": "YoiPod", "metadata": { "name": "a", "managedFields": [{ "manager": "x" }] } });
+        let twice = document(Output::Yaml, &object).unwrap() + &document(Output::Yaml, &object).unwrap();
+        assert_eq!(twice, "---\nkind: YoiPod\nmetadata:\n  name: a\n".repeat(2));
+        for list in [json!({ "items": [object] }), json!({ "agents": [object], "peers": [] })] {
+            let text = document(Output::Json, &list).unwrap();
+            assert!(text.contains("YoiPod") && !text.contains("managedFields") && text.ends_with("}\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_table_has_capitals_on_top_and_nothing_behind_the_last_column() {
+        let mut table = table(&["agent", "age"]);
+        table.add_row(["a", "2d"]);
+        assert_eq!(lines(&table), "AGENT  AGE\na      2d\n");
+    }
+
+    #[test]
+    fn ready_says_unknown_before_anybody_said_anything() {
+        let texts = |conditions: &[Condition]| ready(conditions).map(|cell| cell.content());
+        assert_eq!(texts(&[]), ["Unknown", "-"]);
+    }
+
+    #[test]
+    fn an_age_is_short() {
+        let ago = |seconds| age(jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() - seconds).ok());
+        assert_eq!([ago(119), ago(121), ago(7_300), ago(200_000), age(None)], ["119s", "2m", "2h", "2d", "-"]);
+        assert_eq!(ago(-60), "0s");
+    }
+
+    #[test]
+    fn what_would_command_a_terminal_is_shown_as_a_mark() {
+        assert_eq!(harmless("a\x1b[2J\tb\nc\r\u{9b}1m"), "a\u{fffd}[2J\tb\nc\u{fffd}\u{fffd}1m");
+    }
 }

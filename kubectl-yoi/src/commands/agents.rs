@@ -40,9 +40,10 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
                         let status = pod.status.clone().unwrap_or_default();
                         let reached = match state {
                             DesiredState::Running => is_true(&status.conditions, condition::READY),
-                            DesiredState::Stopped => status.pod.is_none() && status.observed_generation == pod.metadata.generation,
+                            DesiredState::Stopped => status.pod.is_none(),
                         };
-                        if reached {
+                        // What was true of an earlier wish says nothing of this one.
+                        if reached && status.observed_generation == pod.metadata.generation {
                             return Ok(Wait::Over(pod.clone()));
                         }
                         let ready = yoi_crds::condition::find(&status.conditions, condition::READY);
@@ -83,7 +84,9 @@ pub async fn rm(cluster: &Cluster, output: Option<Output>, args: &Rm) -> Result<
             (None, _, _) => "it has no session claim".to_owned(),
         };
         if !args.force {
-            println!("would delete yoipod.yoi.dev/{name} and its workspace; {session}. Nothing was done: say --force to do it.");
+            let sentence =
+                format!("would delete yoipod.yoi.dev/{name} and its workspace; {session}. Nothing was done: say --force to do it.");
+            show::object(output, &pod, &format!("yoipod.yoi.dev/{name}"), &sentence)?;
             continue;
         }
         cluster.delete(&pod).await?;

@@ -11,23 +11,28 @@ use crate::show;
 pub async fn diff(cluster: &Cluster, output: Option<Output>, args: &Diff) -> Result<(), Error> {
     let answer: Answer = cluster.fetch(&args.name, "diff").await?;
     match output {
-        Some(Output::Name) => answer.paths.iter().for_each(|c| println!("{}", c.path)),
+        Some(Output::Name) => show::print(&answer.paths.iter().map(|c| format!("{}\n", c.path)).collect::<String>())?,
         Some(form) => show::value(form, &answer)?,
         None => match (&answer.text, args.name_only) {
             (Some(text), false) => {
-                print!("{text}");
+                show::print(text)?;
                 if answer.cut {
                     eprintln!("(cut at its limit; see --name-only)");
                 }
             }
             _ => {
+                let mut lines = String::new();
                 for change in &answer.paths {
                     let letter = match change.kind {
                         ChangeKind::Added => 'A',
                         ChangeKind::Modified => 'M',
                         ChangeKind::Deleted => 'D',
                     };
-                    println!("{letter}\t{}", change.path);
+                    lines.push_str(&format!("{letter}\t{}\n", change.path));
+                }
+                show::print(&lines)?;
+                if answer.cut {
+                    eprintln!("(cut at its limit)");
                 }
             }
         },

@@ -4,18 +4,21 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use yoi_crds::YoiPod;
+use yoi_crds::pod::DesiredState;
 use yoi_wire::entry::{Body, Entry, InputFrom, RunOutcome, ToolOutcome};
 use yoi_wire::people::LogLine;
 
 use crate::args::{Log, Output};
 use crate::cluster::{Cluster, lines};
-use crate::error::Error;
+use crate::error::{Class, Error};
+use crate::show;
 
 /// How long a followed log that broke is tried again before that is an error.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Result<(), Error> {
-    let mut place = Place { after: args.after.clone(), tail: args.tail };
+    let mut place = Place { after: args.after.clone(), tail: args.tail, heard: false };
     let mut broken: Option<Instant> = None;
     loop {
         let before = place.after.clone();
@@ -25,12 +28,14 @@ pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Resul
             Ok(Read::ReaderGone) => return Ok(()),
             Ok(Read::Ended) if !args.follow => return Ok(()),
             Ok(Read::Ended) => None,
-            Err(error @ Error::Missing { .. }) => return Err(error),
-            Err(error) if args.follow && place.after.is_some() => Some(error),
+            Err(error) if args.follow && (place.heard || starts(cluster, args, &error).await?) && passes(&error) => Some(error),
             Err(error) => return Err(error),
         };
         if place.after != before {
             broken = None;
+        }
+        if let (Some(error), None, false) = (&error, broken, place.heard) {
+            eprintln!("waiting for it: {error}");
         }
         let since = *broken.get_or_insert_with(Instant::now);
         if let Some(error) = error
@@ -42,10 +47,32 @@ pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Resul
     }
 }
 
+/// Whether a log that is followed may yet go on after this.
+fn passes(error: &Error) -> bool {
+    match error {
+        Error::Refused { class, .. } => *class != Class::Forbidden,
+        Error::Unreachable { .. } | Error::TimedOut { .. } => true,
+        Error::Config { .. } | Error::Missing { .. } | Error::TaskFailed { .. } | Error::Local { .. } => false,
+    }
+}
+
+/// Whether the log of this agent is only not there yet: `run` and `start` end before the agent answers.
+async fn starts(cluster: &Cluster, args: &Log, error: &Error) -> Result<bool, Error> {
+    let early = match error {
+        Error::Refused { class: Class::Unreachable, .. } => true,
+        // There is no session yet; with a token it would be the token that is wrong.
+        Error::Refused { class: Class::Other, .. } => args.after.is_none(),
+        _ => false,
+    };
+    Ok(early && cluster.get::<YoiPod>(&args.name).await?.spec.desired_state == DesiredState::Running)
+}
+
 /// Where to go on reading.
 struct Place {
     after: Option<String>,
     tail: Option<u64>,
+    /// A line came.
+    heard: bool,
 }
 
 enum Read {
@@ -65,8 +92,11 @@ async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut
     let color = std::io::stdout().is_terminal();
     let mut out = std::io::stdout().lock();
     while let Some(line) = stream.next().await {
-        let line =
-            line.map_err(|e| Error::Unreachable { deed: format!("read the log of {} to its end", args.name), message: e.to_string() })?;
+        let line = line.map_err(|e| Error::Unreachable {
+            deed: format!("read the log of {} to its end", cluster.called::<YoiPod>(&args.name)),
+            message: e.to_string(),
+            next: "read on after the last token (`--after`), or follow it (`-f`)",
+        })?;
         if line.is_empty() {
             continue;
         }
@@ -84,7 +114,7 @@ async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut
         if written.and_then(|()| out.flush()).is_err() {
             return Ok(Read::ReaderGone);
         }
-        place.after = Some(parsed.token);
+        (place.after, place.heard) = (Some(parsed.token), true);
     }
     Ok(Read::Ended)
 }
@@ -157,7 +187,7 @@ fn tell(entry: &Entry, color: bool) -> String {
         Body::Notice(n) => ("notice", format!("{}: {}", n.reason, n.message), 33),
         Body::Unknown { kind, fields, .. } => ("?", format!("{kind} (a newer version wrote this): {fields}"), 33),
     };
-    let what = what.replace('\n', "\n                  ");
+    let what = show::harmless(&what).replace('\n', "\n                  ");
     if color { format!("\x1b[90m{time}\x1b[0m \x1b[{code}m{who:>8}\x1b[0m {what}") } else { format!("{time} {who:>8} {what}") }
 }
 
@@ -171,6 +201,13 @@ mod tests {
             r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Teleported","body":{"to":"mars"}}}"#;
         let told = tell(&parse::<LogLine>(line).expect("a line").entry, false);
         assert!(told.starts_with("10:20:30") && told.contains("Teleported") && told.contains("mars"), "{told}");
+    }
+
+    #[test]
+    fn what_an_agent_says_cannot_command_the_terminal() {
+        let line = r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Assistant","body":{"text":"a\u001b[2Jb\nc"}}}"#;
+        let told = tell(&parse::<LogLine>(line).expect("a line").entry, true);
+        assert!(told.contains("a\u{fffd}[2Jb\n                  c"), "{told:?}");
     }
 
     #[test]

@@ -12,50 +12,51 @@ use crate::show;
 
 pub async fn ls(cluster: &Cluster, output: Option<Output>, args: &Ls) -> Result<(), Error> {
     let all = args.all_namespaces;
+    let place = (!all).then_some(cluster.namespace.as_str());
     let wanted = |what| args.what.is_none_or(|w| w == what);
     let pods: Vec<YoiPod> = if wanted(What::Agents) || wanted(What::Sessions) { cluster.list(all).await? } else { Vec::new() };
     let peers: Vec<YoiPeer> = if wanted(What::Agents) || wanted(What::Peers) { cluster.list(all).await? } else { Vec::new() };
     let workspaces: Vec<AgentWorkspace> = if wanted(What::Workspaces) { cluster.list(all).await? } else { Vec::new() };
     let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
     match (output, args.what) {
-        (None, what) => {
-            let parts: [(What, &dyn Fn()); 4] = [
-                (What::Agents, &|| agents(&pods, &peers, all)),
-                (What::Sessions, &|| sessions(&pods, all)),
-                (What::Workspaces, &|| super::workspace::print(&workspaces, all)),
-                (What::Peers, &|| relations(&peers, all)),
+        (None, _) => {
+            let parts: [(What, &dyn Fn() -> String); 4] = [
+                (What::Agents, &|| agents(&pods, &peers, place)),
+                (What::Sessions, &|| sessions(&pods, place)),
+                (What::Workspaces, &|| super::workspace::table(&workspaces, place)),
+                (What::Peers, &|| relations(&peers, place)),
             ];
-            let shown = parts.iter().filter(|(part, _)| what.is_none_or(|w| w == *part));
-            for (n, (_, print)) in shown.enumerate() {
-                if n > 0 {
-                    println!();
-                }
-                print();
-            }
-            Ok(())
+            let tables: Vec<String> = parts.iter().filter(|(part, _)| wanted(*part)).map(|(_, table)| table()).collect();
+            show::print(&tables.join("\n"))
         }
-        (Some(_), Some(What::Workspaces)) => {
-            show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || ())
-        }
-        (Some(_), Some(What::Peers)) => show::objects(output, &peers, |p| format!("yoipeer.yoi.dev/{}", p.name_any()), || ()),
-        (Some(_), Some(What::Agents | What::Sessions)) => {
-            show::objects(output, &pods, |p| format!("yoipod.yoi.dev/{}", p.name_any()), || ())
-        }
+        (Some(_), Some(What::Workspaces)) => show::objects(output, &workspaces, workspace_name, String::new),
+        (Some(_), Some(What::Peers)) => show::objects(output, &peers, peer_name, String::new),
+        (Some(_), Some(What::Agents | What::Sessions)) => show::objects(output, &pods, pod_name, String::new),
         (Some(Output::Name), None) => {
-            pods.iter().for_each(|p| println!("yoipod.yoi.dev/{}", p.name_any()));
-            workspaces.iter().for_each(|w| println!("agentworkspace.yoi.dev/{}", w.name_any()));
-            peers.iter().for_each(|p| println!("yoipeer.yoi.dev/{}", p.name_any()));
-            Ok(())
+            let names = pods.iter().map(pod_name).chain(workspaces.iter().map(workspace_name)).chain(peers.iter().map(peer_name));
+            show::print(&names.map(|name| name + "\n").collect::<String>())
         }
         (Some(form), None) => show::value(form, &serde_json::json!({ "agents": pods, "workspaces": workspaces, "peers": peers })),
     }
 }
 
-fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
+fn pod_name(pod: &YoiPod) -> String {
+    format!("yoipod.yoi.dev/{}", pod.name_any())
+}
+
+fn workspace_name(workspace: &AgentWorkspace) -> String {
+    format!("agentworkspace.yoi.dev/{}", workspace.name_any())
+}
+
+fn peer_name(peer: &YoiPeer) -> String {
+    format!("yoipeer.yoi.dev/{}", peer.name_any())
+}
+
+fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
     if pods.is_empty() {
-        println!("no agents");
-        return;
+        return show::none("agents", place);
     }
+    let all = place.is_none();
     let header = ["namespace", "agent", "ready", "reason", "desired", "activity", "task", "project", "sees", "age"];
     let bonds: Vec<Bond> = peers.iter().cloned().map(Bond::from).collect();
     let mut table = show::table(&header[usize::from(!all)..]);
@@ -81,7 +82,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], all: bool) {
         ]);
         table.add_row(row);
     }
-    println!("{table}");
+    show::lines(&table)
 }
 
 /// Whom this agent sees beside itself, and who of them is missing: as its own ListPods says.
@@ -96,12 +97,12 @@ fn sees(pod: &YoiPod, pods: &[YoiPod], bonds: &[Bond]) -> Vec<String> {
     .collect()
 }
 
-fn sessions(pods: &[YoiPod], all: bool) {
+fn sessions(pods: &[YoiPod], place: Option<&str>) -> String {
     let with: Vec<_> = pods.iter().filter(|p| p.status.as_ref().is_some_and(|s| s.session.is_some())).collect();
     if with.is_empty() {
-        println!("no sessions");
-        return;
+        return show::none("sessions", place);
     }
+    let all = place.is_none();
     let mut table = show::table(&["namespace", "session", "agent", "segment", "claim", "runs"][usize::from(!all)..]);
     for pod in with {
         let status = pod.status.clone().unwrap_or_default();
@@ -116,14 +117,14 @@ fn sessions(pods: &[YoiPod], all: bool) {
         ]);
         table.add_row(row);
     }
-    println!("{table}");
+    show::lines(&table)
 }
 
-fn relations(peers: &[YoiPeer], all: bool) {
+fn relations(peers: &[YoiPeer], place: Option<&str>) -> String {
     if peers.is_empty() {
-        println!("no peers");
-        return;
+        return show::none("peers", place);
     }
+    let all = place.is_none();
     let mut table = show::table(&["namespace", "a", "b", "ready", "reason", "age"][usize::from(!all)..]);
     for peer in peers {
         let [ready, reason] = show::ready(&peer.status.clone().unwrap_or_default().conditions);
@@ -135,5 +136,5 @@ fn relations(peers: &[YoiPeer], all: bool) {
         row.extend([member(0).into(), member(1).into(), ready, reason, show::age(peer.creation_timestamp().map(|t| t.0)).into()]);
         table.add_row(row);
     }
-    println!("{table}");
+    show::lines(&table)
 }

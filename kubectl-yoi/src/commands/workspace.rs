@@ -63,14 +63,16 @@ pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCr
 pub async fn ls(cluster: &Cluster, output: Option<Output>, all_namespaces: bool) -> Result<(), Error> {
     let workspaces: Vec<AgentWorkspace> = cluster.list(all_namespaces).await?;
     let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
-    show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || print(&workspaces, all_namespaces))
+    let place = (!all_namespaces).then_some(cluster.namespace.as_str());
+    show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || table(&workspaces, place))
 }
 
-pub fn print(workspaces: &[AgentWorkspace], all_namespaces: bool) {
+/// A table of workspaces, of all namespaces when none is named.
+pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
     if workspaces.is_empty() {
-        println!("no workspaces");
-        return;
+        return show::none("workspaces", namespace);
     }
+    let all_namespaces = namespace.is_none();
     let mut table = show::table(
         &["namespace", "workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"]
             [usize::from(!all_namespaces)..],
@@ -95,7 +97,7 @@ pub fn print(workspaces: &[AgentWorkspace], all_namespaces: bool) {
         ]);
         table.add_row(row);
     }
-    println!("{table}");
+    show::lines(&table)
 }
 
 fn source(source: &WorkspaceSource) -> String {
