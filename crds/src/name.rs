@@ -1,8 +1,5 @@
 //! Names that objects, controllers and people share.
 
-/// API group of our objects.
-pub const GROUP: &str = "yoi.dev";
-
 /// Field managers of server-side apply. Disjoint owners of one status.
 pub mod manager {
     pub const OPERATOR: &str = "yoi-operator";

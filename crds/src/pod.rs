@@ -150,6 +150,13 @@ fn default_key() -> String {
     "apiKey".to_owned()
 }
 
+/// A Secret of this namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretRef {
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub name: String,
+}
+
 /// What the user may say of the Kubernetes Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -171,7 +178,7 @@ pub struct PodSettings {
     pub node_selector: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    pub image_pull_secrets: Vec<NamedRef>,
+    pub image_pull_secrets: Vec<SecretRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub runtime_class_name: Option<String>,

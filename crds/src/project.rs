@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
-use crate::source::{Owner, PATH_PATTERN, ProjectSource, Provider, default_path};
+use crate::source::{Owner, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, Provider, default_path};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,10 +34,7 @@ pub struct YoiProjectSpec {
     /// Where every agent sees the tree.
     #[serde(default = "default_path")]
     #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
-    #[x_kube(validation = ("!self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.') \
-        && !['/', '/yoi', '/session', '/etc', '/var', '/proc', '/sys', '/dev', '/bin', '/usr', '/lib'].exists(p, self == p) \
-        && !['/yoi/', '/session/', '/etc/', '/var/run/', '/proc/', '/sys/', '/dev/'].exists(p, self.startsWith(p))",
-        "path must not hold . or .. and must not cover a system folder"))]
+    #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
     pub path: String,
     /// Owner of every file of the tree.
     #[serde(default)]

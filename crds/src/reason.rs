@@ -60,8 +60,8 @@ reasons! {
     FILLED = "Filled";
     /// The base is read-only and has a manifest digest.
     SEALED = "Sealed";
-    /// The base's content no longer equals its seal.
-    SEAL_MISMATCH = "SealMismatch";
+    /// An empty tree was made.
+    TREE_CREATED = "TreeCreated";
     /// The tree was made as a snapshot or copy of a base.
     CLONE_CREATED = "CloneCreated";
     /// A tree that was there already was taken over after a restart.

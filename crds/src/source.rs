@@ -87,6 +87,14 @@ pub enum Provider {
 /// A tree's path inside containers.
 pub(crate) const PATH_PATTERN: &str = r"^(/[A-Za-z0-9._+@-]+)+$";
 
+/// Our own mounts, and what an image needs to run, must stay visible. `/run` too, where images link `/var/run` to.
+pub(crate) const PATH_RULE: &str = "!self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.') \
+    && !['/', '/yoi', '/session', '/tmp', '/home', '/home/agent', '/etc', '/var', '/var/run', '/run', '/proc', '/sys', '/dev', \
+    '/bin', '/sbin', '/usr', '/lib', '/lib64'].exists(p, self == p) \
+    && !['/yoi/', '/session/', '/etc/', '/var/run/', '/run/', '/proc/', '/sys/', '/dev/'].exists(p, self.startsWith(p))";
+pub(crate) const PATH_MESSAGE: &str =
+    "path must not hold . or .. and must not cover a system folder or one that agents use (/yoi, /session, /tmp, /home/agent)";
+
 #[must_use]
 pub(crate) fn default_path() -> String {
     "/work".to_owned()

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::source::{Owner, PATH_PATTERN, Provider, WorkspaceSource, default_path};
+use crate::source::{Owner, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, Provider, WorkspaceSource, default_path};
 
 /// One isolated, writable tree on one node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,8 +37,10 @@ use crate::source::{Owner, PATH_PATTERN, Provider, WorkspaceSource, default_path
     "claim, binding and readOnly are immutable"))]
 #[x_kube(validation = ("has(self.owner) == has(oldSelf.owner) && (!has(self.owner) || self.owner == oldSelf.owner)", "owner is immutable"))]
 #[x_kube(validation = ("has(self.base) == has(oldSelf.base) && (!has(self.base) || self.base == oldSelf.base)", "base is immutable"))]
-#[x_kube(validation = ("!has(self.base) || (!has(self.source.project) && !has(self.source.workspace) && !self.claim)",
-    "a base is filled from git or empty and has no claim"))]
+#[x_kube(validation = ("!has(self.base) || (!has(self.source.project) && !has(self.source.workspace) && !self.claim && !self.readOnly)",
+    "a base is filled from git or empty, has no claim and is not readOnly"))]
+#[x_kube(validation = ("!has(self.owner) || (!has(self.source.project) && !has(self.source.workspace))",
+    "owner cannot be set: a clone has the owner of the project or workspace that it is made from"))]
 #[x_kube(validation = ("!has(self.ttlAfterRelease) || self.claim", "ttlAfterRelease needs a claim: a YoiPod's workspace goes with its YoiPod"))]
 #[serde(rename_all = "camelCase")]
 pub struct AgentWorkspaceSpec {
@@ -48,8 +50,9 @@ pub struct AgentWorkspaceSpec {
     /// Where containers see the tree.
     #[serde(default = "default_path")]
     #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
+    #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
     pub path: String,
-    /// The project's, or 1000:1000, when absent.
+    /// Of a git or empty source; 1000:1000 when absent. A clone has the owner of what it is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
     /// True: a claim of the same name is made, for Pods that are not ours. False: only a YoiPod mounts it.

@@ -109,7 +109,6 @@ const WARNINGS: &[&str] = &[
     reason::NO_ELIGIBLE_NODE,
     reason::PARENT_ON_OTHER_NODE,
     reason::POPULATE_FAILED,
-    reason::SEAL_MISMATCH,
     reason::CLAIM_LOST,
     reason::NODE_LOST,
     reason::SECRET_MISSING,

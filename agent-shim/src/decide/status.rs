@@ -8,9 +8,6 @@ use yoi_crds::workspace::{SelectedProvider, Volume};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 use yoi_workspace::{Manifest, ProviderKind, Reason};
 
-/// The tree of an Empty origin was made.
-pub const TREE_CREATED: &str = "TreeCreated";
-
 /// The conditions that are the shim's to write.
 const OURS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
 

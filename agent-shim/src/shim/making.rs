@@ -11,7 +11,7 @@ use yoi_workspace::{Access, Making, ProviderKind, Reason, Record, Uid};
 use super::world::{Trouble, World};
 use crate::chain::whole;
 use crate::decide::making::{self, Deed, Seen};
-use crate::decide::status::{self, Said, TREE_CREATED, reason_of, selected};
+use crate::decide::status::{self, Said, reason_of, selected};
 use crate::mounter::client::Failure;
 
 /// What came of looking at one workspace.
@@ -95,7 +95,7 @@ async fn make(
     tracing::info!(%uid, %provider, took = ?began.elapsed(), "made a tree");
     world.cache.ring(uid);
     let reason = match making {
-        Making::Empty { .. } => TREE_CREATED,
+        Making::Empty { .. } => reason::TREE_CREATED,
         Making::Clone { access: Access::ReadWrite | Access::ReadOnly, .. } => reason::CLONE_CREATED,
     };
     Ok(Outcome::rest(status::standing(ws, provider, Some(because), Some(reason), world.publications.of_tree(uid))))
