@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tracing::{info, warn};
 use yoi_crds::name::manager;
 
@@ -42,6 +42,8 @@ pub struct Elector {
     /// The resource version that stands, and since when we have seen it.
     seen: Option<(String, Instant)>,
     held: bool,
+    /// When the last write that won was begun.
+    renewed: Instant,
     standing: watch::Sender<Standing>,
 }
 
@@ -50,7 +52,7 @@ impl Elector {
     pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<Standing>) {
         let (standing, watched) = watch::channel(Standing { leader: false, at: Instant::now() });
         let api = Api::namespaced(client, namespace);
-        (Elector { api, identity: identity.to_owned(), seen: None, held: false, standing }, watched)
+        (Elector { api, identity: identity.to_owned(), seen: None, held: false, renewed: Instant::now(), standing }, watched)
     }
 
     fn say(&self, leader: bool) {
@@ -63,10 +65,11 @@ impl Elector {
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             turn.tick().await;
+            let began = Instant::now();
             let won = self.attempt().await;
             self.say(won);
             if won {
-                self.held = true;
+                (self.held, self.renewed) = (true, began);
                 info!(lease = NAME, identity = self.identity, "leading");
                 return;
             }
@@ -75,14 +78,19 @@ impl Elector {
 
     /// Renews for as long as it can; returns when leadership is lost, and the process must end then.
     pub async fn keep(&mut self) -> Error {
-        let mut last = Instant::now();
         let mut turn = interval(RETRY);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            turn.tick().await;
-            match timeout(RENEW / 2, self.renew()).await {
+            let end = self.renewed + RENEW;
+            if timeout_at(end, turn.tick()).await.is_err() {
+                self.say(false);
+                return Error::NotRenewed;
+            }
+            let began = Instant::now();
+            // An attempt that outlives the end would act on while a successor does.
+            match timeout_at(end.min(began + RENEW / 2), self.renew()).await {
                 Ok(Ok(true)) => {
-                    last = Instant::now();
+                    self.renewed = began;
                     self.say(true);
                 }
                 Ok(Ok(false)) => {
@@ -92,10 +100,6 @@ impl Elector {
                 }
                 Ok(Err(error)) => warn!(%error, "lease not renewed; tried again"),
                 Err(_) => warn!("lease not renewed in time; tried again"),
-            }
-            if last.elapsed() > RENEW {
-                self.say(false);
-                return Error::NotRenewed;
             }
         }
     }
@@ -198,4 +202,29 @@ impl Elector {
 
 fn params() -> PostParams {
     PostParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PostParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers nothing, ever.
+    fn deaf() -> Client {
+        let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
+            std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_hears_nothing_ends_before_its_term_does() {
+        let (mut elector, standing) = Elector::new(deaf(), "ns", "me");
+        let renewed = Instant::now();
+        assert!(matches!(elector.keep().await, Error::NotRenewed));
+        assert!(renewed.elapsed() <= RENEW, "acted on for {:?}", renewed.elapsed());
+        assert!(!standing.borrow().leader);
+        // Asked again, as while the process stops: the last renewal is no younger for it.
+        assert!(matches!(elector.keep().await, Error::NotRenewed));
+        assert!(renewed.elapsed() <= RENEW);
+    }
 }
