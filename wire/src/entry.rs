@@ -252,3 +252,103 @@ macro_rules! kinds {
 }
 
 kinds!(SessionStarted, RuntimeStarted, Input, PeerMessage, RunStarted, Assistant, ToolStarted, ToolEnded, RunEnded, Notice);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(body: Body) -> Entry {
+        Entry { id: "01a1ff01-550d-7789-8e0d-ecf23596a350".into(), seq: 7, run: 2, at: "2026-02-28T23:59:59.999Z".into(), body }
+    }
+
+    fn agent() -> AgentName {
+        AgentName { namespace: "ns".into(), name: "a".into(), uid: "u".into() }
+    }
+
+    fn every_kind() -> Vec<Body> {
+        let call = ToolCall { call_id: "c".into(), tool: "Shell".into(), args: json!({ "command": "ls", "deep": [1, null] }) };
+        let usage = Some(Usage { input_tokens: u64::MAX, output_tokens: 0 });
+        let bodies = vec![
+            Body::SessionStarted(SessionStarted { session: "s".into(), agent: agent(), format: FORMAT }),
+            Body::RuntimeStarted(RuntimeStarted { pod_uid: "p".into(), manifest_digest: "d".into(), cut_bytes: 3 }),
+            Body::Input(Input { from: InputFrom::Task, message_id: "m".into(), user: None, text: "line\nline \u{1F600} \0".into() }),
+            Body::Input(Input { from: InputFrom::Person, message_id: "m".into(), user: Some("jane".into()), text: String::new() }),
+            Body::PeerMessage(PeerMessage { message_id: "m".into(), from: agent(), text: "t".into() }),
+            Body::RunStarted(RunStarted { run_id: "run-7".into(), cause: vec!["m".into()] }),
+            Body::Assistant(Assistant { text: "t".into(), tool_calls: vec![call], usage }),
+            Body::Assistant(Assistant { text: String::new(), tool_calls: Vec::new(), usage: None }),
+            Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into() }),
+            Body::ToolEnded(ToolEnded { call_id: "c".into(), outcome: ToolOutcome::TimedOut, output: "o".into(), millis: Some(1) }),
+            Body::RunEnded(RunEnded { run_id: "run-7".into(), outcome: RunOutcome::LimitReached, message: Some("m".into()) }),
+            Body::Notice(Notice { reason: "ModelUnreachable".into(), message: "m".into() }),
+            Body::Unknown { kind: "Teleported".into(), optional: true, fields: json!({ "to": "mars" }) },
+        ];
+        // A new kind has to be tried here too.
+        for body in &bodies {
+            match body {
+                Body::SessionStarted(_)
+                | Body::RuntimeStarted(_)
+                | Body::Input(_)
+                | Body::PeerMessage(_)
+                | Body::RunStarted(_)
+                | Body::Assistant(_)
+                | Body::ToolStarted(_)
+                | Body::ToolEnded(_)
+                | Body::RunEnded(_)
+                | Body::Notice(_)
+                | Body::Unknown { .. } => {}
+            }
+        }
+        bodies
+    }
+
+    #[test]
+    fn every_kind_comes_back_as_it_was_written_on_one_line() {
+        for body in every_kind() {
+            let entry = entry(body);
+            let line = serde_json::to_string(&entry).unwrap();
+            assert!(!line.contains('\n') && !line.contains('\0'), "{line}");
+            assert_eq!(serde_json::from_str::<Entry>(&line).unwrap(), entry, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_reads_as_the_format_says() {
+        let started = entry(Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into() }));
+        let shape = json!({ "id": "01a1ff01-550d-7789-8e0d-ecf23596a350", "seq": 7, "run": 2, "at": "2026-02-28T23:59:59.999Z",
+            "kind": "ToolStarted", "body": { "callId": "c", "tool": "Shell" } });
+        assert_eq!(serde_json::to_value(&started).unwrap(), shape);
+    }
+
+    #[test]
+    fn what_a_newer_version_wrote_is_kept_whole() {
+        for line in [
+            r#"{"id":"i","seq":1,"run":1,"at":"t","kind":"Teleported","body":{"to":["mars",{"by":7}]}}"#,
+            r#"{"id":"i","seq":1,"run":1,"at":"t","kind":"Teleported","optional":true,"body":"mars"}"#,
+            r#"{"id":"i","seq":1,"run":1,"at":"t","kind":"Teleported","body":null}"#,
+            // A known kind in a shape that this version cannot read is not half understood.
+            r#"{"id":"i","seq":1,"run":1,"at":"t","kind":"ToolEnded","body":{"callId":"c","outcome":"evaporated","output":""}}"#,
+        ] {
+            let entry: Entry = serde_json::from_str(line).unwrap();
+            assert!(matches!(entry.body, Body::Unknown { .. }), "{line}");
+            let back: Value = serde_json::to_value(&entry).unwrap();
+            assert_eq!(back, serde_json::from_str::<Value>(line).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_field_of_a_newer_version_does_not_hide_a_known_kind() {
+        let line = r#"{"id":"i","seq":1,"run":1,"at":"t","kind":"Notice","body":{"reason":"R","message":"m","since":"t"},"crc":"x"}"#;
+        let entry: Entry = serde_json::from_str(line).unwrap();
+        assert_eq!(entry.body, Body::Notice(Notice { reason: "R".into(), message: "m".into() }));
+    }
+
+    #[test]
+    fn the_kind_is_the_word_on_the_line() {
+        for body in every_kind() {
+            let line = serde_json::to_value(entry(body.clone())).unwrap();
+            assert_eq!(line["kind"], body.kind());
+        }
+    }
+}

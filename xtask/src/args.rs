@@ -13,7 +13,7 @@ pub enum Action {
     /// A real single-node Kubernetes on this machine with Yoi installed and an example fleet at work
     Up {
         /// Install into the cluster of this kubeconfig context instead of a local one
-        #[arg(long)]
+        #[arg(long, conflicts_with = "name")]
         context: Option<String>,
         #[arg(long, value_enum, default_value_t)]
         name: Instance,

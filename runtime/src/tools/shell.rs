@@ -24,6 +24,9 @@ const REMARKS: usize = 160;
 /// For the last bytes of a pipe after all processes of a call were killed; one that cannot be killed must not hold the call.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
+/// What is kept of a captured program's complaints.
+const MAX_ERRORS: u64 = 4096;
+
 #[derive(Debug)]
 pub struct Shell {
     children: Arc<Children>,
@@ -73,7 +76,7 @@ impl Shell {
         let (out, err) = (awaited.child.stdout.take(), awaited.child.stderr.take());
         let read = async {
             let (mut output, mut errors) = (Vec::new(), Vec::new());
-            let (out, err) = (out.map(|out| out.take(limit as u64 + 1)), err.map(|err| err.take(4096)));
+            let out = out.map(|out| out.take(limit as u64 + 1));
             let both = async {
                 if let Some(mut out) = out {
                     out.read_to_end(&mut output).await?;
@@ -82,7 +85,9 @@ impl Shell {
             };
             let others = async {
                 if let Some(mut err) = err {
-                    err.read_to_end(&mut errors).await?;
+                    (&mut err).take(MAX_ERRORS).read_to_end(&mut errors).await?;
+                    // A closed pipe would end a program that has much to complain of.
+                    tokio::io::copy(&mut err, &mut tokio::io::sink()).await?;
                 }
                 Ok::<(), std::io::Error>(())
             };
@@ -221,4 +226,18 @@ fn environment(agent: &str, user_env: &[(OsString, OsString)]) -> Vec<(OsString,
     all.push(ours("TERM", "dumb"));
     all.push(ours("YOI_AGENT", agent));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_captured_program_may_complain_at_length() {
+        let shell = Shell::new(Arc::new(Children::default()), std::env::temp_dir(), "a", &[]);
+        let script = "i=0; while [ $i -lt 3000 ]; do echo 'one more line of complaint' >&2; i=$((i+1)); done; echo done";
+        let done = shell.capture("sh", &["-c", script], &[], Duration::from_secs(20), 100).await.unwrap();
+        assert!(done.ok && !done.cut && done.output == b"done\n", "{:?}", done.code);
+        assert_eq!(done.errors.len() as u64, MAX_ERRORS);
+    }
 }

@@ -41,7 +41,7 @@ pub fn example_git() -> Result<Archive> {
 }
 
 fn image(name: &str) -> Result<Image> {
-    let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}", suite()))[..8]);
+    let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}{}", suite(), std::env::consts::ARCH))[..8]);
     let tar = cache().join(format!("agent-root-{key}.tar"));
     if !tar.exists() {
         make(&tar)?;
