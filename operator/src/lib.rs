@@ -13,16 +13,14 @@
 //! # Powers (verbs per resource)
 //! | Group | Resource | Verbs |
 //! |---|---|---|
-//! | yoi.dev | yoiprojects, yoipeers | get, list, watch |
-//! | yoi.dev | yoipods | get, list, watch, patch (finalizer) |
+//! | yoi.dev | yoiprojects, yoipeers, workspacenodes | list, watch |
+//! | yoi.dev | yoipods | list, watch, patch (finalizer) |
 //! | yoi.dev | agentworkspaces | get, list, watch, create, patch (finalizers), delete |
-//! | yoi.dev | workspacenodes | get, list, watch |
 //! | yoi.dev | yoiprojects/status, yoipods/status, yoipeers/status, agentworkspaces/status | patch |
 //! | yoi.dev | yoiprojects/finalizers, yoipods/finalizers, agentworkspaces/finalizers | update (`blockOwnerDeletion`) |
-//! | core | pods | get, list, watch, create, delete |
+//! | core | pods, configmaps | get, list, watch, create, delete |
 //! | core | persistentvolumeclaims, persistentvolumes | get, list, watch, create, patch, delete |
-//! | core | configmaps | get, list, watch, create, delete |
-//! | core | namespaces, nodes | get, list, watch (metadata only) |
+//! | core | namespaces, nodes | list, watch (metadata only) |
 //! | networking.k8s.io | networkpolicies | list, watch, create, patch |
 //! | events.k8s.io | events | create, patch |
 //! | apiregistration.k8s.io | apiservices `v1alpha1.runtime.yoi.dev` | get, patch |
