@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use yoi_crds::condition::{Verdict, find, is_true};
 use yoi_crds::project::SealedGeneration;
@@ -25,6 +26,9 @@ pub struct Observed {
     pub nodes: Arc<Nodes>,
 }
 
+/// A node that went without a word makes nothing, and its WorkspaceNode still says what it offered: after so long another one gets its turn.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 #[must_use]
 pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let meta = &seen.project.metadata;
@@ -43,7 +47,17 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     if current.is_empty() {
         steps.extend(eligible.first().map(|node| lineage.ensure_on(node)));
     }
-    if !sealed.is_empty() {
+    let mut requeue_after = None;
+    if sealed.is_empty() {
+        match idle_for(&current, now) {
+            Some(idle) if idle < PATIENCE => requeue_after = Some(PATIENCE - idle),
+            Some(_) => {
+                let next = eligible.iter().find(|node| lineage.on(node, &seen.bases).is_none());
+                steps.extend(next.map(|node| lineage.ensure_on(node)));
+            }
+            None => {}
+        }
+    } else {
         steps.extend(retired(seen, &current));
     }
     saying.say(condition::SOURCE_READY, source_ready(&current));
@@ -63,7 +77,16 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     saying.ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let status =
         YoiProjectStatus { observed_generation: meta.generation, generation: generation(&lineage, &sealed), conditions: saying.done() };
-    Plan { steps, status: Some(status), requeue_after: None }
+    Plan { steps, status: Some(status), requeue_after }
+}
+
+/// How long nothing has been made of any of these bases, since the last of them was asked for. `None`: there are none, or one has its tree.
+fn idle_for(current: &[&Arc<AgentWorkspace>], now: jiff::Timestamp) -> Option<Duration> {
+    if current.iter().any(|b| is_true(conditions(b), condition::PROVISIONED)) {
+        return None;
+    }
+    let last = current.iter().map(|b| b.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0)).max()?;
+    Some(Duration::try_from(now.duration_since(last)).unwrap_or(Duration::ZERO))
 }
 
 /// Bases of former generations that no tree was made from.

@@ -193,3 +193,52 @@ fn a_session_that_is_to_stay_is_nobodys_before_its_yoipod_goes() {
     let steps = yoipod::plan(&going("Delete", owned), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::RemoveFinalizer { .. }]), "{steps:?}");
 }
+
+#[test]
+fn a_base_that_its_node_never_begins_is_tried_on_another() {
+    let project = git_project("/work");
+    let mut silent = (*base_on(&project, "n1")).clone();
+    silent.status = None;
+    let at = |seconds: i64| {
+        let mut base = silent.clone();
+        let made = now() - jiff::SignedDuration::from_secs(seconds);
+        base.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(made));
+        let bases = vec![Arc::new(base)];
+        let seen = project::Observed {
+            project: project.clone(),
+            terminating: false,
+            bases,
+            origins: Default::default(),
+            nodes: nodes(&["n1", "n2"]),
+        };
+        project::plan(&seen, now())
+    };
+    let early = at(20);
+    assert!(early.steps.is_empty() && early.requeue_after == Some(std::time::Duration::from_secs(40)), "{early:?}");
+    let late = at(61).steps;
+    assert!(matches!(&late[..], [Step::EnsureWorkspace(w)] if w.spec.base.as_ref().is_some_and(|b| b.node == "n2")), "{late:?}");
+}
+
+#[test]
+fn what_is_said_of_a_source_never_holds_its_credentials() {
+    let url = "https://bot:s3cret@git.example/a";
+    let spec = json!({"source": {"git": {"url": url}}, "base": {"generation": "g", "node": "n1"}});
+    let base = tree("base", spec, json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]}));
+    let failed = |said: &str| {
+        let mut meta = meta("base-1", Some(("AgentWorkspace", "base")));
+        meta["annotations"] = json!({"yoi.dev/attempt": "1"});
+        let ended = json!({"exitCode": 1, "message": said, "finishedAt": "2023-11-14T22:13:20Z"});
+        made(json!({
+            "metadata": meta,
+            "status": {"phase": "Failed", "containerStatuses": [{
+                "name": "populate", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": ended},
+            }]},
+        }))
+    };
+    let long = format!("{} https://bot:s3cret@git.example/a {}", "x".repeat(400), "y".repeat(475));
+    for said in ["", long.as_str(), "fatal: unable to access 'https://bot:s3cret@git.example/a/': 403", "bad user bot:s3cret@git.example"] {
+        let seen = workspace::Observed { populators: vec![failed(said)], ..seen(base.clone()) };
+        let told = serde_json::to_string(&status(workspace::plan(&seen, &settings(), now())).conditions).expect("JSON");
+        assert!(told.contains("git.example") && !told.contains("s3cret"), "{told}");
+    }
+}

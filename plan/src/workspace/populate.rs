@@ -90,7 +90,8 @@ impl Filling<'_> {
     }
 
     fn failed(&self, mut steps: Vec<Step>, pod: &Pod) -> PopulatePlan {
-        let populated = Verdict::no(reason::POPULATE_FAILED, format!("{}: {}", self.words("could not be filled from"), last_words(pod)));
+        let populated =
+            Verdict::no(reason::POPULATE_FAILED, format!("{}: {}", self.words("could not be filled from"), last_words(pod, &self.git.url)));
         let tried = attempt(pod);
         let ended = terminated(pod).and_then(|t| t.finished_at.as_ref()).or(pod.metadata.creation_timestamp.as_ref()).map(|t| t.0);
         let due = ended.map_or(self.now, |at| at.saturating_add(pause(tried)).unwrap_or(self.now));
@@ -108,7 +109,7 @@ impl Filling<'_> {
     }
 
     fn words(&self, what: &str) -> String {
-        format!("the base {what} {}", self.git.url)
+        format!("the base {what} {}", without_user(&self.git.url))
     }
 
     fn ensure(&self, attempt: u32) -> Step {
@@ -173,6 +174,21 @@ impl Filling<'_> {
     }
 }
 
+/// User and password of a URL, which may stand before its host.
+fn user_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let host = rest.split('/').next().unwrap_or_default();
+    host.rsplit_once('@').map(|(user, _)| user)
+}
+
+/// The URL as people may read it in conditions and Events.
+fn without_user(url: &str) -> String {
+    match user_of(url) {
+        Some(user) => url.replacen(&format!("{user}@"), "", 1),
+        None => url.to_owned(),
+    }
+}
+
 pub(crate) fn filled() -> Verdict {
     Verdict::yes(reason::FILLED, "the source's content is in the base")
 }
@@ -198,8 +214,8 @@ fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|c| c.name == CONTAINER)?.state.as_ref()?.terminated.as_ref()
 }
 
-/// The end of what git said, where its errors stand; else why Kubernetes ended the Pod.
-fn last_words(pod: &Pod) -> String {
+/// The end of what git said, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
+fn last_words(pod: &Pod, url: &str) -> String {
     let said = terminated(pod).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
     let words = match said {
         Some(said) => said.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -209,6 +225,10 @@ fn last_words(pod: &Pod) -> String {
             let code = terminated(pod).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
             why.or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
         }
+    };
+    let words = match user_of(url).filter(|user| !user.is_empty()) {
+        Some(user) => words.replace(&format!("{user}@"), ""),
+        None => words,
     };
     let count = words.chars().count();
     words.chars().skip(count.saturating_sub(MOST_WORDS)).collect()
