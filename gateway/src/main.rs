@@ -15,8 +15,6 @@ use yoi_gateway::{Ports, Settings, chain, run};
 
 /// kube has no read timeout of its own. It covers heads only, so watches live on.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
-/// kube says each failed connection as an error of its own, beside our words for it.
-const DEFAULT_FILTER: &str = "info,kube_client::client::builder=off";
 const REQUESTS_AT_ONCE: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +32,7 @@ enum StartError {
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    let filter = EnvFilter::try_new(&args.log_filter).unwrap_or_else(|_| EnvFilter::new("info"));
     match args.log_format {
         LogFormat::Json => tracing_subscriber::fmt().with_env_filter(filter).json().flatten_event(true).init(),
         LogFormat::Text => tracing_subscriber::fmt().with_env_filter(filter).init(),

@@ -76,10 +76,8 @@ impl dyn Mounter {
     }
 
     pub async fn changes(&self, uid: Uid, since: Uid, limit: u32) -> Result<(Vec<Change>, bool), Failure> {
-        match self.say(Verb::Changes { uid, since, limit }).await? {
-            Answer::Changes { changes, cut } => Ok((changes, cut)),
-            _ => Err(Failure::Misheard),
-        }
+        let answer = self.say(Verb::Changes { uid, since, limit }).await?;
+        if let Answer::Changes { changes, cut } = answer { Ok((changes, cut)) } else { Err(Failure::Misheard) }
     }
 
     async fn done(&self, verb: Verb) -> Result<(), Failure> {

@@ -101,7 +101,6 @@ impl Desk {
                 changes.truncate(*limit as usize);
                 Answer::Changes { changes, cut }
             }
-            Verb::Usage { uid } => Answer::Weight(self.root.provider_of(*uid)?.usage(*uid)?),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, Change, Inventory, Manifest, Marker, Owner, Probe, ProviderKind, Reason, Uid, Usage};
+use yoi_workspace::{Access, Change, Inventory, Manifest, Marker, Owner, Probe, ProviderKind, Reason, Uid};
 
 use crate::volume::PodVolume;
 
@@ -33,8 +33,6 @@ pub enum Verb {
     Unpublish { volume: PodVolume },
     /// Answers [`Answer::Changes`].
     Changes { uid: Uid, since: Uid, limit: u32 },
-    /// Answers [`Answer::Weight`].
-    Usage { uid: Uid },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +44,6 @@ pub enum Answer {
     Made(Marker),
     Sealed(Manifest),
     Changes { changes: Vec<Change>, cut: bool },
-    Weight(Usage),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -141,9 +141,9 @@ fn told(failure: Failure) -> Result<(&'static str, String), Trouble> {
             }
             Ok((reason_of(refused.reason), refused.message))
         }
-        other => {
-            tracing::warn!(error = whole(&other), "the mounter did not answer");
-            Err(other.into())
+        failure @ (Failure::Unheard(_) | Failure::Misheard) => {
+            tracing::warn!(error = whole(&failure), "the mounter did not answer");
+            Err(failure.into())
         }
     }
 }

@@ -49,7 +49,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Ha
                     tracing::error!(%uid, message = refused.message, "a tree could not be recovered");
                     stuck.insert(uid);
                 }
-                Err(other) => return Err(other.into()),
+                Err(failure @ (Failure::Unheard(_) | Failure::Misheard)) => return Err(failure.into()),
             },
         }
     }
