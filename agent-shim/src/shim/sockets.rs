@@ -36,14 +36,25 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A fork of a fork of a fork; an end for a journal that a person has edited into a ring.
 const ANCESTORS: usize = 64;
 
-#[derive(Default)]
-pub struct Sockets(Mutex<HashMap<Uid, AbortOnDropHandle<()>>>);
+/// Change lists that are made at the same time, for all Pods together: the mounter's other turns are for mounts.
+const LISTS: usize = 8;
+
+pub struct Sockets {
+    served: Mutex<HashMap<Uid, AbortOnDropHandle<()>>>,
+    lists: Semaphore,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Sockets { served: Mutex::default(), lists: Semaphore::new(LISTS) }
+    }
+}
 
 impl Sockets {
     /// Serves the Pod's socket in its folder. An older socket of the name is replaced in one step, so that a Pod which connects again
     /// and again never finds none.
     pub fn open(&self, world: &Arc<World>, pod: Uid) -> io::Result<()> {
-        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         if served.contains_key(&pod) {
             return Ok(());
         }
@@ -55,7 +66,7 @@ impl Sockets {
     }
 
     pub fn close(&self, pod: Uid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod);
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod);
     }
 }
 
@@ -129,7 +140,9 @@ async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<C
     });
     let tree = tree.ok_or(NoList::NoTree)?;
     let since = sealed_ancestor(&world, tree).await?.ok_or(NoList::NoBase)?;
+    let turn = world.sockets.lists.acquire().await.map_err(|e| Trouble::Task(io::Error::other(e)))?;
     let (changes, cut) = world.mounter.changes(tree, since, LIMIT).await.map_err(Trouble::Disk)?;
+    drop(turn);
     let spelled = |c: yoi_workspace::Change| Change { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
     Ok(Json(ChangeList { changes: changes.into_iter().map(spelled).collect(), cut }))
 }
@@ -159,5 +172,58 @@ fn kind(kind: yoi_workspace::ChangeKind) -> ChangeKind {
         yoi_workspace::ChangeKind::Added => ChangeKind::Added,
         yoi_workspace::ChangeKind::Modified => ChangeKind::Modified,
         yoi_workspace::ChangeKind::Deleted => ChangeKind::Deleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::{BoxFuture, join_all};
+    use yoi_workspace::{Access, Owner, ProviderKind};
+
+    use super::*;
+    use crate::mounter::client::{Failure, Mounter};
+    use crate::mounter::verb::{Answer, Verb};
+    use crate::sample::uid;
+    use crate::shim::publish::Publication;
+    use crate::shim::tests::Stage;
+    use crate::volume::PodVolume;
+
+    #[derive(Default)]
+    struct Slow {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Mounter for Slow {
+        fn say(&self, _: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
+            Box::pin(async {
+                let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+                self.most.fetch_max(now, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                self.now.fetch_sub(1, Ordering::SeqCst);
+                Ok(Answer::Changes { changes: vec![], cut: false })
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn agents_that_ask_much_leave_the_mounter_turns_for_mounts() {
+        let (dir, slow) = (tempfile::tempdir().unwrap(), Arc::new(Slow::default()));
+        let world = Stage::with(dir.path().to_owned(), slow.clone()).world;
+        let owner = Owner { uid: 1000, gid: 1000 };
+        world.journal.begin_create(uid(1), ProviderKind::Btrfs, Making::Empty { owner }).unwrap();
+        world.journal.created(uid(1)).unwrap();
+        world.journal.begin_seal(uid(1)).unwrap();
+        world.journal.sealed(uid(1)).unwrap();
+        world.journal.begin_create(uid(2), ProviderKind::Btrfs, Making::Clone { from: uid(1), access: Access::ReadWrite }).unwrap();
+        world.journal.created(uid(2)).unwrap();
+        let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
+        let shows = Exhibit::Tree { tree: uid(2), read_only: false };
+        world.publications.put(Publication { volume, shows }).await.unwrap();
+        let all = join_all((0..40).map(|_| changes(State((world.clone(), uid(7)))))).await;
+        assert!(all.iter().all(Result::is_ok));
+        assert!((1..=LISTS).contains(&slow.most.load(Ordering::SeqCst)), "{slow:?}", slow = slow.most);
     }
 }
