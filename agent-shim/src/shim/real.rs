@@ -1,12 +1,10 @@
 //! Both halves together, on a real disk with real mounts: needs root, and says so where it cannot run.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use futures::stream::{self, StreamExt};
 use serde_json::json;
+use yoi_workspace::DataRoot;
 use yoi_workspace::loopback::{ensure_loop_btrfs, release};
-use yoi_workspace::{DataRoot, ProviderKind, Uid};
 
 use super::making::{Next, work};
 use super::tests::Stage;
@@ -117,26 +115,4 @@ async fn a_tree_is_made_shown_once_taken_down_and_destroyed() {
     deleted["metadata"] = json!({ "deletionTimestamp": "2026-11-21T00:00:00Z" });
     assert_eq!(work(&stage.world, &workspace(2, deleted), uid(2)).await.unwrap().next, Next::LetGo);
     assert_eq!(line.inventory().await.unwrap().entries.len(), 1, "the base");
-}
-
-/// The rate of the making door, journal and socket included. Run with `--ignored --nocapture`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement"]
-async fn rate_of_clones_32_in_flight() {
-    let Some(ground) = Ground::new() else { return };
-    let stage = prepare(&ground).await;
-    base(&stage).await;
-    let many: Vec<_> = (0..500u16)
-        .map(|n| {
-            let mut bytes = [9; 16];
-            bytes[..2].copy_from_slice(&n.to_be_bytes());
-            let mut over = clone_of_base();
-            over["metadata"] = json!({ "uid": Uid::from_bytes(bytes) });
-            (Uid::from_bytes(bytes), workspace(2, over))
-        })
-        .collect();
-    let began = Instant::now();
-    stream::iter(&many).map(|(uid, ws)| work(&stage.world, ws, *uid)).buffer_unordered(32).for_each(|o| async { _ = o.unwrap() }).await;
-    let took: Duration = began.elapsed();
-    println!("{} clones by {} in {took:?}: {:.0} per second", many.len(), ProviderKind::Btrfs, many.len() as f64 / took.as_secs_f64());
 }
