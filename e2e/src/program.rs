@@ -40,7 +40,8 @@ pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Opti
         .spawn()
         .with_context(|| format!("failed to start {program}"))?;
     if let (Some(text), Some(mut pipe)) = (stdin, child.stdin.take()) {
-        pipe.write_all(text.as_bytes()).await?;
+        // A program that ends before it has read all says why by its exit code and its words.
+        let _ = pipe.write_all(text.as_bytes()).await;
     }
     let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())
         .await

@@ -67,6 +67,9 @@ impl Error {
     }
 
     fn status(deed: String, what: &str, look: &str, status: &Status) -> Self {
+        // The gateway names the object too, and has read more of it.
+        let rest = status.message.strip_prefix(what).filter(|rest| rest.starts_with([':', ' ']));
+        let message = rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])).to_owned();
         let missing_api = status.message.contains("could not find the requested resource");
         let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces").map(|details| &details.name);
         match status.code {
@@ -86,7 +89,7 @@ impl Error {
             },
             401 | 403 => Error::Refused {
                 deed,
-                message: status.message.clone(),
+                message,
                 next: Some("ask for the role yoi-edit (or yoi-view to read) in this namespace".to_owned()),
                 class: Class::Forbidden,
             },
@@ -97,8 +100,13 @@ impl Error {
                 class: Class::Other,
             },
             // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
-            409 | 429 | 502..=504 => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Unreachable },
-            _ => Error::Refused { deed, message: status.message.clone(), next: None, class: Class::Other },
+            409 | 429 | 502..=504 => {
+                // Where the gateway said it, the next step stands in the sentence; else nobody stands behind the aggregated API.
+                let next = (!message.contains("kubectl"))
+                    .then(|| "try again; does the gateway answer? kubectl get apiservices v1alpha1.runtime.yoi.dev".to_owned());
+                Error::Refused { deed, message, next, class: Class::Unreachable }
+            }
+            _ => Error::Refused { deed, message, next: Some(format!("see {look}")), class: Class::Other },
         }
     }
 }
@@ -185,6 +193,15 @@ mod tests {
         }
         assert_eq!(other(kube::Error::Service(Box::new(std::io::Error::other("no")))).exit_code(), 5);
         assert_eq!(other(kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err())).exit_code(), 1);
+    }
+
+    #[test]
+    fn the_object_is_named_once_and_a_next_step_is_told_once() {
+        let stopped = of(said(409, "Conflict", "YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns")).to_string();
+        assert_eq!(stopped, "failed to read the log of YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns");
+        assert_eq!(of(said(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
+        let nobody = of(said(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
+        assert!(nobody.contains("\n  next: ") && nobody.contains("apiservices"), "{nobody}");
     }
 
     #[test]

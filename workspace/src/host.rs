@@ -51,10 +51,14 @@ fn wait_readable(child: &std::process::Child, deadline: Duration) -> Result<bool
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).step("watch a program")?;
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let millis = i32::try_from(deadline.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one pollfd, alive through the call.
-    match unsafe { libc::poll(&mut poll, 1, millis) } {
-        -1 => Err(io::Error::last_os_error()).step("watch a program"),
-        n => Ok(n > 0),
+    loop {
+        // SAFETY: one pollfd, alive through the call.
+        match unsafe { libc::poll(&mut poll, 1, millis) } {
+            // A signal to this process says nothing of the program; few come, so the deadline may begin anew.
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Err(io::Error::last_os_error()).step("watch a program"),
+            n => return Ok(n > 0),
+        }
     }
 }
 

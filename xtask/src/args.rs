@@ -43,8 +43,8 @@ pub enum Action {
     Law,
     /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
     Test {
-        /// Also the slow lanes
-        #[arg(long)]
+        /// Also the benchmarks
+        #[arg(long, conflicts_with = "filter")]
         all: bool,
         /// Only the tests whose names contain this
         filter: Option<String>,

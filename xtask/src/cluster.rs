@@ -97,10 +97,11 @@ fn start(instance: Instance, programs: &Path) -> Result<()> {
     wait("the parts of the node", Duration::from_secs(120), || {
         alive(instance)?;
         Ok(Path::new(&instance.path("ready")).exists().then_some(()))
-    })?;
+    })
+    .with_context(|| format!("see the logs in {}", instance.path("log")))?;
     let kubectl = Kubectl::new(instance, programs);
-    wait("a ready API server", Duration::from_secs(120), || kubectl.run(["get", "--raw", "/readyz"]).map(Some))?;
-    Ok(())
+    let ready = || kubectl.run(["get", "--raw", "/readyz"]).map(|_| Some(()));
+    wait("a ready API server", Duration::from_secs(120), ready).with_context(|| format!("see the logs in {}", instance.path("log")))
 }
 
 /// The process that holds the node's namespaces, as the host sees it, when it lives.

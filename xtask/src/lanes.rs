@@ -38,12 +38,20 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         words.extend(filter);
         cargo(&words)
     });
-    on_a_cluster(&mut report, all, filter);
+    on_a_cluster(&mut report, filter);
+    if all && filter.is_none() {
+        report.lane("benchmarks, shown only", || {
+            if !rustix::process::geteuid().is_root() {
+                return Ok(Outcome::skipped("a loop-backed file system needs root"));
+            }
+            cargo(&["bench", "-p", "yoi-workspace"])
+        });
+    }
     report.print();
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn on_a_cluster(report: &mut Report, all: bool, filter: Option<&str>) {
+fn on_a_cluster(report: &mut Report, filter: Option<&str>) {
     let mut got = Gathered::default();
     let root = rustix::process::geteuid().is_root();
     report.lane("cluster up", || {
@@ -72,7 +80,7 @@ fn on_a_cluster(report: &mut Report, all: bool, filter: Option<&str>) {
         Ok(Outcome::Passed)
     });
     report.lane("cluster tests", || match &got.built {
-        Some(built) if got.charts => cluster_tests(built, all, filter),
+        Some(built) if got.charts => cluster_tests(built, filter),
         _ => Ok(Outcome::skipped("Yoi is not installed")),
     });
     report.lane("cluster down, nothing left", || {
@@ -86,7 +94,7 @@ fn on_a_cluster(report: &mut Report, all: bool, filter: Option<&str>) {
     });
 }
 
-fn cluster_tests(built: &Built, all: bool, filter: Option<&str>) -> Result<Outcome> {
+fn cluster_tests(built: &Built, filter: Option<&str>) -> Result<Outcome> {
     let (kubernetes, tools) = (build::kubernetes()?, build::tools()?);
     let plugin = built.programs.get("kubectl-yoi").context("kubectl-yoi was not built")?;
     let mut test = Command::new(program());
@@ -99,9 +107,6 @@ fn cluster_tests(built: &Built, all: bool, filter: Option<&str>) -> Result<Outco
         // A command line that runs what follows it inside the node, and the node's data root there.
         .env("YOI_NODE_EXEC", format!("{} cluster exec --name {INSTANCE} --", std::env::current_exe()?.display()))
         .env("YOI_DATA_ROOT", INSTANCE.path("yoi"));
-    if all {
-        test.env("YOI_TEST_ALL", "1");
-    }
     verdict(loud(&mut test)?, "cargo test -p yoi-e2e")
 }
 

@@ -44,6 +44,9 @@ impl Ground {
             if !Path::new("/dev/loop-control").exists() {
                 return Err("needs loop devices");
             }
+            if !["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join("mkfs.btrfs").exists()) {
+                return Err("needs mkfs.btrfs");
+            }
             loopback::ensure_loop_btrfs(&temp.path().join("image"), 1 << 30, &dir).unwrap();
         } else {
             fs::create_dir(&dir).unwrap();
