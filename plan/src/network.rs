@@ -62,7 +62,18 @@ fn labels(match_labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector { match_labels: Some(match_labels), match_expressions: None }
 }
 
+/// As the API server gives it back: what people leave out is filled in, or the policy would be applied again in every round.
+fn spelled(mut rule: NetworkPolicyEgressRule) -> NetworkPolicyEgressRule {
+    rule.to.take_if(|to| to.is_empty());
+    rule.ports.take_if(|ports| ports.is_empty());
+    for port in rule.ports.iter_mut().flatten() {
+        port.protocol.get_or_insert_with(|| "TCP".to_owned());
+    }
+    rule
+}
+
 fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgressRule>) -> NetworkPolicy {
+    let egress = egress.into_iter().map(spelled).collect();
     let selector = BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())]);
     NetworkPolicy {
         metadata: ObjectMeta {

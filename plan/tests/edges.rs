@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use yoi_crds::source::Owner;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::Settings;
+use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
-use yoi_plan::{project, workspace, yoipod};
+use yoi_plan::{network, project, workspace, yoipod};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
@@ -241,4 +241,34 @@ fn what_is_said_of_a_source_never_holds_its_credentials() {
         let told = serde_json::to_string(&status(workspace::plan(&seen, &settings(), now())).conditions).expect("JSON");
         assert!(told.contains("git.example") && !told.contains("s3cret"), "{told}");
     }
+}
+
+#[test]
+fn a_network_policy_that_the_api_server_filled_in_is_not_applied_again() {
+    let rules = json!([{"ports": [{"port": 443}], "to": []}]);
+    let wanted = Network { agents: serde_json::from_value(rules).expect("rules"), ..Network::default() };
+    let none: [Arc<k8s_openapi::api::networking::v1::NetworkPolicy>; 0] = [];
+    let steps = network::ensure("ns", &wanted, &none);
+    let made: Vec<_> = steps.into_iter().filter_map(|s| if let Step::EnsureNetworkPolicy(p) = s { Some(*p) } else { None }).collect();
+    let kept: Vec<_> = made
+        .iter()
+        .map(|policy| {
+            let mut kept = serde_json::to_value(policy).expect("JSON");
+            for rule in kept["spec"]["egress"].as_array_mut().expect("egress") {
+                for port in rule["ports"].as_array_mut().expect("ports") {
+                    let port = port.as_object_mut().expect("a port");
+                    port.entry("protocol").or_insert(json!("TCP"));
+                }
+                let rule = rule.as_object_mut().expect("a rule");
+                rule.retain(|_, v| v != &json!([]));
+            }
+            made_policy(kept)
+        })
+        .collect();
+    assert_eq!(kept.len(), 2);
+    assert!(network::ensure("ns", &wanted, &kept).is_empty());
+}
+
+fn made_policy(object: Value) -> Arc<k8s_openapi::api::networking::v1::NetworkPolicy> {
+    made(object)
 }
