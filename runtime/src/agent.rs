@@ -47,7 +47,12 @@ pub enum AgentError {
 pub async fn run(settings: Settings) -> Result<(), AgentError> {
     let stop = stop_on_signal()?;
     let children = Arc::new(Children::default());
-    tokio::spawn(children.clone().reap_orphans());
+    let orphans = children.clone().reap_orphans();
+    tokio::spawn(async move {
+        if let Err(error) = orphans.await {
+            tracing::error!(%error, "orphans are not reaped");
+        }
+    });
 
     let manifest = &settings.manifest;
     let secret_missing = manifest.model.needs_key && settings.key.is_none();
