@@ -47,7 +47,8 @@ impl Keeper {
         }
     }
 
-    fn look(&self, uid: &str) {
+    /// Compares the agent's line, if there is one, with what its object says now.
+    pub fn look(&self, uid: &str) {
         let Some(line) = self.lines.get(uid) else { return };
         match self.world.agent_by_uid(uid) {
             Some(record) if record.pod_uid.as_ref() == Some(&line.pod_uid) => match record.hinted_live() {
@@ -62,7 +63,7 @@ impl Keeper {
     }
 
     /// Puts the hint up, once the runtime's own report had time to do it.
-    pub async fn hint(self, line: Line) {
+    async fn hint(self, line: Line) {
         sleep(self.settings.hint_after).await;
         let Some(line) = self.lines.get(&line.agent.uid).filter(|now| now.id == line.id) else { return };
         if !self.stopping.is_cancelled() {

@@ -35,8 +35,8 @@ pub async fn open(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Call
                     // It came between the last look and the closing of all lines.
                     line.handle.close();
                 }
-                tokio::spawn(hub.keeper.clone().hint(line.clone()));
-                // Not joined: it ends with the line.
+                // Whatever changed between the look at the token and now was told to nobody.
+                hub.keeper.look(&line.agent.uid);
                 hub.keeper.clone().mourn(line).await;
             }
             Err(error) => {

@@ -128,7 +128,16 @@ async fn b1_an_agent_sees_itself_and_its_peers_and_nobody_else() {
     let replica = house.replica().await;
     let _b = house.runtime(&[&replica], "token-p-b").await;
     let caller = house.caller(&replica, "token-p-a");
-    let list: PodList = caller.post_json(asked::LIST_PODS, &json!({})).await.unwrap();
+    let list = soon("b's line to be taken in", async {
+        loop {
+            let list: PodList = caller.post_json(asked::LIST_PODS, &json!({})).await.unwrap();
+            if list.pods.iter().any(|pod| pod.live) {
+                return list;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let seen: Vec<_> = list.pods.iter().map(|pod| (pod.name.as_str(), pod.live, pod.state.as_str())).collect();
     assert_eq!(seen, [("a", false, "Unreachable"), ("b", true, "Idle"), ("c", false, "Stopped"), ("d", false, "Missing")]);
 }
