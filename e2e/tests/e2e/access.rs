@@ -94,5 +94,16 @@ async fn what_an_agent_says_stands_in_no_object_and_no_event() -> Result<()> {
     let name = pod.status.and_then(|s| s.pod).map(|p| p.name).unwrap_or_default();
     let logs = stage.kubectl(&["logs", &name]).await?.ok()?.out;
     ensure!(!logs.contains("the-secret-word"), "the container's log holds what was said");
+    for ours in ["yoi-system", "yoi-node"] {
+        // The namespace that is named last counts.
+        let pods = stage.kubectl(&["-n", ours, "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"]).await?.ok()?.out;
+        let mut read = 0;
+        for pod in pods.split_whitespace() {
+            let log = stage.kubectl(&["-n", ours, "logs", pod, "--all-containers", "--since=10m"]).await?;
+            ensure!(!log.out.contains("the-secret-word"), "the log of {ours}/{pod} holds what was said");
+            read += i32::from(log.code == 0);
+        }
+        ensure!(read > 0, "no log to read in {ours}: {pods}");
+    }
     stage.close().await
 }

@@ -1,7 +1,9 @@
 //! The charts as Helm and the API server see them.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use yoi_e2e::program::{self, Said};
 use yoi_e2e::stage::Stage;
 
@@ -90,9 +92,15 @@ async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> 
     ensure!(types.contains(&"Ingress".to_owned()) && types.contains(&"Egress".to_owned()), "{types:?}");
     ensure!(agents.ingress.as_ref().is_none_or(Vec::is_empty), "something may come in");
     let egress = serde_json::to_string(&agents.egress)?;
-    for word in ["53", "8443", "443"] {
-        ensure!(egress.contains(word), "{egress}");
+    for port in [53, 8443, 443] {
+        let named = |p: &NetworkPolicyPort| p.port == Some(IntOrString::Int(port)) && p.end_port.is_none();
+        ensure!(agents.egress.iter().flatten().flat_map(|r| r.ports.iter().flatten()).any(named), "no rule for port {port}: {egress}");
     }
+    // The policy selects the agent that runs here.
+    let selected = agents.pod_selector.as_ref().and_then(|p| p.match_labels.clone()).unwrap_or_default();
+    let pod: Vec<Pod> = stage.list("yoi.dev/yoipod=a").await?;
+    let borne = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();
+    ensure!(selected.iter().all(|(key, value)| borne.get(key) == Some(value)), "{selected:?} does not select {borne:?}");
     ensure!(agents.egress.iter().flatten().all(|r| r.ports.as_ref().is_some_and(|p| !p.is_empty())), "a rule without ports: {egress}");
     stage.close().await
 }

@@ -118,43 +118,50 @@ async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
     stage.close().await
 }
 
-#[tokio::test]
-async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> {
-    let stage = Stage::open("thief").await?;
-    stage.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
-    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
-    let victim: AgentWorkspace = stage.get("w").await?;
-    let thief = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "thief" }, "spec": {
+/// A Pod of this name that asks for the tree of `victim` as an agent's own Pod does.
+fn thief(name: &str, victim: &AgentWorkspace) -> String {
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
         "containers": [{ "name": "thief", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],
             "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
             "volumeMounts": [{ "name": "tree", "mountPath": "/stolen" }] }],
         "volumes": [{ "name": "tree", "csi": { "driver": "csi.yoi.dev",
-            "volumeAttributes": { "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": uid(&victim) } } }] } });
-    stage.apply(&thief.to_string()).await?;
-    // The kubelet tells why, and the container never starts.
+            "volumeAttributes": { "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": uid(victim) } } }] } })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> {
+    let stage = Stage::open("thief").await?;
+    // One tree that no Pod may have inline, and one that another Pod has: an agent's.
+    stage.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
+    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({})).await?;
+    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    stage.agent_ready("a").await?;
+    for victim in ["w", "a"] {
+        stage.apply(&thief(&format!("thief-of-{victim}"), &stage.get(victim).await?)).await?;
+    }
+    // The kubelet tells why, in the shim's words, and neither container ever starts.
     let start = std::time::Instant::now();
-    loop {
-        let events = stage
-            .kubectl(&[
-                "get",
-                "events",
-                "--field-selector",
-                "involvedObject.name=thief,reason=FailedMount",
-                "-o",
-                "jsonpath={.items[*].message}",
-            ])
-            .await?
-            .ok()?;
-        if events.out.contains("yoi") || events.out.contains("MountVolume") {
-            break;
+    let mut waiting =
+        vec![("thief-of-w", "AgentWorkspace w is for no Pod yet"), ("thief-of-a", "AgentWorkspace a is for the Pod with UID")];
+    while let Some(&(next, word)) = waiting.first() {
+        for thief in ["thief-of-w", "thief-of-a"] {
+            let pod: Pod = stage.get(thief).await?;
+            let mut containers = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().into_iter();
+            ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {thief} runs");
         }
-        ensure!(start.elapsed() < yoi_e2e::stage::PATIENCE, "the kubelet says nothing");
+        let about = format!("involvedObject.name={next},reason=FailedMount");
+        let told = stage.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.ok()?.out;
+        if told.contains(word) {
+            waiting.remove(0);
+            continue;
+        }
+        ensure!(start.elapsed() < yoi_e2e::stage::PATIENCE, "the kubelet does not say `{word}` of {next}: {told}");
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
-    let pod: Pod = stage.get("thief").await?;
-    let started = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().iter().any(|c| c.started == Some(true));
-    ensure!(!started, "the thief's container runs");
     stage.close().await
 }

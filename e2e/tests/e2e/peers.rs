@@ -1,6 +1,7 @@
 //! Who sees whom, and what arrives.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
@@ -59,6 +60,10 @@ fn finished(log: &[LogLine]) -> bool {
     log.iter().any(|l| matches!(&l.entry.body, Body::RunEnded(r) if r.outcome == RunOutcome::Finished))
 }
 
+fn heard_a_person(log: &[LogLine]) -> bool {
+    log.iter().any(|l| matches!(l.entry.body, Body::Input(_)))
+}
+
 #[tokio::test]
 async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> {
     let stage = two("deliver").await?;
@@ -84,11 +89,15 @@ async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> 
     let pod: YoiPod = stage.get("b").await?;
     let name = pod.status.and_then(|s| s.pod).map(|p| p.name).unwrap_or_default();
     stage.delete::<k8s_openapi::api::core::v1::Pod>(&name).await?;
-    let log = stage
+    stage
         .log_until("b", "a second runtime", |log| {
-            (log.iter().filter(|l| matches!(l.entry.body, Body::RuntimeStarted(_))).count() == 2).then(|| log.to_vec())
+            (log.iter().filter(|l| matches!(l.entry.body, Body::RuntimeStarted(_))).count() == 2).then_some(())
         })
         .await?;
+    // What is left in the inbox gets into the log before what comes later.
+    let sent = stage.yoi(&["send", "b", "a word of a person"]).await?.ok()?;
+    ensure!(sent.out.contains("delivered"), "{}", sent.out);
+    let log = stage.log_until("b", "a person's words", |log| heard_a_person(log).then(|| log.to_vec())).await?;
     ensure!(log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == 1, "delivered again after a restart");
     stage.close().await
 }
@@ -128,8 +137,17 @@ async fn a21_a_new_agent_of_the_same_name_is_a_stranger() -> Result<()> {
     stage.delete::<YoiPod>("b").await?;
     stage.until_gone::<YoiPod>("b").await?;
     stage.unmet::<YoiPeer>("a.b", "Ready", "MemberMissing").await?;
+    stage.delete::<PersistentVolumeClaim>("b-session").await?;
+    stage.until_gone::<PersistentVolumeClaim>("b-session").await?;
     stage.agent("b", "p", json!({})).await?;
     stage.unmet::<YoiPeer>("a.b", "Ready", "MemberReplaced").await?;
+    // And nothing is said to the stranger, who runs with a session of its own.
+    ready(&stage).await?;
+    stage.yoi(&["send", "a", "tell your peer"]).await?.ok()?;
+    let said = stage.log_until("a", "a run's end", |log| finished(log).then(|| outputs(log))).await?;
+    ensure!(said.len() == 2 && said[1].contains("nothing was sent"), "{said:?}");
+    ensure!(said[0].lines().any(|line| line.starts_with("b (peer): not live, Missing")), "{said:?}");
+    ensure!(!stage.log("b").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "the stranger got the message");
     stage.close().await
 }
 

@@ -94,16 +94,17 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
     }
     // The parent lives on, and its file is its own.
     stage.agent_ready("parent").await?;
+    let before = stage.log("parent").await?.len();
     stage.yoi(&["send", "parent", "look again"]).await?.ok()?;
     let seen = stage
         .log_until("parent", "its second look", |log| {
-            log.iter().rev().find_map(|l| match &l.entry.body {
-                Body::ToolEnded(t) if t.output.contains("parent") && l.entry.seq > 8 => Some(t.output.clone()),
+            log.iter().skip(before).find_map(|l| match &l.entry.body {
+                Body::ToolEnded(t) => Some(t.output.clone()),
                 _ => None,
             })
         })
         .await?;
-    ensure!(!seen.contains("left") && !seen.contains("right"), "{seen}");
+    ensure!(seen.starts_with("parent\n") && !seen.contains("left") && !seen.contains("right"), "the parent sees a fork's file: {seen}");
 
     // W25: the parent goes, its forks stay.
     stage.delete::<YoiPod>("parent").await?;
