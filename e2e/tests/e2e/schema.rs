@@ -45,6 +45,9 @@ async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
         ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "ttlAfterRelease": "10s" }), "claim"),
         ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "provider": "InPlace" }), "provider"),
         ("AgentWorkspace", "w", json!({ "source": { "empty": {}, "project": project } }), "exactly one"),
+        ("AgentWorkspace", "w", json!({ "source": { "project": project }, "owner": { "uid": 1000, "gid": 1000 } }), "owner cannot be set"),
+        ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "path": "/yoi" }), "system folder"),
+        ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/tmp" }), "system folder"),
     ];
     for (kind, name, spec, word) in cases {
         let said = stage.try_apply(&object(kind, name, spec.clone())).await?;
