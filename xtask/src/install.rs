@@ -54,7 +54,8 @@ pub fn existing(context: &str) -> Result<()> {
     }
     step.done("");
     let kubectl = Kubectl::of_context(&build::kubernetes()?, context);
-    let target = Target { context: Some(context.to_owned()), kubeconfig: None, kubectl, settings: vec![] };
+    let target =
+        Target { context: Some(context.to_owned()), kubeconfig: None, kubectl, settings: vec!["shim.loopBtrfs.enabled=true".into()] };
     charts(&target, &built.references())?;
     fleet::start(&target.kubectl)?;
     println!("\nYoi runs in {context}.");
