@@ -17,8 +17,20 @@ impl Stage {
     /// # Errors
     /// When it does not get ready.
     pub async fn model(&self, script: &str) -> Result<()> {
+        self.model_with(script, "").await
+    }
+
+    /// A model that refuses whoever does not show `key`.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn model_with_key(&self, script: &str, key: &str) -> Result<()> {
+        self.model_with(script, &format!(", --require-key={key}")).await
+    }
+
+    async fn model_with(&self, script: &str, more: &str) -> Result<()> {
         let indented: String = script.lines().map(|line| format!("    {line}\n")).collect();
-        let manifest = include_str!("fixtures/model.yaml").replace("$SCRIPT", &indented);
+        let manifest = include_str!("fixtures/model.yaml").replace("$SCRIPT", &indented).replace("$MORE", more);
         self.apply(&manifest).await?;
         self.pod_ready("scripted-model").await
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use uuid::Uuid;
+use yoi_wire::node::ChangeList;
 use yoi_wire::people::Diff;
 
 use crate::shim::{self, ShimError};
@@ -31,9 +32,17 @@ pub enum DiffError {
 /// # Errors
 /// The shim cannot be asked, or git fails on a tree that is git's.
 pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<Diff, DiffError> {
-    let (list, text) = futures::try_join!(async { Ok(shim::changes(shim_socket).await?) }, against_head(shell, tree))?;
+    let listed = async {
+        match shim::changes(shim_socket).await {
+            Ok(list) => Ok((list, None)),
+            // What git knows is worth showing all the same.
+            Err(ShimError::NoBase(why)) => Ok((ChangeList::default(), Some(why))),
+            Err(error) => Err(DiffError::Paths(error)),
+        }
+    };
+    let ((list, no_base), text) = futures::try_join!(listed, against_head(shell, tree))?;
     let (text, cut) = text.map_or((None, false), |(text, cut)| (Some(text), cut));
-    Ok(Diff { text, paths: list.changes, cut: cut || list.cut })
+    Ok(Diff { text, paths: list.changes, no_base, cut: cut || list.cut })
 }
 
 /// `None` where the tree is no git work tree. The user's index and object store are read and never written.

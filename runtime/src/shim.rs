@@ -20,6 +20,9 @@ pub enum ShimError {
     Connect { path: PathBuf, source: std::io::Error },
     #[error("failed to ask the node's shim for changes")]
     Ask(#[from] hyper::Error),
+    /// There is nothing to compare the tree with: no fault of anybody's.
+    #[error("the node has no list of changes: {0}")]
+    NoBase(String),
     #[error("failed to get changes from the node's shim: {status}: {message}")]
     Refused { status: StatusCode, message: String },
     #[error("failed to read the shim's answer: {0}")]
@@ -51,6 +54,11 @@ async fn ask(socket: &Path) -> Result<ChangeList, ShimError> {
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await.map_err(|error| ShimError::Read(error.to_string()))?.to_bytes();
     if !status.is_success() {
         let message = String::from_utf8_lossy(&body[..body.len().min(1024)]).trim().to_owned();
+        if status == StatusCode::CONFLICT {
+            let said: Option<String> =
+                serde_json::from_slice::<serde_json::Value>(&body).ok().and_then(|v| Some(v["message"].as_str()?.to_owned()));
+            return Err(ShimError::NoBase(said.unwrap_or(message)));
+        }
         return Err(ShimError::Refused { status, message });
     }
     serde_json::from_slice(&body).map_err(|error| ShimError::Read(error.to_string()))

@@ -35,6 +35,9 @@ pub struct Diff {
     pub text: Option<String>,
     /// Paths that differ from the sealed base, by the node's change list, without git's own files.
     pub paths: Vec<crate::node::Change>,
+    /// Why the node knows no base to compare the tree with; `paths` is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_base: Option<String>,
     /// True when `text` was cut at its limit.
     #[serde(default)]
     pub cut: bool,

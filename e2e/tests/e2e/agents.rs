@@ -203,14 +203,19 @@ async fn a_yoipod_whose_project_is_missing_says_so_and_starts_when_it_comes() ->
 }
 
 #[tokio::test]
-async fn a_model_secret_that_is_missing_is_named_in_a_condition() -> Result<()> {
+async fn a_model_secret_that_is_missing_is_named_and_used_when_it_comes() -> Result<()> {
     let stage = Stage::open("secret").await?;
-    stage.model(SCRIPT).await?;
+    stage.model_with_key(SCRIPT, "the-key-of-the-model").await?;
     stage.empty_project("p").await?;
     let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace),
-        "authSecretRef": { "name": "absent", "key": "apiKey" } });
+        "authSecretRef": { "name": "later", "key": "apiKey" } });
     stage.agent("a", "p", json!({ "task": "write the file", "model": model })).await?;
-    stage.unmet::<YoiPod>("a", "Ready", "SecretMissing").await?;
+    let condition = stage.unmet::<YoiPod>("a", "Ready", "SecretMissing").await?;
+    ensure!(!condition.message.is_empty(), "no word on which Secret");
+    stage.apply(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "apiKey": "the-key-of-the-model" } }).to_string()).await?;
+    stage.task_complete("a").await?;
+    let said = stage.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.ok()?.out;
+    ensure!(!said.replace("--require-key=the-key-of-the-model", "").contains("the-key-of-the-model"), "an object holds the key");
     stage.close().await
 }
 

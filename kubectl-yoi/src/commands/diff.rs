@@ -31,6 +31,9 @@ pub async fn diff(cluster: &Cluster, output: Option<Output>, args: &Diff) -> Res
                     lines.push_str(&format!("{letter}\t{}\n", change.path));
                 }
                 show::print(&lines)?;
+                if let Some(why) = &answer.no_base {
+                    eprintln!("no paths: {why}");
+                }
                 if answer.cut {
                     eprintln!("(cut at its limit)");
                 }

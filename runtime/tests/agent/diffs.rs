@@ -16,16 +16,34 @@ fn git(bench: &Bench, args: &[&str]) -> String {
 }
 
 fn shim(bench: &Bench) {
+    let body = r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
+    answering(bench, "200 OK", body);
+}
+
+fn answering(bench: &Bench, status: &'static str, body: &'static str) {
     let listener = tokio::net::UnixListener::bind(&bench.shim_socket).unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut buffer = [0; 1024];
             let _ = stream.read(&mut buffer).await;
-            let body =
-                r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
-            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
+            let _ = stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
         }
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_whose_base_is_gone_still_shows_what_git_knows() {
+    let bench = Bench::new(EXAMPLE).await;
+    answering(&bench, "409 Conflict", r#"{"message":"what it was made from is gone"}"#);
+    git(&bench, &["init", "-q"]);
+    std::fs::write(bench.tree().join("new"), "fresh\n").unwrap();
+    let _runtime = bench.start(1, None);
+    bench.gateway.report(|report| report.ready).await;
+    let (status, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    let diff: Diff = serde_json::from_slice(&body).unwrap();
+    assert!(diff.text.unwrap().contains("+fresh\n"));
+    assert_eq!((diff.paths.len(), diff.no_base.as_deref()), (0, Some("what it was made from is gone")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
