@@ -97,5 +97,5 @@ pub(crate) const PATH_MESSAGE: &str =
 
 #[must_use]
 pub(crate) fn default_path() -> String {
-    "/work".to_owned()
+    "/workspace".to_owned()
 }

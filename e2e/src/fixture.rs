@@ -9,7 +9,7 @@ use yoi_crds::{YoiPod, YoiProject};
 use crate::stage::Stage;
 
 /// Where tests' trees are seen.
-pub const PATH: &str = "/work/tree";
+pub const PATH: &str = "/workspace/tree";
 
 impl Stage {
     /// A model in this namespace that follows `script` (see the scripted model's documentation).

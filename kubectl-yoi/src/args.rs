@@ -266,7 +266,7 @@ pub struct WorkspaceCreate {
     #[arg(long, requires = "claim")]
     pub ttl: Option<String>,
     /// Where containers see the tree.
-    #[arg(long, default_value = "/work")]
+    #[arg(long, default_value = "/workspace")]
     pub path: String,
     /// Wait until it is ready.
     #[arg(short, long)]

@@ -74,15 +74,15 @@ mod tests {
     fn a_generation_changes_with_each_of_its_inputs() {
         let git = |url: &str| WorkspaceSource { git: Some(GitSource { url: url.into(), ref_: None }), ..Default::default() };
         let owner = Owner::default();
-        let one = generation("u", &git("https://a/b"), owner, "/work", Provider::Auto);
+        let one = generation("u", &git("https://a/b"), owner, "/workspace", Provider::Auto);
         assert_eq!(one.len(), 10);
-        assert_eq!(one, generation("u", &git("https://a/b"), owner, "/work", Provider::Auto));
+        assert_eq!(one, generation("u", &git("https://a/b"), owner, "/workspace", Provider::Auto));
         for other in [
-            generation("v", &git("https://a/b"), owner, "/work", Provider::Auto),
-            generation("u", &git("https://a/c"), owner, "/work", Provider::Auto),
-            generation("u", &git("https://a/b"), Owner { uid: 1001, gid: 1000 }, "/work", Provider::Auto),
+            generation("v", &git("https://a/b"), owner, "/workspace", Provider::Auto),
+            generation("u", &git("https://a/c"), owner, "/workspace", Provider::Auto),
+            generation("u", &git("https://a/b"), Owner { uid: 1001, gid: 1000 }, "/workspace", Provider::Auto),
             generation("u", &git("https://a/b"), owner, "/src", Provider::Auto),
-            generation("u", &git("https://a/b"), owner, "/work", Provider::Copy),
+            generation("u", &git("https://a/b"), owner, "/workspace", Provider::Copy),
         ] {
             assert_ne!(one, other);
         }

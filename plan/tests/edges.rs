@@ -114,11 +114,14 @@ fn a_tree_that_stands_keeps_its_node_while_a_stranger_bears_its_claims_name() {
 fn a_tree_whose_base_went_before_it_was_made_waits_for_the_next_base_on_its_node() {
     let origin = json!({"nodeName": "n2", "origin": {"kind": "Base", "workspaceUID": "gone"}});
     let waiting = tree("w", json!({"source": {"project": {"name": "p"}}, "claim": true, "binding": "Immediate"}), origin);
-    let first =
-        status(workspace::plan(&workspace::Observed { project: Some(git_project("/work")), ..seen(waiting.clone()) }, &settings(), now()));
+    let first = status(workspace::plan(
+        &workspace::Observed { project: Some(git_project("/workspace")), ..seen(waiting.clone()) },
+        &settings(),
+        now(),
+    ));
     assert_eq!((first.node_name.as_deref(), &first.origin), (Some("n2"), &None));
     let again = Arc::new(AgentWorkspace { status: Some(first), ..(*waiting).clone() });
-    let project = git_project("/work");
+    let project = git_project("/workspace");
     let bases = vec![base_on(&project, "n1"), base_on(&project, "n2")];
     let then = status(workspace::plan(&workspace::Observed { project: Some(project), bases, ..seen(again) }, &settings(), now()));
     assert_eq!(then.node_name.as_deref(), Some("n2"));
@@ -136,13 +139,14 @@ fn a_clone_has_the_owner_of_what_it_is_made_from() {
     let said = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
     assert_eq!(said.owner, Some(Owner { uid: 2000, gid: 2000 }));
     let clone = tree("clone", json!({"source": {"project": {"name": "p"}}, "owner": {"uid": 3000, "gid": 3000}}), Value::Null);
-    let said = status(workspace::plan(&workspace::Observed { project: Some(git_project("/work")), ..seen(clone) }, &settings(), now()));
+    let said =
+        status(workspace::plan(&workspace::Observed { project: Some(git_project("/workspace")), ..seen(clone) }, &settings(), now()));
     assert_eq!(said.owner, Some(Owner { uid: 2000, gid: 2000 }));
 }
 
 #[test]
 fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
-    let project = git_project("/work");
+    let project = git_project("/workspace");
     let lost = base_on(&project, "gone");
     let seen = project::Observed {
         project,
@@ -196,7 +200,7 @@ fn a_session_that_is_to_stay_is_nobodys_before_its_yoipod_goes() {
 
 #[test]
 fn a_base_that_its_node_never_begins_is_tried_on_another() {
-    let project = git_project("/work");
+    let project = git_project("/workspace");
     let mut silent = (*base_on(&project, "n1")).clone();
     silent.status = None;
     let at = |seconds: i64| {

@@ -24,7 +24,7 @@ rules:
     - { tool: Write, args: { path: notes/new.md, content: "a note\n" } }
     - { tool: Shell, args: { command: "make CC=tcc && ./prog && git add -A && git commit -qm 'By the agent' && git log -1 --format=%s && pwd && id -u" } }
   - text: Done.
-    expect: ["By the agent", "/work/tree", "1000", "fixture"]
+    expect: ["By the agent", "/workspace/tree", "1000", "fixture"]
 - name: remember
   when: { lastUserContains: "write the file" }
   steps:

@@ -28,10 +28,10 @@ spec:
         - name: build
           image: $image(agent)
           imagePullPolicy: Never
-          workingDir: /work/tree
+          workingDir: /workspace/tree
           command: [/bin/sh, -euxc, {command:?}]
           securityContext: {{ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {{ drop: [ALL] }} }}
-          volumeMounts: [{{ name: tree, mountPath: /work/tree }}, {{ name: tmp, mountPath: /tmp }}]
+          volumeMounts: [{{ name: tree, mountPath: /workspace/tree }}, {{ name: tmp, mountPath: /tmp }}]
       volumes:
         - {{ name: tree, persistentVolumeClaim: {{ claimName: {claim} }} }}
         - {{ name: tmp, emptyDir: {{}} }}
@@ -40,7 +40,7 @@ spec:
 }
 
 fn workspace(name: &str, more: serde_json::Value) -> String {
-    let mut spec = json!({ "path": "/work/tree", "claim": true });
+    let mut spec = json!({ "path": "/workspace/tree", "claim": true });
     if let (Some(spec), serde_json::Value::Object(more)) = (spec.as_object_mut(), more) {
         spec.extend(more);
     }
@@ -110,7 +110,7 @@ async fn an_immediate_claim_is_ready_before_any_pod_and_a_git_tag_is_its_source(
 #[tokio::test]
 async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
     let stage = Stage::open("late").await?;
-    stage.yoi(&["workspace", "create", "w", "--empty", "--claim", "--path", "/work/tree", "--wait"]).await?.ok()?;
+    stage.yoi(&["workspace", "create", "w", "--empty", "--claim", "--path", "/workspace/tree", "--wait"]).await?.ok()?;
     stage.unmet::<AgentWorkspace>("w", "Scheduled", "WaitingForConsumer").await?;
     stage.apply(&job("w", "echo hello > file && cat file && test \"$(stat -c %u .)\" = 1000")).await?;
     succeeded(&stage, "w").await?;

@@ -23,7 +23,7 @@ async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
         ("YoiProject", "p", json!({ "source": { "git": { "url": "git://h/p" }, "empty": {} } }), "exactly one"),
         ("YoiProject", "p", json!({ "source": { "git": { "url": "file:///etc" } } }), "url"),
         ("YoiProject", "p", json!({ "source": { "git": { "url": "git://h/p", "ref": "--upload-pack=x" } } }), "ref"),
-        ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/work/../etc" }), "path"),
+        ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/workspace/../etc" }), "path"),
         ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/yoi" }), "system folder"),
         ("YoiProject", "Upper", json!({ "source": { "empty": {} } }), "lowercase"),
         ("YoiProject", "with.dot", json!({ "source": { "empty": {} } }), "DNS label"),
