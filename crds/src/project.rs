@@ -73,7 +73,7 @@ pub struct YoiProjectStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SealedGeneration {
-    /// Digest of source, owner and path.
+    /// Digest of the project's UID, source, owner, path and provider.
     pub name: String,
     /// git commit of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]

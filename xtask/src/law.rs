@@ -44,7 +44,7 @@ pub fn run() -> Result<()> {
         }
     }
     if !broken.is_empty() {
-        bail!("the import law of STYLE.md is broken:\n  {}", broken.join("\n  "));
+        bail!("the import law (the table at the top of xtask/src/law.rs) is broken:\n  {}", broken.join("\n  "));
     }
     step.done(format!("{} crates", LAWS.len()));
     Ok(())
