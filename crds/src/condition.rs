@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reason::Reason;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {
     True,
@@ -35,21 +37,21 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub status: ConditionStatus,
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
 impl Verdict {
     #[must_use]
-    pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn yes(reason: Reason, message: impl Into<String>) -> Self {
         Verdict { status: ConditionStatus::True, reason, message: message.into() }
     }
     #[must_use]
-    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn no(reason: Reason, message: impl Into<String>) -> Self {
         Verdict { status: ConditionStatus::False, reason, message: message.into() }
     }
     #[must_use]
-    pub fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn unknown(reason: Reason, message: impl Into<String>) -> Self {
         Verdict { status: ConditionStatus::Unknown, reason, message: message.into() }
     }
 }
@@ -61,7 +63,7 @@ pub fn said(before: &[Condition], type_: &str, verdict: Verdict, generation: i64
     Condition {
         type_: type_.to_owned(),
         status: verdict.status,
-        reason: verdict.reason.to_owned(),
+        reason: verdict.reason.to_string(),
         message: cut(verdict.message),
         last_transition_time: since.unwrap_or_else(|| now.to_owned()),
         observed_generation: generation,

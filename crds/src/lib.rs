@@ -12,6 +12,7 @@ pub mod pod;
 pub mod project;
 pub mod reason;
 pub mod source;
+mod word;
 pub mod workspace;
 
 pub use condition::{Condition, ConditionStatus};

@@ -1,12 +1,16 @@
 //! YoiPod: one agent under a name.
 
+mod status;
+
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use crate::word::words;
 use std::collections::BTreeMap;
 
-use crate::condition::Condition;
-use crate::source::{NamedRef, Provider, WorkspaceSource};
+use crate::source::{NamedRef, Provider, SUBDOMAIN, WorkspaceSource};
+pub use status::{Live, MOST_RUNS, ManifestRef, PodRef, Report, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
 pub use yoi_wire::manifest::ModelProvider;
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.
@@ -106,21 +110,29 @@ pub struct BuiltinAgent {
     pub instruction: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Completion {
     /// The agent stays up and waits for messages.
     #[default]
     Keep,
     /// The agent stops.
     Stop,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(Completion: Keep, Stop);
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum DesiredState {
     #[default]
     Running,
     Stopped,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(DesiredState: Running, Stopped);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -130,7 +142,7 @@ pub struct Model {
     pub name: String,
     /// Base URL with its version segment, e.g. `https://model.example/v1/`; the provider's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024), regex(pattern = r"^https?://[^\s]+$"))]
+    #[schemars(length(max = 1024), regex(pattern = r"^https?://[^\s\x00-\x1f\x7f]+$"))]
     pub base_url: Option<String>,
     /// Key of a Secret of this namespace that holds the endpoint's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,10 +151,10 @@ pub struct Model {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretKeyRef {
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub name: String,
     #[serde(default = "default_key")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^(\.?[-_a-zA-Z0-9])[-._a-zA-Z0-9]*$"))]
     pub key: String,
 }
 
@@ -153,7 +165,7 @@ fn default_key() -> String {
 /// A Secret of this namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretRef {
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub name: String,
 }
 
@@ -163,7 +175,7 @@ pub struct SecretRef {
 pub struct PodSettings {
     /// The chart's agent image when absent. It needs git and a shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9\[][-A-Za-z0-9._:/@+\[\]]*$"))]
     pub image: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
@@ -173,31 +185,78 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(validation = ("self.map(e, size(e.value)).sum() <= 131072", "the values of env must not hold more than 131072 letters in all"))]
     pub env: Vec<EnvVar>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "labels")]
     pub node_selector: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<SecretRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub runtime_class_name: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ImagePullPolicy {
     Always,
     IfNotPresent,
     Never,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(ImagePullPolicy: Always, IfNotPresent, Never);
 
-/// Quantities as in a Pod: `cpu`, `memory`, `ephemeral-storage`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Quantities as in a Pod: `cpu`, `memory`, `ephemeral-storage`, and what devices a cluster offers under names like `example.com/gpu`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) \
+    || quantity(self.requests[k]).compareTo(quantity(self.limits[k])) <= 0)", "requests must not be above limits"))]
+#[x_kube(validation = ("!has(self.requests) || self.requests.all(k, !k.contains('/') \
+    || (has(self.limits) && k in self.limits && self.limits[k] == self.requests[k]))", "requests of devices must be the same as their limits"))]
 pub struct Resources {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "quantities")]
     pub requests: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "quantities")]
     pub limits: BTreeMap<String, String>,
+}
+
+/// What a Pod would be refused for later is refused here.
+fn quantities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 32,
+            "pattern": r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?$",
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": r"self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
+                "message": "requests and limits are of cpu, memory, ephemeral-storage, or of devices with names like example.com/gpu",
+            },
+            {
+                "rule": "self.all(k, !k.contains('/') || self[k].matches('^[0-9]+$'))",
+                "message": "requests and limits of devices are whole numbers",
+            },
+        ],
+    })
+}
+
+fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"},
+        "x-kubernetes-validations": [{
+            "rule": r"self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
+            "message": "nodeSelector must be of names of labels",
+        }],
+    })
 }
 
 impl Resources {
@@ -212,7 +271,7 @@ pub struct EnvVar {
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
     #[x_kube(validation = ("!self.startsWith('YOI_')", "names that begin with YOI_ are reserved"))]
     pub name: String,
-    #[schemars(length(max = 32_768))]
+    #[schemars(length(max = 32_768), regex(pattern = r"^[^\x00]*$"))]
     #[serde(default)]
     pub value: String,
 }
@@ -224,7 +283,7 @@ pub struct EnvVar {
 pub struct SessionSettings {
     /// An existing claim of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub claim_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_template: Option<ClaimTemplate>,
@@ -233,23 +292,28 @@ pub struct SessionSettings {
     pub retain: SessionRetain,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum SessionRetain {
     #[default]
     Retain,
     Delete,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(SessionRetain: Retain, Delete);
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimTemplate {
     /// The cluster's default class when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub storage_class_name: Option<String>,
     /// A quantity.
     #[serde(default = "default_size")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"))]
+    #[x_kube(validation = ("quantity(self).isGreaterThan(quantity('0'))", "size must be more than nothing"))]
     pub size: String,
 }
 
@@ -288,101 +352,4 @@ impl Default for Limits {
     fn default() -> Self {
         Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds() }
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct YoiPodStatus {
-    /// Operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Operator: raised for every Pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_generation: Option<i64>,
-    /// Operator: the manifest of the current or last Pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manifest: Option<ManifestRef>,
-    /// Operator: the Pod that is this agent now. Identity of the runtime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<PodRef>,
-    /// Operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<WorkspaceRef>,
-    /// Operator: the claim of the session volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_claim_name: Option<String>,
-    /// Gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<SessionRef>,
-    /// Gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskStatus>,
-    /// Gateway: a hint with an age.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub live: Option<Live>,
-    /// Gateway: what the runtime last said of itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
-    /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, Ready.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
-    #[schemars(length(max = 16))]
-    pub conditions: Vec<Condition>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ManifestRef {
-    /// A ConfigMap.
-    pub name: String,
-    /// Hex SHA-256 of its content.
-    pub digest: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PodRef {
-    pub name: String,
-    pub uid: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkspaceRef {
-    pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_name: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SessionRef {
-    pub id: String,
-    pub segment: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TaskStatus {
-    pub id: String,
-    /// Submitted, Running, Succeeded or Failed.
-    pub state: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Live {
-    #[serde(rename = "podUID")]
-    pub pod_uid: String,
-    /// Idle or Running.
-    pub activity: String,
-    pub observed_at: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Report {
-    #[serde(rename = "podUID")]
-    pub pod_uid: String,
-    pub run_generation: i64,
-    pub ready: bool,
-    pub reason: String,
-    #[schemars(length(max = 1024))]
-    pub message: String,
 }

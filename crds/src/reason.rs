@@ -1,61 +1,170 @@
 //! Condition types and their reasons: the vocabulary that users and alerts match on.
+//!
+//! `docs/reasons.md` is generated from here, and `kubectl yoi` takes its advice from here.
+
+use std::fmt;
+use std::ops::Deref;
 
 /// Condition types.
-pub mod condition {
-    pub const READY: &str = "Ready";
-    pub const ACCEPTED: &str = "Accepted";
-    // YoiProject
-    pub const SOURCE_READY: &str = "SourceReady";
-    pub const SEALED: &str = "Sealed";
-    // AgentWorkspace
-    pub const SCHEDULED: &str = "Scheduled";
-    pub const PROVIDER_SELECTED: &str = "ProviderSelected";
-    pub const POPULATED: &str = "Populated";
-    pub const PROVISIONED: &str = "Provisioned";
-    pub const BOUND: &str = "Bound";
-    pub const IN_USE: &str = "InUse";
-    pub const CLEANED_UP: &str = "CleanedUp";
-    // YoiPod
-    pub const WORKSPACE_READY: &str = "WorkspaceReady";
-    pub const SESSION_READY: &str = "SessionReady";
-    pub const TASK_COMPLETE: &str = "TaskComplete";
+pub mod condition;
+
+/// A word of the vocabulary. Only this file can make one, so no condition bears a reason that is not on the page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reason {
+    word: &'static str,
+    meaning: &'static str,
+    advice: Option<&'static str>,
+    command: Option<&'static str>,
+    warns: bool,
 }
 
+impl Reason {
+    /// The reason that is written so.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Reason> {
+        ALL.iter().copied().find(|reason| reason.word == word)
+    }
+
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        self.word
+    }
+
+    /// What is true when a condition bears it.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        self.meaning.trim()
+    }
+
+    /// What a person does about it, where there is something to do.
+    #[must_use]
+    pub const fn advice(self) -> Option<&'static str> {
+        self.advice
+    }
+
+    /// A command that mends it or shows more, for an object `$KIND $NAME` of `$NAMESPACE`. Other words in capitals are for the person to fill in.
+    #[must_use]
+    pub const fn command(self) -> Option<&'static str> {
+        self.command
+    }
+
+    /// Whether its Event is a Warning while the condition is not True: somebody must act, or will want to find it in the story.
+    #[must_use]
+    pub const fn warns(self) -> bool {
+        self.warns
+    }
+}
+
+impl Deref for Reason {
+    type Target = str;
+    fn deref(&self) -> &str {
+        self.word
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word)
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> String {
+        reason.word.to_owned()
+    }
+}
+
+macro_rules! comparable {
+    ($($text:ty),+) => {$(
+        impl PartialEq<$text> for Reason {
+            fn eq(&self, other: &$text) -> bool { self.word == AsRef::<str>::as_ref(other) }
+        }
+        impl PartialEq<Reason> for $text {
+            fn eq(&self, other: &Reason) -> bool { AsRef::<str>::as_ref(self) == other.word }
+        }
+    )+};
+}
+comparable!(str, &str, String);
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($text:literal) => {
+        Some($text)
+    };
+}
+macro_rules! marked {
+    () => {
+        false
+    };
+    (!) => {
+        true
+    };
+}
 macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
-        $($(#[doc = $doc])+ pub const $name: &str = $text;)+
-        /// Every reason with its meaning, for the generated page.
-        pub const ALL: &[(&str, &str)] = &[$(($text, concat!($($doc),+))),+];
+    ($($(#[doc = $doc:literal])+ $(@$mark:tt)? $name:ident = $word:literal $(, $advice:literal $(, $command:literal)?)?;)+) => {
+        $($(#[doc = $doc])+ pub const $name: Reason = Reason {
+            word: $word,
+            meaning: concat!($($doc),+),
+            advice: optional!($($advice)?),
+            command: optional!($($($command)?)?),
+            warns: marked!($($mark)?),
+        };)+
+        /// Every reason.
+        pub const ALL: &[Reason] = &[$($name),+];
     };
 }
 
+// With an `@!` the Event is a Warning; then what to do, and a command.
 reasons! {
     /// The spec makes sense and what it names exists.
     VALID = "Valid";
     /// Every condition that Ready waits for is True.
     ALL_MET = "AllMet";
     /// The spec cannot be carried out as written.
-    INVALID_SPEC = "InvalidSpec";
+    @!INVALID_SPEC = "InvalidSpec",
+        "The message says which field; change it. What is immutable needs a new object.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
     /// The API server refused something that the object needs; its words are in the message.
-    APPLY_FAILED = "ApplyFailed";
+    @!APPLY_FAILED = "ApplyFailed",
+        "Mend what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// A YoiProject, AgentWorkspace or claim that the spec names does not exist.
-    SOURCE_NOT_FOUND = "SourceNotFound";
+    @!SOURCE_NOT_FOUND = "SourceNotFound",
+        "Make what the message names; the object goes on by itself.",
+        "kubectl apply -n $NAMESPACE -f MANIFEST.yaml";
     /// A node was chosen.
     NODE_SELECTED = "NodeSelected";
     /// A late-bound workspace waits for the first Pod that uses it.
-    WAITING_FOR_CONSUMER = "WaitingForConsumer";
+    WAITING_FOR_CONSUMER = "WaitingForConsumer",
+        "Start a Pod that uses the claim, or make the workspace with `binding: Immediate`.";
     /// No node offers what the workspace asks for.
-    NO_ELIGIBLE_NODE = "NoEligibleNode";
+    @!NO_ELIGIBLE_NODE = "NoEligibleNode",
+        "Free space on a node, let the shim run on more nodes, or ask for another provider; the message counts the nodes and why each will not do.",
+        "kubectl describe workspacenodes";
     /// A fork must be on its parent's node, and the Pod is not.
-    PARENT_ON_OTHER_NODE = "ParentOnOtherNode";
+    @!PARENT_ON_OTHER_NODE = "ParentOnOtherNode",
+        "Let the Pod go to the node of the parent, or make the fork from the project.",
+        "kubectl get agentworkspaces -n $NAMESPACE -o wide";
     /// The provider on this node.
     SELECTED = "Selected";
     /// The node does not offer the provider asked for; there is no fallback.
-    PROVIDER_UNAVAILABLE = "ProviderUnavailable";
+    PROVIDER_UNAVAILABLE = "ProviderUnavailable",
+        "Give the data root a file system that has it (Btrfs), or ask for `Auto` or `Copy`; the WorkspaceNode says why not.",
+        "kubectl describe workspacenodes";
     /// The populator Pod fills the base.
     POPULATING = "Populating";
     /// The populator Pod failed.
-    POPULATE_FAILED = "PopulateFailed";
+    @!POPULATE_FAILED = "PopulateFailed",
+        "The message holds the populator's last words: mend the URL, the ref or the way to the server. It is tried again by itself.",
+        "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The source's content is in the base.
     FILLED = "Filled";
     /// The base is read-only and has a manifest digest.
@@ -69,57 +178,114 @@ reasons! {
     /// The shim is making the tree.
     CREATING = "Creating";
     /// The source holds nested subvolumes, which a snapshot would show as empty folders.
-    NESTED_VOLUME = "NestedVolume";
+    NESTED_VOLUME = "NestedVolume",
+        "Remove the nested subvolume from the source tree.";
     /// The source is being written and the provider cannot copy it atomically.
-    SOURCE_NOT_SEALED = "SourceNotSealed";
+    SOURCE_NOT_SEALED = "SourceNotSealed",
+        "Wait until the parent has its tree and, with `Copy`, until no Pod uses it; Btrfs can fork a tree in use.",
+        "kubectl get agentworkspaces -n $NAMESPACE";
     /// The node's data root is full.
-    OUT_OF_SPACE = "OutOfSpace";
+    OUT_OF_SPACE = "OutOfSpace",
+        "Make room in the data root of the node: delete workspaces that nobody needs, or enlarge the volume.",
+        "kubectl yoi ls workspaces -A";
     /// The node's file system refused.
-    BACKEND_ERROR = "BackendError";
+    BACKEND_ERROR = "BackendError",
+        "Read the message, then the mounter's log; the file system may need repair.",
+        "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
+    /// The tree stood on its node's disk and is not there any more. It is never made anew under the same object.
+    @!TREE_LOST = "TreeLost",
+        "If the node's data root is only not mounted, mount it and restart the shim. If the tree is gone for good, delete the workspace and make it anew.",
+        "kubectl delete $KIND $NAME -n $NAMESPACE";
+    /// What the node has written down about the tree cannot be read. The tree is left alone; others are served.
+    @!JOURNAL_DAMAGED = "JournalDamaged",
+        "Put the file that the message names back from a backup, or move it away: the tree is then taken over as it stands. Deleting the workspace also mends it.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
+    /// What is mounted as the node's data root is not the one that its trees are in.
+    @!DATA_ROOT_MISSING = "DataRootMissing",
+        "Mount the node's data root; the shim goes on by itself. If it is gone for good, the message says what to remove.",
+        "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c shim --tail=20";
     /// The claim is bound to this workspace's volume.
     CLAIM_BOUND = "ClaimBound";
     /// The claim and its volume exist; the binding controller has yet to join them.
-    WAITING_FOR_CONTROLLER = "WaitingForController";
+    WAITING_FOR_CONTROLLER = "WaitingForController",
+        "Usually seconds. If it lasts: does the StorageClass exist, and does its provisioner run?",
+        "kubectl describe pvc -n $NAMESPACE";
     /// The claim was bound and is gone.
-    CLAIM_LOST = "ClaimLost";
+    @!CLAIM_LOST = "ClaimLost",
+        "A new claim is made when the old one is gone.",
+        "kubectl get pvc -n $NAMESPACE";
     /// A Pod has the tree mounted.
     PUBLISHED = "Published";
     /// No Pod has the tree mounted.
     NOT_PUBLISHED = "NotPublished";
+    /// The last Pod that had the tree mounted let it go.
+    RELEASED = "Released";
     /// Deletion waits until no Pod uses the tree.
-    WAITING_FOR_PODS = "WaitingForPods";
+    WAITING_FOR_PODS = "WaitingForPods",
+        "Delete the Pods that still use the tree.",
+        "kubectl get pods -n $NAMESPACE";
     /// The file system says that the tree is busy; tried again.
-    BUSY = "Busy";
+    BUSY = "Busy",
+        "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
+        "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
     /// The node of the tree is gone.
-    NODE_LOST = "NodeLost";
+    @!NODE_LOST = "NodeLost",
+        "The tree went with its node. Delete the object and make it anew.",
+        "kubectl delete $KIND $NAME -n $NAMESPACE";
     /// The tree is destroyed.
     DESTROYED = "Destroyed";
     /// The project's base is not sealed on any node yet.
-    PROJECT_NOT_READY = "ProjectNotReady";
+    PROJECT_NOT_READY = "ProjectNotReady",
+        "See why the project is not Ready.",
+        "kubectl describe yoiprojects -n $NAMESPACE";
     /// The model's Secret or its key does not exist.
-    SECRET_MISSING = "SecretMissing";
+    @!SECRET_MISSING = "SecretMissing",
+        "Make the Secret with the key that `model.authSecretRef` names; the agent takes it up by itself.",
+        r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY""#;
     /// The tree and the session volume can only be reached from different nodes.
-    SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict";
+    @!SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict",
+        "Use a session volume that the node of the tree can reach, or a new workspace.",
+        "kubectl describe yoipod $NAME -n $NAMESPACE";
     /// Another process holds the session's lock.
-    SESSION_LOCKED = "SessionLocked";
+    @!SESSION_LOCKED = "SessionLocked",
+        "Another Pod still runs on this session. It ends by itself when that Pod is gone; two YoiPods must not name the same claim.",
+        "kubectl get pods -n $NAMESPACE -l yoi.dev/yoipod";
     /// The session log is damaged; its file and line are in the message.
-    REPLAY_FAILED = "ReplayFailed";
+    @!REPLAY_FAILED = "ReplayFailed",
+        "Nothing is overwritten. Restore the file from a backup of the session volume, or go on with a new session: another YoiPod with another claim.",
+        "kubectl describe yoipod $NAME -n $NAMESPACE";
     /// The session log was written by a newer version.
-    LOG_NEWER = "LogNewer";
+    @!LOG_NEWER = "LogNewer",
+        "Let the newer version run it: upgrade the charts again.",
+        "helm upgrade yoi-operator charts/yoi-operator -n yoi-system --reuse-values";
     /// Replayed and locked.
     REPLAYED = "Replayed";
     /// The model endpoint does not answer or refuses.
-    MODEL_UNREACHABLE = "ModelUnreachable";
+    @!MODEL_UNREACHABLE = "ModelUnreachable",
+        "Mend what the message says: the endpoint's address, its key, the way to it. The agent goes on with the next message.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
     /// The session volume is full.
-    DISK_FULL = "DiskFull";
+    @!DISK_FULL = "DiskFull",
+        "Enlarge the session claim (if its class allows), or free its volume.",
+        "kubectl describe pvc $NAME-session -n $NAMESPACE";
+    /// The session volume refuses to be written.
+    @!DISK_FAILED = "DiskFailed",
+        "Mend the volume that the message names; the agent goes on by itself.",
+        "kubectl describe pvc $NAME-session -n $NAMESPACE";
     /// The agent's Pod is not there or its container is not running.
-    POD_NOT_RUNNING = "PodNotRunning";
+    POD_NOT_RUNNING = "PodNotRunning",
+        "Another Pod follows by itself. If it does not last, read what the last one said.",
+        "kubectl logs -n $NAMESPACE -l yoi.dev/yoipod=$NAME --tail=50";
     /// The agent's Pod waits for a node.
-    POD_PENDING = "PodPending";
+    POD_PENDING = "PodPending",
+        "The message holds the words of the scheduler or the kubelet: room, an image, a volume.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
     /// The runtime has started and not yet reported.
     STARTING = "Starting";
     /// The spec asks for no running Pod.
-    STOPPED = "Stopped";
+    STOPPED = "Stopped",
+        "Start it when it shall go on.",
+        "kubectl yoi start $NAME -n $NAMESPACE";
     /// The Pod is going down.
     STOPPING = "Stopping";
     /// The spec names no task.
@@ -129,13 +295,25 @@ reasons! {
     /// The task's run finished.
     TASK_SUCCEEDED = "TaskSucceeded";
     /// The task's run failed.
-    TASK_FAILED = "TaskFailed";
+    @!TASK_FAILED = "TaskFailed",
+        "The log says why.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
     /// Both members exist and are bound by UID.
     MEMBERS_BOUND = "MembersBound";
     /// A member does not exist.
-    MEMBER_MISSING = "MemberMissing";
+    @!MEMBER_MISSING = "MemberMissing",
+        "Make the YoiPod that is missing, or delete the YoiPeer.",
+        "kubectl delete yoipeer $NAME -n $NAMESPACE";
     /// A member was deleted and made anew; the relation was with the former one.
-    MEMBER_REPLACED = "MemberReplaced";
+    @!MEMBER_REPLACED = "MemberReplaced",
+        "A YoiPod of the same name is another agent. Join the two anew, if that is meant.",
+        "kubectl delete yoipeer $NAME -n $NAMESPACE";
     /// Both names are the same.
-    ITSELF = "Self";
+    ITSELF = "Self",
+        "Name two agents.",
+        "kubectl delete yoipeer $NAME -n $NAMESPACE";
+    /// The runtime gave a reason that this operator does not know; its words are in the message.
+    OTHER = "Other",
+        "Upgrade the charts, so that operator and runtime are of one version.",
+        "helm upgrade yoi-operator charts/yoi-operator -n yoi-system --reuse-values";
 }

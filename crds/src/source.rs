@@ -4,12 +4,16 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::word::words;
+
 /// A git repository, cloned by a restricted populator Pod.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("!self.url.matches('^[a-z]+://[^/?#]*@')",
+    "url must not hold a user, password or token: it stands in objects, conditions and logs that many may read"))]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
-    /// `https://`, `http://` or `git://` URL.
-    #[schemars(length(min = 8, max = 1024), regex(pattern = r"^(https?|git)://[^\s'\x22]+$"))]
+    /// `https://`, `http://` or `git://` URL without user and password.
+    #[schemars(length(min = 8, max = 1024), regex(pattern = r"^(https?|git)://[^\s\x00-\x1f\x7f'\x22]+$"))]
     pub url: String,
     /// Branch, tag or full commit id; the remote's HEAD when absent.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
@@ -73,7 +77,7 @@ impl Default for Owner {
 }
 
 /// How a node makes the tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub enum Provider {
     /// The best that the node offers.
     #[default]
@@ -82,7 +86,14 @@ pub enum Provider {
     Btrfs,
     /// Plain copy: works on every file system, takes time and space by tree size.
     Copy,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(Provider: Auto, Btrfs, Copy);
+
+/// Names of Secrets, claims and classes, as Kubernetes takes them.
+pub(crate) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 /// A tree's path inside containers.
 pub(crate) const PATH_PATTERN: &str = r"^(/[A-Za-z0-9._+@-]+)+$";

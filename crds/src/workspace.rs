@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::source::{Owner, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, Provider, WorkspaceSource, default_path};
+use crate::source::{Owner, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, Provider, SUBDOMAIN, WorkspaceSource, default_path};
+use crate::word::words;
 
 /// One isolated, writable tree on one node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,21 +73,25 @@ pub struct AgentWorkspaceSpec {
     pub base: Option<Base>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Binding {
     /// The scheduler chooses the node with the first Pod.
     #[default]
     WaitForConsumer,
     /// The operator chooses the node at once.
     Immediate,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(Binding: WaitForConsumer, Immediate);
 
 /// Which generation this workspace is the base of, and on which node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Base {
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub generation: String,
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub node: String,
 }
 
@@ -133,7 +138,7 @@ pub struct Origin {
     pub workspace_uid: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum OriginKind {
     /// A new, empty tree.
     Empty,
@@ -141,7 +146,11 @@ pub enum OriginKind {
     Base,
     /// A clone of a tree that may be in use, on the same node.
     Fork,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
 }
+words!(OriginKind: Empty, Base, Fork);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SelectedProvider {

@@ -14,11 +14,51 @@ fn every_kind_has_a_crd_with_status_and_print_columns() {
 }
 
 #[test]
-fn reasons_are_camel_case_and_unique() {
+fn reasons_are_camel_case_unique_and_say_what_they_mean() {
     let mut seen = std::collections::BTreeSet::new();
-    for (reason, meaning) in yoi_crds::reason::ALL {
+    for reason in yoi_crds::reason::ALL {
         assert!(reason.chars().next().is_some_and(char::is_uppercase) && reason.chars().all(char::is_alphanumeric), "{reason}");
-        assert!(meaning.trim().ends_with('.'), "{reason}: {meaning}");
-        assert!(seen.insert(reason), "{reason} twice");
+        assert!(reason.meaning().ends_with('.'), "{reason}: {}", reason.meaning());
+        assert!(reason.advice().is_none_or(|advice| advice.ends_with(['.', '?'])), "{reason}: {:?}", reason.advice());
+        assert!(!reason.warns() || reason.advice().is_some(), "{reason} warns and says not what to do");
+        assert_eq!(yoi_crds::reason::Reason::named(reason), Some(*reason));
+        assert!(seen.insert(reason.word()), "{reason} twice");
     }
+}
+
+#[test]
+fn every_kind_has_its_conditions_and_each_of_them_stands_once() {
+    let mut seen = std::collections::BTreeSet::new();
+    for c in yoi_crds::reason::condition::ALL {
+        assert!(seen.insert((c.kind, c.type_)), "{} of {} twice", c.type_, c.kind);
+        assert!(c.when_true.ends_with('.'), "{}", c.when_true);
+    }
+    for crd in yoi_crds::all() {
+        assert!(seen.contains(&(crd.spec.names.kind.as_str(), "Ready")), "{}", crd.spec.names.kind);
+    }
+}
+
+#[test]
+fn whatever_a_user_may_write_has_a_bound() {
+    fn unbound(node: &serde_json::Value, at: &str, found: &mut Vec<String>) {
+        let lacks = |bound: &str| node[bound].is_null();
+        match node["type"].as_str() {
+            Some("string") if lacks("maxLength") && lacks("enum") => found.push(at.to_owned()),
+            Some("array") if lacks("maxItems") => found.push(at.to_owned()),
+            Some("object") if node["additionalProperties"].is_object() && lacks("maxProperties") => found.push(at.to_owned()),
+            _ => {}
+        }
+        for (name, inner) in node["properties"].as_object().into_iter().flatten() {
+            unbound(inner, &format!("{at}.{name}"), found);
+        }
+        for inner in ["items", "additionalProperties"].map(|name| &node[name]).into_iter().filter(|inner| inner.is_object()) {
+            unbound(inner, &format!("{at}[]"), found);
+        }
+    }
+    let mut found = Vec::new();
+    for crd in yoi_crds::all() {
+        let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("schemas are JSON");
+        unbound(&schema["openAPIV3Schema"]["properties"]["spec"], &crd.spec.names.kind, &mut found);
+    }
+    assert!(found.is_empty(), "without a bound: {found:?}");
 }

@@ -37,7 +37,7 @@ pub struct Report {
     pub run_generation: u64,
     /// Replayed and locked.
     pub ready: bool,
-    /// CamelCase; `Replayed` when ready, else SessionLocked, ReplayFailed, LogNewer, DiskFull, SecretMissing, ModelUnreachable, Starting, Stopping.
+    /// CamelCase; `Replayed` when ready, else SessionLocked, ReplayFailed, LogNewer, DiskFull, DiskFailed, SecretMissing, ModelUnreachable, Starting, Stopping.
     pub reason: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,6 +194,8 @@ pub enum RefusalReason {
     Unreachable,
     InboxFull,
     Invalid,
-    /// The receiver's disk or log refused it.
+    /// The receiver's disk or log refused it. It may be found there all the same once the disk works again; the same id makes another try safe.
     ReceiverFailed,
+    /// It was handed over and not acknowledged: the receiver may have it. The same id makes another try safe.
+    Unacknowledged,
 }

@@ -29,12 +29,26 @@ pub struct Builtin {
 }
 
 /// Wire format of a model endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ModelProvider {
     /// OpenAI-compatible chat completions.
     OpenAI,
     /// Anthropic messages.
     Anthropic,
+    /// Of another version: an object that names it must stop no watch.
+    #[schemars(skip)]
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for ModelProvider {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let word = <std::borrow::Cow<'de, str> as Deserialize>::deserialize(from)?;
+        Ok(match &*word {
+            "OpenAI" => ModelProvider::OpenAI,
+            "Anthropic" => ModelProvider::Anthropic,
+            _ => ModelProvider::Unknown,
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

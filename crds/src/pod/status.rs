@@ -1,0 +1,108 @@
+//! What the operator and the gateway say of a YoiPod.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::condition::Condition;
+
+/// Highest run generation: names that are made of it stay DNS labels.
+pub const MOST_RUNS: i64 = 999_999_999;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct YoiPodStatus {
+    /// Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Operator: raised for every Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = MOST_RUNS))]
+    pub run_generation: Option<i64>,
+    /// Operator: the manifest of the current or last Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<ManifestRef>,
+    /// Operator: the Pod that is this agent now. Identity of the runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceRef>,
+    /// Operator: the claim of the session volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_claim_name: Option<String>,
+    /// Gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionRef>,
+    /// Gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskStatus>,
+    /// Gateway: a hint with an age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
+    /// Gateway: what the runtime last said of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, Ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 16))]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ManifestRef {
+    /// A ConfigMap.
+    pub name: String,
+    /// Hex SHA-256 of its content.
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PodRef {
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceRef {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionRef {
+    pub id: String,
+    pub segment: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskStatus {
+    pub id: String,
+    /// Submitted, Running, Succeeded or Failed.
+    pub state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Live {
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// Idle or Running.
+    pub activity: String,
+    pub observed_at: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    pub run_generation: i64,
+    pub ready: bool,
+    pub reason: String,
+    #[schemars(length(max = 1024))]
+    pub message: String,
+}

@@ -1,0 +1,86 @@
+//! Condition types, and which of them stand on which kind.
+
+use crate::name::manager;
+
+/// One condition of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    pub type_: &'static str,
+    pub kind: &'static str,
+    /// Field manager of who writes it.
+    pub writer: &'static str,
+    /// What is so when it is True.
+    pub when_true: &'static str,
+}
+
+macro_rules! conditions {
+    ($($name:ident = $type:literal { $($kind:literal by $writer:ident: $when_true:literal;)+ })+) => {
+        $(pub const $name: &str = $type;)+
+        /// Every condition of every kind.
+        pub const ALL: &[Meaning] = &[
+            $($(Meaning { type_: $type, kind: $kind, writer: manager::$writer, when_true: $when_true },)+)+
+        ];
+    };
+}
+
+/// Where a type stands in the story of an object: types become True in this order.
+#[must_use]
+pub fn place(type_: &str) -> usize {
+    ALL.iter().position(|c| c.type_ == type_).unwrap_or(ALL.len())
+}
+
+// Of each kind in the order in which they become True.
+conditions! {
+    ACCEPTED = "Accepted" {
+        "AgentWorkspace" by OPERATOR: "The spec makes sense, and what it names exists.";
+        "YoiPod" by OPERATOR: "The spec makes sense, and what it names exists.";
+        "YoiPeer" by OPERATOR: "Both members exist and are bound by their UIDs.";
+    }
+    SOURCE_READY = "SourceReady" {
+        "YoiProject" by OPERATOR: "The source was fetched into a base.";
+    }
+    SCHEDULED = "Scheduled" {
+        "AgentWorkspace" by OPERATOR: "A node was chosen for the tree.";
+    }
+    PROVIDER_SELECTED = "ProviderSelected" {
+        "AgentWorkspace" by SHIM: "The node offers what the spec asks for, and made its choice.";
+    }
+    PROVISIONED = "Provisioned" {
+        "AgentWorkspace" by SHIM: "The tree stands on its node.";
+    }
+    POPULATED = "Populated" {
+        "AgentWorkspace" by OPERATOR: "Of a base: the source's content is in it.";
+    }
+    SEALED = "Sealed" {
+        "AgentWorkspace" by SHIM: "Of a base: it is read-only from now on, and has a manifest digest.";
+        "YoiProject" by OPERATOR: "At least one node holds the current generation sealed.";
+    }
+    BOUND = "Bound" {
+        "AgentWorkspace" by OPERATOR: "Of a workspace with a claim: the claim is bound to the tree.";
+    }
+    WORKSPACE_READY = "WorkspaceReady" {
+        "YoiPod" by OPERATOR: "The agent's AgentWorkspace is Ready.";
+    }
+    SESSION_READY = "SessionReady" {
+        "YoiPod" by OPERATOR: "The session volume is bound, locked by the runtime, and replayed.";
+    }
+    READY = "Ready" {
+        "YoiProject" by OPERATOR: "New workspaces can start from it.";
+        "AgentWorkspace" by OPERATOR: "It can be mounted.";
+        "YoiPod" by OPERATOR: "Replayed and locked: the agent listens.";
+        "YoiPeer" by OPERATOR: "The two see each other and may send messages.";
+        "WorkspaceNode" by SHIM: "Trees can be made on this node.";
+    }
+    JOURNAL_READABLE = "JournalReadable" {
+        "WorkspaceNode" by SHIM: "All that the node has written down of its trees and mounts can be read.";
+    }
+    TASK_COMPLETE = "TaskComplete" {
+        "YoiPod" by OPERATOR: "The task's run finished.";
+    }
+    IN_USE = "InUse" {
+        "AgentWorkspace" by SHIM: "A Pod has the tree mounted.";
+    }
+    CLEANED_UP = "CleanedUp" {
+        "AgentWorkspace" by SHIM: "While it is deleted: nothing of it is left on its node.";
+    }
+}

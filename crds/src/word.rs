@@ -1,0 +1,118 @@
+//! Words and unions of another version: read as such, so that one object stops no watch, and never taken for something else.
+
+use crate::pod::{Completion, DesiredState, ImagePullPolicy, ModelProvider, PodSettings, SessionRetain};
+use crate::source::{Provider, WorkspaceSource};
+use crate::workspace::Binding;
+use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
+
+/// Reads an enum of words. A word that is not listed becomes `Unknown`; the schema takes none.
+macro_rules! words {
+    ($type:ident: $($word:ident),+) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
+                Ok(match &*word {
+                    $(stringify!($word) => Self::$word,)+
+                    _ => Self::Unknown,
+                })
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    $(Self::$word => stringify!($word),)+
+                    Self::Unknown => "a word of another version",
+                })
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+fn first(found: &[(bool, &'static str)]) -> Option<&'static str> {
+    found.iter().find(|(strange, _)| *strange).map(|(_, field)| *field)
+}
+
+fn pod_strange(pod: &PodSettings) -> bool {
+    pod.image_pull_policy == Some(ImagePullPolicy::Unknown)
+}
+
+fn source_strange(source: &WorkspaceSource) -> bool {
+    let WorkspaceSource { project, workspace, git, empty } = source;
+    [project.is_some(), workspace.is_some(), git.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
+}
+
+impl YoiProjectSpec {
+    /// The first field whose content this version does not know: a schema of another version let it in.
+    #[must_use]
+    pub fn not_understood(&self) -> Option<&'static str> {
+        let defaults = &self.defaults;
+        first(&[
+            (self.source.git.is_some() == self.source.empty.is_some(), "spec.source"),
+            (self.provider == Provider::Unknown, "spec.provider"),
+            (defaults.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.defaults.model.provider"),
+            (defaults.pod.as_ref().is_some_and(pod_strange), "spec.defaults.pod.imagePullPolicy"),
+        ])
+    }
+}
+
+impl AgentWorkspaceSpec {
+    /// As [`YoiProjectSpec::not_understood`].
+    #[must_use]
+    pub fn not_understood(&self) -> Option<&'static str> {
+        first(&[
+            (source_strange(&self.source), "spec.source"),
+            (self.provider == Provider::Unknown, "spec.provider"),
+            (self.binding == Binding::Unknown, "spec.binding"),
+        ])
+    }
+}
+
+impl YoiPodSpec {
+    /// As [`YoiProjectSpec::not_understood`].
+    #[must_use]
+    pub fn not_understood(&self) -> Option<&'static str> {
+        let template = self.workspace.as_ref().and_then(|w| w.template.as_ref());
+        first(&[
+            (self.agent.builtin.is_none(), "spec.agent"),
+            (self.workspace.as_ref().is_some_and(|w| w.ref_.is_some() == w.template.is_some()), "spec.workspace"),
+            (template.and_then(|t| t.source.as_ref()).is_some_and(source_strange), "spec.workspace.template.source"),
+            (template.is_some_and(|t| t.provider == Some(Provider::Unknown)), "spec.workspace.template.provider"),
+            (self.completion == Completion::Unknown, "spec.completion"),
+            (self.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.model.provider"),
+            (pod_strange(&self.pod), "spec.pod.imagePullPolicy"),
+            (self.desired_state == DesiredState::Unknown, "spec.desiredState"),
+            (self.session.retain == SessionRetain::Unknown, "spec.session.retain"),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_another_version_is_read_and_named_and_in_no_schema() {
+        let spec = r#"{"source":{"empty":{}},"provider":"Tomorrow"}"#;
+        let spec: AgentWorkspaceSpec = serde_json::from_str(spec).expect("it is read");
+        assert_eq!(spec.provider, Provider::Unknown);
+        assert_eq!(spec.not_understood(), Some("spec.provider"));
+        let known: AgentWorkspaceSpec = serde_json::from_str(r#"{"source":{"empty":{}},"provider":"Copy"}"#).expect("it is read");
+        assert_eq!((known.provider, known.not_understood()), (Provider::Copy, None));
+        for crd in crate::all() {
+            let text = serde_json::to_string(&crd.spec.versions[0].schema).expect("schemas are JSON");
+            // A condition's status is a word of Kubernetes.
+            let text = text.replace(r#"["True","False","Unknown"]"#, "");
+            assert!(!text.contains(r#""Unknown""#), "{} may be written as Unknown", crd.spec.names.kind);
+        }
+    }
+
+    #[test]
+    fn a_union_whose_member_is_of_another_version_is_not_taken_for_an_empty_one() {
+        let tree: AgentWorkspaceSpec = serde_json::from_str(r#"{"source":{}}"#).expect("it is read");
+        assert_eq!(tree.not_understood(), Some("spec.source"));
+        let agent: YoiPodSpec = serde_json::from_str(r#"{"projectRef":{"name":"p"},"agent":{}}"#).expect("it is read");
+        assert_eq!(agent.not_understood(), Some("spec.agent"));
+    }
+}
