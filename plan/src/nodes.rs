@@ -9,8 +9,19 @@ use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
 use yoi_crds::source::Provider;
 
+use crate::manage::{deleting, name, target};
+use crate::step::{Kind, Step};
+
 /// Well-known label that Pods' affinity to a node goes by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// What the shim of a node that is no more left behind. It may bear the name of a Node that comes later: that one's shim makes its own.
+#[must_use]
+pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Vec<Step> {
+    let meta = &offer.metadata;
+    let stays = nodes.exists(name(meta)) || deleting(meta);
+    if stays { Vec::new() } else { vec![Step::Delete(target(Kind::WorkspaceNode, meta))] }
+}
 
 /// By name. A node that is not in here does not exist.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +43,11 @@ impl Node {
         let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
         // A shim may leave Ready out; only a clear no counts.
         let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
-        !down && status.providers.iter().any(|p| p.available && (provider == Provider::Auto || p.name == provider))
+        !down
+            && status
+                .providers
+                .iter()
+                .any(|p| p.available && provider != Provider::Unknown && (provider == Provider::Auto || p.name == provider))
     }
 
     #[must_use]
@@ -67,8 +82,8 @@ impl Nodes {
             Provider::Auto => {
                 "no WorkspaceNode has an available provider; see `kubectl describe workspacenodes` for the reasons".to_owned()
             }
-            Provider::Btrfs | Provider::Copy => format!(
-                "no WorkspaceNode offers provider {provider:?}, and a named provider has no fallback; see `kubectl describe workspacenodes` for the reasons"
+            Provider::Btrfs | Provider::Copy | Provider::Unknown => format!(
+                "no WorkspaceNode offers provider {provider}, and a named provider has no fallback; see `kubectl describe workspacenodes` for the reasons"
             ),
         }
     }
@@ -93,6 +108,13 @@ impl Nodes {
     #[must_use]
     pub fn hostname(&self, node: &str) -> String {
         self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned())
+    }
+
+    /// Whether the node bears every label of a Pod's selector.
+    #[must_use]
+    pub fn bears(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
+        let labels = self.0.get(node).map(|n| &n.labels);
+        selector.into_iter().flatten().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)))
     }
 
     /// Whether Pods on this node can use this volume.

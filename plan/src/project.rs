@@ -11,7 +11,7 @@ use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
 
 use crate::manage::{deleting, name, target, uid};
 use crate::nodes::Nodes;
-use crate::say::Saying;
+use crate::say::{self, Saying};
 use crate::step::{Kind, Plan, Step};
 use crate::workspace::base::{Lineage, base_node, is_sealed};
 
@@ -37,6 +37,13 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
         return Plan::nothing();
     }
     let before = seen.project.status.clone().unwrap_or_default();
+    if let Some(field) = seen.project.spec.not_understood() {
+        let mut saying = Saying::new(&before.conditions, meta.generation, now);
+        saying.say(condition::SOURCE_READY, say::not_understood(field));
+        saying.ready(&[condition::SOURCE_READY], "");
+        let status = YoiProjectStatus { observed_generation: meta.generation, generation: before.generation, conditions: saying.done() };
+        return Plan { steps: Vec::new(), status: Some(status), requeue_after: None };
+    }
     let lineage = Lineage::of_project(&seen.project);
     let current: Vec<&Arc<AgentWorkspace>> = lineage.living(&seen.bases, &seen.nodes).collect();
     let sealed: Vec<&Arc<AgentWorkspace>> = current.iter().copied().filter(|b| is_sealed(b)).collect();
@@ -45,14 +52,14 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
 
     let eligible = seen.nodes.eligible(lineage.provider);
     if current.is_empty() {
-        steps.extend(eligible.first().map(|node| lineage.ensure_on(node)));
+        steps.extend(eligible.iter().find(|node| !lineage.taken(node, &seen.bases)).map(|node| lineage.ensure_on(node)));
     }
     let mut requeue_after = None;
     if sealed.is_empty() {
         match idle_for(&current, now) {
             Some(idle) if idle < PATIENCE => requeue_after = Some(PATIENCE - idle),
             Some(_) => {
-                let next = eligible.iter().find(|node| lineage.on(node, &seen.bases).is_none());
+                let next = eligible.iter().find(|node| !lineage.taken(node, &seen.bases));
                 steps.extend(next.map(|node| lineage.ensure_on(node)));
             }
             None => {}

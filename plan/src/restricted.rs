@@ -93,7 +93,8 @@ pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 pub(crate) fn pull_policy(policy: ImagePullPolicy) -> String {
     match policy {
         ImagePullPolicy::Always => "Always",
-        ImagePullPolicy::IfNotPresent => "IfNotPresent",
+        // What is not understood is refused before; no policy would be another one for other tags.
+        ImagePullPolicy::IfNotPresent | ImagePullPolicy::Unknown => "IfNotPresent",
         ImagePullPolicy::Never => "Never",
     }
     .to_owned()

@@ -1,7 +1,7 @@
 //! Conditions of one object in one round, and the Events that tell their changes.
 
 use yoi_crds::condition::{Condition, ConditionStatus, Verdict, find, said};
-use yoi_crds::reason::{self, condition};
+use yoi_crds::reason::{self, Reason, condition};
 
 /// Collects the operator's conditions; keeps transition times of the former ones.
 pub(crate) struct Saying<'a> {
@@ -23,10 +23,7 @@ impl<'a> Saying<'a> {
 
     /// Like [`Self::say`] for words that come from another writer of this object.
     pub(crate) fn repeat(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) {
-        self.say(type_, Verdict { status, reason: reason::ALL_MET, message: message.to_owned() });
-        if let Some(last) = self.said.last_mut() {
-            last.reason = camel(reason).to_owned();
-        }
+        self.say(type_, Verdict { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() });
     }
 
     /// What is true now: said in this round, or by another writer before.
@@ -43,7 +40,7 @@ impl<'a> Saying<'a> {
         let unmet = needed.iter().find_map(|type_| match self.find(type_) {
             Some(c) if c.status == ConditionStatus::True => None,
             Some(c) => Some((c.reason.clone(), c.message.clone())),
-            None => Some((reason::CREATING.to_owned(), format!("{type_} is not reported yet"))),
+            None => Some((reason::CREATING.to_string(), format!("{type_} is not reported yet"))),
         });
         match unmet {
             None => self.say(condition::READY, Verdict::yes(reason::ALL_MET, met)),
@@ -56,16 +53,16 @@ impl<'a> Saying<'a> {
     }
 }
 
+/// A spec whose `field` was let in by the schema of another version.
+pub(crate) fn not_understood(field: &str) -> Verdict {
+    let why = format!("{field} says something that this version of Yoi does not know; upgrade Yoi, or delete the object and make it anew");
+    Verdict::no(reason::INVALID_SPEC, why)
+}
+
 /// RFC 3339, whole seconds, as Kubernetes writes times.
 #[must_use]
 pub fn stamp(at: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
-}
-
-/// A word of another writer that would not pass as a reason must not make the status unwritable.
-fn camel(word: &str) -> &str {
-    let fits = word.chars().next().is_some_and(char::is_uppercase) && word.len() <= 64 && word.chars().all(|c| c.is_ascii_alphanumeric());
-    if fits { word } else { reason::STARTING }
 }
 
 /// Kinds' statuses that carry conditions.
@@ -101,40 +98,21 @@ pub struct Event {
     pub note: String,
 }
 
-/// Reasons that somebody must act on, or will want to find in the story.
-const WARNINGS: &[&str] = &[
-    reason::APPLY_FAILED,
-    reason::INVALID_SPEC,
-    reason::SOURCE_NOT_FOUND,
-    reason::NO_ELIGIBLE_NODE,
-    reason::PARENT_ON_OTHER_NODE,
-    reason::POPULATE_FAILED,
-    reason::CLAIM_LOST,
-    reason::NODE_LOST,
-    reason::SECRET_MISSING,
-    reason::SESSION_TOPOLOGY_CONFLICT,
-    reason::SESSION_LOCKED,
-    reason::REPLAY_FAILED,
-    reason::LOG_NEWER,
-    reason::MODEL_UNREACHABLE,
-    reason::DISK_FULL,
-    reason::TASK_FAILED,
-    reason::MEMBER_MISSING,
-    reason::MEMBER_REPLACED,
-];
-
-/// The Events of a status change: what became bad, what became true, what came to rest. Each sentence once, although Ready repeats it.
+/// The Events of a status change, in the order in which things become true: what became bad, what became true, what came to rest. Each sentence
+/// once, although Ready repeats it.
 #[must_use]
 pub fn story(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
+    let mut after: Vec<_> = after.iter().collect();
+    after.sort_by_key(|c| condition::place(&c.type_));
     for c in after {
         if find(before, &c.type_).is_some_and(|b| b.status == c.status && b.reason == c.reason) {
             continue;
         }
-        let warning = c.status != ConditionStatus::True && WARNINGS.contains(&c.reason.as_str());
+        let warning = c.status != ConditionStatus::True && Reason::named(&c.reason).is_some_and(Reason::warns);
         // That a spec makes sense is no news.
         let good = c.status == ConditionStatus::True && c.type_ != condition::ACCEPTED;
-        let rest = c.status != ConditionStatus::True && c.reason == reason::STOPPED;
+        let rest = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
         if (warning || good || rest) && !events.iter().any(|e| e.note == c.message) {
             let summary = c.type_ == condition::READY || c.reason == reason::ALL_MET;
             let reason = if good && summary { c.type_.as_str() } else { c.reason.as_str() };
@@ -142,4 +120,50 @@ pub fn story(before: &[Condition], after: &[Condition]) -> Vec<Event> {
         }
     }
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conditions(said: &[(&str, Verdict)]) -> Vec<Condition> {
+        said.iter().map(|(type_, verdict)| yoi_crds::condition::said(&[], type_, verdict.clone(), 1, "t")).collect()
+    }
+
+    fn reasons(before: &[Condition], after: &[Condition]) -> Vec<String> {
+        story(before, after).into_iter().map(|e| e.reason).collect()
+    }
+
+    #[test]
+    fn what_became_true_at_once_is_told_in_the_order_in_which_it_does() {
+        // As a status is written: sorted by type.
+        let after = conditions(&[
+            (condition::ACCEPTED, Verdict::yes(reason::VALID, "valid")),
+            (condition::READY, Verdict::yes(reason::ALL_MET, "ready")),
+            (condition::SESSION_READY, Verdict::yes(reason::REPLAYED, "replayed")),
+            (condition::TASK_COMPLETE, Verdict::yes(reason::TASK_SUCCEEDED, "done")),
+            (condition::WORKSPACE_READY, Verdict::yes(reason::ALL_MET, "workspace")),
+        ]);
+        assert_eq!(reasons(&[], &after), ["WorkspaceReady", "Replayed", "Ready", "TaskSucceeded"]);
+        assert_eq!(reasons(&after, &after), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_agent_that_came_to_rest_says_so_once() {
+        let after = conditions(&[
+            (condition::READY, Verdict::no(reason::STOPPED, "the spec asks for no Pod")),
+            (condition::SESSION_READY, Verdict::no(reason::STOPPED, "the claim keeps the session")),
+        ]);
+        assert_eq!(reasons(&[], &after), ["Stopped"]);
+    }
+
+    #[test]
+    fn a_word_that_this_version_does_not_know_is_no_reason_of_ours() {
+        let mut saying = Saying::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
+        saying.repeat(condition::SESSION_READY, ConditionStatus::False, "Teleported", "to mars");
+        saying.repeat(condition::READY, ConditionStatus::False, "DiskFull", "full");
+        let said = saying.done();
+        assert_eq!((said[0].reason.as_str(), said[0].message.as_str()), ("Other", "to mars"));
+        assert_eq!(said[1].reason, "DiskFull");
+    }
 }

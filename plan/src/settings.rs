@@ -22,6 +22,22 @@ pub struct Settings {
     pub network: Option<Network>,
 }
 
+impl Settings {
+    /// One image for all Pods, and nothing else chosen.
+    #[must_use]
+    pub fn new(image: &str, gateway: Gateway) -> Self {
+        Self {
+            agent_image: image.to_owned(),
+            populator_image: image.to_owned(),
+            image_pull_policy: None,
+            runtime_digest: None,
+            default_session_class: None,
+            gateway,
+            network: None,
+        }
+    }
+}
+
 /// What the network policies of users' namespaces let agents and populators reach beside DNS and the gateway.
 #[derive(Clone, Debug, Default)]
 pub struct Network {

@@ -57,9 +57,22 @@ pub enum Step {
         claim: Target,
         owners: Vec<OwnerReference>,
     },
+    /// Takes the scheduler's choice of node off a claim, so that it chooses again: a provisioner's duty, and nobody else provisions our claims.
+    UnselectNode {
+        claim: Target,
+    },
     /// So that the data outlives its claim.
     RetainVolume {
         volume: Target,
+    },
+    /// Asked of the API server itself, before a finalizer goes: the view may be too young to show what was made a moment ago. What still is of `of`
+    /// ends the round, and the next one sees it.
+    ConfirmGone {
+        kind: Kind,
+        namespace: String,
+        name: String,
+        /// UID of the object that it was made for.
+        of: String,
     },
     /// With the UID as precondition.
     Delete(Target),
@@ -83,6 +96,7 @@ pub enum Kind {
     Volume,
     ConfigMap,
     Pod,
+    WorkspaceNode,
 }
 
 impl Kind {
@@ -95,6 +109,7 @@ impl Kind {
             Kind::Volume => "PersistentVolume",
             Kind::ConfigMap => "ConfigMap",
             Kind::Pod => "Pod",
+            Kind::WorkspaceNode => "WorkspaceNode",
         }
     }
 }
@@ -120,7 +135,9 @@ impl Step {
             Step::EnsurePod(p) => named("create", Kind::Pod, &p.metadata.name),
             Step::EnsureNetworkPolicy(n) => format!("apply NetworkPolicy {}", n.metadata.name.as_deref().unwrap_or("")),
             Step::OwnClaim { claim, .. } => format!("set the owners of {claim}"),
+            Step::UnselectNode { claim } => format!("let the scheduler choose another node for {claim}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
+            Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::Delete(target) => format!("delete {target}"),
         }
     }

@@ -1,28 +1,27 @@
 //! AgentWorkspace: which node makes the tree from what, who may mount it, and when it may go.
 
 pub mod base;
-pub(crate) mod claim;
+pub mod claim;
 mod going;
+mod place;
 pub mod populate;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use yoi_crds::condition::{ConditionStatus, Verdict, find};
-use yoi_crds::name::{finalizer, label};
+use yoi_crds::condition::{ConditionStatus, Verdict};
+use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{Owner, WorkspaceSource};
-use yoi_crds::workspace::{Binding, Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
 use crate::manage::{self, controlled_by, deleting, name, namespace, target, uid};
 use crate::nodes::Nodes;
-use crate::say::Saying;
+use crate::say::{self, Saying};
 use crate::settings::Settings;
 use crate::step::{Kind, Plan, Step};
 use crate::yoipod;
-use base::Lineage;
 
 /// Everything that the decision looks at, gathered once.
 #[derive(Clone, Debug)]
@@ -83,9 +82,6 @@ struct Round<'a> {
     requeue_after: Option<Duration>,
 }
 
-/// Where the tree comes to stand, and from what; or why not yet.
-type Place = Result<(String, Origin), Verdict>;
-
 impl<'a> Round<'a> {
     fn new(seen: &'a Observed, settings: &'a Settings, now: jiff::Timestamp) -> Self {
         let before = seen.workspace.status.clone().unwrap_or_default();
@@ -140,6 +136,13 @@ impl<'a> Round<'a> {
             let on = place.as_ref().ok().map(|(node, _)| node.as_str()).filter(|_| provisioned);
             let claimed = claim::plan(workspace, self.seen.claim.as_deref(), self.seen.volume.as_deref(), on);
             self.steps.extend(claimed.steps);
+            let chosen = claim::selected_node(self.seen.claim.as_deref()).filter(|_| !placed && place.is_err());
+            if let (Some(node), Some(claim)) = (chosen, &self.seen.claim)
+                && !self.seen.nodes.exists(node)
+                && !deleting(&claim.metadata)
+            {
+                self.steps.push(Step::UnselectNode { claim: target(Kind::Claim, &claim.metadata) });
+            }
             saying_status.claim_name = Some(name(&workspace.metadata).to_owned());
             saying.say(condition::BOUND, claimed.bound);
             needed.push(condition::BOUND);
@@ -162,6 +165,9 @@ impl<'a> Round<'a> {
     fn accepted(&self) -> Verdict {
         let workspace = &self.seen.workspace;
         let spec = &workspace.spec;
+        if let Some(field) = spec.not_understood() {
+            return say::not_understood(field);
+        }
         if spec.claim && claim::foreign(workspace, self.seen.claim.as_deref()) {
             let title = name(&workspace.metadata);
             return Verdict::no(
@@ -204,153 +210,12 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Set once; anew only when the base went before the tree was made from it.
-    fn place(&mut self) -> Place {
-        if let (Some(node), Some(origin)) = (self.before.node_name.clone(), self.before.origin.clone()) {
-            let made = yoi_crds::condition::is_true(&self.before.conditions, condition::PROVISIONED);
-            let orphan = origin.kind == OriginKind::Base
-                && !self.seen.bases.iter().any(|b| Some(uid(&b.metadata)) == origin.workspace_uid.as_deref());
-            if made || !orphan {
-                return Ok((node, origin));
-            }
-        }
-        // The node may have begun already: the next base is made there, too.
-        if let Some(node) = self.before.node_name.clone().filter(|n| self.seen.nodes.exists(n)) {
-            return self.clone_on(node);
-        }
-        let workspace = Arc::clone(&self.seen.workspace);
-        let spec = &workspace.spec;
-        if let Some(base) = &spec.base {
-            return Ok((base.node.clone(), Origin { kind: OriginKind::Empty, workspace_uid: None }));
-        }
-        if spec.source.workspace.is_some() {
-            return self.fork();
-        }
-        let node = match self.lineage() {
-            // The first base is wanted before any consumer comes, so that its Pod has somewhere to go.
-            Some(lineage) => {
-                self.first_base(&lineage);
-                self.choose(&lineage.sealed_nodes(&self.seen.bases), lineage.provider)?
-            }
-            None => self.choose(&[], spec.provider)?,
-        };
-        self.clone_on(node)
-    }
-
-    fn lineage(&self) -> Option<Lineage> {
-        let workspace = &self.seen.workspace;
-        match &workspace.spec.source.project {
-            Some(_) => self.seen.project.as_deref().map(Lineage::of_project),
-            None => Lineage::of_workspace(workspace),
-        }
-    }
-
-    /// A direct source has no project that would see to it.
-    fn first_base(&mut self, lineage: &Lineage) {
-        if self.seen.workspace.spec.source.git.is_none() {
-            return;
-        }
-        self.steps.extend(lineage.lost(&self.seen.bases, &self.seen.nodes));
-        if lineage.living(&self.seen.bases, &self.seen.nodes).next().is_some() {
-            return;
-        }
-        if let Some(node) = self.seen.nodes.eligible(lineage.provider).first() {
-            self.steps.push(lineage.ensure_on(node));
-        }
-    }
-
-    fn clone_on(&mut self, node: String) -> Place {
-        let Some(lineage) = self.lineage() else { return Ok((node, Origin { kind: OriginKind::Empty, workspace_uid: None })) };
-        match lineage.on(&node, &self.seen.bases) {
-            Some(base) if base::is_sealed(base) => {
-                let workspace_uid = Some(uid(&base.metadata).to_owned());
-                Ok((node, Origin { kind: OriginKind::Base, workspace_uid }))
-            }
-            Some(base) => {
-                let why = find(base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), condition::READY);
-                let why = why.map(|c| format!(": {}", c.message)).unwrap_or_default();
-                Err(Verdict::no(
-                    reason::POPULATING,
-                    format!("node {node} was chosen and its base {} is not sealed yet{why}", name(&base.metadata)),
-                ))
-            }
-            None => {
-                let made_by_first = self.steps.iter().any(|s| matches!(s, Step::EnsureWorkspace(_)));
-                if !made_by_first {
-                    self.steps.push(lineage.ensure_on(&node));
-                }
-                Err(Verdict::no(reason::POPULATING, format!("node {node} was chosen and gets a base first")))
-            }
-        }
-    }
-
-    /// The node, by who will use the tree.
-    fn choose(&self, sealed: &[String], provider: yoi_crds::source::Provider) -> Result<String, Verdict> {
-        let spec = &self.seen.workspace.spec;
-        let eligible = self.seen.nodes.eligible(provider);
-        let chosen = if !spec.claim {
-            self.holders_pod().and_then(|p| p.spec.as_ref()?.node_name.clone())
-        } else {
-            match spec.binding {
-                Binding::WaitForConsumer => claim::selected_node(self.seen.claim.as_deref()).map(str::to_owned),
-                Binding::Immediate => {
-                    let warm = eligible.iter().find(|n| sealed.iter().any(|s| s == *n));
-                    warm.or(eligible.first()).map(|n| (*n).to_owned())
-                }
-            }
-        };
-        if eligible.is_empty() {
-            return Err(Verdict::no(reason::NO_ELIGIBLE_NODE, self.seen.nodes.none_eligible(provider)));
-        }
-        match chosen {
-            Some(node) if eligible.contains(&node.as_str()) => Ok(node),
-            Some(node) => Err(Verdict::no(
-                reason::NO_ELIGIBLE_NODE,
-                format!(
-                    "node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; check the yoi-agent-shim Pod there"
-                ),
-            )),
-            None if spec.claim => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the first Pod that uses the claim")),
-            None => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
-        }
-    }
-
-    fn fork(&self) -> Place {
-        let Some(parent) = &self.seen.parent else {
-            return Err(Verdict::no(reason::SOURCE_NOT_FOUND, "the parent does not exist"));
-        };
-        let status = parent.status.as_ref();
-        let made = status.is_some_and(|s| yoi_crds::condition::is_true(&s.conditions, condition::PROVISIONED));
-        let Some(node) = status.and_then(|s| s.node_name.clone()).filter(|_| made) else {
-            return Err(Verdict::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {} has no tree yet", name(&parent.metadata))));
-        };
-        let origin = Origin { kind: OriginKind::Fork, workspace_uid: Some(uid(&parent.metadata).to_owned()) };
-        let spec = &self.seen.workspace.spec;
-        let consumer = if spec.claim && spec.binding == Binding::WaitForConsumer {
-            // The copy must be of this moment, so it is made at once; a Pod that was sent elsewhere already cannot have it.
-            claim::selected_node(self.seen.claim.as_deref()).map(str::to_owned)
-        } else if manage::label(&self.seen.workspace.metadata, label::YOIPOD).is_some() {
-            // A YoiPod's own tree is bound to its Pod before it is made.
-            match self.holders_pod().and_then(|p| p.spec.as_ref()?.node_name.clone()) {
-                Some(on) => Some(on),
-                None => return Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
-            }
-        } else {
-            None
-        };
-        match consumer.filter(|on| *on != node) {
-            Some(on) => Err(Verdict::no(
-                reason::PARENT_ON_OTHER_NODE,
-                format!("a fork must be on its parent's node {node}, and the Pod that uses it is on {on}"),
-            )),
-            None => Ok((node, origin)),
-        }
-    }
-
-    /// One writer: while a former Pod still exists, it and no other.
+    /// One writer: while a former Pod still exists, it and no other. A Pod that was made for a former tree of this name is none.
     fn holders_pod(&self) -> Option<&Pod> {
-        let holder = holder(&self.seen.workspace, &self.seen.users)?;
-        let mine = self.seen.agents.iter().filter(|p| controlled_by(&p.metadata, uid(&holder.metadata)));
+        let workspace = &self.seen.workspace;
+        let holder = holder(workspace, &self.seen.users)?;
+        let wants = |p: &Pod| yoipod::tree_of(p) == Some(uid(&workspace.metadata));
+        let mine = self.seen.agents.iter().filter(|p| controlled_by(&p.metadata, uid(&holder.metadata)) && wants(p));
         mine.min_by_key(|p| yoipod::run_generation(p)).map(Arc::as_ref)
     }
 

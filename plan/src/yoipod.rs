@@ -1,7 +1,9 @@
 //! YoiPod: one agent, its tree, its session volume, and the Pod that runs it now.
 
 mod home;
+mod make;
 pub mod manifest;
+mod mounts;
 pub mod pod_spec;
 mod session;
 mod verdict;
@@ -12,20 +14,22 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{ConditionStatus, Verdict};
-use yoi_crds::name::{annotation, finalizer, label};
-use yoi_crds::pod::{Completion, DesiredState, ManifestRef, PodRef, WorkspaceRef};
+use yoi_crds::name::{annotation, finalizer};
+use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef, WorkspaceRef};
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::WorkspaceSource;
-use yoi_crds::workspace::Binding;
-use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod, YoiPodStatus, YoiProject};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
-use crate::manage::{self, controlled_by, deleting, name, owner_reference, target, uid};
+use crate::manage::{self, controlled_by, deleting, name, target, uid};
 use crate::nodes::Nodes;
 use crate::say::Saying;
 use crate::settings::Settings;
 use crate::step::{Kind, Plan, Step};
 use crate::{names, restricted};
 use home::Home;
+pub use mounts::forget_volumes;
+use mounts::manifest_of;
+pub(crate) use mounts::tree_of;
+pub use session::MADE_FOR;
 
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -65,7 +69,9 @@ pub fn session_claim_name(yoipod: &YoiPod) -> String {
 /// Run generation that an agent's Pod was made for.
 #[must_use]
 pub fn run_generation(pod: &Pod) -> i64 {
-    manage::annotation(&pod.metadata, annotation::RUN_GENERATION).and_then(|g| g.parse().ok()).unwrap_or(0)
+    let said = manage::annotation(&pod.metadata, annotation::RUN_GENERATION).and_then(|g| g.parse().ok());
+    // Whoever may make Pods here can write one; a number that no status can hold is none.
+    said.filter(|g| (0..=MOST_RUNS).contains(g)).unwrap_or(0)
 }
 
 /// How long a Pod may wait for a node before another node gets the base.
@@ -91,13 +97,24 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
 /// The Pod first: whatever it holds is free before the name is.
 fn going(seen: &Observed) -> Plan<YoiPodStatus> {
     let meta = &seen.yoipod.metadata;
+    let held = meta.finalizers.iter().flatten().any(|f| f == finalizer::OPERATOR);
     let mine: Vec<_> = seen.pods.iter().filter(|p| controlled_by(&p.metadata, uid(meta))).collect();
     let mut steps: Vec<Step> =
         mine.iter().filter(|p| !deleting(&p.metadata)).map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect();
-    if mine.is_empty() {
-        // The word of the spec may be younger than the last round: once we let go, nobody tells the garbage collector.
-        steps.extend(session::settle(seen));
+    if mine.is_empty() && held {
+        steps.extend(session::settle_last(seen));
+        let run = seen.yoipod.status.as_ref().and_then(|s| s.run_generation);
+        steps.extend(run.map(|run| Step::ConfirmGone {
+            kind: Kind::Pod,
+            namespace: manage::namespace(meta).to_owned(),
+            name: names::pod(name(meta), run),
+            of: uid(meta).to_owned(),
+        }));
         steps.extend(manage::without_finalizer(Kind::YoiPod, meta, finalizer::OPERATOR));
+    }
+    if mine.is_empty() && !held {
+        // A name of ours that somebody wrote here: no shim ever looks at a YoiPod, so nobody else would take it off.
+        steps.extend(manage::without_finalizer(Kind::YoiPod, meta, finalizer::NODE_DATA));
     }
     Plan::only(steps)
 }
@@ -163,7 +180,9 @@ impl<'a> Round<'a> {
     fn wanted(&self) -> bool {
         match self.seen.yoipod.spec.desired_state {
             DesiredState::Stopped => false,
-            DesiredState::Running => self.seen.yoipod.spec.completion == Completion::Keep || !verdict::task_done(self.seen),
+            // What runs goes on; nothing new is made of a spec that is not accepted.
+            DesiredState::Unknown => true,
+            DesiredState::Running => self.seen.yoipod.spec.completion != Completion::Stop || !verdict::task_done(self.seen),
         }
     }
 
@@ -177,7 +196,7 @@ impl<'a> Round<'a> {
         // The Pod that was this agent is gone: the next one is another run. Said before that one is made.
         if self.before.pod.as_ref().is_some_and(|was| !mine.iter().any(|p| uid(&p.metadata) == was.uid)) {
             self.status.pod = None;
-            self.status.run_generation = Some(self.before.run_generation.unwrap_or(0) + 1);
+            self.status.run_generation = Some(self.before.run_generation.unwrap_or(0).saturating_add(1).min(MOST_RUNS));
         }
         if !self.wanted() {
             self.delete(&mine);
@@ -225,8 +244,17 @@ impl<'a> Round<'a> {
         }
         match phase {
             Some("Failed" | "Succeeded") => self.replace(pod),
+            _ if self.trusts_a_former_gateway(pod) => self.replace(pod),
             _ => self.find_room(pod),
         }
+    }
+
+    /// The gateway has keys of another CA than the one that the Pod was told: it can dial no gateway any more, and nobody reaches it.
+    fn trusts_a_former_gateway(&self, pod: &Pod) -> bool {
+        let mounted = manifest_of(pod).and_then(|m| self.seen.manifests.iter().find(|c| name(&c.metadata) == m));
+        let text = mounted.and_then(|map| map.data.as_ref()?.get(yoi_wire::identity::MANIFEST_FILE));
+        let told = text.and_then(|text| serde_json::from_str::<yoi_wire::manifest::Manifest>(text).ok());
+        told.is_some_and(|manifest| manifest.gateway.ca != self.settings.gateway.ca)
     }
 
     /// Evicted, or its node went: another one takes its place.
@@ -256,11 +284,14 @@ impl<'a> Round<'a> {
         }
         let home = Home::new(self.seen, workspace);
         let allowed = restricted::allowed_hostnames(pod.spec.as_ref().and_then(|s| s.affinity.as_ref()));
-        let more = home.nodes().is_ok_and(|nodes| nodes.iter().any(|n| !allowed.contains(&self.seen.nodes.hostname(n).as_str())));
-        if more {
+        let selector = pod.spec.as_ref().and_then(|s| s.node_selector.as_ref());
+        // A base where the Pod's own selector forbids it to go would help nobody, and the next one would follow it.
+        let fits = |n: &str| self.seen.nodes.bears(n, selector);
+        let new = |n: &String| fits(n) && !allowed.contains(&self.seen.nodes.hostname(n).as_str());
+        if home.nodes().is_ok_and(|nodes| nodes.iter().any(new)) {
             self.delete(std::slice::from_ref(pod));
         } else {
-            self.steps.extend(home.another_base());
+            self.steps.extend(home.another_base(fits));
         }
         here
     }
@@ -305,64 +336,6 @@ impl<'a> Round<'a> {
         Run::Coming
     }
 
-    fn make_pod(&mut self, workspace: &AgentWorkspace, run_generation: i64, runtime_digest: &str, hostnames: Vec<String>) {
-        let yoipod = &self.seen.yoipod;
-        let Some(resolved) = manifest::resolve(yoipod, self.seen.project.as_deref()) else { return };
-        let words = manifest::manifest(yoipod, &workspace.spec.path, &resolved, self.settings);
-        let (map, _) = manifest::config_map(yoipod, &words);
-        let map_name = name(&map.metadata).to_owned();
-        self.status.manifest = manifest_ref(&map);
-        if !self.seen.manifests.iter().any(|m| name(&m.metadata) == map_name) {
-            self.steps.push(Step::EnsureConfigMap(Box::new(map)));
-        }
-        let parents = self.seen.parent.as_ref().and_then(|p| p.status.as_ref()?.owner);
-        let owner = workspace.status.as_ref().and_then(|s| s.owner).or(parents).or(workspace.spec.owner);
-        let pod = pod_spec::pod(pod_spec::Run {
-            yoipod,
-            workspace,
-            owner: owner.or(self.seen.project.as_ref().map(|p| p.spec.owner)).unwrap_or_default(),
-            resolved: &resolved,
-            manifest: &map_name,
-            session_claim: &session_claim_name(yoipod),
-            run_generation,
-            runtime_digest,
-            hostnames,
-            settings: self.settings,
-        });
-        self.steps.push(Step::EnsurePod(Box::new(pod)));
-    }
-
-    fn make_workspace(&self) -> Step {
-        let yoipod = &self.seen.yoipod;
-        let project = self.seen.project.as_deref();
-        let template = yoipod.spec.workspace.as_ref().and_then(|w| w.template.clone()).unwrap_or_default();
-        let of_project = WorkspaceSource { project: Some(yoipod.spec.project_ref.clone()), ..WorkspaceSource::default() };
-        let source = template.source.unwrap_or(of_project);
-        let clone = source.project.is_some() || source.workspace.is_some();
-        let spec = AgentWorkspaceSpec {
-            source,
-            provider: template.provider.or(project.map(|p| p.spec.provider)).unwrap_or_default(),
-            path: project.map(|p| p.spec.path.clone()).unwrap_or_default(),
-            // A clone has the owner of what it is made from.
-            owner: project.filter(|_| !clone).map(|p| p.spec.owner),
-            claim: false,
-            binding: Binding::default(),
-            read_only: false,
-            ttl_after_release: None,
-            base: None,
-        };
-        let mut workspace = AgentWorkspace::new(name(&yoipod.metadata), spec);
-        workspace.metadata.namespace = yoipod.metadata.namespace.clone();
-        workspace.metadata.labels = Some(
-            [(label::YOIPOD, name(&yoipod.metadata)), (label::PROJECT, yoipod.spec.project_ref.name.as_str())]
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .into(),
-        );
-        workspace.metadata.owner_references = Some(vec![owner_reference("YoiPod", &yoipod.metadata)]);
-        workspace.metadata.finalizers = Some(vec![finalizer::OPERATOR.to_owned(), finalizer::NODE_DATA.to_owned()]);
-        Step::EnsureWorkspace(Box::new(workspace))
-    }
-
     /// Manifests that no Pod of ours mounts and the status does not name.
     fn discard_manifests(&mut self) {
         let kept = |map: &ConfigMap| {
@@ -372,20 +345,9 @@ impl<'a> Round<'a> {
         let stale =
             self.seen.manifests.iter().filter(|m| controlled_by(&m.metadata, uid(self.meta())) && !deleting(&m.metadata) && !kept(m));
         let steps: Vec<Step> = stale.map(|m| Step::Delete(target(Kind::ConfigMap, &m.metadata))).collect();
-        self.steps.extend(steps);
+        // First: what comes after may be refused for long, and each change of the spec would leave one more.
+        self.steps.splice(0..0, steps);
     }
-}
-
-fn manifest_of(pod: &Pod) -> Option<&str> {
-    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
-    volumes.iter().find(|v| v.name == "manifest")?.config_map.as_ref().map(|c| c.name.as_str())
-}
-
-/// UID of the workspace that a Pod mounts.
-fn tree_of(pod: &Pod) -> Option<&str> {
-    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
-    let attributes = volumes.iter().find(|v| v.name == "tree")?.csi.as_ref()?.volume_attributes.as_ref()?;
-    attributes.get(yoi_wire::identity::VOLUME_WORKSPACE).map(String::as_str)
 }
 
 fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {

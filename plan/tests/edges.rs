@@ -20,15 +20,8 @@ fn now() -> jiff::Timestamp {
 }
 
 fn settings() -> Settings {
-    Settings {
-        agent_image: "agent".into(),
-        populator_image: "agent".into(),
-        image_pull_policy: None,
-        runtime_digest: None,
-        default_session_class: None,
-        gateway: yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() },
-        network: None,
-    }
+    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
+    Settings::new("agent", gateway)
 }
 
 fn nodes(names: &[&str]) -> Arc<Nodes> {
@@ -195,7 +188,48 @@ fn a_session_that_is_to_stay_is_nobodys_before_its_yoipod_goes() {
     let steps = yoipod::plan(&going("Delete", Value::Null), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1), "{steps:?}");
     let steps = yoipod::plan(&going("Delete", owned), &settings(), now()).steps;
-    assert!(matches!(&steps[..], [Step::RemoveFinalizer { .. }]), "{steps:?}");
+    assert!(
+        matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1),
+        "said again: the view may be old: {steps:?}"
+    );
+}
+
+/// An agent at work, whose Pod was told this CA of the gateway.
+fn running(ca: &str) -> yoipod::Observed {
+    let mut yoipod = meta("a", None);
+    yoipod["finalizers"] = json!(["yoi.dev/operator"]);
+    let mut pod = meta("a-1", Some(("YoiPod", "a")));
+    pod["annotations"] = json!({"yoi.dev/run-generation": "1"});
+    pod["creationTimestamp"] = json!("2023-01-01T00:00:00Z");
+    let volumes = json!([
+        {"name": "tree", "csi": {"driver": "csi.yoi.dev", "volumeAttributes": {"yoi.dev/workspace-uid": "a"}}},
+        {"name": "manifest", "configMap": {"name": "m"}},
+    ]);
+    let manifest = json!({
+        "agent": {"namespace": "ns", "name": "a", "uid": "a"}, "path": "/workspace", "builtin": {}, "model": {"provider": "OpenAI", "name": "m"},
+        "gateway": {"lines": "l", "service": "s", "serverName": "s", "ca": ca},
+        "limits": {"turnsPerRun": 1, "toolSeconds": 1, "toolOutputBytes": 1},
+    });
+    yoipod::Observed {
+        yoipod: made(json!({
+            "metadata": yoipod, "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}},
+            "status": {"runGeneration": 1, "pod": {"name": "a-1", "uid": "a-1"}},
+        })),
+        workspace: Some(tree("a", json!({"source": {"empty": {}}}), json!({"nodeName": "n1", "conditions": [is_true("Provisioned")]}))),
+        pods: vec![made(json!({"metadata": pod, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": "Running"}}))],
+        manifests: vec![made(json!({"metadata": meta("m", Some(("YoiPod", "a"))), "data": {"manifest.json": manifest.to_string()}}))],
+        ..going("Retain", Value::Null)
+    }
+}
+
+#[test]
+fn an_agent_that_knows_only_a_former_ca_gets_another_pod() {
+    let replaced = |seen: &yoipod::Observed| {
+        let steps = yoipod::plan(seen, &settings(), now()).steps;
+        steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Pod))
+    };
+    assert!(!replaced(&running("ca")), "nothing is wrong with it");
+    assert!(replaced(&running("of a Secret that was lost")), "nobody will ever reach it");
 }
 
 #[test]
@@ -275,4 +309,169 @@ fn a_network_policy_that_the_api_server_filled_in_is_not_applied_again() {
 
 fn made_policy(object: Value) -> Arc<k8s_openapi::api::networking::v1::NetworkPolicy> {
     made(object)
+}
+
+/// A YoiPod whose Pod finds no room on n1, the only node with the base, and may only go to a node with this zone.
+fn roomless(zone: &str) -> yoipod::Observed {
+    let project = git_project("/workspace");
+    let mut two = (*nodes(&["n1", "n2", "n3"])).clone();
+    for (name, node) in &mut two.0 {
+        node.labels.insert("zone".to_owned(), format!("z-{name}"));
+    }
+    let meta = meta("a", None);
+    let yoipod: Arc<YoiPod> = made(json!({
+        "metadata": meta,
+        "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}, "model": {"provider": "OpenAI", "name": "m"}, "pod": {"nodeSelector": {"zone": zone}}},
+        "status": {"runGeneration": 1},
+    }));
+    let owner = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true}]);
+    let mut tree = json!({"name": "a", "namespace": "ns", "uid": "tree", "ownerReferences": owner});
+    tree["finalizers"] = json!(["yoi.dev/operator"]);
+    let workspace: Arc<AgentWorkspace> = made(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}}}));
+    let listed = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]);
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": listed}]}}});
+    let waits =
+        json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2023-11-14T22:00:00Z"}]);
+    let attributes = json!({"yoi.dev/volume": "tree", yoi_wire::identity::VOLUME_WORKSPACE: "tree"});
+    let pod = made(json!({
+        "metadata": {
+            "name": "a-1", "namespace": "ns", "uid": "pod", "ownerReferences": owner,
+            "labels": {"yoi.dev/yoipod": "a", "yoi.dev/role": "agent"}, "annotations": {"yoi.dev/run-generation": "1"},
+        },
+        "spec": {
+            "containers": [], "nodeSelector": {"zone": zone}, "affinity": affinity,
+            "volumes": [{"name": "tree", "csi": {"driver": "d", "volumeAttributes": attributes}}],
+        },
+        "status": {"phase": "Pending", "conditions": waits},
+    }));
+    let claim = json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}}});
+    yoipod::Observed {
+        terminating: false,
+        bases: vec![base_on(&project, "n1")],
+        project: Some(project),
+        workspace: Some(workspace),
+        users: vec![yoipod.clone()],
+        yoipod,
+        parent: None,
+        pods: vec![pod],
+        session_claim: Some(made(claim)),
+        session_volume: None,
+        manifests: Vec::new(),
+        nodes: Arc::new(two),
+    }
+}
+
+#[test]
+fn an_agent_without_room_gets_a_base_where_its_own_node_selector_lets_it_go() {
+    let bases = |zone: &str| -> Vec<String> {
+        let steps = yoipod::plan(&roomless(zone), &settings(), now()).steps;
+        steps.into_iter().filter_map(|s| if let Step::EnsureWorkspace(w) = s { w.spec.base.map(|b| b.node) } else { None }).collect()
+    };
+    assert_eq!(bases("z-n3"), ["n3"], "n2 comes first, and the Pod may not go there");
+    assert_eq!(bases("z-nowhere"), Vec::<String>::new(), "a base that nobody can use");
+    // The Pod is made anew only for a node that it may go to.
+    let mut seen = roomless("z-n3");
+    let project = seen.project.clone().expect("a project");
+    seen.bases.push(base_on(&project, "n2"));
+    let gone = |seen: &yoipod::Observed| {
+        yoipod::plan(seen, &settings(), now()).steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Pod))
+    };
+    assert!(!gone(&seen), "a base on n2 is no reason");
+    seen.bases.push(base_on(&project, "n3"));
+    assert!(gone(&seen));
+}
+
+#[test]
+fn a_workspace_that_was_made_and_released_within_one_second_goes_after_its_time() {
+    let at = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2023-11-14T22:13:00Z"});
+    let with = |reason: &str| {
+        let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [at("Provisioned", "True", "TreeCreated"), at("InUse", "False", reason)]});
+        let spec = json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate", "ttlAfterRelease": "10s"});
+        workspace::plan(&seen(tree("w", spec, said)), &settings(), now()).steps
+    };
+    let deleted = |steps: &[Step]| steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && t.uid == "w"));
+    assert!(deleted(&with("Released")));
+    assert!(!deleted(&with("NotPublished")), "nobody used it yet");
+}
+
+#[test]
+fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
+    let mut seen = roomless("z-n1");
+    seen.pods.clear();
+    seen.session_claim = Some(made(
+        json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "former"}}}),
+    ));
+    let said = status(yoipod::plan(&seen, &settings(), now()));
+    let accepted = said.conditions.iter().find(|c| c.type_ == "Accepted").expect("Accepted");
+    assert_eq!(accepted.reason, "InvalidSpec");
+    for command in ["`kubectl delete yoipod a -n ns`", "`spec.session.claimName: a-session`", "`kubectl delete pvc a-session -n ns`"] {
+        assert!(accepted.message.contains(command), "{}", accepted.message);
+    }
+}
+
+#[test]
+fn what_a_node_that_is_gone_offered_is_taken_away_by_its_uid_and_nothing_else() {
+    let offer = |name: &str| made::<yoi_crds::WorkspaceNode>(json!({"metadata": {"name": name, "uid": "offer"}, "spec": {}}));
+    let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"]));
+    assert!(
+        matches!(&steps[..], [Step::Delete(t)] if t.kind == Kind::WorkspaceNode && t.uid == "offer" && t.namespace.is_empty()),
+        "{steps:?}"
+    );
+    assert_eq!(yoi_plan::nodes::left_over(&offer("n1"), &nodes(&["n1"])), Vec::new());
+}
+
+#[test]
+fn a_node_that_is_deleted_and_registered_again_has_its_trees_again() {
+    let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
+    let stood = tree("w", json!({"source": {"empty": {}}}), said);
+    let without = workspace::Observed { nodes: nodes(&["n2"]), ..seen(stood.clone()) };
+    let lost = status(workspace::plan(&without, &settings(), now()));
+    let ready = |s: &yoi_crds::AgentWorkspaceStatus| s.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready").reason.clone();
+    assert_eq!((ready(&lost).as_str(), lost.node_name.as_deref()), ("NodeLost", Some("n1")));
+    let mut conditions = lost.conditions.clone();
+    conditions.push(serde_json::from_value(is_true("Provisioned")).expect("a condition"));
+    let again = Arc::new(AgentWorkspace { status: Some(yoi_crds::AgentWorkspaceStatus { conditions, ..lost }), ..(*stood).clone() });
+    let back = status(workspace::plan(&seen(again), &settings(), now()));
+    assert_eq!((ready(&back).as_str(), back.node_name.as_deref()), ("AllMet", Some("n1")));
+}
+
+#[test]
+fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
+    let project = git_project("/workspace");
+    let mut lost = (*base_on(&project, "n1")).clone();
+    let gone = json!({"type": "Provisioned", "status": "False", "reason": "TreeLost", "message": "gone", "lastTransitionTime": "2023-01-01T00:00:00Z"});
+    let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
+    lost.status = Some(serde_json::from_value(said).expect("a status"));
+    let seen = |bases| project::Observed {
+        project: project.clone(),
+        terminating: false,
+        bases,
+        origins: Default::default(),
+        nodes: nodes(&["n1"]),
+    };
+    let plan = project::plan(&seen(vec![Arc::new(lost.clone())]), now());
+    assert!(
+        matches!(&plan.steps[..], [Step::Delete(t)] if t.kind == Kind::Workspace && t.uid == "base-n1"),
+        "its name is taken until it is gone: {:?}",
+        plan.steps
+    );
+    assert!(status(plan).generation.is_none(), "nothing can be cloned from it");
+    let again = project::plan(&seen(Vec::new()), now()).steps;
+    assert!(matches!(&again[..], [Step::EnsureWorkspace(_)]), "{again:?}");
+}
+
+#[test]
+fn a_pod_whose_volumes_were_forgotten_is_decided_on_as_before() {
+    let mut seen = roomless("z-n3");
+    let steps = |seen: &yoipod::Observed| yoipod::plan(seen, &settings(), now()).steps;
+    let before = steps(&seen);
+    let mut pod = (*seen.pods[0]).clone();
+    pod.metadata.annotations.get_or_insert_default().insert("cache.yoi.dev/manifest".to_owned(), "forged".to_owned());
+    yoipod::forget_volumes(&mut pod);
+    assert!(pod.spec.as_ref().is_some_and(|s| s.volumes.is_none()));
+    assert_eq!(pod.metadata.annotations.as_ref().and_then(|a| a.get("cache.yoi.dev/manifest")), None, "nobody else's word stays");
+    seen.pods = vec![Arc::new(pod)];
+    assert_eq!(steps(&seen), before);
+    assert!(!before.iter().any(|s| matches!(s, Step::Delete(_))), "it has its own tree: {before:?}");
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use yoi_crds::name::{finalizer, label};
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{Owner, Provider, WorkspaceSource};
 use yoi_crds::workspace::{Base, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject, condition as conditions};
@@ -76,16 +76,15 @@ impl Lineage {
         })
     }
 
-    /// Like [`Self::mine`], those left aside whose node no longer exists.
+    /// Like [`Self::mine`], those left aside that nothing can be cloned from ever again: their node no longer exists, or has lost the tree.
     pub fn living<'a>(&self, all: &'a [Arc<AgentWorkspace>], nodes: &'a Nodes) -> impl Iterator<Item = &'a Arc<AgentWorkspace>> {
-        self.mine(all).filter(|b| base_node(b).is_some_and(|node| nodes.exists(&node)))
+        self.mine(all).filter(|b| !is_lost(b, nodes))
     }
 
-    /// Removes the bases whose node no longer exists: nothing can be cloned from them, and they would stand in the way of new ones.
+    /// Removes the bases that nothing can be cloned from ever again; they would stand in the way of new ones.
     #[must_use]
     pub fn lost(&self, all: &[Arc<AgentWorkspace>], nodes: &Nodes) -> Vec<Step> {
-        let gone = self.mine(all).filter(|b| base_node(b).is_none_or(|node| !nodes.exists(&node)));
-        gone.map(|b| Step::Delete(target(Kind::Workspace, &b.metadata))).collect()
+        self.mine(all).filter(|b| is_lost(b, nodes)).map(|b| Step::Delete(target(Kind::Workspace, &b.metadata))).collect()
     }
 
     /// Names of the nodes that hold this content sealed, sorted.
@@ -99,7 +98,14 @@ impl Lineage {
     /// The base on `node`, sealed or not.
     #[must_use]
     pub fn on<'a>(&self, node: &str, all: &'a [Arc<AgentWorkspace>]) -> Option<&'a Arc<AgentWorkspace>> {
-        self.mine(all).find(|b| b.spec.base.as_ref().is_some_and(|base| base.node == node))
+        self.mine(all).find(|b| !has_lost_its_tree(b) && b.spec.base.as_ref().is_some_and(|base| base.node == node))
+    }
+
+    /// Whether a base of this content stands on `node`, or stood there and is not gone yet: until then its name cannot be had.
+    #[must_use]
+    pub fn taken(&self, node: &str, all: &[Arc<AgentWorkspace>]) -> bool {
+        let title = names::base(&self.generation(), node);
+        all.iter().any(|b| name(&b.metadata) == title)
     }
 
     /// Makes the base on `node`. Born with its finalizers, so that no crash leaves a tree without an owner.
@@ -141,9 +147,21 @@ pub fn lineage_of(base: &AgentWorkspace) -> Option<&str> {
     crate::manage::controller(&base.metadata).map(|o| o.uid.as_str())
 }
 
+fn is_lost(base: &AgentWorkspace, nodes: &Nodes) -> bool {
+    has_lost_its_tree(base) || base_node(base).is_none_or(|node| !nodes.exists(&node))
+}
+
+/// A node that came back with an empty disk: what the base held can be fetched again.
+fn has_lost_its_tree(base: &AgentWorkspace) -> bool {
+    let said = base.status.as_ref().and_then(|s| conditions::find(&s.conditions, condition::PROVISIONED));
+    said.is_some_and(|c| c.reason == *reason::TREE_LOST)
+}
+
 #[must_use]
 pub fn is_sealed(base: &AgentWorkspace) -> bool {
-    !deleting(&base.metadata) && base.status.as_ref().is_some_and(|s| conditions::is_true(&s.conditions, condition::SEALED))
+    !deleting(&base.metadata)
+        && !has_lost_its_tree(base)
+        && base.status.as_ref().is_some_and(|s| conditions::is_true(&s.conditions, condition::SEALED))
 }
 
 #[must_use]

@@ -1,6 +1,8 @@
 //! The claim of a workspace for foreign Pods, and the volume behind it.
 //!
-//! Order: claim without a volume name, node, tree, volume with the claim's UID. Any other order waits for the binder's next resync.
+//! Order: claim without a volume name, volume with the claim's UID. Any other order waits for the binder's next resync. The volume comes after
+//! the tree; a claim that waits for its consumer comes before the node is known, and one that binds at once comes after the tree too: while it
+//! waits the binder writes an annotation and Events about it, and it may write 20 times a second for all claims of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -50,12 +52,17 @@ pub(crate) fn plan(
 ) -> ClaimPlan {
     let title = name(&workspace.metadata);
     let mut steps = Vec::new();
+    let volume = volume.filter(|v| tree_behind(v) == Some(uid(&workspace.metadata)));
     // A volume that was made for an earlier claim of this name can never be bound again; the data stays with the workspace.
     let stale = volume.filter(|v| claim.is_none_or(|c| claim_uid(v) != Some(uid(&c.metadata))));
     if let Some(stale) = stale.filter(|v| !deleting(&v.metadata)) {
         steps.push(Step::Delete(target(Kind::Volume, &stale.metadata)));
     }
     let Some(claim) = claim else {
+        if workspace.spec.binding == Binding::Immediate && provisioned_on.is_none() && volume.is_none() {
+            let bound = Verdict::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} is made as soon as there is a tree"));
+            return ClaimPlan { steps, bound };
+        }
         steps.push(Step::EnsureClaim(Box::new(claim_of(workspace))));
         let bound = match volume {
             Some(_) => Verdict::no(reason::CLAIM_LOST, format!("claim {title} was deleted; a new one is made, the tree is kept")),
@@ -83,13 +90,20 @@ pub(crate) fn plan(
     ClaimPlan { steps, bound }
 }
 
+/// UID of the workspace whose tree one of our volumes shows; `None` for everybody else's.
+#[must_use]
+pub fn tree_behind(volume: &PersistentVolume) -> Option<&str> {
+    let csi = volume.spec.as_ref()?.csi.as_ref()?;
+    (csi.driver == CSI_DRIVER).then_some(csi.volume_handle.as_str())
+}
+
 fn claim_uid(volume: &PersistentVolume) -> Option<&str> {
     volume.spec.as_ref()?.claim_ref.as_ref()?.uid.as_deref()
 }
 
 fn class(workspace: &AgentWorkspace) -> &'static str {
     match workspace.spec.binding {
-        Binding::WaitForConsumer => CLASS_LATE,
+        Binding::WaitForConsumer | Binding::Unknown => CLASS_LATE,
         Binding::Immediate => CLASS_IMMEDIATE,
     }
 }

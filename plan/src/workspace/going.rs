@@ -7,8 +7,10 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 
 use super::Observed;
+use super::claim::tree_behind;
 use crate::duration;
 use crate::manage::{self, controlled_by, deleting, target, uid};
+use crate::names;
 use crate::say::Saying;
 use crate::step::{Kind, Plan, Step};
 
@@ -22,13 +24,14 @@ pub(super) fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspac
     if let Some(claim) = claim.filter(|c| !deleting(&c.metadata)) {
         steps.push(Step::Delete(target(Kind::Claim, &claim.metadata)));
     }
-    if let Some(volume) = seen.volume.as_ref().filter(|v| claim.is_none() && !deleting(&v.metadata)) {
+    let volume = seen.volume.as_ref().filter(|v| tree_behind(v) == Some(uid(meta)));
+    if let Some(volume) = volume.filter(|v| claim.is_none() && !deleting(&v.metadata)) {
         steps.push(Step::Delete(target(Kind::Volume, &volume.metadata)));
     }
     for pod in seen.populators.iter().filter(|p| !deleting(&p.metadata)) {
         steps.push(Step::Delete(target(Kind::Pod, &pod.metadata)));
     }
-    let left = claim.is_some() || seen.volume.is_some() || !seen.populators.is_empty();
+    let left = claim.is_some() || volume.is_some() || !seen.populators.is_empty();
     let node = workspace.status.as_ref().and_then(|s| s.node_name.as_deref());
     // Without a node no shim ever held anything. With a node that no longer exists, no shim will ever answer: NotReady is not enough for that.
     let nobody_cleans = node.is_none_or(|n| !seen.nodes.exists(n));
@@ -37,7 +40,21 @@ pub(super) fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspac
         match node_data {
             Some(step) if nobody_cleans => steps.push(step),
             Some(_) => {}
-            None => steps.extend(manage::without_finalizer(Kind::Workspace, meta, finalizer::OPERATOR)),
+            None => {
+                // A volume has no owner that it would go with.
+                let last = manage::without_finalizer(Kind::Workspace, meta, finalizer::OPERATOR);
+                if workspace.spec.claim && last.is_some() {
+                    let gone = |kind, namespace: &str, name| Step::ConfirmGone {
+                        kind,
+                        namespace: namespace.to_owned(),
+                        name,
+                        of: uid(meta).to_owned(),
+                    };
+                    steps.push(gone(Kind::Claim, manage::namespace(meta), manage::name(meta).to_owned()));
+                    steps.push(gone(Kind::Volume, "", names::volume(uid(meta))));
+                }
+                steps.extend(last);
+            }
         }
     }
     if !steps.is_empty() || !left && manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA).is_none() {
@@ -74,7 +91,9 @@ pub(super) fn released_until(workspace: &AgentWorkspace) -> Option<jiff::Timesta
     let conditions = &workspace.status.as_ref()?.conditions;
     let in_use = find(conditions, condition::IN_USE).filter(|c| c.status == ConditionStatus::False)?;
     let since: jiff::Timestamp = in_use.last_transition_time.parse().ok()?;
-    // InUse is False from the making on. Only a later change to False means that somebody used the tree and let it go.
+    // InUse is False from the making on. That somebody used the tree and let it go says the reason; a shim of a former version said it only by a
+    // later time, which is none within the second in which the tree was made.
     let made: jiff::Timestamp = find(conditions, condition::PROVISIONED)?.last_transition_time.parse().ok()?;
-    (since > made).then(|| since.saturating_add(ttl).ok()).flatten()
+    let released = in_use.reason == *reason::RELEASED || since > made;
+    released.then(|| since.saturating_add(ttl).ok()).flatten()
 }

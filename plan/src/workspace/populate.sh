@@ -5,7 +5,44 @@ cd "$DEST"
 find . -mindepth 1 -delete
 git config --global --add safe.directory "$DEST"
 git config --global advice.detachedHead false
-git clone --quiet -- "$URL" .
+
+# How much has come in and been worked on: bytes of the network, and the time of git's processes, weighed so that a tick counts as much as
+# what a silent network carries in a minute.
+progress() {
+  sum=0
+  while read -r device bytes _; do
+    case $device in *:) sum=$((sum + bytes)) ;; esac
+  done </proc/net/dev
+  for stat in /proc/[0-9]*/stat; do
+    { read -r line <"$stat"; } 2>/dev/null || continue
+    case $line in *" (git"*) ;; *) continue ;; esac
+    set -- ${line##*) }
+    sum=$((sum + 1000 * (${12} + ${13})))
+  done
+  echo "$sum"
+}
+# git waits without end for a server that has taken the connection and says nothing.
+silent() {
+  last=$(progress) quiet=0
+  while [ "$quiet" -lt 60 ]; do
+    sleep 1
+    now=$(progress)
+    if [ $((now - last)) -gt 1000 ]; then last=$now quiet=0; else quiet=$((quiet + 1)); fi
+  done
+  : >/tmp/silent
+  kill -s PIPE "$1"
+}
+git clone --quiet -- "$URL" . &
+clone=$!
+silent "$clone" &
+watcher=$!
+if wait "$clone"; then code=0; else code=$?; fi
+kill "$watcher" 2>/dev/null || true
+if [ -e /tmp/silent ]; then
+  echo "the server has sent nothing for 60 s; does it work, and may Pods of this namespace reach it?" >&2
+  exit 1
+fi
+[ "$code" -eq 0 ] || exit "$code"
 if [ -n "$REF" ]; then
   if git rev-parse --quiet --verify "refs/remotes/origin/$REF" >/dev/null; then
     git checkout --quiet -B "$REF" --track "origin/$REF"

@@ -6,7 +6,7 @@ use yoi_crds::condition::{Verdict, find, is_true};
 use yoi_crds::reason::{self, condition};
 
 use super::Observed;
-use crate::manage::name;
+use crate::manage::{deleting, name};
 use crate::step::Step;
 use crate::workspace::base::{Lineage, is_sealed};
 
@@ -19,7 +19,10 @@ pub(super) struct Home<'a> {
 impl<'a> Home<'a> {
     pub(super) fn new(seen: &'a Observed, workspace: &'a AgentWorkspace) -> Self {
         let lineage = match &workspace.spec.source.project {
-            Some(project) => seen.project.as_deref().filter(|p| name(&p.metadata) == project.name).map(Lineage::of_project),
+            Some(project) => {
+                let fits = |p: &&yoi_crds::YoiProject| name(&p.metadata) == project.name && p.spec.not_understood().is_none();
+                seen.project.as_deref().filter(fits).map(Lineage::of_project)
+            }
             None => Lineage::of_workspace(workspace),
         };
         Home { seen, workspace, lineage }
@@ -64,6 +67,9 @@ impl<'a> Home<'a> {
 
     fn not_sealed(&self) -> Verdict {
         match (&self.workspace.spec.source.project, &self.seen.project) {
+            (Some(named), Some(project)) if deleting(&project.metadata) => {
+                Verdict::no(reason::PROJECT_NOT_READY, format!("YoiProject {} is being deleted", named.name))
+            }
             (Some(named), Some(project)) => {
                 let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
@@ -93,9 +99,9 @@ impl<'a> Home<'a> {
         self.base_where(|node| self.seen.nodes.reaches(node, volume))
     }
 
-    /// One more node with the base, while none is on its way.
-    pub(super) fn another_base(&self) -> Option<Step> {
-        self.base_where(|node| self.seen.session_volume.as_deref().is_none_or(|v| self.seen.nodes.reaches(node, v)))
+    /// One more node with the base, of those that the Pod may go to, while none is on its way.
+    pub(super) fn another_base(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
+        self.base_where(|node| allowed(node) && self.seen.session_volume.as_deref().is_none_or(|v| self.seen.nodes.reaches(node, v)))
     }
 
     fn base_where(&self, fits: impl Fn(&str) -> bool) -> Option<Step> {
@@ -106,7 +112,7 @@ impl<'a> Home<'a> {
             return None;
         }
         let eligible = self.seen.nodes.eligible(lineage.provider);
-        let node = eligible.into_iter().find(|n| fits(n) && lineage.on(n, &self.seen.bases).is_none())?;
+        let node = eligible.into_iter().find(|n| fits(n) && !lineage.taken(n, &self.seen.bases))?;
         Some(lineage.ensure_on(node))
     }
 }

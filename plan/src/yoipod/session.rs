@@ -15,7 +15,7 @@ use crate::manage::{self, deleting, name, owner_reference, target, uid};
 use crate::step::{Kind, Step};
 
 /// UID of the YoiPod that a session claim was made for: a later YoiPod of the same name is a stranger to it.
-pub(crate) const MADE_FOR: &str = "yoi.dev/yoipod-uid";
+pub const MADE_FOR: &str = "yoi.dev/yoipod-uid";
 
 /// A claim of the derived name that was made for somebody else.
 pub(crate) fn foreign(yoipod: &YoiPod, claim: &PersistentVolumeClaim) -> bool {
@@ -43,7 +43,7 @@ pub(super) fn settle(seen: &Observed) -> Vec<Step> {
         steps.push(Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners });
     }
     let retained = |policy: Option<&str>| policy == Some("Retain");
-    if yoipod.spec.session.retain == SessionRetain::Retain {
+    if yoipod.spec.session.retain != SessionRetain::Delete {
         let volume = seen.session_volume.as_ref();
         let loose = volume.filter(|v| !retained(v.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.as_deref())));
         if let Some(volume) = loose.filter(|v| !deleting(&v.metadata)) {
@@ -53,9 +53,32 @@ pub(super) fn settle(seen: &Observed) -> Vec<Step> {
     steps
 }
 
+/// Like [`settle`], whatever the view says: the spec and the claim may be younger than it, and once we let go, nobody tells the garbage collector.
+pub(super) fn settle_last(seen: &Observed) -> Vec<Step> {
+    let yoipod = &seen.yoipod;
+    if yoipod.spec.session.claim_name.is_some() {
+        return Vec::new();
+    }
+    let mut steps = settle(seen);
+    match &seen.session_claim {
+        Some(claim) if foreign(yoipod, claim) || deleting(&claim.metadata) => {}
+        Some(claim) => {
+            steps.retain(|s| !matches!(s, Step::OwnClaim { .. }));
+            steps.insert(0, Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners: owners(yoipod) });
+        }
+        None => steps.push(Step::ConfirmGone {
+            kind: Kind::Claim,
+            namespace: manage::namespace(&yoipod.metadata).to_owned(),
+            name: session_claim_name(yoipod),
+            of: uid(&yoipod.metadata).to_owned(),
+        }),
+    }
+    steps
+}
+
 fn owners(yoipod: &YoiPod) -> Vec<OwnerReference> {
     match yoipod.spec.session.retain {
-        SessionRetain::Retain => Vec::new(),
+        SessionRetain::Retain | SessionRetain::Unknown => Vec::new(),
         SessionRetain::Delete => vec![owner_reference("YoiPod", &yoipod.metadata)],
     }
 }

@@ -9,11 +9,14 @@ use yoi_wire::hub::TaskState;
 
 use super::{Observed, Run, manifest, pod_spec, session, session_claim_name, workspace_name};
 use crate::manage::{controller, deleting, name, namespace, uid};
-use crate::say::Saying;
+use crate::say::{self, Saying};
 use crate::workspace::holder;
 
 pub(super) fn accepted(seen: &Observed) -> Verdict {
     let yoipod = &seen.yoipod;
+    if let Some(field) = yoipod.spec.not_understood() {
+        return say::not_understood(field);
+    }
     let here = namespace(&yoipod.metadata);
     let missing =
         |kind: &str, title: &str| Verdict::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {here}"));
@@ -33,16 +36,19 @@ pub(super) fn accepted(seen: &Observed) -> Verdict {
         None if yoipod.spec.session.claim_name.is_some() => return missing("PersistentVolumeClaim", &session_claim_name(yoipod)),
         Some(claim) if session::foreign(yoipod, claim) => {
             let title = name(&claim.metadata);
-            return Verdict::no(
-                reason::INVALID_SPEC,
-                format!(
-                    "claim {title} holds the session of a former agent of this name; go on with it by spec.session.claimName, or delete it"
-                ),
-            );
+            return Verdict::no(reason::INVALID_SPEC, former_session(name(&yoipod.metadata), here, title));
         }
         _ => {}
     }
     Verdict::yes(reason::VALID, "the spec makes sense and what it names exists")
+}
+
+/// The spec of a YoiPod says once and for all whose session it has, so the first way out makes the object anew.
+fn former_session(yoipod: &str, namespace: &str, claim: &str) -> String {
+    format!(
+        "claim {claim} holds the session of a former agent of this name. To go on with it: `kubectl delete yoipod {yoipod} -n {namespace}`, then make it \
+         again with `spec.session.claimName: {claim}`. To begin anew, and lose that session: `kubectl delete pvc {claim} -n {namespace}`"
+    )
 }
 
 fn workspace_refused(seen: &Observed) -> Option<Verdict> {
@@ -115,7 +121,7 @@ pub(super) fn say(saying: &mut Saying<'_>, seen: &Observed, status: &YoiPodStatu
 fn stopped(seen: &Observed) -> &'static str {
     match (seen.yoipod.spec.desired_state, seen.yoipod.spec.completion) {
         (DesiredState::Running, Completion::Stop) => "the task is done and completion is Stop",
-        (DesiredState::Running | DesiredState::Stopped, _) => "desiredState is Stopped",
+        (DesiredState::Running | DesiredState::Stopped | DesiredState::Unknown, _) => "desiredState is Stopped",
     }
 }
 

@@ -1,0 +1,349 @@
+//! A tiny cluster: objects with UIDs, generations and resource versions, and an API server that refuses what the real one refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
+use yoi_plan::manage::{annotation, controlled_by, controller, deleting, uid};
+use yoi_plan::step::{Kind, Step, Target};
+use yoi_plan::workspace::claim::tree_behind;
+use yoi_plan::yoipod::MADE_FOR;
+
+use crate::cover::Cover;
+
+pub const NS: &str = "n";
+
+/// A promise that did not hold, in a sentence.
+#[derive(Debug)]
+pub struct Broken(pub String);
+
+/// A Node, and what is true of the machine behind it.
+#[derive(Clone, Default)]
+pub struct Machine {
+    pub metadata: ObjectMeta,
+    /// Its kubelet and shim answer.
+    pub alive: bool,
+    /// No room for more agents.
+    pub full: bool,
+}
+
+type Map<K> = BTreeMap<String, Arc<K>>;
+
+#[derive(Clone, Default)]
+pub struct Objects {
+    pub projects: Map<YoiProject>,
+    pub workspaces: Map<AgentWorkspace>,
+    pub yoipods: Map<YoiPod>,
+    pub peers: Map<YoiPeer>,
+    pub pods: Map<Pod>,
+    pub claims: Map<PersistentVolumeClaim>,
+    pub volumes: Map<PersistentVolume>,
+    pub maps: Map<ConfigMap>,
+    pub machines: Map<Machine>,
+    pub offers: Map<WorkspaceNode>,
+    pub terminating: bool,
+    /// Raised with each change of a kind, in the order of the fields.
+    pub revisions: [u64; 10],
+}
+
+pub trait Object: Clone + 'static {
+    const INDEX: usize;
+    const NAMESPACED: bool;
+    fn meta(&self) -> &ObjectMeta;
+    fn meta_mut(&mut self) -> &mut ObjectMeta;
+    fn all(of: &Objects) -> &Map<Self>;
+    fn all_mut(of: &mut Objects) -> &mut Map<Self>;
+}
+macro_rules! objects {
+    ($($index:literal $namespaced:literal $field:ident: $kind:ty),+) => {$(impl Object for $kind {
+        const INDEX: usize = $index;
+        const NAMESPACED: bool = $namespaced;
+        fn meta(&self) -> &ObjectMeta { &self.metadata }
+        fn meta_mut(&mut self) -> &mut ObjectMeta { &mut self.metadata }
+        fn all(of: &Objects) -> &Map<Self> { &of.$field }
+        fn all_mut(of: &mut Objects) -> &mut Map<Self> { &mut of.$field }
+    })+};
+}
+objects!(
+    0 true projects: YoiProject,
+    1 true workspaces: AgentWorkspace,
+    2 true yoipods: YoiPod,
+    3 true peers: YoiPeer,
+    4 true pods: Pod,
+    5 true claims: PersistentVolumeClaim,
+    6 false volumes: PersistentVolume,
+    7 true maps: ConfigMap,
+    8 false machines: Machine,
+    9 false offers: WorkspaceNode
+);
+
+/// What the API server answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Done,
+    /// The view was old, or the namespace goes: looked at again, and nobody hears of it.
+    Quiet,
+    Refused(String),
+}
+
+#[derive(Default)]
+pub struct Cluster {
+    pub now: Objects,
+    pub seconds: i64,
+    pub counter: u64,
+    /// UIDs of what the operator made, with the kind.
+    pub ours: BTreeMap<String, Kind>,
+    /// Highest run generation of a Pod that the status of this YoiPod's UID named. One that went before anybody saw it counts for nothing: its name
+    /// is free, and nobody else bears it.
+    pub runs: BTreeMap<String, i64>,
+    /// Names that the operator ever asked for: where bad luck puts strangers.
+    pub wished: BTreeSet<(Kind, String)>,
+    /// UIDs of the trees on each node's disk.
+    pub disks: BTreeMap<String, BTreeSet<String>>,
+    /// UIDs of workspaces that somebody took away by force: who takes the finalizers off takes over the duty.
+    pub forced: BTreeSet<String>,
+    pub cover: Cover,
+}
+
+pub fn at(seconds: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+}
+
+impl Cluster {
+    pub fn now(&self) -> jiff::Timestamp {
+        at(self.seconds)
+    }
+
+    pub fn get<K: Object>(&self, name: &str) -> Option<&Arc<K>> {
+        K::all(&self.now).get(name)
+    }
+
+    pub fn names<K: Object>(&self) -> Vec<String> {
+        K::all(&self.now).keys().cloned().collect()
+    }
+
+    fn touch<K: Object>(&mut self) -> u64 {
+        self.counter += 1;
+        self.now.revisions[K::INDEX] = self.counter;
+        self.counter
+    }
+
+    /// A new object of this name, unless there is one. Answers its UID.
+    pub fn born<K: Object>(&mut self, mut object: K) -> Option<String> {
+        let name = object.meta().name.clone().expect("a name");
+        if K::all(&self.now).contains_key(&name) || K::NAMESPACED && self.now.terminating {
+            return None;
+        }
+        let n = self.touch::<K>();
+        let made = Time(self.now());
+        let meta = object.meta_mut();
+        let uid = format!("uid-{n}");
+        meta.namespace = K::NAMESPACED.then(|| NS.to_owned());
+        meta.uid = Some(uid.clone());
+        meta.resource_version = Some(n.to_string());
+        meta.generation = Some(1);
+        meta.creation_timestamp = Some(made);
+        K::all_mut(&mut self.now).insert(name, Arc::new(object));
+        Some(uid)
+    }
+
+    pub fn change<K: Object>(&mut self, name: &str, f: impl FnOnce(&mut K)) {
+        if !K::all(&self.now).contains_key(name) {
+            return;
+        }
+        let n = self.touch::<K>();
+        let Some(slot) = K::all_mut(&mut self.now).get_mut(name) else { return };
+        let object = Arc::make_mut(slot);
+        f(object);
+        object.meta_mut().resource_version = Some(n.to_string());
+        if deleting(object.meta()) && object.meta().finalizers.iter().flatten().next().is_none() {
+            K::all_mut(&mut self.now).remove(name);
+        }
+    }
+
+    /// A change of the spec.
+    pub fn edit<K: Object>(&mut self, name: &str, f: impl FnOnce(&mut K)) {
+        self.change::<K>(name, |o| {
+            f(o);
+            let generation = &mut o.meta_mut().generation;
+            *generation = generation.map(|g| g + 1);
+        });
+    }
+
+    pub fn remove<K: Object>(&mut self, name: &str) {
+        if K::all(&self.now).get(name).is_some_and(|o| !deleting(o.meta())) {
+            let when = Time(self.now());
+            self.change::<K>(name, |o| o.meta_mut().deletion_timestamp = Some(when));
+        }
+    }
+
+    /// Without waiting for anybody.
+    pub fn purge<K: Object>(&mut self, name: &str) {
+        if let Some(id) = self.get::<K>(name).map(|o| uid(o.meta()).to_owned()) {
+            self.forced.insert(id);
+        }
+        self.change::<K>(name, |o| o.meta_mut().finalizers = None);
+        self.remove::<K>(name);
+    }
+
+    pub fn exists(&self, node: &str) -> bool {
+        self.now.machines.contains_key(node)
+    }
+
+    pub fn alive(&self, node: &str) -> bool {
+        self.now.machines.get(node).is_some_and(|m| m.alive)
+    }
+
+    /// Metadata of the object of this kind and UID, under whatever name.
+    pub fn by_uid(&self, kind: Kind, wanted: &str) -> Option<&ObjectMeta> {
+        fn find<'a, K: Object>(c: &'a Cluster, wanted: &str) -> Option<&'a ObjectMeta> {
+            K::all(&c.now).values().map(|o| o.meta()).find(|m| uid(m) == wanted)
+        }
+        match kind {
+            Kind::YoiPod => find::<YoiPod>(self, wanted),
+            Kind::Workspace => find::<AgentWorkspace>(self, wanted),
+            Kind::Claim => find::<PersistentVolumeClaim>(self, wanted),
+            Kind::Volume => find::<PersistentVolume>(self, wanted),
+            Kind::ConfigMap => find::<ConfigMap>(self, wanted),
+            Kind::Pod => find::<Pod>(self, wanted),
+            Kind::WorkspaceNode => find::<WorkspaceNode>(self, wanted),
+        }
+    }
+
+    /// Carries out one step as the API server would.
+    pub fn apply(&mut self, step: &Step) -> Answer {
+        match step {
+            Step::AddFinalizers { of, resource_version, all } => self.set_finalizers(of, resource_version, all),
+            Step::RemoveFinalizer { of, resource_version, left, .. } => self.set_finalizers(of, resource_version, left),
+            Step::EnsureWorkspace(o) => self.ensure(Kind::Workspace, (**o).clone()),
+            Step::EnsureClaim(o) => {
+                let mut claim = (**o).clone();
+                claim.metadata.finalizers = Some(vec!["kubernetes.io/pvc-protection".to_owned()]);
+                self.ensure(Kind::Claim, claim)
+            }
+            Step::EnsureVolume(o) => {
+                let mut volume = (**o).clone();
+                volume.metadata.finalizers = Some(vec!["kubernetes.io/pv-protection".to_owned()]);
+                self.ensure(Kind::Volume, volume)
+            }
+            Step::EnsureConfigMap(o) => self.ensure(Kind::ConfigMap, (**o).clone()),
+            Step::EnsurePod(o) => {
+                let mut pod = (**o).clone();
+                // Stands for the grace period: a Pod that is deleted stays until its kubelet lets it go.
+                pod.metadata.finalizers = Some(vec!["kubelet".to_owned()]);
+                self.ensure(Kind::Pod, pod)
+            }
+            Step::EnsureNetworkPolicy(_) => Answer::Done,
+            Step::OwnClaim { claim, owners } => {
+                let same = |c: &&Arc<PersistentVolumeClaim>| uid(&c.metadata) == claim.uid;
+                if self.get(&claim.name).filter(same).is_some_and(|c| c.metadata.owner_references.as_ref() != Some(owners)) {
+                    self.change::<PersistentVolumeClaim>(&claim.name, |c| c.metadata.owner_references = Some(owners.clone()));
+                }
+                Answer::Done
+            }
+            Step::UnselectNode { claim } => {
+                if self.get::<PersistentVolumeClaim>(&claim.name).is_some_and(|c| uid(&c.metadata) == claim.uid) {
+                    self.change::<PersistentVolumeClaim>(&claim.name, |c| {
+                        c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(yoi_crds::name::annotation::SELECTED_NODE)));
+                    });
+                }
+                Answer::Done
+            }
+            Step::RetainVolume { volume } => {
+                if self.get::<PersistentVolume>(&volume.name).is_some_and(|v| uid(&v.metadata) == volume.uid) {
+                    self.change::<PersistentVolume>(&volume.name, |v| {
+                        v.spec.get_or_insert_default().persistent_volume_reclaim_policy = Some("Retain".to_owned());
+                    });
+                }
+                Answer::Done
+            }
+            Step::ConfirmGone { kind, namespace: _, name, of } => {
+                let left = match kind {
+                    Kind::Pod => self.get::<Pod>(name).is_some_and(|p| controlled_by(&p.metadata, of)),
+                    Kind::Claim => self.get::<PersistentVolumeClaim>(name).is_some_and(|c| made_for(c, of)),
+                    Kind::Volume => self.get::<PersistentVolume>(name).is_some_and(|v| tree_behind(v) == Some(of)),
+                    Kind::YoiPod | Kind::Workspace | Kind::ConfigMap | Kind::WorkspaceNode => false,
+                };
+                if left { Answer::Quiet } else { Answer::Done }
+            }
+            Step::Delete(target) => self.delete(target),
+        }
+    }
+
+    fn ensure<K: Object>(&mut self, kind: Kind, wanted: K) -> Answer {
+        let name = wanted.meta().name.clone().expect("a name");
+        self.wished.insert((kind, name.clone()));
+        if K::NAMESPACED && self.now.terminating {
+            return Answer::Quiet;
+        }
+        match K::all(&self.now).get(&name) {
+            Some(there) if !same_making(wanted.meta(), there.meta()) => {
+                Answer::Refused(format!("failed to make {name}: an object of that name exists and was not made for this one"))
+            }
+            Some(there) if deleting(there.meta()) => Answer::Quiet,
+            Some(_) => Answer::Done,
+            None => {
+                let uid = self.born(wanted).expect("nothing stands in the way");
+                self.ours.insert(uid, kind);
+                Answer::Done
+            }
+        }
+    }
+
+    fn set_finalizers(&mut self, of: &Target, version: &str, all: &[String]) -> Answer {
+        fn set<K: Object>(c: &mut Cluster, of: &Target, version: &str, all: &[String]) -> Answer {
+            match c.get::<K>(&of.name) {
+                // A patch of what is gone is done; an addition is told, and made again with the next view.
+                None => Answer::Done,
+                Some(o) if uid(o.meta()) == of.uid && o.meta().resource_version.as_deref() == Some(version) => {
+                    c.change::<K>(&of.name, |o| o.meta_mut().finalizers = Some(all.to_vec()));
+                    Answer::Done
+                }
+                Some(_) => Answer::Quiet,
+            }
+        }
+        match of.kind {
+            Kind::YoiPod => set::<YoiPod>(self, of, version, all),
+            Kind::Workspace => set::<AgentWorkspace>(self, of, version, all),
+            Kind::Claim | Kind::Volume | Kind::ConfigMap | Kind::Pod | Kind::WorkspaceNode => {
+                Answer::Refused("nobody's finalizer".to_owned())
+            }
+        }
+    }
+
+    /// Without a UID, the API server takes whatever bears the name.
+    fn delete(&mut self, t: &Target) -> Answer {
+        fn gone<K: Object>(c: &mut Cluster, t: &Target) {
+            if c.get::<K>(&t.name).is_some_and(|o| t.uid.is_empty() || uid(o.meta()) == t.uid) {
+                c.remove::<K>(&t.name);
+            }
+        }
+        match t.kind {
+            Kind::YoiPod => gone::<YoiPod>(self, t),
+            Kind::Workspace => gone::<AgentWorkspace>(self, t),
+            Kind::Claim => gone::<PersistentVolumeClaim>(self, t),
+            Kind::Volume => gone::<PersistentVolume>(self, t),
+            Kind::ConfigMap => gone::<ConfigMap>(self, t),
+            Kind::Pod => gone::<Pod>(self, t),
+            Kind::WorkspaceNode => gone::<WorkspaceNode>(self, t),
+        }
+        Answer::Done
+    }
+}
+
+pub fn made_for(claim: &PersistentVolumeClaim, of: &str) -> bool {
+    controlled_by(&claim.metadata, of) || annotation(&claim.metadata, MADE_FOR) == Some(of)
+}
+
+/// As in the operator's `apply`.
+fn same_making(wanted: &ObjectMeta, existing: &ObjectMeta) -> bool {
+    match controller(wanted) {
+        Some(owner) => controlled_by(existing, &owner.uid),
+        None => {
+            let mut wanted = wanted.annotations.iter().flatten().peekable();
+            wanted.peek().is_some() && wanted.all(|(k, v)| annotation(existing, k) == Some(v.as_str()))
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What the generated worlds came by: a generator that no longer makes something is blind for it, so every line here must be hit.
+
+use std::collections::BTreeMap;
+
+use yoi_crds::reason::{self, Reason};
+use yoi_plan::step::{Kind, Step};
+
+/// What happens in these worlds beside the operator's own steps.
+pub const FEATURES: &[&str] = &[
+    "project: empty source",
+    "project: git source",
+    "project: no source at all",
+    "project: no model",
+    "project: new source",
+    "workspace: of a project",
+    "workspace: fork",
+    "workspace: fork of itself",
+    "workspace: git source",
+    "workspace: empty source",
+    "workspace: two sources",
+    "workspace: no source at all",
+    "workspace: without claim",
+    "workspace: claim bound late",
+    "workspace: claim bound at once",
+    "workspace: ttlAfterRelease",
+    "workspace: a base that a user made",
+    "yoipod: workspace of the project",
+    "yoipod: workspace by name",
+    "yoipod: workspace by template",
+    "yoipod: template that forks",
+    "yoipod: task, Keep",
+    "yoipod: task, Stop",
+    "yoipod: stopped",
+    "yoipod: started",
+    "yoipod: task changed",
+    "yoipod: session kept",
+    "yoipod: session goes along",
+    "yoipod: session's fate changed",
+    "yoipod: claimTemplate",
+    "yoipod: claimName",
+    "yoipod: nodeSelector",
+    "yoipod: made again while its former session is kept",
+    "peer: made",
+    "peer: of one with itself",
+    "peer: of three",
+    "peer: member made again",
+    "node: goes",
+    "node: comes",
+    "node: comes back with another UID and its disk",
+    "node: comes back with another UID and an empty disk",
+    "node: not ready",
+    "node: ready again",
+    "node: its shim offers nothing",
+    "node: its shim is gone",
+    "node: full",
+    "namespace: terminating",
+    "deleted: project",
+    "deleted: workspace",
+    "deleted: yoipod",
+    "deleted: peer",
+    "deleted: pod",
+    "deleted: claim",
+    "deleted: volume",
+    "deleted: manifest",
+    "deleted: and made again under the name",
+    "foreign: pod",
+    "foreign: workspace",
+    "foreign: claim",
+    "foreign: volume",
+    "foreign: config map",
+    "foreign: with our labels",
+    "foreign: taken away",
+    "foreign finalizer",
+    "pod: evicted",
+    "pod: container waits",
+    "pod: container ended",
+    "pod: no room",
+    "pod: a job takes a claim",
+    "pod: a job ends",
+    "populator: fails",
+    "session volume: local to a node",
+    "session volume: of the network",
+    "session volume: lost",
+    "shim: cannot make a tree",
+    "shim: dies before it tells of a tree",
+    "shim: loses a tree",
+    "runtime: reports a failure",
+    "runtime: reports a run that is over",
+    "task: fails",
+    "operator: dies between steps",
+    "operator: old view",
+    "operator: what it made is not seen yet",
+    "operator: restarts",
+    "operator: waits for its hour",
+];
+
+/// Every deed that a plan can ask for.
+const STEPS: &[&str] = &[
+    "AddFinalizers of YoiPod",
+    "AddFinalizers of AgentWorkspace",
+    "RemoveFinalizer operator of YoiPod",
+    "RemoveFinalizer operator of AgentWorkspace",
+    "RemoveFinalizer node-data of AgentWorkspace",
+    "EnsureWorkspace",
+    "EnsureWorkspace base",
+    "EnsureClaim of a session",
+    "EnsureClaim of a workspace",
+    "EnsureVolume",
+    "EnsureConfigMap",
+    "EnsurePod agent",
+    "EnsurePod populator",
+    "OwnClaim",
+    "RetainVolume",
+    "UnselectNode",
+    "ConfirmGone Pod",
+    "ConfirmGone PersistentVolumeClaim",
+    "ConfirmGone PersistentVolume",
+    "Delete AgentWorkspace",
+    "Delete PersistentVolumeClaim",
+    "Delete PersistentVolume",
+    "Delete ConfigMap",
+    "Delete Pod",
+    "Delete WorkspaceNode",
+];
+
+#[derive(Clone, Default)]
+pub struct Cover {
+    features: BTreeMap<&'static str, u64>,
+    steps: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<&'static str, u64>,
+    /// What happened, in order, where somebody wants to read it.
+    pub story: Option<Vec<String>>,
+}
+
+impl Cover {
+    pub fn feature(&mut self, name: &'static str) {
+        debug_assert!(FEATURES.contains(&name), "{name} is not on the list");
+        self.tell(|| name.to_owned());
+        *self.features.entry(name).or_default() += 1;
+    }
+
+    pub fn tell(&mut self, line: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            story.push(line());
+        }
+    }
+
+    pub fn step(&mut self, step: &Step) {
+        *self.steps.entry(variant(step)).or_default() += 1;
+        self.tell(|| format!("    {}", step.deed()));
+    }
+
+    pub fn reason(&mut self, said: &str) {
+        match Reason::named(said) {
+            Some(reason) => *self.reasons.entry(reason.word()).or_default() += 1,
+            None => panic!("{said} stands in a condition and not in the vocabulary"),
+        }
+    }
+
+    pub fn add(&mut self, other: &Cover) {
+        let Cover { features, steps, reasons, story: _ } = other;
+        for (mine, theirs) in [(&mut self.features, features), (&mut self.steps, steps), (&mut self.reasons, reasons)] {
+            for (name, n) in theirs {
+                *mine.entry(name).or_default() += n;
+            }
+        }
+    }
+
+    /// Everything that should have come by and did not.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let all = [(FEATURES.to_vec(), &self.features), (STEPS.to_vec(), &self.steps), (words(), &self.reasons)];
+        all.into_iter().flat_map(|(wanted, had)| wanted.into_iter().filter(|w| !had.contains_key(w))).collect()
+    }
+
+    pub fn print(&self) {
+        for (title, counted) in [("features", &self.features), ("steps", &self.steps), ("reasons", &self.reasons)] {
+            let all: Vec<String> = counted.iter().map(|(name, n)| format!("{name} {n}")).collect();
+            println!("{title} ({}): {}", counted.len(), all.join(", "));
+        }
+    }
+}
+
+fn words() -> Vec<&'static str> {
+    reason::ALL.iter().map(|r| r.word()).collect()
+}
+
+fn variant(step: &Step) -> &'static str {
+    match step {
+        Step::AddFinalizers { of, .. } if of.kind == Kind::YoiPod => "AddFinalizers of YoiPod",
+        Step::AddFinalizers { .. } => "AddFinalizers of AgentWorkspace",
+        Step::RemoveFinalizer { of, .. } if of.kind == Kind::YoiPod => "RemoveFinalizer operator of YoiPod",
+        Step::RemoveFinalizer { finalizer, .. } if *finalizer == yoi_crds::name::finalizer::NODE_DATA => {
+            "RemoveFinalizer node-data of AgentWorkspace"
+        }
+        Step::RemoveFinalizer { .. } => "RemoveFinalizer operator of AgentWorkspace",
+        Step::EnsureWorkspace(w) if w.spec.base.is_some() => "EnsureWorkspace base",
+        Step::EnsureWorkspace(_) => "EnsureWorkspace",
+        Step::EnsureClaim(c) if yoi_plan::manage::controller(&c.metadata).is_some_and(|o| o.kind == "AgentWorkspace") => {
+            "EnsureClaim of a workspace"
+        }
+        Step::EnsureClaim(_) => "EnsureClaim of a session",
+        Step::EnsureVolume(_) => "EnsureVolume",
+        Step::EnsureConfigMap(_) => "EnsureConfigMap",
+        Step::EnsurePod(p) if crate::kubernetes::is_agent(p) => "EnsurePod agent",
+        Step::EnsurePod(_) => "EnsurePod populator",
+        Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
+        Step::OwnClaim { .. } => "OwnClaim",
+        Step::UnselectNode { .. } => "UnselectNode",
+        Step::RetainVolume { .. } => "RetainVolume",
+        Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
+        Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",
+        Step::ConfirmGone { .. } => "ConfirmGone PersistentVolume",
+        Step::Delete(t) => match t.kind {
+            Kind::Workspace => "Delete AgentWorkspace",
+            Kind::Claim => "Delete PersistentVolumeClaim",
+            Kind::Volume => "Delete PersistentVolume",
+            Kind::ConfigMap => "Delete ConfigMap",
+            Kind::Pod => "Delete Pod",
+            Kind::WorkspaceNode => "Delete WorkspaceNode",
+            Kind::YoiPod => "Delete YoiPod",
+        },
+    }
+}

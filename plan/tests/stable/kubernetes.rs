@@ -1,0 +1,314 @@
+//! Kubernetes' own controllers, scheduler and kubelets. Level triggered, one small thing at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, PersistentVolumeSpec, Pod,
+    PodCondition, PodStatus, VolumeNodeAffinity,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use yoi_crds::condition::is_true;
+use yoi_crds::name::{CLASS_IMMEDIATE, CLASS_LATE, annotation, label};
+use yoi_crds::reason::condition;
+use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
+use yoi_plan::manage::{annotation as annotation_of, deleting, label as label_of, name, uid};
+use yoi_plan::nodes::{HOSTNAME, Node, Nodes};
+use yoi_plan::workspace::claim::tree_behind;
+
+use crate::cluster::{Cluster, Machine, Object};
+
+/// The class of session volumes that stand on one node.
+pub const LOCAL: &str = "local";
+
+pub fn is_agent(pod: &Pod) -> bool {
+    label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_AGENT)
+}
+
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")
+}
+
+pub fn over(pod: &Pod) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+fn claim_names(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().filter_map(|v| v.persistent_volume_claim.as_ref()).map(|c| c.claim_name.clone()).collect()
+}
+
+/// UID of the workspace whose tree this Pod wants.
+pub fn mounts(c: &Cluster, pod: &Pod) -> Option<String> {
+    let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+    let inline = volumes.iter().find_map(|v| v.csi.as_ref()?.volume_attributes.as_ref()?.get(yoi_wire::identity::VOLUME_WORKSPACE));
+    let claimed = || {
+        let volume = |claim: String| c.get::<PersistentVolumeClaim>(&claim)?.spec.as_ref()?.volume_name.clone();
+        claim_names(pod).into_iter().find_map(|claim| tree_behind(c.get::<PersistentVolume>(&volume(claim)?)?).map(str::to_owned))
+    };
+    inline.cloned().or_else(claimed)
+}
+
+/// UIDs of the trees that Pods have mounted.
+pub fn mounted(c: &Cluster) -> BTreeSet<String> {
+    c.now.pods.values().filter(|p| phase(p) == "Running").filter_map(|p| mounts(c, p)).collect()
+}
+
+/// The nodes as the operator's plan knows them.
+pub fn nodes(
+    machines: &BTreeMap<String, std::sync::Arc<Machine>>,
+    offers: &BTreeMap<String, std::sync::Arc<yoi_crds::WorkspaceNode>>,
+) -> Nodes {
+    let of = |m: &Machine| m.metadata.labels.clone().unwrap_or_default();
+    Nodes(machines.iter().map(|(n, m)| (n.clone(), Node { labels: of(m), offer: offers.get(n).cloned() })).collect())
+}
+
+pub fn everybody(c: &mut Cluster) {
+    namespace_controller(c);
+    collect_garbage(c);
+    pod_collector(c);
+    volumes(c);
+    scheduler(c);
+    kubelets(c);
+}
+
+fn namespace_controller(c: &mut Cluster) {
+    fn all<K: Object>(c: &mut Cluster) {
+        c.names::<K>().iter().for_each(|n| c.remove::<K>(n));
+    }
+    if c.now.terminating {
+        all::<YoiProject>(c);
+        all::<AgentWorkspace>(c);
+        all::<YoiPod>(c);
+        all::<YoiPeer>(c);
+        all::<Pod>(c);
+        all::<PersistentVolumeClaim>(c);
+        all::<k8s_openapi::api::core::v1::ConfigMap>(c);
+    }
+}
+
+/// Owner references: what has lost its owner goes.
+fn collect_garbage(c: &mut Cluster) {
+    let mut alive: BTreeSet<String> = BTreeSet::new();
+    alive.extend(c.now.projects.values().map(|o| uid(&o.metadata).to_owned()));
+    alive.extend(c.now.workspaces.values().map(|o| uid(&o.metadata).to_owned()));
+    alive.extend(c.now.yoipods.values().map(|o| uid(&o.metadata).to_owned()));
+    fn sweep<K: Object>(c: &mut Cluster, alive: &BTreeSet<String>) {
+        let orphan = |m: &ObjectMeta| m.owner_references.iter().flatten().any(|o| !alive.contains(&o.uid)) && !deleting(m);
+        let names: Vec<String> = K::all(&c.now).iter().filter(|(_, o)| orphan(o.meta())).map(|(n, _)| n.clone()).collect();
+        names.iter().for_each(|n| c.remove::<K>(n));
+    }
+    sweep::<AgentWorkspace>(c, &alive);
+    sweep::<Pod>(c, &alive);
+    sweep::<PersistentVolumeClaim>(c, &alive);
+    sweep::<k8s_openapi::api::core::v1::ConfigMap>(c, &alive);
+}
+
+/// Pods of nodes that are no more.
+fn pod_collector(c: &mut Cluster) {
+    let lost: Vec<String> = c.now.pods.iter().filter(|(_, p)| node_of(p).is_some_and(|n| !c.exists(n))).map(|(n, _)| n.clone()).collect();
+    lost.iter().for_each(|n| c.purge::<Pod>(n));
+}
+
+/// Protection, binding, and the end of volumes.
+pub fn volumes(c: &mut Cluster) {
+    for title in c.names::<PersistentVolumeClaim>() {
+        let claim = c.now.claims[&title].clone();
+        let used = held(c, &title);
+        if deleting(&claim.metadata) {
+            if !used {
+                c.purge::<PersistentVolumeClaim>(&title);
+            }
+            continue;
+        }
+        let bound = claim.spec.as_ref().and_then(|s| s.volume_name.clone());
+        if let Some(volume) = bound {
+            let lost = !c.now.volumes.contains_key(&volume);
+            let said = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost");
+            if lost && !said {
+                c.change::<PersistentVolumeClaim>(&title, |c| c.status = told("Lost"));
+            }
+            continue;
+        }
+        let mine = |v: &PersistentVolume| {
+            let of = v.spec.as_ref().and_then(|s| s.claim_ref.as_ref()).and_then(|r| r.uid.as_deref());
+            of == Some(uid(&claim.metadata)) && !deleting(&v.metadata)
+        };
+        let volume = c.now.volumes.values().find(|v| mine(v)).map(|v| name(&v.metadata).to_owned());
+        if let Some(volume) = volume {
+            c.change::<PersistentVolumeClaim>(&title, |c| {
+                c.spec.get_or_insert_default().volume_name = Some(volume);
+                c.status = told("Bound");
+            });
+        }
+    }
+    for title in c.names::<PersistentVolume>() {
+        let volume = c.now.volumes[&title].clone();
+        let spec = volume.spec.as_ref().expect("a spec");
+        let claim = spec.claim_ref.as_ref().and_then(|r| r.uid.clone()).unwrap_or_default();
+        let owner = c.now.claims.values().find(|x| uid(&x.metadata) == claim);
+        let bound = owner.is_some_and(|x| x.spec.as_ref().and_then(|s| s.volume_name.as_deref()) == Some(&title));
+        let reclaimed = owner.is_none() && spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+        if deleting(&volume.metadata) && !bound || reclaimed {
+            c.purge::<PersistentVolume>(&title);
+        }
+    }
+}
+
+/// A Pod that has a node holds its claims until it is over.
+pub fn held(c: &Cluster, claim: &str) -> bool {
+    c.now.pods.values().any(|p| !over(p) && node_of(p).is_some() && claim_names(p).iter().any(|n| n == claim))
+}
+
+fn told(phase: &str) -> Option<PersistentVolumeClaimStatus> {
+    Some(PersistentVolumeClaimStatus { phase: Some(phase.to_owned()), ..Default::default() })
+}
+
+/// A volume for a session's claim, by the cluster's own provisioner.
+pub fn provision(c: &mut Cluster, claim: &PersistentVolumeClaim, node: &str) {
+    let class = claim.spec.as_ref().and_then(|s| s.storage_class_name.clone());
+    let local = class.as_deref() == Some(LOCAL);
+    c.cover.feature(if local { "session volume: local to a node" } else { "session volume: of the network" });
+    let here = NodeSelectorRequirement { key: HOSTNAME.into(), operator: "In".into(), values: Some(vec![format!("host-{node}")]) };
+    let affinity = VolumeNodeAffinity {
+        required: Some(NodeSelector {
+            node_selector_terms: vec![NodeSelectorTerm { match_expressions: Some(vec![here]), ..Default::default() }],
+        }),
+    };
+    let of = ObjectReference { uid: claim.metadata.uid.clone(), name: claim.metadata.name.clone(), ..Default::default() };
+    let spec = PersistentVolumeSpec {
+        claim_ref: Some(of),
+        node_affinity: local.then_some(affinity),
+        persistent_volume_reclaim_policy: Some("Delete".into()),
+        storage_class_name: class,
+        ..Default::default()
+    };
+    let finalizers = Some(vec!["kubernetes.io/pv-protection".to_owned()]);
+    let metadata = ObjectMeta { name: Some(format!("pvc-{}", uid(&claim.metadata))), finalizers, ..Default::default() };
+    c.born(PersistentVolume { metadata, spec: Some(spec), status: None });
+}
+
+/// Nodes that take this Pod now.
+fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
+    let spec = pod.spec.as_ref().expect("a spec");
+    let required =
+        spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref());
+    let listed =
+        required.map(|r| r.node_selector_terms[0].match_expressions.as_ref().expect("one term")[0].values.clone().unwrap_or_default());
+    let agent = is_agent(pod);
+    let reach = nodes(&c.now.machines, &c.now.offers);
+    let claims: Vec<_> = claim_names(pod).iter().filter_map(|n| c.get::<PersistentVolumeClaim>(n).cloned()).collect();
+    let volumes: Vec<_> = claims.iter().filter_map(|x| c.get::<PersistentVolume>(x.spec.as_ref()?.volume_name.as_ref()?)).collect();
+    let fits = |m: &Machine| {
+        let labels = m.metadata.labels.as_ref().expect("labels");
+        let selected = spec.node_selector.iter().flatten().all(|(k, v)| labels.get(k) == Some(v));
+        let named = listed.as_ref().is_none_or(|l| labels.get(HOSTNAME).is_some_and(|h| l.contains(h)));
+        m.alive && selected && named && !(agent && m.full) && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
+    };
+    c.now.machines.values().filter(|m| fits(m)).map(|m| name(&m.metadata).to_owned()).collect()
+}
+
+fn scheduler(c: &mut Cluster) {
+    for title in c.names::<Pod>() {
+        let pod = c.now.pods[&title].clone();
+        if node_of(&pod).is_some() || deleting(&pod.metadata) {
+            continue;
+        }
+        let claims: Vec<_> = claim_names(&pod).iter().map(|n| c.get::<PersistentVolumeClaim>(n).cloned()).collect();
+        if claims.iter().any(|x| x.as_ref().is_none_or(|x| deleting(&x.metadata))) {
+            continue;
+        }
+        let mut chosen = fitting(c, &pod).into_iter().next();
+        // Volumes that bind with their first Pod, and those that bind on their own.
+        for claim in claims.into_iter().flatten().filter(|x| x.spec.as_ref().is_none_or(|s| s.volume_name.is_none())) {
+            let class = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+            match (class, chosen.clone()) {
+                (Some(CLASS_IMMEDIATE), _) | (_, None) => chosen = None,
+                (Some(CLASS_LATE), Some(node)) => {
+                    if annotation_of(&claim.metadata, annotation::SELECTED_NODE).is_none() {
+                        let title = name(&claim.metadata).to_owned();
+                        let annotations = |c: &mut PersistentVolumeClaim| {
+                            c.metadata.annotations.get_or_insert_default().insert(annotation::SELECTED_NODE.to_owned(), node)
+                        };
+                        c.change::<PersistentVolumeClaim>(&title, |c| drop(annotations(c)));
+                    }
+                    chosen = None;
+                }
+                (_, Some(node)) => provision(c, &claim, &node),
+            }
+        }
+        match chosen {
+            Some(node) => c.change::<Pod>(&title, |p| p.spec.get_or_insert_default().node_name = Some(node)),
+            None if pod.status.is_none() => {
+                c.cover.feature("pod: no room");
+                let waits = PodCondition {
+                    type_: "PodScheduled".into(),
+                    status: "False".into(),
+                    reason: Some("Unschedulable".into()),
+                    message: Some("0 nodes are available".into()),
+                    last_transition_time: Some(Time(c.now())),
+                    ..Default::default()
+                };
+                let status = PodStatus { phase: Some("Pending".into()), conditions: Some(vec![waits]), ..Default::default() };
+                c.change::<Pod>(&title, |p| p.status = Some(status));
+            }
+            None => {}
+        }
+    }
+}
+
+pub fn ended(now: jiff::Timestamp, code: i32) -> ContainerState {
+    let terminated = ContainerStateTerminated { exit_code: code, finished_at: Some(Time(now)), ..Default::default() };
+    ContainerState { terminated: Some(terminated), ..Default::default() }
+}
+
+pub fn contained(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
+    let container = if label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR) { "populate" } else { "agent" };
+    let container = ContainerStatus { name: container.to_owned(), state: Some(state), ..Default::default() };
+    PodStatus { phase: Some(phase.to_owned()), container_statuses: Some(vec![container]), ..Default::default() }
+}
+
+pub fn running() -> ContainerState {
+    ContainerState { running: Some(ContainerStateRunning::default()), ..Default::default() }
+}
+
+fn kubelets(c: &mut Cluster) {
+    for title in c.names::<Pod>() {
+        let pod = c.now.pods[&title].clone();
+        let Some(node) = node_of(&pod).map(str::to_owned) else {
+            if deleting(&pod.metadata) {
+                c.purge::<Pod>(&title);
+            }
+            continue;
+        };
+        if !c.alive(&node) {
+            continue;
+        }
+        if deleting(&pod.metadata) {
+            c.purge::<Pod>(&title);
+            continue;
+        }
+        if phase(&pod) != "Pending" || !may_mount(c, &pod, &node) {
+            continue;
+        }
+        let role = label_of(&pod.metadata, label::ROLE);
+        let filled = role == Some(label::ROLE_POPULATOR);
+        let status = if filled { contained(&pod, "Succeeded", ended(c.now(), 0)) } else { contained(&pod, "Running", running()) };
+        c.change::<Pod>(&title, |p| p.status = Some(status));
+    }
+}
+
+/// The shim's mounting door.
+pub fn may_mount(c: &Cluster, pod: &Pod, node: &str) -> bool {
+    let Some(tree) = mounts(c, pod) else { return false };
+    let status = c.now.workspaces.values().find(|w| uid(&w.metadata) == tree).and_then(|w| w.status.as_ref());
+    let inline = claim_names(pod).is_empty() || is_agent(pod);
+    status.is_some_and(|s| {
+        let named = !inline || s.pod_uid.as_deref() == Some(uid(&pod.metadata));
+        named && s.node_name.as_deref() == Some(node) && is_true(&s.conditions, condition::PROVISIONED)
+    })
+}

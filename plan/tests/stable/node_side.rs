@@ -1,0 +1,216 @@
+//! The shims of all nodes, the runtimes, and the gateway that tells what they say.
+
+use yoi_crds::condition::{Condition, Verdict, is_true, said};
+use yoi_crds::name::finalizer;
+use yoi_crds::pod::{Report, TaskStatus};
+use yoi_crds::reason::{self, Reason, condition};
+use yoi_crds::workspace::Volume;
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
+use yoi_plan::manage::{deleting, uid};
+use yoi_plan::yoipod::run_generation;
+
+use crate::cluster::Cluster;
+use crate::kubernetes::{mounted, phase};
+use crate::people::Dice;
+
+fn tell(conditions: &mut Vec<Condition>, type_: &str, verdict: Verdict, now: &str) {
+    let condition = said(conditions, type_, verdict, 1, now);
+    conditions.retain(|c| c.type_ != type_);
+    conditions.push(condition);
+}
+
+const UNMADE: &[Reason] = &[
+    reason::OUT_OF_SPACE,
+    reason::BACKEND_ERROR,
+    reason::NESTED_VOLUME,
+    reason::SOURCE_NOT_SEALED,
+    reason::PROVIDER_UNAVAILABLE,
+    reason::DATA_ROOT_MISSING,
+    reason::JOURNAL_DAMAGED,
+];
+
+/// `dice`: bad luck; none in peace.
+pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
+    offers(c);
+    let mounted = mounted(c);
+    for title in c.names::<AgentWorkspace>() {
+        let workspace = c.now.workspaces[&title].clone();
+        let status = workspace.status.clone().unwrap_or_default();
+        let Some(node) = status.node_name.clone().filter(|n| c.alive(n)) else { continue };
+        let id = uid(&workspace.metadata).to_owned();
+        let used = mounted.contains(&id);
+        let mut said: Vec<(&str, Verdict)> = Vec::new();
+        let stands = c.disks.get(&node).is_some_and(|d| d.contains(&id));
+        let provisioned = is_true(&status.conditions, condition::PROVISIONED);
+        let mut volume = None;
+        if deleting(&workspace.metadata) {
+            if !workspace.metadata.finalizers.iter().flatten().any(|f| f == finalizer::NODE_DATA) {
+                continue;
+            }
+            if used {
+                said.push((condition::CLEANED_UP, Verdict::no(reason::WAITING_FOR_PODS, "mounts are left")));
+            } else if dice.as_mut().is_some_and(|d| d.one_in(6)) {
+                said.push((condition::CLEANED_UP, Verdict::no(reason::BUSY, "the tree is busy")));
+            } else {
+                c.disks.entry(node).or_default().remove(&id);
+                report(c, &title, vec![(condition::CLEANED_UP, Verdict::yes(reason::DESTROYED, "nothing is left"))], None);
+                c.change::<AgentWorkspace>(&title, |w| {
+                    w.metadata.finalizers.iter_mut().for_each(|f| f.retain(|f| f != finalizer::NODE_DATA));
+                });
+                continue;
+            }
+        } else if provisioned && !stands {
+            c.cover.feature("shim: loses a tree");
+            said.push((condition::PROVISIONED, Verdict::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
+        } else if !stands && !was_made(&status.conditions) {
+            let source = status.origin.as_ref().and_then(|o| o.workspace_uid.clone());
+            let there = source.as_ref().is_none_or(|s| c.disks.get(&node).is_some_and(|d| d.contains(s)));
+            if status.origin.is_none() {
+                continue;
+            }
+            if !there {
+                said.push((condition::PROVISIONED, Verdict::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
+            } else if let Some(why) = dice.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
+                c.cover.feature("shim: cannot make a tree");
+                said.push((condition::PROVISIONED, Verdict::no(*why, "it could not be made")));
+            } else {
+                c.disks.entry(node).or_default().insert(id);
+                if dice.as_mut().is_some_and(|d| d.one_in(10)) {
+                    c.cover.feature("shim: dies before it tells of a tree");
+                    continue;
+                }
+                let made = if source.is_some() { reason::CLONE_CREATED } else { reason::TREE_CREATED };
+                said.push((condition::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, "btrfs")));
+                said.push((condition::PROVISIONED, Verdict::yes(made, "the tree stands on its node")));
+                said.push((condition::IN_USE, in_use(false, false)));
+            }
+        } else if stands {
+            if !provisioned {
+                said.push((condition::PROVISIONED, Verdict::yes(reason::ADOPTED, "the tree was found on its node")));
+            }
+            let former = yoi_crds::condition::find(&status.conditions, condition::IN_USE);
+            let was = former.is_some_and(|c| c.status == yoi_crds::ConditionStatus::True || c.reason == *reason::RELEASED);
+            said.push((condition::IN_USE, in_use(used, was)));
+            if workspace.spec.base.is_some()
+                && is_true(&status.conditions, condition::POPULATED)
+                && !is_true(&status.conditions, condition::SEALED)
+            {
+                said.push((condition::SEALED, Verdict::yes(reason::SEALED, "sealed")));
+                volume = Some(Volume { revision: Some("r".into()), ..Volume::default() });
+            }
+        }
+        report(c, &title, said, volume);
+    }
+}
+
+/// It stood once and is lost: never made again, silently and empty.
+fn was_made(conditions: &[Condition]) -> bool {
+    yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(|c| c.reason == *reason::TREE_LOST)
+}
+
+fn in_use(used: bool, was: bool) -> Verdict {
+    match (used, was) {
+        (true, _) => Verdict::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
+        (false, true) => Verdict::no(reason::RELEASED, "the last Pod let the tree go"),
+        (false, false) => Verdict::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
+    }
+}
+
+fn report(c: &mut Cluster, title: &str, said: Vec<(&str, Verdict)>, volume: Option<Volume>) {
+    let now = yoi_plan::say::stamp(c.now());
+    let before = c.now.workspaces[title].status.clone().unwrap_or_default();
+    let mut after = before.clone();
+    for (type_, verdict) in said {
+        tell(&mut after.conditions, type_, verdict, &now);
+    }
+    after.volume = volume.or(after.volume);
+    after.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    let mut sorted = before;
+    sorted.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    if sorted != after {
+        for told in &after.conditions {
+            c.cover.reason(&told.reason);
+        }
+        c.change::<AgentWorkspace>(title, |w| w.status = Some(after));
+    }
+}
+
+/// What a shim of a node that lives says of it, once a minute.
+fn offers(c: &mut Cluster) {
+    for node in c.names::<crate::cluster::Machine>() {
+        if c.alive(&node)
+            && c.get::<WorkspaceNode>(&node).is_none()
+            && !c.now.machines[&node].metadata.labels.as_ref().is_some_and(|l| l.contains_key("no-shim"))
+        {
+            let mut offer = WorkspaceNode::new(&node, yoi_crds::node::WorkspaceNodeSpec {});
+            offer.status = Some(offered(&node, true));
+            c.born(offer);
+        }
+    }
+}
+
+pub fn offered(node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
+    use yoi_crds::node::{Capacity, OfferedProvider};
+    let free = if node == "n1" { 50 } else { 40 };
+    let provider = OfferedProvider { name: yoi_crds::source::Provider::Btrfs, available: ready, reason: "here".into() };
+    yoi_crds::WorkspaceNodeStatus {
+        providers: vec![provider],
+        capacity: Some(Capacity { total_bytes: 100, free_bytes: free }),
+        kernel: None,
+        runtime_digests: vec!["d".into()],
+        conditions: Vec::new(),
+    }
+}
+
+/// The last is of a runtime that is newer than the operator.
+const FAILURES: &[&str] =
+    &["SecretMissing", "SessionLocked", "ReplayFailed", "LogNewer", "ModelUnreachable", "DiskFull", "DiskFailed", "NotYetInvented"];
+
+pub fn gateway(c: &mut Cluster, mut dice: Option<&mut Dice>) {
+    for title in c.names::<YoiPod>() {
+        let yoipod = c.now.yoipods[&title].clone();
+        let Some(pod) = yoipod.status.as_ref().and_then(|s| s.pod.clone()) else { continue };
+        let Some(live) = c.now.pods.get(&pod.name).filter(|p| uid(&p.metadata) == pod.uid && phase(p) == "Running").cloned() else {
+            continue;
+        };
+        let mut run = run_generation(&live);
+        let mut why: &str = reason::REPLAYED.word();
+        let mut state = "Succeeded";
+        if let Some(dice) = dice.as_mut() {
+            if dice.one_in(2) {
+                c.cover.feature("runtime: reports a failure");
+                why = dice.pick(FAILURES).expect("there are some");
+            }
+            if dice.one_in(8) {
+                c.cover.feature("runtime: reports a run that is over");
+                run -= 1;
+            }
+            state = dice.pick(&["Submitted", "Running", "Succeeded", "Failed"]).expect("there are some");
+        }
+        let before = yoipod.status.as_ref().expect("a status");
+        let task = yoi_plan::yoipod::manifest::task(&yoipod);
+        // A task that ended stays ended.
+        let ended = before
+            .task
+            .as_ref()
+            .filter(|t| task.as_ref().is_some_and(|n| n.id == t.id) && ["Succeeded", "Failed"].contains(&t.state.as_str()));
+        let task = ended.cloned().or_else(|| task.map(|t| TaskStatus { id: t.id, state: state.into() }));
+        if task.as_ref().is_some_and(|t| t.state == "Failed") {
+            c.cover.feature("task: fails");
+        }
+        let report = Report {
+            pod_uid: pod.uid,
+            run_generation: run,
+            ready: why == reason::REPLAYED.word(),
+            reason: why.to_owned(),
+            message: "said".into(),
+        };
+        if before.report.as_ref() != Some(&report) || before.task != task {
+            c.change::<YoiPod>(&title, |y| {
+                let status = y.status.get_or_insert_default();
+                status.report = Some(report);
+                status.task = task;
+            });
+        }
+    }
+}

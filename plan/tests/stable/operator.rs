@@ -1,0 +1,356 @@
+//! The operator around the plan, as `yoi-operator` does it: one cache per kind that may lag behind, one round per object, steps in their order, then
+//! the status with the resource version that the decision was made on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::name::label;
+use yoi_crds::reason::condition;
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
+use yoi_plan::manage::{controlled_by, label as label_of, name, uid};
+use yoi_plan::nodes::{Nodes, left_over};
+use yoi_plan::say::{Conditions, blame};
+use yoi_plan::settings::Settings;
+use yoi_plan::step::{Kind, Plan, Step};
+use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::yoipod::{session_claim_name, workspace_name};
+use yoi_plan::{names, peer, project, workspace, yoipod};
+
+use crate::cluster::{Answer, Broken, Cluster, Object, Objects};
+use crate::faults::Fault;
+use crate::judge::{self, About};
+use crate::kubernetes::nodes;
+
+/// Which objects have rounds of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Governed {
+    Project,
+    Workspace,
+    YoiPod,
+    Peer,
+    Offer,
+}
+
+/// What a round of one object did.
+#[derive(Debug, PartialEq)]
+pub enum Did {
+    Nothing,
+    Something(String),
+}
+
+pub struct Operator {
+    pub seen: Objects,
+    nodes: Arc<Nodes>,
+    pub fault: Fault,
+    settings: Settings,
+    /// When each object wants to be looked at again.
+    pub due: BTreeMap<(Governed, String), jiff::Timestamp>,
+}
+
+fn settings() -> Settings {
+    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
+    Settings::new("agent", gateway)
+}
+
+pub const KINDS: usize = 11;
+
+impl Operator {
+    pub fn new(fault: Fault) -> Self {
+        Operator { seen: Objects::default(), nodes: Arc::default(), fault, settings: settings(), due: BTreeMap::new() }
+    }
+
+    /// The cache of one kind hears of everything up to now.
+    pub fn catch_up(&mut self, c: &Cluster, kind: usize) {
+        fn take<K: Object>(seen: &mut Objects, now: &Objects, watched: impl Fn(&K) -> bool) -> bool {
+            if seen.revisions[K::INDEX] == now.revisions[K::INDEX] {
+                return false;
+            }
+            seen.revisions[K::INDEX] = now.revisions[K::INDEX];
+            *K::all_mut(seen) = K::all(now).iter().filter(|(_, o)| watched(o)).map(|(n, o)| (n.clone(), Arc::clone(o))).collect();
+            true
+        }
+        let (seen, now) = (&mut self.seen, &c.now);
+        let labelled = |meta: &ObjectMeta, key: &str| label_of(meta, key).is_some();
+        match kind {
+            0 => drop(take::<YoiProject>(seen, now, |_| true)),
+            1 => drop(take::<AgentWorkspace>(seen, now, |_| true)),
+            2 => drop(take::<YoiPod>(seen, now, |_| true)),
+            3 => drop(take::<YoiPeer>(seen, now, |_| true)),
+            4 => drop(take::<Pod>(seen, now, |p| labelled(&p.metadata, label::ROLE))),
+            5 => drop(take::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(seen, now, |_| true)),
+            6 => drop(take::<k8s_openapi::api::core::v1::PersistentVolume>(seen, now, |_| true)),
+            7 => drop(take::<k8s_openapi::api::core::v1::ConfigMap>(seen, now, |m| labelled(&m.metadata, label::YOIPOD))),
+            8 | 9 => {
+                let machines = kind == 8 && take::<crate::cluster::Machine>(seen, now, |_| true);
+                if machines || kind == 9 && take::<yoi_crds::WorkspaceNode>(seen, now, |_| true) {
+                    self.nodes = Arc::new(nodes(&seen.machines, &seen.offers));
+                }
+            }
+            _ => seen.terminating = now.terminating,
+        }
+    }
+
+    /// The caches of what rounds are about, and not of what belongs to it.
+    pub fn catch_up_governed(&mut self, c: &Cluster) {
+        (0..4).for_each(|kind| self.catch_up(c, kind));
+    }
+
+    pub fn catch_up_all(&mut self, c: &Cluster) {
+        (0..KINDS).for_each(|kind| self.catch_up(c, kind));
+    }
+
+    /// Every object that a round can be about.
+    pub fn all(&self) -> Vec<(Governed, String)> {
+        let of = |kind: Governed, names: Vec<&String>| names.into_iter().map(move |n| (kind, n.clone())).collect::<Vec<_>>();
+        let mut all = of(Governed::Project, self.seen.projects.keys().collect());
+        all.extend(of(Governed::Workspace, self.seen.workspaces.keys().collect()));
+        all.extend(of(Governed::YoiPod, self.seen.yoipods.keys().collect()));
+        all.extend(of(Governed::Peer, self.seen.peers.keys().collect()));
+        all.extend(of(Governed::Offer, self.seen.offers.keys().collect()));
+        all
+    }
+
+    /// One round. `stop_after`: the process dies after so many steps.
+    pub fn round(&mut self, c: &mut Cluster, kind: Governed, title: &str, stop_after: Option<usize>) -> Result<Did, Broken> {
+        let did = match kind {
+            Governed::Project => self.project(c, title, stop_after),
+            Governed::Workspace => self.workspace(c, title, stop_after),
+            Governed::YoiPod => self.yoipod(c, title, stop_after),
+            Governed::Peer => self.peer(c, title, stop_after),
+            Governed::Offer => self.offer(c, title, stop_after),
+        }?;
+        let at = c.seconds;
+        if did != Did::Nothing {
+            c.cover.tell(|| format!("  {at} s: {kind:?} {did:?}"));
+        }
+        Ok(did)
+    }
+
+    fn is_fresh(&self, c: &Cluster) -> bool {
+        self.seen.revisions == c.now.revisions && self.seen.terminating == c.now.terminating
+    }
+
+    /// Steps, then the status: `None` where nothing is to be written.
+    fn carry_out<S: Conditions + Clone>(
+        &mut self,
+        c: &mut Cluster,
+        (kind, object): (Governed, &ObjectMeta),
+        mut plan: Plan<S>,
+        before: &[yoi_crds::Condition],
+        stop_after: Option<usize>,
+    ) -> Result<(Option<S>, String), Broken> {
+        let step_kind = match kind {
+            Governed::Project | Governed::Peer => None,
+            Governed::Workspace => Some(Kind::Workspace),
+            Governed::YoiPod => Some(Kind::YoiPod),
+            Governed::Offer => Some(Kind::WorkspaceNode),
+        };
+        let about = About { kind: step_kind, uid: uid(object).to_owned(), fresh: self.is_fresh(c) };
+        self.fault.steps(c, &about, object, &mut plan.steps);
+        let key = (kind, name(object).to_owned());
+        match plan.requeue_after.filter(|_| self.fault != Fault::ForgetTheHour) {
+            Some(after) => drop(self.due.insert(key, c.now().saturating_add(after).expect("a time"))),
+            None => drop(self.due.remove(&key)),
+        }
+        let mut words: Vec<String> = Vec::new();
+        for (i, step) in plan.steps.iter().enumerate() {
+            if stop_after == Some(i) {
+                return Ok((None, words.join(", ")));
+            }
+            c.cover.step(step);
+            judge::step(c, &about, step)?;
+            match c.apply(step) {
+                Answer::Done if matches!(step, Step::ConfirmGone { .. }) => {}
+                Answer::Done => words.push(step.deed()),
+                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", words.join(", "), step.deed()))),
+                Answer::Refused(why) => {
+                    if let Some(status) = &mut plan.status {
+                        blame(status, before, &why, object.generation, c.now());
+                    }
+                    break;
+                }
+            }
+        }
+        if stop_after == Some(plan.steps.len()) {
+            return Ok((None, words.join(", ")));
+        }
+        Ok((plan.status, words.join(", ")))
+    }
+
+    fn did(title: &str, words: &str, wrote: bool) -> Did {
+        if words.is_empty() && !wrote { Did::Nothing } else { Did::Something(format!("{title}: [{words}], status written: {wrote}")) }
+    }
+
+    fn current<K: Object>(c: &Cluster, seen: &K) -> bool {
+        let meta = seen.meta();
+        c.get::<K>(name(meta)).is_some_and(|o| o.meta().resource_version == meta.resource_version)
+    }
+
+    fn project(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+        let view = &self.seen;
+        let Some(object) = view.projects.get(title).cloned() else { return Ok(Did::Nothing) };
+        let bases = bases(view, &[uid(&object.metadata)]);
+        let origins: BTreeSet<String> =
+            view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
+        let seen = project::Observed { project: object.clone(), terminating: view.terminating, bases, origins, nodes: self.nodes.clone() };
+        let plan = project::plan(&seen, c.now());
+        let before = object.status.clone().unwrap_or_default();
+        let (status, words) = self.carry_out(c, (Governed::Project, &object.metadata), plan, &before.conditions, stop)?;
+        let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
+        self.fault.conditions(c, &mut status.conditions);
+        let wrote = sorted(status.clone()) != sorted(before.clone());
+        if wrote && Self::current(c, &*object) {
+            judge::project(c, title, &before, &status)?;
+            c.change::<YoiProject>(title, |p| p.status = Some(status));
+        }
+        Ok(Self::did(title, &words, wrote))
+    }
+
+    fn workspace(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+        let view = &self.seen;
+        let Some(object) = view.workspaces.get(title).cloned() else { return Ok(Did::Nothing) };
+        let project = object.spec.source.project.as_ref().and_then(|p| view.projects.get(&p.name)).cloned();
+        let lineage = lineage_of(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.metadata.uid.clone()));
+        let lineage = lineage.unwrap_or_else(|| uid(&object.metadata).to_owned());
+        let users: Vec<_> = view.yoipods.values().filter(|y| workspace_name(y) == title).cloned().collect();
+        let bears = |p: &Pod, key: &str, named: &str| label_of(&p.metadata, key) == Some(named);
+        let of_users = |p: &&Arc<Pod>| users.iter().any(|u| bears(p, label::YOIPOD, name(&u.metadata)));
+        let fills = |p: &&Arc<Pod>| bears(p, label::WORKSPACE, title) && controlled_by(&p.metadata, uid(&object.metadata));
+        let claimed = object.spec.claim;
+        let seen = workspace::Observed {
+            workspace: object.clone(),
+            terminating: view.terminating,
+            parent: object.spec.source.workspace.as_ref().and_then(|w| view.workspaces.get(&w.name)).cloned(),
+            bases: bases(view, &[&lineage]),
+            agents: view.pods.values().filter(of_users).cloned().collect(),
+            populators: view.pods.values().filter(fills).cloned().collect(),
+            claim: view.claims.get(title).filter(|_| claimed).cloned(),
+            volume: view.volumes.get(&names::volume(uid(&object.metadata))).filter(|_| claimed).cloned(),
+            nodes: self.nodes.clone(),
+            users,
+            project,
+        };
+        let plan = workspace::plan(&seen, &self.settings, c.now());
+        let before = own_workspace(object.status.clone().unwrap_or_default());
+        let (status, words) = self.carry_out(c, (Governed::Workspace, &object.metadata), plan, &before.conditions, stop)?;
+        let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &words, false)) };
+        self.fault.conditions(c, &mut status.conditions);
+        self.fault.workspace(c, &object, &mut status);
+        let wrote = sorted(status.clone()) != sorted(before.clone()) || self.fault == Fault::SayItAgain;
+        if wrote && Self::current(c, &*object) && self.fault != Fault::LoseStatus {
+            judge::workspace(c, &object, &sorted(before), &sorted(status.clone()))?;
+            c.change::<AgentWorkspace>(title, |w| {
+                let stood = w.status.take().unwrap_or_default();
+                status.provider = stood.provider;
+                status.volume = stood.volume;
+                status.conditions.extend(stood.conditions.into_iter().filter(|c| !OPERATORS.contains(&c.type_.as_str())));
+                w.status = Some(status);
+            });
+        }
+        Ok(Self::did(title, &words, wrote))
+    }
+
+    fn yoipod(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+        let view = &self.seen;
+        let Some(object) = view.yoipods.get(title).cloned() else { return Ok(Did::Nothing) };
+        let project = view.projects.get(&object.spec.project_ref.name).cloned();
+        let works_in = workspace_name(&object);
+        let workspace = view.workspaces.get(works_in).cloned();
+        let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
+        let forked = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
+        let lineages = [project.as_ref().map(|p| uid(&p.metadata)), workspace.as_ref().map(|w| uid(&w.metadata))];
+        let session_claim = view.claims.get(&session_claim_name(&object)).cloned();
+        let volume = session_claim.as_ref().and_then(|c| view.volumes.get(c.spec.as_ref()?.volume_name.as_ref()?));
+        let mine = |meta: &ObjectMeta| label_of(meta, label::YOIPOD) == Some(title);
+        let seen = yoipod::Observed {
+            terminating: view.terminating,
+            users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
+            bases: bases(view, &lineages.into_iter().flatten().collect::<Vec<_>>()),
+            parent: forked.and_then(|w| view.workspaces.get(&w.name)).cloned(),
+            pods: view.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
+            session_volume: volume.cloned(),
+            session_claim,
+            manifests: view.maps.values().filter(|m| mine(&m.metadata)).cloned().collect(),
+            nodes: self.nodes.clone(),
+            yoipod: object.clone(),
+            project,
+            workspace,
+        };
+        let plan = yoipod::plan(&seen, &self.settings, c.now());
+        let before = own_yoipod(object.status.clone().unwrap_or_default());
+        let (status, words) = self.carry_out(c, (Governed::YoiPod, &object.metadata), plan, &before.conditions, stop)?;
+        let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &words, false)) };
+        self.fault.conditions(c, &mut status.conditions);
+        self.fault.yoipod(&before, &mut status);
+        let wrote = sorted(status.clone()) != sorted(before.clone());
+        let mut stood = object.clone();
+        if self.fault == Fault::OverwriteBlindly {
+            stood = c.get::<YoiPod>(title).cloned().unwrap_or(stood);
+        }
+        if wrote && Self::current(c, &*stood) {
+            let before = own_yoipod(stood.status.clone().unwrap_or_default());
+            judge::yoipod(c, &stood, &sorted(before), &sorted(status.clone()))?;
+            c.change::<YoiPod>(title, |y| {
+                let stood = y.status.take().unwrap_or_default();
+                y.status =
+                    Some(YoiPodStatus { session: stood.session, task: stood.task, live: stood.live, report: stood.report, ..status });
+            });
+        }
+        Ok(Self::did(title, &words, wrote))
+    }
+
+    fn peer(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+        let view = &self.seen;
+        let Some(object) = view.peers.get(title).cloned() else { return Ok(Did::Nothing) };
+        let member = |i: usize| object.spec.members.get(i).and_then(|m| view.yoipods.get(m)).cloned();
+        let seen = peer::Observed { peer: object.clone(), terminating: view.terminating, members: [member(0), member(1)] };
+        let plan = peer::plan(&seen, c.now());
+        let before = object.status.clone().unwrap_or_default();
+        let (status, words) = self.carry_out(c, (Governed::Peer, &object.metadata), plan, &before.conditions, stop)?;
+        let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
+        self.fault.peer(view_members(&self.seen, &object), &mut status);
+        let wrote = sorted(status.clone()) != sorted(before.clone());
+        if wrote && Self::current(c, &*object) {
+            judge::peer(c, title, &before, &status)?;
+            c.change::<YoiPeer>(title, |p| p.status = Some(status));
+        }
+        Ok(Self::did(title, &words, wrote))
+    }
+
+    /// What a node that is no more left behind.
+    fn offer(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+        let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(Did::Nothing) };
+        let plan: Plan<yoi_crds::YoiPeerStatus> = Plan::only(left_over(&object, &self.nodes));
+        let (_, words) = self.carry_out(c, (Governed::Offer, &object.metadata), plan, &[], stop)?;
+        Ok(Self::did(title, &words, false))
+    }
+}
+
+fn view_members(view: &Objects, peer: &YoiPeer) -> Vec<yoi_crds::peer::BoundMember> {
+    let of = |m: &String| view.yoipods.get(m).map(|y| yoi_crds::peer::BoundMember { name: m.clone(), uid: uid(&y.metadata).to_owned() });
+    peer.spec.members.iter().filter_map(of).collect()
+}
+
+const OPERATORS: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
+
+fn own_workspace(mut s: AgentWorkspaceStatus) -> AgentWorkspaceStatus {
+    s.provider = None;
+    s.volume = None;
+    s.conditions.retain(|c| OPERATORS.contains(&c.type_.as_str()));
+    s
+}
+
+fn own_yoipod(s: YoiPodStatus) -> YoiPodStatus {
+    YoiPodStatus { session: None, task: None, live: None, report: None, ..s }
+}
+
+fn sorted<S: Conditions>(mut status: S) -> S {
+    status.conditions_mut().sort_by(|a, b| a.type_.cmp(&b.type_));
+    status
+}
+
+fn bases(view: &Objects, lineages: &[&str]) -> Vec<Arc<AgentWorkspace>> {
+    view.workspaces.values().filter(|w| lineage_of(w).is_some_and(|l| lineages.contains(&l))).cloned().collect()
+}
