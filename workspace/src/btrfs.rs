@@ -53,6 +53,10 @@ impl Backend for Btrfs {
         ioctl::delete(entry, c"tree").step("delete the subvolume")
     }
 
+    fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError> {
+        ioctl::commit(root).step("commit the removal")
+    }
+
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &CStr, stat: &Stat) -> Result<u64, SysError> {
         if stat.st_blocks == 0 {
             return Ok(0);

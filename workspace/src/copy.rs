@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid as UserId, XattrFlags};
 use rustix::io::Errno;
 
+use crate::btrfs::ioctl;
 use crate::error::Step;
 use crate::layout::TREE;
 use crate::trees::{Backend, Standing};
@@ -22,7 +23,9 @@ impl Backend for Copy {
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o755)).step("make the tree")?;
-        own_root(entry, owner)
+        own_root(entry, owner)?;
+        // A tree that was said to stand must stand after a power cut.
+        rustix::fs::syncfs(entry).step("flush the tree")
     }
 
     fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, _: Access) -> Result<(), SysError> {
@@ -58,6 +61,15 @@ impl Backend for Copy {
 
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
         remove::remove_tree(entry, c"tree")
+    }
+
+    fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError> {
+        if ioctl::is_btrfs(root).step("ask for the file system")? {
+            return ioctl::commit(root).step("commit the removal");
+        }
+        // The journal of the file system keeps order: this flush brings all that was done before it.
+        let trash = dir::open(root, "trash").step("open the trash")?;
+        rustix::fs::fsync(&trash).step("flush the removal")
     }
 
     fn exclusive_bytes(&self, _: BorrowedFd, _: &CStr, stat: &Stat) -> Result<u64, SysError> {

@@ -2,6 +2,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::btrfs::{Btrfs, ioctl};
 use crate::copy::Copy;
 use crate::faults::{self, Faults};
@@ -27,6 +29,17 @@ pub struct DataRoot {
     on_btrfs: bool,
 }
 
+/// What a caller knows of the data root that it opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Expected {
+    /// Nothing: it may be a new one.
+    Any,
+    /// That there are trees in it.
+    Used,
+    /// Its name.
+    Named(Uid),
+}
+
 /// Why [`DataRoot::publish`] did not show a tree.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
@@ -48,13 +61,18 @@ pub enum RecoverError {
 impl DataRoot {
     /// Opens an existing directory and makes the layout in it.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, faults::none())
+        Self::open_with(path, Expected::Any, faults::none())
+    }
+
+    /// Opens an existing directory if it is what is expected, and makes what is missing of the layout. Errors: `OtherRoot`, `OpenRoot`.
+    pub fn open_expected(path: &Path, expected: Expected) -> Result<Self, Error> {
+        Self::open_with(path, expected, faults::none())
     }
 
     /// The same, with a seam for tests.
-    pub fn open_with(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+    pub fn open_with(path: &Path, expected: Expected, faults: Arc<dyn Faults>) -> Result<Self, Error> {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
-        let layout = Arc::new(Layout::open(path, faults).map_err(wrap)?);
+        let layout = Arc::new(Layout::open(path, expected, faults)?);
         let on_btrfs = ioctl::is_btrfs(layout.root()).map_err(|e| {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
@@ -62,6 +80,11 @@ impl DataRoot {
         let btrfs = Trees { layout: layout.clone(), backend: Btrfs };
         let copy = Trees { layout: layout.clone(), backend: Copy };
         Ok(Self { layout, btrfs, copy, on_btrfs })
+    }
+
+    /// The name that this data root was given when it was first opened, and bears for ever.
+    pub fn name(&self) -> Uid {
+        self.layout.name
     }
 
     /// What this data root offers and how much room it has. Tries each provider for real (two commits on Btrfs).

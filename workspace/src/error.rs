@@ -28,6 +28,9 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
 pub enum Error {
     #[error("failed to open the data root {path}")]
     OpenRoot { path: PathBuf, source: SysError },
+    /// An empty folder where a file system should be mounted, or another's file system. Nothing was made in it.
+    #[error("failed to know the data root {path} again: {}", other_root(.found, .wanted))]
+    OtherRoot { path: PathBuf, found: Option<Uid>, wanted: Option<Uid> },
     #[error("failed to name a tree")]
     Name(#[from] NotAUid),
     #[error("failed to list the data root")]
@@ -68,6 +71,15 @@ pub enum Error {
     Probe(#[source] SysError),
 }
 
+fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {
+    match (found, wanted) {
+        (None, None) => "there are trees of ours, and nothing of ours is in it".to_owned(),
+        (None, Some(wanted)) => format!("it should be {wanted}, and bears no name"),
+        (Some(found), Some(wanted)) => format!("it should be {wanted}, and is {found}"),
+        (Some(found), None) => format!("it is {found}"),
+    }
+}
+
 /// What an error means to whoever reports it: the condition reasons of AgentWorkspace, and the two classes that decide what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Reason {
@@ -78,6 +90,8 @@ pub enum Reason {
     OutOfSpace,
     ReadOnlyFilesystem,
     Busy,
+    /// The data root is not the one that the trees are in.
+    WrongDataRoot,
     /// Somebody else's directory stands where ours should: a person must look.
     Foreign,
     /// The caller asked for something that can never be.
@@ -96,6 +110,7 @@ impl Reason {
             Reason::OutOfSpace => "OutOfSpace",
             Reason::ReadOnlyFilesystem => "ReadOnlyFilesystem",
             Reason::Busy => "Busy",
+            Reason::WrongDataRoot => "WrongDataRoot",
             Reason::Foreign => "Foreign",
             Reason::InvalidRequest => "InvalidRequest",
             Reason::BackendError => "BackendError",
@@ -106,14 +121,14 @@ impl Reason {
     pub fn is_retryable(self) -> bool {
         match self {
             Reason::NestedVolume | Reason::SourceNotSealed | Reason::SourceNotFound => true,
-            Reason::OutOfSpace | Reason::Busy | Reason::BackendError | Reason::ReadOnlyFilesystem => true,
+            Reason::OutOfSpace | Reason::Busy | Reason::BackendError | Reason::ReadOnlyFilesystem | Reason::WrongDataRoot => true,
             Reason::ProviderUnavailable | Reason::Foreign | Reason::InvalidRequest => false,
         }
     }
 }
 
 impl SysError {
-    fn reason(&self) -> Reason {
+    pub(crate) fn reason(&self) -> Reason {
         match self.source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Reason::OutOfSpace,
             Some(libc::EROFS) => Reason::ReadOnlyFilesystem,
@@ -129,6 +144,7 @@ impl Error {
         match self {
             Error::Name(_) | Error::Conflict { .. } | Error::WrongProvider { .. } => Reason::InvalidRequest,
             Error::NotFound { .. } => Reason::SourceNotFound,
+            Error::OtherRoot { .. } => Reason::WrongDataRoot,
             Error::Foreign { .. } => Reason::Foreign,
             Error::SourceNotSealed { .. } | Error::BaseNotSealed { .. } => Reason::SourceNotSealed,
             Error::NestedVolume { .. } => Reason::NestedVolume,

@@ -24,6 +24,18 @@ pub enum State {
     Destroying,
 }
 
+/// What the changes of a tree are counted from. Fixed when the tree is made, so that it is known when the parent of a fork is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Since {
+    /// Its record, or its parent's, was written before this was kept, or the parent had none.
+    #[default]
+    Unknown,
+    /// An empty tree: it, or the one it was forked from, began as nothing.
+    Nothing,
+    /// The nearest ancestor that is never written.
+    Tree(Uid),
+}
+
 /// One tree in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -31,6 +43,24 @@ pub struct Record {
     pub provider: ProviderKind,
     pub making: Making,
     pub state: State,
+    #[serde(default)]
+    pub since: Since,
+}
+
+/// Everything that the journal holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// In the order of UIDs.
+    pub records: Vec<Record>,
+    pub damaged: Vec<Damaged>,
+}
+
+/// A record that is there and cannot be understood: of this tree nothing is known, so nothing is done to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    pub uid: Uid,
+    /// Names the file.
+    pub why: String,
 }
 
 /// Why the journal did not take a word.
@@ -40,11 +70,11 @@ pub enum JournalError {
     Open { path: PathBuf, source: SysError },
     #[error("failed to list the journal")]
     List(#[source] SysError),
-    #[error("failed to read the record {name}")]
-    Read { name: String, source: SysError },
+    #[error("failed to read the record {path}")]
+    Read { path: PathBuf, source: SysError },
     /// The file is whole (it was renamed into place), so this is damage or a newer version: a person must look.
-    #[error("failed to understand the record {name}")]
-    Parse { name: String, source: serde_json::Error },
+    #[error("failed to understand the record {path}")]
+    Parse { path: PathBuf, source: serde_json::Error },
     #[error("failed to write the record of {uid}")]
     Write { uid: Uid, source: SysError },
     #[error("failed to find a record of {uid}")]
@@ -53,6 +83,18 @@ pub enum JournalError {
     Transition { uid: Uid, from: State, to: State },
     #[error("failed to begin {uid}: its record says it is made otherwise")]
     Conflict { uid: Uid },
+}
+
+impl JournalError {
+    /// What is said of one record that cannot be understood, which is no trouble of the others.
+    pub fn damage(&self) -> Option<String> {
+        match self {
+            JournalError::Read { source, .. } => Some(format!("{self}: {source}: {}", source.source)),
+            JournalError::Parse { source, .. } => Some(format!("{self}: {source}")),
+            JournalError::Open { .. } | JournalError::List(_) | JournalError::Write { .. } => None,
+            JournalError::NotFound { .. } | JournalError::Transition { .. } | JournalError::Conflict { .. } => None,
+        }
+    }
 }
 
 /// A directory of records.
@@ -68,6 +110,8 @@ pub enum JournalError {
 /// One writer per directory. Put it on ext4 or XFS, not in the pool: a flush there waits for snapshots.
 pub struct Journal {
     dir: OwnedFd,
+    /// For people.
+    path: PathBuf,
     faults: Arc<dyn Faults>,
 }
 
@@ -86,12 +130,13 @@ impl Journal {
             }
             rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step("open the directory")
         };
-        Ok(Self { dir: open().map_err(|source| JournalError::Open { path: path.to_owned(), source })?, faults })
+        let dir = open().map_err(|source| JournalError::Open { path: path.to_owned(), source })?;
+        Ok(Self { dir, path: path.to_owned(), faults })
     }
 
-    /// Every record, in the order of UIDs. Half-written files of a crash are removed.
-    pub fn all(&self) -> Result<Vec<Record>, JournalError> {
-        let mut records = Vec::new();
+    /// Everything that is here. Half-written files of a crash are removed.
+    pub fn all(&self) -> Result<Contents, JournalError> {
+        let mut found = Contents::default();
         for entry in rustix::fs::Dir::read_from(&self.dir).step("read the directory").map_err(JournalError::List)? {
             let entry = entry.step("read the directory").map_err(JournalError::List)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
@@ -100,27 +145,35 @@ impl Journal {
                     rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).step("remove a half record").map_err(JournalError::List)?;
                 }
             } else if let Some(Ok(uid)) = name.strip_suffix(".json").map(str::parse::<Uid>) {
-                records.extend(self.get(uid)?);
+                match self.get(uid) {
+                    Ok(record) => found.records.extend(record),
+                    Err(error) => match error.damage() {
+                        Some(why) => found.damaged.push(Damaged { uid, why }),
+                        None => return Err(error),
+                    },
+                }
             }
         }
-        records.sort_by_key(|r| r.uid);
-        Ok(records)
+        found.records.sort_by_key(|r| r.uid);
+        found.damaged.sort_by_key(|d| d.uid);
+        Ok(found)
     }
 
     /// The record of one tree.
     pub fn get(&self, uid: Uid) -> Result<Option<Record>, JournalError> {
         let name = file_name(uid);
-        let read = |source| JournalError::Read { name: name.clone(), source };
+        let path = || self.path.join(&name);
+        let read = |source| JournalError::Read { path: path(), source };
         let file = match rustix::fs::openat(&self.dir, &*name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(fd) => File::from(fd),
             Err(rustix::io::Errno::NOENT) => return Ok(None),
             Err(e) => return Err(e).step("open the file").map_err(read),
         };
         let text = io::read_to_string(file).step("read the file").map_err(read)?;
-        let record: Record = serde_json::from_str(&text).map_err(|source| JournalError::Parse { name: name.clone(), source })?;
+        let record: Record = serde_json::from_str(&text).map_err(|source| JournalError::Parse { path: path(), source })?;
         if record.uid != uid {
             let source = serde::de::Error::custom("it is the record of another UID");
-            return Err(JournalError::Parse { name, source });
+            return Err(JournalError::Parse { path: path(), source });
         }
         Ok(Some(record))
     }
@@ -134,9 +187,21 @@ impl Journal {
             }
             Some(r) => Ok(r.state),
             None => {
-                self.put(&Record { uid, provider, making, state: State::Creating })?;
+                self.put(&Record { uid, provider, making, state: State::Creating, since: self.since(making)? })?;
                 Ok(State::Creating)
             }
+        }
+    }
+
+    /// What a tree that is made so will be compared with.
+    fn since(&self, making: Making) -> Result<Since, JournalError> {
+        let Making::Clone { from, .. } = making else { return Ok(Since::Nothing) };
+        match self.get(from) {
+            Ok(Some(parent)) if parent.state == State::Sealed => Ok(Since::Tree(from)),
+            Ok(Some(parent)) => Ok(parent.since),
+            Ok(None) => Ok(Since::Unknown),
+            Err(error) if error.damage().is_some() => Ok(Since::Unknown),
+            Err(error) => Err(error),
         }
     }
 
@@ -155,20 +220,25 @@ impl Journal {
         self.step(uid, State::Sealed)
     }
 
-    /// The intent to destroy a tree. Without a record there is nothing to write: gone is done, and the disk's verb may still be said.
+    /// The intent to destroy a tree. Without a record, or with a damaged one, there is nothing to write: gone is done, and the disk's verb
+    /// may still be said.
     pub fn begin_destroy(&self, uid: Uid) -> Result<(), JournalError> {
-        match self.get(uid)? {
-            None => Ok(()),
-            Some(_) => self.step(uid, State::Destroying),
+        match self.get(uid) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => self.step(uid, State::Destroying),
+            Err(error) if error.damage().is_some() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
-    /// The tree is gone, and so is its record.
+    /// The tree is gone, and so is its record, damaged or not.
     pub fn destroyed(&self, uid: Uid) -> Result<(), JournalError> {
-        match self.get(uid)? {
-            None => Ok(()),
-            Some(Record { state: State::Destroying, .. }) => self.forget(uid),
-            Some(r) => Err(JournalError::Transition { uid, from: r.state, to: State::Destroying }),
+        match self.get(uid) {
+            Ok(None) => Ok(()),
+            Ok(Some(Record { state: State::Destroying, .. })) => self.forget(uid),
+            Ok(Some(r)) => Err(JournalError::Transition { uid, from: r.state, to: State::Destroying }),
+            Err(error) if error.damage().is_some() => self.forget(uid),
+            Err(error) => Err(error),
         }
     }
 

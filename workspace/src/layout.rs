@@ -10,30 +10,40 @@ use rustix::io::Errno;
 use crate::error::Step;
 use crate::faults::{Faults, Point};
 use crate::locks::Locks;
-use crate::{Entry, Error, Inventory, Marker, Place, SHARDS, SysError, Uid, dir};
+use crate::{Entry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, dir};
 
 pub(crate) const TREE: &str = "tree";
 const MARKER: &str = "marker";
 const MARKER_NEW: &str = "marker.new";
 const MARKER_VERSION: u32 = 1;
+/// A symbolic link whose text is the data root's own name.
+const ROOT_NAME: &str = "name";
 
 /// The opened data root.
 pub(crate) struct Layout {
     root: OwnedFd,
+    pub name: Uid,
     pub locks: Locks,
     pub faults: Arc<dyn Faults>,
 }
 
 impl Layout {
-    pub fn open(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, SysError> {
+    /// Opens, and makes what is missing, if it is what is expected. Looks before it makes anything.
+    pub fn open(path: &Path, expected: Expected, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+        let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty()).step("open the directory")?;
-        make_dir(&root, "trash")?;
-        make_dir(&root, "trees")?;
-        for shard in 0..SHARDS {
-            make_dir(&root, &format!("trees/{shard:02x}"))?;
+        let root = rustix::fs::open(path, flags, Mode::empty()).step("open the directory").map_err(wrap)?;
+        let found = root_name(&root).map_err(wrap)?;
+        let other = |wanted| Err(Error::OtherRoot { path: path.to_owned(), found, wanted });
+        match expected {
+            Expected::Any => {}
+            Expected::Used if found.is_some() || dir::open_opt(&root, "trees").step("look for trees").map_err(wrap)?.is_some() => {}
+            Expected::Used => return other(None),
+            Expected::Named(wanted) if found == Some(wanted) => {}
+            Expected::Named(wanted) => return other(Some(wanted)),
         }
-        Ok(Self { root, locks: Locks::default(), faults })
+        let name = prepare(&root, found).map_err(wrap)?;
+        Ok(Self { root, name, locks: Locks::default(), faults })
     }
 
     pub fn root(&self) -> BorrowedFd<'_> {
@@ -144,11 +154,20 @@ impl Layout {
                     found.foreign.push(format!("{parent}/{text}"));
                     continue;
                 };
-                match dir::open_opt(&dir, &*file_name) {
-                    Ok(Some(entry)) => found.entries.push(Entry { uid, place, marker: read_marker(&entry, uid)? }),
+                let looked = match dir::open(&dir, &*file_name) {
+                    Ok(entry) => read_marker(&entry, uid),
                     // Gone since the directory was read: a verb is at work.
-                    Ok(None) => {}
-                    Err(_) => found.foreign.push(format!("{parent}/{text}")),
+                    Err(Errno::NOENT) => continue,
+                    // A file, a link or another mount: no entry of ours.
+                    Err(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+                        found.foreign.push(format!("{parent}/{text}"));
+                        continue;
+                    }
+                    Err(e) => Err(e).step("open the entry"),
+                };
+                match looked {
+                    Ok(marker) => found.entries.push(Entry { uid, place, marker }),
+                    Err(e) => found.unreadable.push(Unreadable { uid, why: format!("{parent}/{text}: {e}: {}", e.source) }),
                 }
             }
             Ok(())
@@ -157,6 +176,33 @@ impl Layout {
         found.entries.sort_by_key(|e| (e.uid, e.place));
         Ok(found)
     }
+}
+
+/// The name that the directory bears, if it is one.
+fn root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
+    match rustix::fs::readlinkat(root, ROOT_NAME, Vec::new()) {
+        Ok(text) => Ok(text.to_str().ok().and_then(|t| t.parse().ok())),
+        Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+        Err(e) => Err(e).step("read the name of the data root"),
+    }
+}
+
+/// Makes what is missing, the name last: where it stands, the rest does.
+fn prepare(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
+    make_dir(root, "trash")?;
+    make_dir(root, "trees")?;
+    for shard in 0..SHARDS {
+        make_dir(root, &format!("trees/{shard:02x}"))?;
+    }
+    if let Some(name) = found {
+        return Ok(name);
+    }
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").step("draw a name for the data root")?;
+    let name = text.trim().parse::<Uid>().map_err(std::io::Error::other).step("draw a name for the data root")?;
+    rustix::fs::symlinkat(name.to_string(), root, ROOT_NAME).step("name the data root")?;
+    // Whoever is told the name will refuse every other: it must be there after a power cut.
+    rustix::fs::syncfs(root).step("flush the name of the data root")?;
+    Ok(name)
 }
 
 pub(crate) fn name(uid: Uid, place: Place) -> String {

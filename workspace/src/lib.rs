@@ -7,6 +7,7 @@
 //!
 //! # Layout of a data root
 //! ```text
+//! name                               a symbolic link whose text is the data root's own name
 //! trees/<00..3f>/<uid>/marker        a symbolic link whose text is the owner marker (JSON)
 //! trees/<00..3f>/<uid>/tree          the tree: the only thing that is ever mounted
 //! trees/<00..3f>/<uid>.tmp/          the same while it is being made; rename is the commit point
@@ -36,13 +37,13 @@ mod remove;
 mod trees;
 mod uid;
 
-pub use data_root::{DataRoot, PublishError, RecoverError};
+pub use data_root::{DataRoot, Expected, PublishError, RecoverError};
 pub use error::{Error, Reason, SysError};
 pub use faults::{Faults, NoFaults, Point};
-pub use journal::{Journal, JournalError, Record, State};
+pub use journal::{Journal, JournalError, Record, Since, State};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
-    Access, Change, ChangeKind, Entry, Inventory, Making, Manifest, Marker, NodeKind, Owner, Place, ProviderKind, Seal, Usage,
+    Access, Change, ChangeKind, Entry, Inventory, Making, Manifest, Marker, NodeKind, Owner, Place, ProviderKind, Seal, Unreadable, Usage,
 };
 pub use plan::{ProviderOffer, ProviderUnavailable, Selected, Wanted};
 pub use probe::{KernelFacts, Probe};

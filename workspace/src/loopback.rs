@@ -24,6 +24,8 @@ pub enum LoopError {
     Make { image: PathBuf, source: SysError },
     #[error("failed to use the image {image}: it holds no Btrfs, and only a missing image is ever formatted")]
     NotBtrfs { image: PathBuf },
+    #[error("failed to find the image {image}, which is to hold trees; only the first start makes one")]
+    NoImage { image: PathBuf },
     #[error("failed to attach the image {image} to a loop device")]
     Attach { image: PathBuf, source: SysError },
     #[error("failed to mount at {mountpoint}")]
@@ -53,6 +55,15 @@ pub enum Ensured {
 /// existing one is never formatted and keeps its size. The loop device frees itself when the last mount goes. Mounted noatime, nosuid,
 /// nodev, and so that an agent may delete a subvolume that it made (else it could block its own forks for ever).
 pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<Ensured, LoopError> {
+    ensure(image, Some(size), mountpoint)
+}
+
+/// The same for an image that was made before: a missing one is an error.
+pub fn attach_loop_btrfs(image: &Path, mountpoint: &Path) -> Result<Ensured, LoopError> {
+    ensure(image, None, mountpoint)
+}
+
+fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured, LoopError> {
     let make = |source| LoopError::Make { image: image.to_owned(), source };
     let attach = |source| LoopError::Attach { image: image.to_owned(), source };
     let mount = |source| LoopError::Mount { mountpoint: mountpoint.to_owned(), source };
@@ -61,8 +72,10 @@ pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<E
     rustix::fs::flock(&folder, FlockOperation::LockExclusive).step("lock the folder of the image").map_err(make)?;
 
     let fresh = !image.try_exists().step("look for the image").map_err(make)?;
-    if fresh {
-        format(image, size, &folder).map_err(make)?;
+    match size {
+        Some(size) if fresh => format(image, size, &folder).map_err(make)?,
+        None if fresh => return Err(LoopError::NoImage { image: image.to_owned() }),
+        Some(_) | None => {}
     }
     let file = File::options().read(true).write(true).open(image).step("open the image").map_err(attach)?;
     if !is_btrfs_image(&file).map_err(attach)? {

@@ -203,6 +203,17 @@ pub struct Inventory {
     pub entries: Vec<Entry>,
     /// Names that this crate would never give, with their directory. Never touched.
     pub foreign: Vec<String>,
+    /// Entries under our names that the disk did not let us look into. Nothing is known of them, so nothing is done to them.
+    #[serde(default)]
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// An entry that could not be looked into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreadable {
+    pub uid: Uid,
+    /// The system's own words.
+    pub why: String,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Contents;
 use crate::{Entry, Inventory, Marker, Place, ProviderKind, Record, State, Uid};
 
 /// What the workspace asked for.
@@ -94,6 +95,17 @@ pub enum Step {
     Journal(JournalStep),
 }
 
+impl Step {
+    /// The tree that it is about. The steps of one tree build on each other; those of others do not.
+    pub fn uid(&self) -> Uid {
+        match *self {
+            Step::Disk(DiskStep::Discard { uid } | DiskStep::Commit { uid } | DiskStep::Purge { uid })
+            | Step::Disk(DiskStep::Destroy { uid, .. } | DiskStep::Seal { uid, .. })
+            | Step::Journal(JournalStep::Ready { uid } | JournalStep::Sealed { uid } | JournalStep::Forget { uid }) => uid,
+        }
+    }
+}
+
 /// What a restart must do, in order, and what it must not decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
@@ -104,12 +116,15 @@ pub struct Recovery {
     pub lost: Vec<Uid>,
     /// Directories under our names without our marker. Never touched.
     pub foreign: Vec<String>,
+    /// Trees whose record or entry cannot be read, and why. Never touched: not knowing is no reason to remove.
+    pub unknown: Vec<(Uid, String)>,
 }
 
 impl Recovery {
     /// True if disk and journal agree and nothing is left to tell.
     pub fn is_settled(&self) -> bool {
-        self.steps.is_empty() && self.orphans.is_empty() && self.lost.is_empty() && self.foreign.is_empty()
+        let Self { steps, orphans, lost, foreign, unknown } = self;
+        steps.is_empty() && orphans.is_empty() && lost.is_empty() && foreign.is_empty() && unknown.is_empty()
     }
 }
 
@@ -125,10 +140,12 @@ struct Seen<'a> {
 ///
 /// An entry without a marker under a temporary name or in the trash may only be an empty directory of ours (the marker is written
 /// first and removed last); the steps for it remove it if it is empty and fail with `Foreign` if not.
-pub fn recover(records: &[Record], found: &Inventory) -> Recovery {
+pub fn recover(journal: &Contents, found: &Inventory) -> Recovery {
     let mut world: BTreeMap<Uid, Seen> = BTreeMap::new();
     let mut out = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
-    for record in records {
+    let damaged = journal.damaged.iter().map(|d| (d.uid, d.why.clone()));
+    out.unknown = damaged.chain(found.unreadable.iter().map(|u| (u.uid, u.why.clone()))).collect();
+    for record in &journal.records {
         world.entry(record.uid).or_default().record = Some(record);
     }
     for entry in &found.entries {
@@ -141,7 +158,9 @@ pub fn recover(records: &[Record], found: &Inventory) -> Recovery {
         }
     }
     for (uid, seen) in world {
-        recover_one(uid, &seen, &mut out);
+        if !out.unknown.iter().any(|(unknown, _)| *unknown == uid) {
+            recover_one(uid, &seen, &mut out);
+        }
     }
     out
 }

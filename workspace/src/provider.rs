@@ -8,6 +8,12 @@ use crate::{Access, Change, Error, Manifest, Marker, Owner, ProviderKind, Uid, U
 /// - A directory without our marker is refused with [`Error::Foreign`] and stays as it was.
 /// - Verbs on one UID run one at a time within this process; clones of one source run side by side.
 ///
+/// # Durability
+/// A verb that makes a tree answers when the tree and its marker are on the device: a Btrfs snapshot returns with the commit that holds
+/// both, everything else is flushed. The rename to its name may be lost by a power cut; then the journal says that the tree stood, and
+/// recovery renames it again ([`crate::plan::DiskStep::Commit`]). So no commit of the file system is needed before a tree is reported as
+/// made, and none is done: it would double the time, and cost the neighbours.
+///
 /// # Assumptions
 /// - One process works on a data root; the journal around it is the caller's ([`crate::Journal`]).
 ///
@@ -24,6 +30,7 @@ pub trait Provider: Send + Sync {
 
     /// A tree with the content of `from`, which is sealed, or live where the provider can fork atomically (Btrfs).
     /// Modes, owners, times, extended attributes and links are the source's; nothing is chowned.
+    /// Once it has answered, a power cut does not take the tree away: see Durability.
     /// Errors: `NotFound` (no `from`), `SourceNotSealed`, `NestedVolume`, `WrongProvider`, `Conflict`, `Foreign`, `Make`.
     fn clone_tree(&self, uid: Uid, from: Uid, access: Access) -> Result<Marker, Error>;
 
@@ -45,6 +52,10 @@ pub trait Provider: Send + Sync {
     /// A renamed directory is its old paths deleted and its new paths added.
     /// Errors: `NotFound`, `BaseNotSealed`, `WrongProvider`, `Foreign`, `Compare`.
     fn changes(&self, uid: Uid, since: Uid) -> Result<Vec<Change>, Error>;
+
+    /// Every path of the tree, as if each had been added to nothing; sorted by path.
+    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Compare`.
+    fn contents(&self, uid: Uid) -> Result<Vec<Change>, Error>;
 
     /// Makes all earlier verbs durable and starts giving back the space of destroyed trees.
     /// Errors: `Settle`.

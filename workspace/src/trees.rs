@@ -1,13 +1,15 @@
 //! The part of every provider that is the same: names, markers, commit point, refusals, the order of destruction.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use crate::faults::Point;
 use crate::layout::{self, Layout, TREE};
 use crate::{
-    Access, Change, Error, Making, Manifest, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Seal, SysError, Uid, Usage, compare,
-    dir, manifest, mountinfo, remove,
+    Access, Change, ChangeKind, Error, Making, Manifest, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Reason, Seal, SysError,
+    Uid, Usage, compare, dir, manifest, mountinfo, remove,
 };
 
 /// What differs from provider to provider. The tree is always `tree` in `entry`.
@@ -23,6 +25,8 @@ pub(crate) trait Backend: Send + Sync {
     /// Makes the tree durable, and read-only where the file system can. The answer is kept as [`Seal::transid`].
     fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
+    /// Makes earlier removals durable: whoever is told that a tree is gone forgets it, and a power cut must not bring it back.
+    fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError>;
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> Result<u64, SysError>;
     fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError>;
     fn settle(&self, root: BorrowedFd) -> Result<(), SysError>;
@@ -81,7 +85,7 @@ impl<B: Backend> Trees<B> {
         }
     }
 
-    /// Removes an entry that is under its temporary name or in the trash.
+    /// Removes an entry of ours, wherever it stands.
     pub fn clear(&self, uid: Uid, place: Place) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
         let Some(entry) = self.layout.entry(uid, place).map_err(wrap)? else { return Ok(()) };
@@ -191,10 +195,16 @@ impl<B: Backend> Provider for Trees<B> {
         self.clear(uid, Place::Trash)?;
         self.clear(uid, Place::Building)?;
         if live.is_some() {
-            self.layout.trash(uid, Place::Live).map_err(|source| Error::Destroy { uid, source })?;
-            self.clear(uid, Place::Trash)?;
+            match self.layout.trash(uid, Place::Live) {
+                Ok(()) => self.clear(uid, Place::Trash)?,
+                // A full disk has no room for another name, and would never have any if its trees could not go: where it stands, then.
+                // After a crash it is half a tree with a marker and a record that says that it goes.
+                Err(source) if source.reason() == Reason::OutOfSpace => self.clear(uid, Place::Live)?,
+                Err(source) => return Err(Error::Destroy { uid, source }),
+            }
         }
-        Ok(())
+        // Also if nothing stood here: an earlier call may have ended between the removal and this.
+        self.backend.seal_removal(self.layout.root()).map_err(|source| Error::Destroy { uid, source })
     }
 
     fn usage(&self, uid: Uid) -> Result<Usage, Error> {
@@ -225,6 +235,20 @@ impl<B: Backend> Provider for Trees<B> {
         changes.sort_by(compare::by_path);
         changes.dedup();
         Ok(changes)
+    }
+
+    fn contents(&self, uid: Uid) -> Result<Vec<Change>, Error> {
+        let _held = self.layout.locks.shared(&[uid]);
+        let tree = self.standing(uid)?;
+        let mut all = Vec::new();
+        let told = dir::walk(tree.tree.as_fd(), &mut |entry| {
+            let path = OsStr::from_bytes(entry.path).into();
+            all.push(Change { path, kind: ChangeKind::Added, node: entry.kind });
+            Ok(())
+        });
+        told.map_err(|source| Error::Compare { uid, source })?;
+        all.sort_by(compare::by_path);
+        Ok(all)
     }
 
     fn settle(&self) -> Result<(), Error> {

@@ -35,7 +35,7 @@ fn a_life_is_told_forwards_only() {
         journal.destroyed(UID).unwrap();
         journal.begin_destroy(UID).unwrap();
     }
-    assert_eq!(journal.all().unwrap(), []);
+    assert_eq!(journal.all().unwrap(), Contents::default());
     assert!(matches!(journal.created(UID), Err(JournalError::NotFound { .. })));
 }
 
@@ -46,7 +46,7 @@ fn half_records_are_swept_and_damaged_ones_are_named() {
     journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap();
     std::fs::write(at.join(format!("{}.json.tmp", Uid::from_bytes([8; 16]))), "{\"uid\":").unwrap();
     std::fs::write(at.join("notes.txt"), "a stranger's").unwrap();
-    assert_eq!(journal.all().unwrap().len(), 1);
+    assert_eq!(journal.all().unwrap().records.len(), 1);
     let mut names: Vec<_> = std::fs::read_dir(&at).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     assert_eq!(names, [format!("{UID}.json"), "notes.txt".to_owned()]);
@@ -54,10 +54,64 @@ fn half_records_are_swept_and_damaged_ones_are_named() {
     assert_eq!(reopened.all().unwrap(), journal.all().unwrap());
 
     std::fs::write(at.join(format!("{UID}.json")), "{}").unwrap();
-    let error = journal.all().unwrap_err();
-    assert!(error.to_string().contains(&UID.to_string()), "{error}");
+    let found = journal.all().unwrap();
+    let path = at.join(format!("{UID}.json"));
+    assert_eq!((found.records.len(), found.damaged.len()), (0, 1));
+    assert!(found.damaged[0].why.contains(path.to_str().unwrap()), "{found:?}");
     let other = Uid::from_bytes([8; 16]);
-    let record = Record { uid: UID, provider: ProviderKind::Copy, making: EMPTY, state: State::Ready };
+    let record = Record { uid: UID, provider: ProviderKind::Copy, making: EMPTY, state: State::Ready, since: Since::Nothing };
     std::fs::write(at.join(format!("{other}.json")), serde_json::to_string(&record).unwrap()).unwrap();
     assert!(matches!(journal.get(other), Err(JournalError::Parse { .. })));
+}
+
+#[test]
+fn a_damaged_record_hides_no_other_and_goes_with_its_tree() {
+    let (dir, journal) = journal();
+    let (other, path) = (Uid::from_bytes([8; 16]), dir.path().join("journal").join(format!("{UID}.json")));
+    for uid in [UID, other] {
+        journal.begin_create(uid, ProviderKind::Copy, EMPTY).unwrap();
+    }
+    let whole = std::fs::read(&path).unwrap();
+    let mut damages = 0;
+    let damage = (0..whole.len()).flat_map(|at| {
+        let flipped = [&whole[..at], &[whole[at] ^ 0x80], &whole[at + 1..]].concat();
+        [whole[..at].to_vec(), flipped, [&whole[..at], &vec![0; whole.len() - at][..]].concat()]
+    });
+    for text in damage {
+        std::fs::write(&path, text).unwrap();
+        let found = journal.all().unwrap();
+        assert_eq!((found.records.len(), found.damaged.len(), found.records[0].uid), (1, 1, other));
+        assert!(journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap_err().damage().is_some(), "never taken for a new one");
+        assert!(journal.created(UID).is_err());
+        damages += 1;
+    }
+    assert!(damages > 300, "only {damages}");
+    journal.begin_destroy(UID).unwrap();
+    journal.destroyed(UID).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_a_fork_is_compared_with_is_known_when_its_parent_is_gone() {
+    let (_dir, journal) = journal();
+    let uid = |n| Uid::from_bytes([n; 16]);
+    let make = |n, making| {
+        journal.begin_create(uid(n), ProviderKind::Btrfs, making).unwrap();
+        journal.created(uid(n)).unwrap();
+        journal.get(uid(n)).unwrap().unwrap().since
+    };
+    let clone_of = |n| Making::Clone { from: uid(n), access: crate::Access::ReadWrite };
+    assert_eq!(make(1, EMPTY), Since::Nothing);
+    assert_eq!(make(2, clone_of(1)), Since::Nothing, "a fork of a tree that began empty");
+    journal.begin_seal(uid(1)).unwrap();
+    journal.sealed(uid(1)).unwrap();
+    assert_eq!(make(3, clone_of(1)), Since::Tree(uid(1)));
+    assert_eq!(make(4, clone_of(3)), Since::Tree(uid(1)));
+    journal.begin_destroy(uid(3)).unwrap();
+    journal.destroyed(uid(3)).unwrap();
+    assert_eq!(journal.get(uid(4)).unwrap().unwrap().since, Since::Tree(uid(1)));
+    assert_eq!(make(5, clone_of(4)), Since::Tree(uid(1)), "a fork of a fork whose parent is gone");
+    assert_eq!(make(6, clone_of(9)), Since::Unknown);
+    let old = r#"{"uid":"07070707-0707-0707-0707-070707070707","provider":"Copy","making":{"Empty":{"owner":{"uid":0,"gid":0}}},"state":"Ready"}"#;
+    assert_eq!(serde_json::from_str::<Record>(old).unwrap().since, Since::Unknown, "written by an earlier version");
 }

@@ -55,7 +55,7 @@ impl World {
         })
     }
 
-    fn plan(&self) -> Recovery {
+    fn seen(&self) -> (Contents, Inventory) {
         let making = Making::Empty { owner: Owner { uid: 0, gid: 0 } };
         let marker = |sealed: bool| {
             let manifest = Manifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
@@ -67,9 +67,17 @@ impl World {
         let live = self.live.map(|sealed| entry(Place::Live, Some(marker(sealed))));
         let trash = self.trash.map(|marked| entry(Place::Trash, marked.then(|| marker(false))));
         let entries = [building, live, trash].into_iter().flatten().collect();
-        let records: Vec<_> =
-            self.record.iter().map(|state| Record { uid: UID, provider: ProviderKind::Copy, making, state: *state }).collect();
-        recover(&records, &Inventory { entries, foreign: vec![] })
+        let records = self
+            .record
+            .iter()
+            .map(|state| Record { uid: UID, provider: ProviderKind::Copy, making, state: *state, since: crate::journal::Since::Unknown })
+            .collect();
+        (Contents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
+    }
+
+    fn plan(&self) -> Recovery {
+        let (journal, found) = self.seen();
+        recover(&journal, &found)
     }
 
     fn apply(&mut self, step: &Step) {
@@ -131,6 +139,27 @@ fn a_promised_tree_that_is_nowhere_is_lost_and_its_record_stays() {
     for state in [State::Ready, State::Sealing, State::Sealed] {
         let nowhere = World { record: Some(state), building: None, live: None, trash: None };
         assert_eq!(nowhere.plan(), Recovery { lost: vec![UID], ..Recovery::default() });
+    }
+}
+
+#[test]
+fn of_a_tree_whose_record_or_entry_cannot_be_read_nothing_is_touched_and_the_others_are_recovered() {
+    let other = Uid::from_bytes([8; 16]);
+    for start in World::all() {
+        for damaged in [true, false] {
+            let (mut journal, mut found) = start.seen();
+            if damaged {
+                let why = "the file is no JSON".to_owned();
+                (journal.records, journal.damaged) = (vec![], vec![crate::journal::Damaged { uid: UID, why }]);
+            } else {
+                found.unreadable = vec![crate::Unreadable { uid: UID, why: "input/output error".into() }];
+            }
+            found.entries.push(Entry { uid: other, place: Place::Building, marker: None });
+            let plan = recover(&journal, &found);
+            assert_eq!(plan.steps, [Step::Disk(DiskStep::Discard { uid: other })], "{start:?}");
+            assert_eq!((plan.orphans, plan.lost), (vec![], vec![]), "{start:?}");
+            assert_eq!(plan.unknown.len(), 1);
+        }
     }
 }
 

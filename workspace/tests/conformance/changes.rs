@@ -15,6 +15,8 @@ pub const CASES: &[Case] = &[
     ("every_kind_of_change_is_told_once", every),
     ("a_change_that_hides_its_size_and_time_is_told", hidden),
     ("a_clone_of_a_clone_is_compared_with_the_first_base", indirect),
+    ("a_tree_that_began_empty_is_told_from_nothing", from_nothing),
+    ("a_fork_whose_parent_is_gone_is_compared_with_their_base", gone_parent),
     ("changes_since_a_live_tree_are_refused", live),
     ("on_btrfs_a_change_list_visits_only_what_changed", only_changed),
     ("any_run_of_edits_is_told_as_a_plain_comparison_tells_it", any),
@@ -79,6 +81,29 @@ fn rewrite_quietly(path: &Path) {
     fs::write(path, bytes).unwrap();
     let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
     fs::File::options().write(true).open(path).unwrap().set_times(times).unwrap();
+}
+
+fn from_nothing(lab: &Lab) -> Verdict {
+    let (base, path) = lab.base();
+    let told = lab.provider().contents(base).unwrap();
+    assert!(told.iter().all(|c| c.kind == ChangeKind::Added));
+    assert_eq!(told.iter().map(|c| c.path.clone()).collect::<Vec<_>>(), content(&path).into_iter().map(|(p, ..)| p).collect::<Vec<_>>());
+    Verdict::Ran
+}
+
+fn gone_parent(lab: &Lab) -> Verdict {
+    if lab.kind() == ProviderKind::Copy {
+        return Verdict::NotRun("copy forks no live tree");
+    }
+    let (base, _) = lab.base();
+    let (parent, path) = lab.clone_of(base);
+    fs::write(path.join("of-the-parent"), "x").unwrap();
+    let (fork, path) = lab.clone_of(parent);
+    fs::write(path.join("of-the-fork"), "x").unwrap();
+    lab.provider().destroy(parent).unwrap();
+    let added = |name: &str| (ChangeKind::Added, NodeKind::File, name.to_owned());
+    assert_eq!(told(lab, fork, base), [added("of-the-fork"), added("of-the-parent")]);
+    Verdict::Ran
 }
 
 fn hidden(lab: &Lab) -> Verdict {

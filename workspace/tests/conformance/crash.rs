@@ -103,7 +103,7 @@ impl Scene {
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
-        let root = DataRoot::open_with(&self.dir, faults.clone()).unwrap();
+        let root = DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults.clone()).unwrap();
         (root, Journal::open_with(&self.dir.join("journal"), faults).unwrap())
     }
 
@@ -121,7 +121,7 @@ impl Scene {
         if !rest.is_settled() {
             return Some(format!("{rest:?}"));
         }
-        let records: BTreeMap<_, _> = journal.all().unwrap().into_iter().map(|r| (r.uid, r.state)).collect();
+        let records: BTreeMap<_, _> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         let settled = records.values().all(|s| matches!(s, State::Ready | State::Sealed));
         let found = root.inventory().unwrap();
         let agree = found.entries.iter().map(|e| e.uid).eq(records.keys().copied())
@@ -134,7 +134,7 @@ impl Scene {
         let (root, journal) = self.open(Arc::new(NoFaults));
         let done = crashed(|| life_again(&root, &journal, self.kind));
         assert!(!done);
-        let uids: Vec<_> = journal.all().unwrap().into_iter().map(|r| (r.uid, r.state)).collect();
+        let uids: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(uids, [(nth_uid(1), State::Sealed), (nth_uid(2), State::Ready)]);
         assert_eq!(std::fs::read_to_string(path_of(&root, nth_uid(2)).join("file")).unwrap_or_default().len(), 1);
         assert_eq!(self.complaint(), None);

@@ -6,14 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::{DataRoot, Faults, Owner, Provider, ProviderKind, Uid, loopback};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Provider Copy in a temporary directory.
+    /// Provider Copy on ext4, or in a temporary directory where there is no root.
     Copy,
     /// Provider Copy on a data root that is on Btrfs.
     CopyOnBtrfs,
@@ -34,31 +34,56 @@ pub fn is_root() -> bool {
 
 impl Ground {
     pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
-        let temp = tempfile::tempdir().unwrap();
-        let mounted = lane != Lane::Copy;
-        let dir = temp.path().join("ground");
-        if mounted {
-            if !is_root() {
-                return Err("needs root");
+        // In memory where there is room: a flush here must not wait for what others write to the machine's disk.
+        let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let (dir, image) = (temp.path().join("ground"), temp.path().join("image"));
+        let loops = Path::new("/dev/loop-control").exists();
+        let mounted = match lane {
+            Lane::Copy if is_root() && loops && has("mkfs.ext4") => {
+                make_ext4(&image, 1 << 30, &dir);
+                true
             }
-            if !Path::new("/dev/loop-control").exists() {
-                return Err("needs loop devices");
+            Lane::Copy => {
+                fs::create_dir(&dir).unwrap();
+                false
             }
-            if !["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join("mkfs.btrfs").exists()) {
-                return Err("needs mkfs.btrfs");
+            Lane::CopyOnBtrfs | Lane::Btrfs if !is_root() => return Err("needs root"),
+            Lane::CopyOnBtrfs | Lane::Btrfs if !loops => return Err("needs loop devices"),
+            Lane::CopyOnBtrfs | Lane::Btrfs if !has("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
+            Lane::CopyOnBtrfs | Lane::Btrfs => {
+                loopback::ensure_loop_btrfs(&image, 1 << 30, &dir).unwrap();
+                true
             }
-            loopback::ensure_loop_btrfs(&temp.path().join("image"), 1 << 30, &dir).unwrap();
-        } else {
-            fs::create_dir(&dir).unwrap();
-        }
+        };
         Ok(Self { lane, dir, mounted, _temp: temp })
     }
+}
+
+pub fn has(program: &str) -> bool {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+}
+
+/// An ext4 in a new file, mounted.
+pub fn make_ext4(image: &Path, size: u64, at: &Path) {
+    fs::File::create(image).unwrap().set_len(size).unwrap();
+    run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image]);
+    fs::create_dir(at).unwrap();
+    mount_ext4(image, at);
+}
+
+pub fn mount_ext4(image: &Path, at: &Path) {
+    run("mount", &["-t".as_ref(), "ext4".as_ref(), "-o".as_ref(), "loop".as_ref(), image, at]);
+}
+
+pub fn run(program: &str, args: &[&Path]) {
+    let out = Command::new(program).args(args).output().unwrap();
+    assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
 impl Drop for Ground {
     fn drop(&mut self) {
         if self.mounted {
-            loopback::release(&self.dir).unwrap();
+            rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
         }
     }
 }
@@ -95,7 +120,7 @@ impl Lab {
 
     /// The same data root, opened again, with a seam.
     pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
-        DataRoot::open_with(&self.dir, faults).unwrap()
+        DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults).unwrap()
     }
 
     pub fn uid(&self) -> Uid {
@@ -236,4 +261,13 @@ pub fn set_immutable(path: &Path) -> bool {
     let file = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
     let flags = rustix::fs::ioctl_getflags(file.as_fd());
     flags.is_ok_and(|flags| rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).is_ok())
+}
+
+/// Tells a thread to end, also when an assertion fails: the scope of that thread would wait for ever.
+pub struct Stopped<'a>(pub &'a AtomicBool);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -7,9 +7,13 @@ mod basics;
 mod changes;
 mod crash;
 mod destroy;
+mod faults;
 mod forks;
 mod lab;
 mod mounts;
+mod paths;
+mod power;
+mod tripwire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -29,7 +33,17 @@ fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in [Lane::Copy, Lane::CopyOnBtrfs, Lane::Btrfs] {
-        let cases = [basics::CASES, forks::CASES, destroy::CASES, changes::CASES, crash::CASES, mounts::CASES];
+        let cases = [
+            basics::CASES,
+            forks::CASES,
+            destroy::CASES,
+            changes::CASES,
+            crash::CASES,
+            faults::CASES,
+            mounts::CASES,
+            paths::CASES,
+            power::CASES,
+        ];
         let mut wanted: Vec<(String, &Case)> = cases.into_iter().flatten().map(|c| (format!("{lane:?}::{}", c.0), c)).collect();
         wanted.retain(|(name, _)| name.contains(&filter));
         if wanted.is_empty() {

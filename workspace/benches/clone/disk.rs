@@ -1,0 +1,129 @@
+//! The ground that is measured on, and the bare system calls.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use yoi_workspace::{DataRoot, Provider, ProviderKind, Uid, ensure_loop_btrfs};
+
+/// A Btrfs of its own in a file; gone when dropped, also by a panic.
+pub struct Pool {
+    at: PathBuf,
+    root: Option<DataRoot>,
+}
+
+impl Pool {
+    pub fn new(temp: &Path, name: &str) -> Self {
+        let at = temp.join(name);
+        ensure_loop_btrfs(&temp.join(name).with_extension("btrfs"), 8 << 30, &at).unwrap();
+        // The loop device holds it: whatever ends this process, the space comes back.
+        fs::remove_file(temp.join(name).with_extension("btrfs")).unwrap();
+        let root = Some(DataRoot::open(&at).unwrap());
+        Self { at, root }
+    }
+
+    fn root(&self) -> &DataRoot {
+        self.root.as_ref().unwrap()
+    }
+
+    pub fn hand(&self) -> &dyn Provider {
+        self.root().provider(ProviderKind::Btrfs).unwrap()
+    }
+
+    pub fn path(&self, uid: Uid) -> PathBuf {
+        let tree = self.root().open_tree(uid).unwrap();
+        fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
+    }
+
+    pub fn folder(&self, name: &str) -> File {
+        fs::create_dir(self.at.join(name)).unwrap();
+        File::open(self.at.join(name)).unwrap()
+    }
+
+    /// Bytes of the device that are taken.
+    pub fn used(&self) -> u64 {
+        rustix::fs::statvfs(&self.at).map(|v| (v.f_blocks - v.f_bfree) * v.f_frsize).unwrap()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.root = None;
+        // Lazily: a failure may leave descriptors open, and the loop device goes with the last of them.
+        _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// In a mount namespace of its own, before any thread is there: what is mounted goes with the process, however it ends.
+pub fn alone() {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+}
+
+/// Waits until the kernel has taken apart every snapshot that was deleted (since 6.13; before, it goes on in the background).
+///
+/// The queue is counted again and again: the kernel's own wait for it (`FOR_QUEUED`) was seen to sleep on with an empty queue (6.18).
+pub fn wait_for_the_cleaner(any: &File) {
+    /// `struct btrfs_ioctl_subvol_wait`: a subvolume's id, what is asked, a count.
+    #[repr(C)]
+    struct Wait(u64, u32, u32);
+    const SUBVOL_SYNC_WAIT: u32 = 1 << 30 | 16 << 16 | 0x94 << 8 | 65;
+    const COUNT: u32 = 2;
+    const SYNC: u32 = 0x94 << 8 | 8;
+    let begun = std::time::Instant::now();
+    loop {
+        // SAFETY: SYNC takes no argument.
+        unsafe { libc::ioctl(any.as_raw_fd(), SYNC as _) };
+        let mut queued = Wait(0, COUNT, 0);
+        // SAFETY: SUBVOL_SYNC_WAIT reads and writes a btrfs_ioctl_subvol_wait.
+        let asked = unsafe { libc::ioctl(any.as_raw_fd(), SUBVOL_SYNC_WAIT as _, &raw mut queued) };
+        if asked != 0 || queued.2 == 0 {
+            return;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "{} deleted subvolumes are still there", queued.2);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// What a record of the journal costs without a journal.
+pub fn one_flushed_file(dir: &Path, handle: &File, name: &str) {
+    let temporary = dir.join(format!("{name}.tmp"));
+    let mut file = File::create(&temporary).unwrap();
+    file.write_all(&[b'x'; 200]).unwrap();
+    file.sync_all().unwrap();
+    fs::rename(temporary, dir.join(name)).unwrap();
+    handle.sync_all().unwrap();
+}
+
+/// `struct btrfs_ioctl_vol_args_v2`.
+#[repr(C)]
+struct Args {
+    fd: i64,
+    other: [u64; 6],
+    name: [u8; 4040],
+}
+
+fn args(fd: i64, name: &str) -> Args {
+    let mut args = Args { fd, other: [0; 6], name: [0; 4040] };
+    args.name[..name.len()].copy_from_slice(name.as_bytes());
+    args
+}
+
+pub fn snapshot(source: &File, parent: &File, name: &str) {
+    const SNAP_CREATE_V2: u32 = 1 << 30 | 4096 << 16 | 0x94 << 8 | 23;
+    let mut args = args(source.as_raw_fd().into(), name);
+    // SAFETY: SNAP_CREATE_V2 reads a btrfs_ioctl_vol_args_v2.
+    let done = unsafe { libc::ioctl(parent.as_raw_fd(), SNAP_CREATE_V2 as _, &raw mut args) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+pub fn delete(parent: &File, name: &str) {
+    const SNAP_DESTROY_V2: u32 = 1 << 30 | 4096 << 16 | 0x94 << 8 | 63;
+    let mut args = args(0, name);
+    // SAFETY: SNAP_DESTROY_V2 reads a btrfs_ioctl_vol_args_v2.
+    let done = unsafe { libc::ioctl(parent.as_raw_fd(), SNAP_DESTROY_V2 as _, &raw mut args) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}

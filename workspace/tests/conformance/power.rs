@@ -1,0 +1,193 @@
+//! The power goes right after a verb has answered: what the device holds at that moment is all that is left.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use yoi_workspace::{Access, DataRoot, Journal, Making, Place, ProviderKind, Reason, State, Uid, loopback};
+
+use crate::lab::{Lab, Lane, content, has, is_root, make_ext4, me, mount_ext4, nth_uid, run};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("a_power_cut_takes_no_tree_that_was_made_and_brings_none_back", cut),
+    ("a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go", full),
+];
+
+/// A file system in a file.
+struct Disk {
+    image: PathBuf,
+    at: PathBuf,
+    kind: ProviderKind,
+}
+
+impl Disk {
+    fn make(dir: &Path, kind: ProviderKind, size: u64) -> Self {
+        let disk = Self { image: dir.join(format!("{kind}.img")), at: dir.join(format!("{kind}-at")), kind };
+        match kind {
+            ProviderKind::Btrfs => disk.mount(size),
+            ProviderKind::Copy => make_ext4(&disk.image, size, &disk.at),
+        }
+        disk
+    }
+
+    fn mount(&self, size: u64) {
+        match self.kind {
+            ProviderKind::Btrfs => _ = loopback::ensure_loop_btrfs(&self.image, size, &self.at).unwrap(),
+            ProviderKind::Copy => mount_ext4(&self.image, &self.at),
+        }
+    }
+
+    /// The device as it is now, put in the place of the one that went on.
+    fn cut(&self) {
+        let kept = self.image.with_extension("kept");
+        run("cp", &["--sparse=always".as_ref(), &self.image, &kept]);
+        rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::empty()).unwrap();
+        fs::rename(kept, &self.image).unwrap();
+        self.mount(0);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
+        _ = fs::remove_file(&self.image);
+    }
+}
+
+fn here(lab: &Lab) -> Option<Verdict> {
+    match lab.lane {
+        Lane::Btrfs | Lane::CopyOnBtrfs => Some(Verdict::NotRun("brings disks of its own; one lane is enough")),
+        Lane::Copy if !is_root() => Some(Verdict::NotRun("needs root")),
+        Lane::Copy if !has("mkfs.ext4") || !has("mkfs.btrfs") => Some(Verdict::NotRun("needs mkfs.ext4")),
+        Lane::Copy => None,
+    }
+}
+
+/// What is done before the power goes, and its name.
+type Deed<'a> = (&'a str, &'a dyn Fn(&DataRoot, &Journal));
+
+fn cut(lab: &Lab) -> Verdict {
+    if let Some(not_run) = here(lab) {
+        return not_run;
+    }
+    let mut cuts = 0;
+    for kind in [ProviderKind::Btrfs, ProviderKind::Copy] {
+        let disk = Disk::make(&lab.dir, kind, 200 << 20);
+        let journal_dir = lab.dir.join(format!("{kind}-journal"));
+        let (base, clone, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
+        let clone_of = |from| Making::Clone { from, access: Access::ReadWrite };
+        let steps: [Deed; 5] = [
+            ("an empty tree", &|root, journal| create(root, journal, kind, base, Making::Empty { owner: me() })),
+            ("a sealed tree", &|root, journal| {
+                fs::write(tree(root, base).join("file"), "precious").unwrap();
+                journal.begin_seal(base).unwrap();
+                root.provider(kind).unwrap().seal(base).unwrap();
+                journal.sealed(base).unwrap();
+            }),
+            ("a clone", &|root, journal| create(root, journal, kind, clone, clone_of(base))),
+            ("another clone", &|root, journal| create(root, journal, kind, gone, clone_of(base))),
+            ("a destroyed tree", &|root, journal| {
+                journal.begin_destroy(gone).unwrap();
+                root.provider(kind).unwrap().destroy(gone).unwrap();
+                journal.destroyed(gone).unwrap();
+            }),
+        ];
+        for (what, step) in &steps {
+            let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
+            step(&root, &journal);
+            // What is flushed by nobody, and must be gone: else the power was never cut.
+            fs::create_dir(disk.at.join(format!("unflushed{cuts}"))).unwrap();
+            drop(root);
+            disk.cut();
+            assert!(!disk.at.join(format!("unflushed{cuts}")).exists(), "{kind}: the harness is blind: everything is there");
+            let root = DataRoot::open(&disk.at).unwrap();
+            let recovery = root.recover(&journal).unwrap();
+            assert_eq!((&recovery.lost, &recovery.orphans), (&vec![], &vec![]), "{kind}: after {what}: {recovery:?}");
+            cuts += 1;
+        }
+        let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
+        let states: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+        assert_eq!(states, [(base, State::Sealed), (clone, State::Ready)]);
+        for uid in [base, clone] {
+            assert_eq!(fs::read_to_string(tree(&root, uid).join("file")).unwrap(), "precious", "{kind}: {uid}");
+        }
+        assert!(root.inventory().unwrap().entries.iter().all(|e| e.place == Place::Live));
+    }
+    println!("    {cuts} power cuts");
+    Verdict::Ran
+}
+
+fn create(root: &DataRoot, journal: &Journal, kind: ProviderKind, uid: Uid, making: Making) {
+    journal.begin_create(uid, kind, making).unwrap();
+    let hand = root.provider(kind).unwrap();
+    match making {
+        Making::Empty { owner } => hand.create_empty(uid, owner).unwrap(),
+        Making::Clone { from, access } => hand.clone_tree(uid, from, access).unwrap(),
+    };
+    journal.created(uid).unwrap();
+}
+
+fn tree(root: &DataRoot, uid: Uid) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    let tree = root.open_tree(uid).unwrap();
+    fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
+}
+
+/// Data first, then names, until not even a name fits.
+fn fill(at: &Path) {
+    use std::io::Write;
+    fs::create_dir_all(at).unwrap();
+    let mut big = fs::File::create(at.join("big")).unwrap();
+    for size in [1 << 20, 4096, 512] {
+        while big.write_all(&vec![7; size]).and_then(|()| big.sync_data()).is_ok() {}
+    }
+    let mut refused = 0;
+    for n in 0..1_000_000 {
+        let made = fs::write(at.join(format!("{n}-{}", "x".repeat(200))), vec![7; 1500]);
+        refused = if made.is_err() { refused + 1 } else { 0 };
+        if refused > 20 {
+            return;
+        }
+    }
+}
+
+fn full(lab: &Lab) -> Verdict {
+    if let Some(not_run) = here(lab) {
+        return not_run;
+    }
+    for kind in [ProviderKind::Btrfs, ProviderKind::Copy] {
+        let disk = Disk::make(&lab.dir, kind, 160 << 20);
+        let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&lab.dir.join(format!("{kind}-full"))).unwrap());
+        let hand = root.provider(kind).unwrap();
+        let (base, old) = (nth_uid(1), nth_uid(2));
+        create(&root, &journal, kind, base, Making::Empty { owner: me() });
+        fs::write(tree(&root, base).join("file"), vec![1; 3 << 20]).unwrap();
+        hand.seal(base).unwrap();
+        create(&root, &journal, kind, old, Making::Clone { from: base, access: Access::ReadWrite });
+        fill(&tree(&root, old).join("filling"));
+        // A snapshot is small: until the reserve is used up as well, it may still be made.
+        let made: Vec<_> = (10..2000).map(nth_uid).take_while(|uid| hand.clone_tree(*uid, base, Access::ReadWrite).is_ok()).collect();
+        let refused = hand.clone_tree(nth_uid(9), base, Access::ReadWrite).unwrap_err();
+        assert_eq!(refused.reason(), Reason::OutOfSpace, "{kind}: {refused:?}");
+        let entries = root.inventory().unwrap().entries;
+        assert!(entries.iter().all(|e| e.place == Place::Live && e.marker.is_some()), "{kind}: half a tree was left: {entries:?}");
+        assert_eq!(entries.len(), made.len() + 2);
+        assert_eq!(fs::read(tree(&root, base).join("file")).unwrap().len(), 3 << 20);
+
+        journal.begin_destroy(old).unwrap();
+        hand.destroy(old).unwrap();
+        journal.destroyed(old).unwrap();
+        hand.settle().unwrap();
+        // The cleaner gives space back by itself, after a while.
+        let again = (0..200).find_map(|_| {
+            let done = hand.clone_tree(nth_uid(9), base, Access::ReadWrite);
+            hand.settle().unwrap();
+            std::thread::sleep(if done.is_ok() { std::time::Duration::ZERO } else { std::time::Duration::from_millis(100) });
+            done.ok()
+        });
+        assert!(again.is_some(), "{kind}: there is room again, and no tree is made");
+        assert_eq!(content(&tree(&root, nth_uid(9))), content(&tree(&root, base)));
+        println!("    {kind}: refused after {} more, made again after the largest went", made.len());
+    }
+    Verdict::Ran
+}
