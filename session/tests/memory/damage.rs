@@ -1,133 +1,233 @@
-//! Every byte cut, every byte changed, lines moved: the log loads what was complete, or says what is wrong, and never invents.
+//! Every byte cut, changed, zeroed, lines and pieces moved: the log loads what was complete, or says which line is wrong, and never invents.
+#![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
-use yoi_session::{Damage, Error, disk::MemoryDisk};
+use std::sync::Arc;
+
+use yoi_session::{Damage, Error, Fill, Lock, Log, disk::MemoryDisk};
 use yoi_wire::entry::Entry;
 
-use crate::bed::*;
+use crate::{
+    bed::*,
+    vandal::{Count, Due, Found, Judge, Subject, written},
+};
 
-/// Where each line begins, and the end.
-fn starts(bytes: &[u8]) -> Vec<usize> {
-    let newlines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-    std::iter::once(0).chain(newlines).collect()
+/// A disk remembers all that it did: after so many loads it is a new one.
+const LOADS: usize = 500;
+
+/// The log itself, with what it must also keep when it loads: a damaged file is left as it was, a torn one is cut where it says.
+pub struct Opened {
+    disk: MemoryDisk,
+    lock: Arc<Lock>,
+    loads: usize,
+    /// Whether every fifth is appended to, and opened once more.
+    goes_on: bool,
 }
 
-/// Loads damaged bytes: the entries, or the line that is wrong.
-fn load(disk: &MemoryDisk, bytes: &[u8]) -> Result<Vec<Entry>, (u64, Damage)> {
-    disk.set_bytes(&segment_path(), bytes);
-    match open(disk) {
-        Ok((_, replay)) => Ok(replay.entries),
-        Err(Error::Damaged { line, what, file }) => {
-            assert_eq!(file, segment_path());
-            Err((line, what))
-        }
-        Err(other) => panic!("{other}"),
+impl Opened {
+    pub fn new(goes_on: bool) -> Self {
+        let disk = disk();
+        let lock = take(&disk, 1).unwrap();
+        Self { disk, lock, loads: 0, goes_on }
     }
-}
 
-#[test]
-fn the_last_sixteen_records_may_be_cut_at_every_byte() {
-    let (disk, entries) = written(&[1, 2, 1, 3, 10, 1, 1, 4, 1, 1, 1, 2, 3, 1, 5, 1, 1, 1]);
-    assert_eq!(entries.len(), 40);
-    let whole = disk.bytes(&segment_path()).unwrap();
-    let starts = starts(&whole);
-    for cut in starts[24]..=whole.len() {
-        let complete = starts.iter().rposition(|start| *start <= cut).unwrap();
-        let mut bytes = whole[..cut].to_vec();
-        // Every other one in a segment with zeros ahead.
-        if cut % 2 == 0 {
-            bytes.resize(whole.len() + 600, 0);
+    pub fn load(&mut self, bytes: &[u8]) -> Found {
+        self.loads += 1;
+        if self.loads.is_multiple_of(LOADS) {
+            *self = Self { loads: self.loads, ..Self::new(self.goes_on) };
         }
-        disk.set_bytes(&segment_path(), &bytes);
-        let (mut log, replay) = open(&disk).unwrap();
-        assert_eq!(replay.entries, entries[..complete], "cut at {cut}");
-        assert_eq!(replay.cut_bytes(), (cut - starts[complete]) as u64, "cut at {cut}");
-        if cut % 5 == 0 || cut + 1 == whole.len() {
-            let new = log.append(&[notice(99)], at(), &mut counter()).unwrap();
-            drop(log);
-            let (_, replay) = open(&disk).unwrap();
-            assert_eq!(replay.cut, None);
-            assert_eq!(replay.entries, [&entries[..complete], &new].concat(), "cut at {cut}");
-        }
-    }
-}
-
-#[test]
-fn every_changed_byte_is_found_in_its_line() {
-    let (disk, entries) = written(&[1, 1, 3, 1, 5, 1, 2, 1, 1, 4]);
-    assert_eq!(entries.len(), 20);
-    let whole = disk.bytes(&segment_path()).unwrap();
-    let starts = starts(&whole);
-    for at in 0..whole.len() {
-        let line = starts.iter().rposition(|start| *start <= at).unwrap() as u64 + 1;
-        // One flip for each byte, all eight bits and some more over neighbours.
-        let flips = [1 << (at % 8), 0x20, 0xff, whole[at] ^ b'\n'];
-        for flip in &flips[..if at % 16 == 0 { 4 } else { 1 }] {
-            if *flip == 0 {
-                continue;
+        let path = segment_path();
+        self.disk.set_bytes(&path, bytes);
+        let fill = if self.loads.is_multiple_of(2) { Fill::Off } else { SMALL };
+        match Log::open(&self.lock, SESSION, fill) {
+            Ok((log, replay)) => {
+                let cut = replay.cut_bytes();
+                let left = self.disk.bytes(&path).unwrap();
+                let kept = written(bytes) - usize::try_from(cut).unwrap();
+                if written(&left) != kept || left[..kept] != bytes[..kept] || (cut > 0 && left.len() != kept) {
+                    return Found::Broken(format!("{} bytes are left, {kept} belong there", left.len()));
+                }
+                if self.goes_on && self.loads.is_multiple_of(5) {
+                    self.go_on(log, replay.entries, cut)
+                } else {
+                    Found::Loaded { entries: replay.entries, cut }
+                }
             }
-            let mut bytes = whole.clone();
-            bytes[at] ^= flip;
-            match load(&disk, &bytes) {
-                Err((found, _)) => assert_eq!(found, line, "byte {at} flipped by {flip:#x}"),
-                Ok(_) => panic!("byte {at} flipped by {flip:#x} went unnoticed"),
+            Err(Error::Damaged { file, line, .. }) => {
+                if file != path {
+                    return Found::Broken(format!("the damage is said to be in {}", file.display()));
+                }
+                if self.disk.bytes(&path).unwrap() != bytes {
+                    return Found::Broken("a damaged log was changed".to_owned());
+                }
+                Found::Damaged { line }
             }
+            Err(other) => Found::Broken(other.to_string()),
+        }
+    }
+
+    fn go_on(&mut self, mut log: Log, entries: Vec<Entry>, cut: u64) -> Found {
+        let new = match log.append(&[notice(99)], at(), &mut counter()) {
+            Ok(new) => new,
+            Err(error) => return Found::Broken(format!("cannot be appended to: {error}")),
+        };
+        drop(log);
+        match Log::open(&self.lock, SESSION, Fill::Off) {
+            Ok((_, again)) if again.cut.is_none() && again.entries.strip_suffix(&*new) == Some(&entries) => Found::Loaded { entries, cut },
+            Ok((_, again)) => Found::Broken(format!("after an append: {} entries, cut {:?}", again.entries.len(), again.cut)),
+            Err(error) => Found::Broken(format!("after an append: {error}")),
         }
     }
 }
 
-#[test]
-fn a_zeroed_byte_is_damage_but_for_the_last_newline() {
-    let (disk, entries) = written(&[1, 1, 3, 1]);
-    let whole = disk.bytes(&segment_path()).unwrap();
-    for at in 0..whole.len() {
-        let mut bytes = whole.clone();
-        bytes[at] = 0;
-        match load(&disk, &bytes) {
-            Ok(loaded) => {
-                // The commit mark never came; or the byte is the last of a sector and the first of the last append.
-                let of_last_append = at >= starts(&whole)[5] && at % 512 == 511;
-                assert!(at + 1 == whole.len() || of_last_append, "byte {at}");
-                assert_eq!(loaded, entries[..5]);
-            }
-            Err((line, _)) => assert_eq!(line, whole[..at].iter().filter(|byte| **byte == b'\n').count() as u64 + 1),
-        }
+/// Cut at every byte, in a file that ends there and in one with zeros ahead.
+pub fn cuts(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
+    let mut judge = Judge::new(subject, loader);
+    for cut in subject.range().start..=subject.whole.len() {
+        let mut bytes = subject.whole[..cut].to_vec();
+        let due = subject.due(&bytes);
+        assert!(matches!(due, Due::Prefix(_)), "what is only cut is not damaged");
+        judge.case(format_args!("cut at {cut}"), &bytes, due)?;
+        bytes.resize(subject.whole.len() + 600, 0);
+        judge.case(format_args!("cut at {cut}, zeros ahead"), &bytes, due)?;
     }
+    Ok(judge.count)
 }
 
-#[test]
-fn lines_cannot_be_moved_doubled_dropped_or_joined() {
-    let (disk, _) = written(&[1, 1, 3, 1, 1]);
-    let whole = disk.bytes(&segment_path()).unwrap();
-    let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
-    let mut found = 0;
-    for a in 0..lines.len() {
-        let mut without = lines.clone();
-        without.remove(a);
-        if a + 1 < lines.len() {
-            assert_eq!(load(&disk, &without.concat()).unwrap_err().0, a as u64 + 1);
+/// Every byte changed in four ways: one bit, the case of a letter, the top bit, all bits.
+pub fn flips(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
+    let mut judge = Judge::new(subject, loader);
+    let mut bytes = subject.whole.clone();
+    for at in subject.range() {
+        for mask in [1 << (at % 8), 0x20, 0x80, 0xff] {
+            bytes[at] ^= mask;
+            // A flip that makes a zero may look like a sector's last byte that is missing.
+            let due = if bytes[at] == 0 { subject.zeroed(at, at + 1).1 } else { subject.due(&bytes) };
+            judge.case(format_args!("byte {at} flipped by {mask:#04x}"), &bytes, due)?;
+            bytes[at] = subject.whole[at];
         }
-        for b in 0..=lines.len() {
+    }
+    Ok(judge.count)
+}
+
+/// Zeros over every byte, over some, over a sector's length, and up to where a sector ends.
+pub fn zeros(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
+    let mut judge = Judge::new(subject, loader);
+    for from in subject.range() {
+        for to in [from + 1, from + 40, from + 512, (from + 1).next_multiple_of(512)] {
+            let (bytes, due) = subject.zeroed(from, to);
+            judge.case(format_args!("zeros at {from}..{to}"), &bytes, due)?;
+        }
+    }
+    let between = gaps(subject, judge.loader)?;
+    Ok(judge.count.and(between))
+}
+
+/// Zeros between lines that stand as they were.
+pub fn gaps(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
+    let mut judge = Judge::new(subject, loader);
+    for n in subject.first()..=subject.lines() {
+        let at = subject.starts[n];
+        for count in [1, 7, 512, 4096, (at + 1).next_multiple_of(512) - at] {
+            let (bytes, due) = subject.parted(at, count);
+            judge.case(format_args!("{count} zeros before line {}", n + 1), &bytes, due)?;
+        }
+    }
+    Ok(judge.count)
+}
+
+/// A byte more, anywhere.
+pub fn inserts(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
+    let mut judge = Judge::new(subject, loader);
+    for at in subject.range().start..=subject.whole.len() {
+        for byte in [b'\n', b' '] {
+            let mut bytes = subject.whole.clone();
+            bytes.insert(at, byte);
+            let due = subject.due(&bytes);
+            judge.case(format_args!("{:?} inserted at {at}", char::from(byte)), &bytes, due)?;
+        }
+        let (bytes, due) = subject.parted(at, 1);
+        judge.case(format_args!("a zero inserted at {at}"), &bytes, due)?;
+    }
+    Ok(judge.count)
+}
+
+/// Lines dropped, doubled, swapped, put in another's place; and the file up to one byte followed by the file from another.
+pub fn splices(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
+    let mut judge = Judge::new(subject, loader);
+    let lines: Vec<&[u8]> = (0..subject.lines()).map(|n| subject.line(n)).collect();
+    for a in subject.first()..lines.len() {
+        let mut moved = lines.clone();
+        moved.remove(a);
+        let bytes = moved.concat();
+        judge.case(format_args!("line {a} dropped"), &bytes, subject.due(&bytes))?;
+        for b in subject.first()..lines.len() {
             let mut doubled = lines.clone();
             doubled.insert(b, lines[a]);
-            assert!(matches!(load(&disk, &doubled.concat()), Err((_, Damage::Sequence { .. }))));
-            if b < lines.len() && b != a {
-                let mut swapped = lines.clone();
-                swapped.swap(a, b);
-                assert_eq!(load(&disk, &swapped.concat()).unwrap_err().0, a.min(b) as u64 + 1);
-                let mut joined = lines.clone();
-                let (front, back) = (&lines[a][..lines[a].len() / 2], &lines[b][lines[b].len() / 2..]);
-                let both = [front, back].concat();
-                joined[a] = &both;
-                assert_eq!(load(&disk, &joined.concat()).unwrap_err().0, a as u64 + 1);
+            let mut swapped = lines.clone();
+            swapped.swap(a, b);
+            let mut replaced = lines.clone();
+            replaced[b] = lines[a];
+            for (how, moved) in [("doubled at", doubled), ("swapped with", swapped), ("in the place of", replaced)] {
+                let bytes = moved.concat();
+                judge.case(format_args!("line {a} {how} {b}"), &bytes, subject.due(&bytes))?;
             }
-            found += 1;
         }
     }
-    assert!(found > 50);
+    let (range, mut place) = (subject.range(), 0_usize);
+    for front in range.clone() {
+        for _ in 0..2 {
+            // A step that has no divisor in common with any length of a log: all places come, in a mixed order.
+            place = (place + 7_368_787) % (range.len() + 1);
+            let back = range.start + place;
+            let bytes = [&subject.whole[..front], &subject.whole[back..]].concat();
+            judge.case(format_args!("the file up to {front}, then from {back}"), &bytes, subject.due(&bytes))?;
+        }
+    }
+    Ok(judge.count)
+}
+
+fn said(what: &str, count: Result<Count, String>, at_least: usize) {
+    let count = count.unwrap_or_else(|error| panic!("{error}"));
+    println!("damage to the log: {what}: {} cases, {} loaded a prefix, {} named a line", count.all(), count.loaded, count.damaged);
+    assert!(count.all() >= at_least, "{what}: {} cases, of at least {at_least}", count.all());
+}
+
+#[test]
+fn the_last_64_records_may_be_cut_at_every_byte_and_the_log_goes_on() {
+    let mut log = Opened::new(true);
+    said("cuts", cuts(&Subject::new(), &mut |bytes| log.load(bytes)), 28_000);
+}
+
+#[test]
+fn every_flipped_byte_is_found_in_its_line() {
+    let mut log = Opened::new(false);
+    said("flips", flips(&Subject::new(), &mut |bytes| log.load(bytes)), 56_000);
+}
+
+#[test]
+fn zeros_are_damage_but_for_sectors_of_the_last_append() {
+    let mut log = Opened::new(false);
+    said("zeros", zeros(&Subject::new(), &mut |bytes| log.load(bytes)), 56_000);
+}
+
+#[test]
+fn a_byte_too_much_is_found_in_its_line() {
+    let mut log = Opened::new(false);
+    said("inserts", inserts(&Subject::new(), &mut |bytes| log.load(bytes)), 42_000);
+}
+
+#[test]
+fn lines_and_pieces_cannot_be_moved_doubled_dropped_or_joined() {
+    let mut log = Opened::new(false);
+    said("splices", splices(&Subject::new(), &mut |bytes| log.load(bytes)), 40_000);
+}
+
+#[test]
+fn a_complete_line_that_is_nobodys_is_damage() {
+    let (subject, mut log) = (Subject::new(), Opened::new(false));
     for stranger in [b"\n".as_slice(), b"{}\n", b"\0\n", b"\xff\xfe\n", b"{\"crc\":\"00000000\",}\n"] {
-        let mut bytes = whole.clone();
-        bytes.extend_from_slice(stranger);
-        assert_eq!(load(&disk, &bytes).unwrap_err().0, 8, "{stranger:?}");
+        let bytes = [&subject.whole, stranger].concat();
+        assert_eq!(log.load(&bytes), Found::Damaged { line: subject.lines() as u64 + 1 }, "{stranger:?}");
     }
 }
 
@@ -135,7 +235,8 @@ fn lines_cannot_be_moved_doubled_dropped_or_joined() {
 fn a_run_generation_never_goes_back() {
     let disk = disk();
     let bytes = [line(1, 1, "Notice", false), line(2, 1, "Notice", false), line(3, 0, "Notice", false)].concat();
-    assert_eq!(load(&disk, &bytes).unwrap_err(), (3, Damage::Generation { before: 1, found: 0 }));
+    disk.set_bytes(&segment_path(), &bytes);
+    assert!(matches!(open(&disk), Err(Error::Damaged { line: 3, what: Damage::Generation { before: 1, found: 0 }, .. })));
     let bytes = [line(1, 1, "Notice", false), line(2, 7, "Notice", false)].concat();
     disk.set_bytes(&segment_path(), &bytes);
     assert!(matches!(open(&disk), Err(Error::LowerGeneration { ours: 1, seen: 7 })));
@@ -144,9 +245,10 @@ fn a_run_generation_never_goes_back() {
 
 #[test]
 fn sectors_missing_from_the_last_append_are_torn_and_from_an_earlier_one_damage() {
-    let (disk, entries) = written(&[2, 20, 2, 20]);
+    let (disk, entries) = crate::bed::written(&[2, 20, 2, 20]);
     let whole = disk.bytes(&segment_path()).unwrap();
-    let starts = starts(&whole);
+    let starts: Vec<usize> =
+        std::iter::once(0).chain(whole.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1)).collect();
     let (early, last) = (starts[2]..starts[22], starts[24]..whole.len());
     for sector in 0..=whole.len() / 512 {
         for (reach, of) in [(512, &last), (4096, &last), (512, &early), (4096, &early)] {
@@ -157,15 +259,17 @@ fn sectors_missing_from_the_last_append_are_torn_and_from_an_earlier_one_damage(
             let mut bytes = whole.clone();
             bytes[from..to].fill(0);
             let first = starts.iter().rposition(|start| *start <= from).unwrap();
-            match load(&disk, &bytes) {
-                Ok(loaded) => {
+            disk.set_bytes(&segment_path(), &bytes);
+            match open(&disk) {
+                Ok((_, replay)) => {
                     assert_eq!(of, &last, "an acknowledged append was dropped: {from}..{to}");
-                    assert_eq!(loaded, entries[..first]);
+                    assert_eq!(replay.entries, entries[..first]);
                 }
-                Err((line, _)) => {
+                Err(Error::Damaged { line, .. }) => {
                     assert_eq!(of, &early, "an unfinished append kept the log from opening: {from}..{to}");
                     assert_eq!(line, first as u64 + 1);
                 }
+                Err(other) => panic!("{other}"),
             }
         }
     }

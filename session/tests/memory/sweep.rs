@@ -48,7 +48,10 @@ enum Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        match error {
+            Error::Disk { .. } => Self::Failed(error),
+            other => Self::Wrong(other.to_string()),
+        }
     }
 }
 
@@ -56,9 +59,33 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Wrong(what.into()))
 }
 
+/// Every verb of the crate that reaches the disk.
+pub const VERBS: [&str; 14] = [
+    "Lock::take",
+    "Lock::take of one that is held",
+    "current::read",
+    "current::write",
+    "Log::create",
+    "Log::open",
+    "Log::append of one",
+    "Log::append of several",
+    "Log::close",
+    "Log::reader, read",
+    "Reader::new, read",
+    "Inbox::open",
+    "Inbox::put",
+    "Inbox::settle",
+];
+
+/// Where the failing operation struck: the verb, and what it asked of the disk.
+pub type Struck = (&'static str, &'static str);
+
 /// What the agent was told, and may rely on.
 #[derive(Default)]
 struct Ledger {
+    disk: MemoryDisk,
+    /// Which verb began at which operation.
+    verbs: Vec<(usize, &'static str)>,
     step: usize,
     ids: u128,
     words: usize,
@@ -71,6 +98,18 @@ struct Ledger {
 }
 
 impl Ledger {
+    fn doing(&mut self, verb: &'static str) {
+        assert!(VERBS.contains(&verb));
+        self.verbs.push((self.disk.done().len(), verb));
+    }
+
+    fn struck(&self, nth: usize) -> Option<Struck> {
+        let done = self.disk.done();
+        let (deed, _) = done.get(nth - 1)?;
+        let verb = self.verbs.iter().rev().find(|(from, _)| *from < nth)?.1;
+        Some((verb, deed))
+    }
+
     fn id(&mut self) -> Uuid {
         self.ids += 1;
         Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 + self.ids)
@@ -124,9 +163,12 @@ struct Life<'a> {
 
 impl<'a> Life<'a> {
     fn begin(disk: Arc<dyn Disk>, run: u64, trouble: &'a Trouble, ledger: &'a mut Ledger) -> Result<Self, Stop> {
+        ledger.doing("Lock::take");
         let lock = Lock::take(disk.clone(), Path::new(ROOT), holder(run))?;
+        ledger.doing("current::read");
         let (log, session) = match current::read(&*disk, Path::new(ROOT))? {
             Some(session) => {
+                ledger.doing("Log::open");
                 let (log, replay) = Log::open(&lock, session, trouble.fill)?;
                 ledger.replayed(replay.entries)?;
                 (log, session)
@@ -134,9 +176,12 @@ impl<'a> Life<'a> {
             None if ledger.session.is_some() => return wrong("lost: the session was the agent's"),
             None => {
                 let (session, segment) = (ledger.id(), ledger.id());
+                ledger.doing("Log::create");
                 let mut log = Log::create(&lock, session, segment, trouble.fill)?;
                 ledger.in_doubt = vec![started()];
+                ledger.doing("Log::append of one");
                 let entries = log.append(&ledger.in_doubt.clone(), at(), &mut || ledger.id())?;
+                ledger.doing("current::write");
                 current::write(&lock, session)?;
                 ledger.in_doubt.clear();
                 ledger.entries = entries;
@@ -147,8 +192,10 @@ impl<'a> Life<'a> {
             return wrong("lost: another session is the agent's");
         }
         let state = if trouble.forgetful { State::default() } else { fold::fold(&ledger.entries) };
+        ledger.doing("Inbox::open");
         let inbox = Inbox::open(&lock, session, &state)?;
         ledger.count_messages(&inbox)?;
+        ledger.doing("Log::reader, read");
         let mut reader = log.reader();
         let (seen, read) = reader.read(Token::Start, usize::MAX)?;
         if !seen.iter().map(|raw| &raw.entry).eq(&ledger.entries) {
@@ -161,15 +208,18 @@ impl<'a> Life<'a> {
         let log = self.log.as_mut().expect("a log is open but while it is opened again");
         let ledger = &mut *self.ledger;
         ledger.in_doubt = bodies;
+        ledger.doing(if ledger.in_doubt.len() > 1 { "Log::append of several" } else { "Log::append of one" });
         let done = log.append(&ledger.in_doubt.clone(), at(), &mut || ledger.id());
+        ledger.doing("Log::reader, read");
         let seen = self.reader.read(self.read, usize::MAX);
         match (done, seen) {
             (Err(_), Ok((seen, _))) if !seen.is_empty() => wrong("a reader saw what was not acknowledged"),
             (Err(error), _) => {
                 // An agent that goes on all the same gets nothing either.
                 let log = self.log.as_mut().expect("still open");
+                let before = ledger.disk.done().len();
                 match log.append(&[self.ledger.word(false)], at(), &mut || Uuid::nil()) {
-                    Err(Error::Poisoned { .. }) => Err(error.into()),
+                    Err(Error::Poisoned { .. }) if self.ledger.disk.done().len() == before => Err(error.into()),
                     other => wrong(format!("after a failed append: {other:?}")),
                 }
             }
@@ -183,12 +233,30 @@ impl<'a> Life<'a> {
         }
     }
 
+    /// What others see who have no lock: as much as was acknowledged, or a little more. And they do not get the lock.
+    fn others(&mut self) -> Result<(), Stop> {
+        self.ledger.doing("Reader::new, read");
+        let session = self.ledger.session.expect("a session is open");
+        let mut outside = Reader::new(self.lock.disk().clone(), Path::new(ROOT), session);
+        let (seen, _) = outside.read(Token::Start, usize::MAX)?;
+        if !seen.iter().map(|raw| &raw.entry).eq(&self.ledger.entries) {
+            return wrong("a reader from outside sees another log");
+        }
+        self.ledger.doing("Lock::take of one that is held");
+        match Lock::take(self.lock.disk().clone(), Path::new(ROOT), holder(1000)) {
+            Ok(_) => wrong("two hold the lock"),
+            Err(Error::Locked { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn step(&mut self) -> Result<(), Stop> {
         match self.ledger.step % 8 {
             0 | 5 => {
                 for n in 0..2 {
                     let id = format!("m{}.{n}", self.ledger.step);
                     let message = Message { id: id.clone(), from: Sender::Agent(agent("bob")), text: "hello".into(), wake: Wake::Run };
+                    self.ledger.doing("Inbox::put");
                     match self.inbox.put(message)? {
                         Put::Accepted | Put::Duplicate => self.ledger.accepted.insert(id),
                         refused => return wrong(format!("{refused:?}")),
@@ -207,13 +275,17 @@ impl<'a> Life<'a> {
                 let waiting: Vec<Message> = self.inbox.pending().cloned().collect();
                 self.append(waiting.iter().map(Message::body).collect())?;
                 for message in waiting {
+                    self.ledger.doing("Inbox::settle");
                     self.inbox.settle(&message.id)?;
                 }
             }
             _ => {
+                self.others()?;
                 if let Some(log) = self.log.take() {
                     let session = log.session();
+                    self.ledger.doing("Log::close");
                     log.close()?;
+                    self.ledger.doing("Log::open");
                     let (log, replay) = Log::open(&self.lock, session, self.trouble.fill)?;
                     self.ledger.replayed(replay.entries)?;
                     self.log = Some(log);
@@ -236,26 +308,26 @@ fn live(disk: &Arc<dyn Disk>, run: u64, trouble: &Trouble, ledger: &mut Ledger) 
     life.append(vec![last])
 }
 
-/// The whole story with the `nth` operation failing: whether it came to that, or the promise that was broken.
-pub fn story(trouble: &Trouble, nth: usize) -> Result<bool, String> {
+/// The whole story with the `nth` operation failing: where it struck, if it came to that, or the promise that was broken.
+pub fn story(trouble: &Trouble, nth: usize) -> Result<Option<Struck>, String> {
     let memory = MemoryDisk::new(Path::new(ROOT));
     let disk: Arc<dyn Disk> = Arc::new(Liar { disk: Arc::new(memory.clone()), lie: trouble.lie });
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger { disk: memory.clone(), ..Ledger::default() };
     memory.fail(nth, trouble.fault, trouble.lasting);
-    let mut struck = false;
+    let mut struck = None;
     let mut again = trouble.again;
     for run in 1..10 {
         match live(&disk, run, trouble, &mut ledger) {
             Ok(()) => {
                 // Not every fault kills: a short write, a file that could not be removed.
-                struck |= memory.done().len() >= nth;
+                struck = struck.or_else(|| ledger.struck(nth));
                 break;
             }
             Err(Stop::Wrong(what)) => return Err(format!("{what} ({trouble:?}, operation {nth}, life {run})")),
             Err(Stop::Failed(error)) if run > 4 => {
                 return Err(format!("never came back: {error} ({trouble:?}, operation {nth})"));
             }
-            Err(Stop::Failed(_)) => struck = true,
+            Err(Stop::Failed(_)) => struck = struck.or_else(|| ledger.struck(nth)),
         }
         match trouble.power {
             Some(survive) => memory.crash(survive),
@@ -273,11 +345,14 @@ pub fn story(trouble: &Trouble, nth: usize) -> Result<bool, String> {
     }
 }
 
-/// Every operation fails once, from the first on until none is left: how many there were.
-pub fn sweep(trouble: &Trouble) -> Result<usize, String> {
-    let mut nth = 1;
-    while story(trouble, nth)? {
-        nth += 1;
+/// Every operation fails once, from the first on until none is left: how often which of them did.
+pub fn sweep(trouble: &Trouble) -> Result<BTreeMap<Struck, usize>, String> {
+    let mut all = BTreeMap::new();
+    for nth in 1.. {
+        match story(trouble, nth)? {
+            Some(struck) => *all.entry(struck).or_default() += 1,
+            None => break,
+        }
     }
-    Ok(nth - 1)
+    Ok(all)
 }

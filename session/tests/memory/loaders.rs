@@ -1,0 +1,77 @@
+//! Loaders that are wrong, each in one way. A harness that does not find them out finds nothing.
+#![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
+
+use crate::{
+    damage::{Opened, cuts, flips, gaps, splices, zeros},
+    vandal::{Found, Subject, written},
+};
+
+/// One kind of damage, judged until a promise breaks.
+type Kind = fn(&Subject, &mut dyn FnMut(&[u8]) -> Found) -> Result<crate::vandal::Count, String>;
+
+fn found(word: &str, kind: Kind, loader: &mut dyn FnMut(&[u8]) -> Found) {
+    let error = kind(&Subject::new(), loader).expect_err("a planted fault went unnoticed");
+    println!("seen: {error}");
+    assert!(error.contains(word), "{error}");
+}
+
+#[test]
+fn planted_a_checksum_that_is_not_compared_is_found() {
+    let mut log = Opened::new(false);
+    found("damage accepted", flips, &mut |bytes| {
+        // With the checksum that it should have, every line passes.
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n').map(|line| match line.strip_prefix(b"{\"crc\":\"") {
+            Some(rest) if rest.len() > 11 && rest.ends_with(b"\n") => {
+                let sum = format!("{:08x}", crc32c::crc32c(&rest[10..rest.len() - 1]));
+                [b"{\"crc\":\"", sum.as_bytes(), &rest[8..]].concat()
+            }
+            _ => line.to_vec(),
+        });
+        log.load(&lines.collect::<Vec<_>>().concat())
+    });
+}
+
+#[test]
+fn planted_a_torn_tail_cut_one_record_too_far_is_found() {
+    let mut log = Opened::new(false);
+    found("lost", cuts, &mut |bytes| match log.load(bytes) {
+        Found::Loaded { mut entries, cut } if cut > 0 => {
+            entries.pop();
+            Found::Loaded { entries, cut }
+        }
+        found => found,
+    });
+}
+
+#[test]
+fn planted_zeros_accepted_in_the_middle_are_found() {
+    let mut log = Opened::new(false);
+    // Not those at the end, which are no fault.
+    found("damage accepted", gaps, &mut |bytes| {
+        log.load(&bytes[..written(bytes)].iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>())
+    });
+}
+
+#[test]
+fn planted_damage_taken_for_a_torn_end_is_found() {
+    let mut log = Opened::new(false);
+    let subject = Subject::new();
+    for kind in [flips as Kind, zeros, splices] {
+        found("damage accepted", kind, &mut |bytes| match log.load(bytes) {
+            Found::Damaged { line } => {
+                let n = usize::try_from(line).unwrap() - 1;
+                Found::Loaded { entries: subject.entries[..n].to_vec(), cut: (bytes.len() - subject.starts[n]) as u64 }
+            }
+            found => found,
+        });
+    }
+}
+
+#[test]
+fn planted_a_panic_is_found() {
+    let mut log = Opened::new(false);
+    found("panicked", cuts, &mut |bytes| {
+        assert!(std::str::from_utf8(bytes).is_ok(), "half a character");
+        log.load(bytes)
+    });
+}

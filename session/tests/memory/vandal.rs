@@ -1,0 +1,219 @@
+//! Damage to a log, kind by kind, and what has to come of each: the harness that judges whoever loads it.
+
+use std::{
+    fmt::Display,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use yoi_wire::entry::{Body, Entry, InputFrom, Notice};
+
+use crate::bed::*;
+
+/// Records that are damaged; some more stand before them.
+pub const RECORDS: usize = 64;
+const SECTOR: usize = 512;
+/// Appends of one record and of several, also at the end, where only the last append may be torn.
+const APPENDS: [usize; 24] = [3, 1, 2, 1, 3, 10, 1, 1, 4, 1, 1, 1, 2, 3, 1, 5, 1, 1, 12, 1, 4, 1, 2, 6];
+
+/// What a loader made of the bytes of a segment.
+#[derive(Debug, PartialEq)]
+pub enum Found {
+    /// All of these, and so many bytes after them that were cut.
+    Loaded { entries: Vec<Entry>, cut: u64 },
+    /// The number of the line that is wrong.
+    Damaged { line: u64 },
+    /// None of what it may say.
+    Broken(String),
+}
+
+/// What has to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// So many lines load, and what follows is cut.
+    Prefix(usize),
+    /// This line, counted from 1, is named.
+    Damaged(usize),
+}
+
+/// How many cases there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    pub loaded: usize,
+    pub damaged: usize,
+}
+
+impl Count {
+    pub fn and(self, other: Self) -> Self {
+        Self { loaded: self.loaded + other.loaded, damaged: self.damaged + other.damaged }
+    }
+
+    pub fn all(self) -> usize {
+        self.loaded + self.damaged
+    }
+}
+
+/// A whole log.
+pub struct Subject {
+    pub whole: Vec<u8>,
+    pub entries: Vec<Entry>,
+    /// Where each line begins, and the end.
+    pub starts: Vec<usize>,
+    /// The first line of the last append.
+    last_append: usize,
+}
+
+impl Subject {
+    pub fn new() -> Self {
+        let disk = disk();
+        let (mut log, _) = open(&disk).unwrap();
+        let (mut ids, mut entries, mut last_append) = (counter(), Vec::new(), 0);
+        for size in APPENDS {
+            last_append = entries.len();
+            let bodies: Vec<Body> = (last_append..last_append + size).map(body).collect();
+            entries.extend(log.append(&bodies, at(), &mut ids).unwrap());
+        }
+        log.close().unwrap();
+        let whole = disk.bytes(&segment_path()).unwrap();
+        let newlines = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let starts: Vec<usize> = std::iter::once(0).chain(newlines).collect();
+        assert!(entries.len() >= RECORDS && entries.len() + 1 == starts.len());
+        Self { whole, entries, starts, last_append }
+    }
+
+    pub fn lines(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The first of the records that are damaged.
+    pub fn first(&self) -> usize {
+        self.lines() - RECORDS
+    }
+
+    /// Where they stand.
+    pub fn range(&self) -> Range<usize> {
+        self.starts[self.first()]..self.whole.len()
+    }
+
+    pub fn line(&self, n: usize) -> &[u8] {
+        &self.whole[self.starts[n]..self.starts[n + 1]]
+    }
+
+    fn line_of(&self, at: usize) -> usize {
+        self.starts.partition_point(|start| *start <= at) - 1
+    }
+
+    /// For bytes with no zeros but at their end: the lines that stand as they were are there; then one that is finished is damage, and one
+    /// that is not is torn, unless all that it lost is its newline, which has become another byte.
+    pub fn due(&self, bytes: &[u8]) -> Due {
+        let bytes = &bytes[..written(bytes)];
+        let mut at = 0;
+        for n in 0..=self.lines() {
+            let rest = &bytes[at..];
+            let original = if n < self.lines() { self.line(n) } else { &[] };
+            if !original.is_empty() && rest.starts_with(original) {
+                at += original.len();
+                continue;
+            }
+            let only_the_newline = rest.len() == original.len() && rest.split_last().map(|l| l.1) == original.split_last().map(|l| l.1);
+            let damaged = !rest.is_empty() && (rest.contains(&b'\n') || only_the_newline);
+            return if damaged { Due::Damaged(n + 1) } else { Due::Prefix(n) };
+        }
+        unreachable!("a log that goes on after its end is one of the above")
+    }
+
+    /// For zeros at `from..to` in the damaged file: in an append that nothing proves acknowledged, missing sectors are torn. `end` is where
+    /// the last line that the zeros touch ends in the whole log.
+    pub fn due_with_zeros(&self, from: usize, to: usize, end: usize) -> Due {
+        let line = self.line_of(from);
+        let sectors = (from.is_multiple_of(SECTOR) || from == self.starts[line]) && to.is_multiple_of(SECTOR);
+        let later_append_follows = end < self.whole.len() && self.last_append > line;
+        if sectors && !later_append_follows { Due::Prefix(line) } else { Due::Damaged(line + 1) }
+    }
+
+    /// Zeros in place of `from..to`.
+    pub fn zeroed(&self, from: usize, to: usize) -> (Vec<u8>, Due) {
+        let to = to.min(self.whole.len());
+        let mut bytes = self.whole.clone();
+        bytes[from..to].fill(0);
+        let due = if to == self.whole.len() {
+            // As if it had never been written.
+            self.due(&bytes[..from])
+        } else {
+            // Without its newline a line reaches into the next.
+            self.due_with_zeros(from, to, self.starts[self.line_of(to) + 1])
+        };
+        (bytes, due)
+    }
+
+    /// `count` zeros between what was before `at` and what was behind it.
+    pub fn parted(&self, at: usize, count: usize) -> (Vec<u8>, Due) {
+        let bytes = [&self.whole[..at], &vec![0; count], &self.whole[at..]].concat();
+        let due = if at == self.whole.len() {
+            Due::Prefix(self.lines())
+        } else {
+            self.due_with_zeros(at, at + count, self.starts[self.line_of(at) + 1])
+        };
+        (bytes, due)
+    }
+}
+
+fn body(n: usize) -> Body {
+    match n % 7 {
+        0 => input(&format!("t{n}"), InputFrom::Person),
+        1 => run_started(&format!("r{n}")),
+        2 => asks(&["a", "b"]),
+        3 => tool_started("a"),
+        4 => tool_ended("a"),
+        // A few longer than a sector.
+        5 if n.is_multiple_of(4) => Body::Notice(Notice { reason: "Long".into(), message: "長い x".repeat(90) }),
+        _ => notice(n),
+    }
+}
+
+pub fn written(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Lets a loader load, and compares.
+pub struct Judge<'a> {
+    subject: &'a Subject,
+    pub loader: &'a mut dyn FnMut(&[u8]) -> Found,
+    pub count: Count,
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(subject: &'a Subject, loader: &'a mut dyn FnMut(&[u8]) -> Found) -> Self {
+        Self { subject, loader, count: Count::default() }
+    }
+
+    /// # Errors
+    /// The promise that the loader breaks.
+    pub fn case(&mut self, what: impl Display, bytes: &[u8], due: Due) -> Result<(), String> {
+        let found = catch_unwind(AssertUnwindSafe(|| (self.loader)(bytes)));
+        let entries = &self.subject.entries;
+        let wrong = match (found, due) {
+            (Err(_), _) => "panicked".to_owned(),
+            (Ok(Found::Broken(why)), _) => why,
+            (Ok(Found::Loaded { entries: found, cut }), Due::Prefix(n)) if found == entries[..n] => {
+                self.count.loaded += 1;
+                let expected = (written(bytes).saturating_sub(self.subject.starts[n])) as u64;
+                if cut == expected {
+                    return Ok(());
+                }
+                format!("{cut} bytes were cut, not {expected}")
+            }
+            (Ok(Found::Damaged { line }), Due::Damaged(n)) if line == n as u64 => {
+                self.count.damaged += 1;
+                return Ok(());
+            }
+            (Ok(Found::Loaded { entries: found, .. }), Due::Damaged(_)) => format!("damage accepted: {} entries loaded", found.len()),
+            (Ok(Found::Loaded { entries: found, .. }), Due::Prefix(_)) => match found.iter().zip(entries).position(|(a, b)| a != b) {
+                Some(at) => format!("damage accepted: entry {} is not what was written", at + 1),
+                None => format!("lost: {} entries loaded", found.len()),
+            },
+            (Ok(Found::Damaged { line }), _) => format!("line {line} is named"),
+        };
+        Err(format!("{what}: {wrong}; due was {due:?}"))
+    }
+}
