@@ -18,8 +18,10 @@ use crate::chance::chance;
 use crate::drive::Driver;
 use crate::memory::{Memory, disk};
 use crate::model::{Model, ModelError, system_prompt};
+use crate::room::{self, Room};
 use crate::serve::{Door, router};
-use crate::status::{Health, Status, keep_told, tell_once};
+use crate::signed::Origin;
+use crate::status::{Session, Status, Trouble, keep_told};
 use crate::tools::processes::Children;
 use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
@@ -44,7 +46,7 @@ pub enum AgentError {
 ///
 /// # Errors
 /// What no waiting mends: the Pod is not as it should be.
-pub async fn run(settings: Settings) -> Result<(), AgentError> {
+pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> {
     let stop = stop_on_signal()?;
     let children = Arc::new(Children::default());
     let orphans = children.clone().reap_orphans();
@@ -56,7 +58,7 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
 
     let manifest = &settings.manifest;
     let secret_missing = manifest.model.needs_key && settings.key.is_none();
-    let status = Status::new(settings.run_generation, if secret_missing { &Health::SecretMissing } else { &Health::Starting });
+    let status = Status::new(settings.run_generation, secret_missing);
 
     let root = PathBuf::from(&manifest.path);
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
@@ -67,11 +69,12 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
         None
     } else {
         let offers = offers(manifest.limits.tool_seconds);
-        Some(Arc::new(Model::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &offers)?))
+        Some(Arc::new(Model::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &offers, settings.patience)?))
     };
 
     let (opened, memory) = watch::channel(None);
     let door = Door {
+        room: Arc::new(Room::new(settings.session.clone(), status.clone(), stop.clone())),
         memory,
         session_root: settings.session.clone(),
         tree: root,
@@ -86,20 +89,23 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
         KeepPolicy::default(),
         Arc::new(chance),
     );
-    let reporter = tokio::spawn(keep_told(caller.clone(), status.clone(), lines.state()));
+    let last_word = CancellationToken::new();
+    let reporter = tokio::spawn(keep_told(caller.clone(), status.clone(), lines.state(), last_word.clone()));
     if secret_missing {
         tracing::error!("the model's key is missing; the process ends after a while, so that it starts again with the Secret's content");
         end_later(&stop, settings.secret_retry);
     }
 
-    let life = Life { settings: &settings, status: &status, stop: &stop, opened: &opened, tools, model };
+    let life = Life { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
     life.live().await;
 
     if !secret_missing {
-        status.health(&Health::Stopping);
+        status.stopping();
     }
-    reporter.abort();
-    tell_once(&caller, &status, LAST_REPORT_WITHIN).await;
+    last_word.cancel();
+    if timeout(LAST_REPORT_WITHIN, reporter).await.is_err() {
+        tracing::info!("last report not taken");
+    }
     lines.stop().await;
     tracing::info!("stopped");
     Ok(())
@@ -149,6 +155,7 @@ fn end_later(stop: &CancellationToken, after: Duration) {
 }
 
 struct Life<'a> {
+    origin: &'a Origin,
     settings: &'a Settings,
     status: &'a Status,
     stop: &'a CancellationToken,
@@ -162,16 +169,18 @@ impl Life<'_> {
     async fn live(&self) {
         let policy = BackoffPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(10), settled: Duration::from_secs(60) };
         let mut backoff = Backoff::new(policy);
-        let mut lock = None;
+        let (mut lock, mut full) = (None, false);
         while !self.stop.is_cancelled() {
             let begun = tokio::time::Instant::now();
             let done = match &lock {
+                // What is left would take the short entries of another attempt, and not the long one that failed.
+                Some(_) if full => tokio::task::block_in_place(|| room::for_a_log(&self.settings.session)).map(|()| full = false),
                 None => self.take_lock().map(|taken| lock = Some(taken)),
                 Some(lock) => self.session(lock).await,
             };
             let Err(error) = done else { continue };
-            let health = Health::of(&error);
-            self.status.health(&health);
+            full = error.reason() == "DiskFull";
+            self.status.session_is(Session::Broken(Trouble::of(&error)));
             tracing::error!(reason = error.reason(), error = crate::status::chain(&error), "session not usable");
             if mended_by_nobody(&error) {
                 // Stays up, so that people can read the log and see why; nothing runs.
@@ -192,6 +201,7 @@ impl Life<'_> {
         let manifest = &self.settings.manifest;
         let (memory, replay) = tokio::task::block_in_place(|| Memory::open(lock, &manifest.agent))?;
         if let Some(pointer) = memory.pointer() {
+            self.origin.session(&pointer.id);
             self.status.session(pointer);
         }
         if let Some(cut) = &replay.cut {
@@ -203,12 +213,12 @@ impl Life<'_> {
             cut_bytes: replay.cut_bytes(),
         };
         self.opened.send_replace(Some(memory.clone()));
-        self.status.health(if self.model.is_some() { &Health::Ready } else { &Health::SecretMissing });
         let driver = Driver {
             memory: memory.clone(),
             model: self.model.clone(),
             tools: self.tools.clone(),
             retries: self.settings.retries,
+            key_retry: self.settings.key_retry,
             status: self.status.clone(),
             stop: self.stop.clone(),
             task: manifest.task.clone(),

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use yoi_wire::identity::{self, env};
 use yoi_wire::manifest::Manifest;
 
-use crate::model::Retries;
+use crate::model::{Patience, Retries};
 
 #[derive(Debug, Parser)]
 #[command(name = "yoi-runtime", about = "What runs an agent in its Pod", version)]
@@ -39,10 +39,15 @@ pub struct AgentArgs {
     run_generation: u64,
     #[arg(long, hide = true, env = env::POD_UID)]
     pod_uid: String,
-    #[arg(long, hide = true, env = "YOI_MODEL_TRIES", default_value_t = Retries::default().tries)]
-    model_tries: u32,
     #[arg(long, hide = true, env = "YOI_MODEL_BACKOFF_MS", default_value_t = 1000)]
     model_backoff_ms: u64,
+    /// Three numbers of milliseconds: until the head of an answer, between two pieces of it, for all of it.
+    #[arg(long, hide = true, env = "YOI_MODEL_PATIENCE_MS", value_delimiter = ',', num_args = 3)]
+    model_patience_ms: Option<Vec<u64>>,
+    /// How long the endpoint may refuse the key before the process ends, so that the container starts again with what the Secret then holds.
+    /// Longer than the time after which the kubelet forgets former restarts.
+    #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
+    key_retry_seconds: u64,
     /// How long to stay without the model's key before ending, so that the container starts again with what the Secret then holds.
     #[arg(long, hide = true, env = "YOI_SECRET_RETRY_SECONDS", default_value_t = 30)]
     secret_retry_seconds: u64,
@@ -77,7 +82,9 @@ pub struct Settings {
     pub run_generation: u64,
     pub pod_uid: String,
     pub retries: Retries,
+    pub patience: Patience,
     pub secret_retry: Duration,
+    pub key_retry: Duration,
     pub key: Option<Key>,
     /// What the Pod's owner set: handed to tools.
     pub user_env: Vec<(OsString, OsString)>,
@@ -106,12 +113,20 @@ impl Settings {
             shim_socket: args.shim_socket,
             run_generation: args.run_generation,
             pod_uid: args.pod_uid,
-            retries: Retries { tries: args.model_tries, first: Duration::from_millis(args.model_backoff_ms), ..Retries::default() },
+            retries: Retries { first: Duration::from_millis(args.model_backoff_ms), ..Retries::default() },
+            patience: args.model_patience_ms.map_or_else(Patience::default, |millis| patience(&millis)),
             secret_retry: Duration::from_secs(args.secret_retry_seconds),
+            key_retry: Duration::from_secs(args.key_retry_seconds),
             key,
             user_env: user_env(std::env::vars_os()),
         })
     }
+}
+
+fn patience(millis: &[u64]) -> Patience {
+    let of = |place: usize, default: Duration| millis.get(place).map_or(default, |millis| Duration::from_millis(*millis));
+    let Patience { first, next, whole } = Patience::default();
+    Patience { first: of(0, first), next: of(1, next), whole: of(2, whole) }
 }
 
 fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {

@@ -1,9 +1,11 @@
 //! What the agent has changed: text by git where there is git, paths by the node.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs::{File, FileTimes};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 use yoi_wire::node::ChangeList;
 use yoi_wire::people::Diff;
@@ -27,6 +29,8 @@ pub enum DiffError {
     Git(#[source] std::io::Error),
     #[error("failed to compare the tree with git's HEAD: {0}")]
     Compare(String),
+    #[error("failed to compare the tree with git's HEAD: its repository is outside of the tree, at {}", .0.display())]
+    Outside(PathBuf),
 }
 
 /// # Errors
@@ -54,17 +58,23 @@ pub async fn against_head(shell: &Shell, tree: &Path) -> Result<Option<(String, 
         return Ok(None);
     }
     let scratch = Scratch::new().map_err(DiffError::Git)?;
-    let place = git(shell, &["rev-parse", "--path-format=absolute", "--git-path", "index", "--git-path", "objects"], &[]).await?;
+    let wanted = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
+    let place = git(shell, &[&["rev-parse", "--path-format=absolute"], &wanted[..]].concat(), &[]).await?;
     let place = String::from_utf8_lossy(&place.output).into_owned();
-    let [index, objects] = place.lines().collect::<Vec<_>>()[..] else {
-        return Err(DiffError::Compare(format!("git told {} places where it should tell two", place.lines().count())));
+    let [dir, common, top, index, objects] = place.lines().collect::<Vec<_>>()[..] else {
+        return Err(DiffError::Compare(format!("git told {} places where it should tell five", place.lines().count())));
     };
+    // The tree's own files say where these are, and the agent writes them.
+    let tree = tree.canonicalize().map_err(DiffError::Git)?;
+    for place in [dir, common, top, objects] {
+        beneath(&tree, Path::new(place))?;
+    }
     let copy = scratch.0.join("index");
-    match std::fs::copy(index, &copy) {
-        Ok(_) => {}
+    match beneath(&tree, Path::new(index)) {
+        Ok(index) => copy_file(&index, &copy).map_err(DiffError::Git)?,
         // A repository without a first `git add`.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(DiffError::Git(error)),
+        Err(DiffError::Git(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
     let own = [
         ("GIT_INDEX_FILE", copy.as_os_str()),
@@ -79,6 +89,25 @@ pub async fn against_head(shell: &Shell, tree: &Path) -> Result<Option<(String, 
     let against = if head.ok { "HEAD" } else { &empty };
     let text = git(shell, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &own).await?;
     Ok(Some((whole_lines(text.output, text.cut), text.cut)))
+}
+
+/// Where a path really is, if that is in the tree.
+fn beneath(tree: &Path, path: &Path) -> Result<PathBuf, DiffError> {
+    let real = path.canonicalize().map_err(DiffError::Git)?;
+    if real.starts_with(tree) { Ok(real) } else { Err(DiffError::Outside(real)) }
+}
+
+/// Copies a regular file. A FIFO would wait for its writer, and a device need not have an end.
+fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(from, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other(format!("{} is not a regular file", from.display())));
+    }
+    let mut copy = File::create_new(to)?;
+    std::io::copy(&mut file, &mut copy)?;
+    // git looks closer at files of the index's own second or later: a younger copy would hide a change of equal length.
+    copy.set_times(FileTimes::new().set_modified(file.metadata()?.modified()?))
 }
 
 /// A cut text ends with a whole line.
@@ -105,7 +134,7 @@ async fn git(shell: &Shell, args: &[&str], own: &[(&str, &OsStr)]) -> Result<Cap
 }
 
 /// A folder that goes away.
-struct Scratch(std::path::PathBuf);
+struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> std::io::Result<Self> {

@@ -8,9 +8,12 @@
 //! | [`conversation`] | the thought: state, event, intent; no clock, no I/O |
 //! | [`drive`] | carries intents out |
 //! | [`memory`] | log and inbox of the open session |
+//! | [`memory_use`] | what the process keeps of the machine's memory |
 //! | [`model`] | the endpoint |
+//! | `room` | whether the inbox has room again |
 //! | [`tools`] | the one door to tools |
 //! | [`serve`], [`status`], [`diff`], [`shim`] | what others ask and are told |
+//! | [`signed`] | the log of the process itself |
 //! | [`agent`] | the life of the process |
 //! | [`args`] | flags and environment |
 
@@ -21,8 +24,11 @@ pub mod conversation;
 pub mod diff;
 pub mod drive;
 pub mod memory;
+pub mod memory_use;
 pub mod model;
+mod room;
 pub mod serve;
 pub mod shim;
+pub mod signed;
 pub mod status;
 pub mod tools;

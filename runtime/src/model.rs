@@ -11,6 +11,7 @@ use genai::chat::{
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
 use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
 use yoi_wire::entry::{Assistant, ToolCall, Usage};
 use yoi_wire::manifest::{self, ModelProvider};
 
@@ -19,14 +20,35 @@ use crate::conversation::Item;
 use crate::tools::Offer;
 
 mod failure;
+mod meter;
+mod retries;
 
-pub use failure::{Failure, Retries};
+pub use failure::{Again, Failure};
+pub use retries::Retries;
+
+use failure::Asked;
+use meter::{Meter, outgrown};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Until the first byte of an answer: models think.
-const FIRST_BYTE: Duration = Duration::from_secs(300);
-/// Between two pieces of a stream.
-const NEXT_BYTE: Duration = Duration::from_secs(120);
+/// Bytes of words, thoughts and arguments in one answer. Escaped as JSON it still fits into a line of the log.
+const MAX_ANSWER: usize = 2 << 20;
+
+/// How long an answer may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Until its head: models think.
+    pub first: Duration,
+    /// Between two pieces of it.
+    pub next: Duration,
+    /// For all of it, so that one that trickles without end is noticed.
+    pub whole: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(300), next: Duration::from_secs(120), whole: Duration::from_secs(1800) }
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -36,21 +58,79 @@ pub enum ModelError {
     Http(#[from] reqwest::Error),
     #[error("failed to make a client for the model: {0}")]
     Client(String),
+    #[error("failed to start the model's thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A model, with a thread of its own for its calls: what an endpoint sends is taken apart there as fast as it comes, and however much that is,
+/// neither the line nor the wish to stop waits for it.
+#[derive(Debug)]
+pub struct Model {
+    jobs: mpsc::UnboundedSender<Job>,
 }
 
 #[derive(Debug)]
-pub struct Model {
+struct Job {
+    items: Vec<Item>,
+    answer: oneshot::Sender<Result<Assistant, Failure>>,
+}
+
+impl Model {
+    /// # Errors
+    /// TLS, the client or the thread cannot be set up.
+    pub fn new(
+        spec: &manifest::Model,
+        key: Option<&Key>,
+        system: String,
+        offers: &[Offer],
+        patience: Patience,
+    ) -> Result<Self, ModelError> {
+        let endpoint = ModelEndpoint::new(spec, key, system, offers, patience)?;
+        let (jobs, mut waiting) = mpsc::unbounded_channel::<Job>();
+        // One thread: who reads the connection and who takes apart what it brings have to take turns, so both can be stopped at each turn.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ModelError::Thread)?;
+        let work = async move {
+            while let Some(Job { items, mut answer }) = waiting.recv().await {
+                let done = tokio::select! {
+                    done = endpoint.ask(items) => done,
+                    // Nobody waits any more: dropping the call closes its connection.
+                    () = answer.closed() => continue,
+                };
+                let _ = answer.send(done);
+            }
+        };
+        std::thread::Builder::new().name("model".to_owned()).spawn(move || runtime.block_on(work)).map_err(ModelError::Thread)?;
+        Ok(Self { jobs })
+    }
+
+    /// One call, whole or not at all. It ends with this future.
+    ///
+    /// # Errors
+    /// What failed, and whether another try may help.
+    pub async fn ask(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.jobs.send(Job { items, answer });
+        match answered.await {
+            Ok(answer) if asked.is_ok() => answer,
+            // The thread has panicked, and said so.
+            Ok(_) | Err(_) => Err(Failure::lost()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ModelEndpoint {
     client: Client,
     target: ServiceTarget,
     system: String,
     tools: Vec<Tool>,
     options: ChatOptions,
+    asked: Asked,
+    key: Option<Key>,
 }
 
-impl Model {
-    /// # Errors
-    /// TLS or the client cannot be set up.
-    pub fn new(spec: &manifest::Model, key: Option<&Key>, system: String, offers: &[Offer]) -> Result<Self, ModelError> {
+impl ModelEndpoint {
+    fn new(spec: &manifest::Model, key: Option<&Key>, system: String, offers: &[Offer], patience: Patience) -> Result<Self, ModelError> {
         let http = reqwest::Client::builder()
             // Users' images may have no roots.
             .tls_backend_preconfigured(tls()?)
@@ -60,9 +140,12 @@ impl Model {
         let (kind, default) = match spec.provider {
             ModelProvider::OpenAI => (AdapterKind::OpenAI, "https://api.openai.com/v1/"),
             ModelProvider::Anthropic => (AdapterKind::Anthropic, "https://api.anthropic.com/v1/"),
+            ModelProvider::Unknown => return Err(ModelError::Client("the model's provider is of another version of Yoi".to_owned())),
         };
+        let base = spec.base_url.as_deref().unwrap_or(default);
+        let asked = Asked { endpoint: host(base), has_key: key.is_some(), patience };
         let target = ServiceTarget {
-            endpoint: Endpoint::from_owned(with_slash(spec.base_url.as_deref().unwrap_or(default))),
+            endpoint: Endpoint::from_owned(with_slash(base)),
             // An endpoint without a key still gets the header; it does not look at it.
             auth: AuthData::from_single(key.map_or("none", Key::expose).to_owned()),
             model: ModelIden::new(kind, spec.name.clone()),
@@ -75,32 +158,71 @@ impl Model {
             .with_capture_content(true)
             .with_capture_tool_calls(true)
             .with_capture_usage(true)
-            .with_stream_header_timeout(FIRST_BYTE)
-            .with_stream_read_timeout(NEXT_BYTE)
+            .with_stream_header_timeout(patience.first)
+            .with_stream_read_timeout(patience.next)
             // The name as the user wrote it: genai takes words like `-max` or `a::` in it for its own.
             .with_extra_body(json!({"model": spec.name}));
         let options = match spec.provider {
             // Makes genai leave `-max` alone; in this wire format nothing is sent for it.
             ModelProvider::OpenAI => options.with_reasoning_effort(ReasoningEffort::Budget(0)),
-            ModelProvider::Anthropic => options,
+            ModelProvider::Anthropic | ModelProvider::Unknown => options,
         };
-        Ok(Self { client, target, system, tools, options })
+        Ok(Self { client, target, system, tools, options, asked, key: key.cloned() })
     }
 
-    /// One call, whole or not at all.
-    ///
-    /// # Errors
-    /// What failed, and whether another try may help.
-    pub async fn ask(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
+    async fn ask(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
+        // Some models end so after a tool's result; anywhere else it is no answer.
+        let may_be_empty = matches!(items.last(), Some(Item::Results(_)));
+        let conversation = items.iter().map(bytes).sum();
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(self.asked.patience.whole, self.stream(items)) => {
+                answer.unwrap_or_else(|_| Err(Failure::too_slow(&self.asked)))
+            }
+            // What is no event yet is kept by the client and counted by nobody else.
+            () = outgrown(conversation) => Err(Failure::too_long(&self.asked)),
+        };
+        let answer = answer.and_then(|answer| {
+            let empty = answer.text.trim().is_empty() && answer.tool_calls.is_empty();
+            if empty && !may_be_empty { Err(Failure::empty(&self.asked)) } else { Ok(answer) }
+        });
+        answer.map_err(|failure| failure.without(self.key.as_ref().map_or("", Key::expose)))
+    }
+
+    async fn stream(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
         let request = ChatRequest::new(items.into_iter().map(message).collect()).with_system(&self.system).with_tools(self.tools.clone());
-        let answer = self.client.exec_chat_stream(self.target.clone(), request, Some(&self.options)).await.map_err(Failure::of)?;
-        let mut stream = answer.stream;
+        let failed = |error| Failure::of(error, &self.asked);
+        let answer = self.client.exec_chat_stream(self.target.clone(), request, Some(&self.options)).await.map_err(failed)?;
+        let (mut stream, mut meter) = (answer.stream, Meter::default());
         while let Some(event) = stream.next().await {
-            if let ChatStreamEvent::End(end) = event.map_err(Failure::of)? {
+            let event = event.map_err(failed)?;
+            if !meter.take(&event) {
+                return Err(Failure::too_long(&self.asked));
+            }
+            if let ChatStreamEvent::End(end) = event {
                 return Ok(assistant(end));
             }
         }
-        Err(Failure::broken_off())
+        Err(if meter.nothing() { Failure::no_stream(&self.asked) } else { Failure::broken_off(&self.asked) })
+    }
+}
+
+fn bytes(item: &Item) -> u64 {
+    let bytes = match item {
+        Item::User(text) => text.len(),
+        Item::Assistant { text, calls } => text.len() + calls.iter().map(|call| call.args.to_string().len()).sum::<usize>(),
+        Item::Results(results) => results.iter().map(|result| result.output.len()).sum(),
+    };
+    bytes as u64
+}
+
+/// Host and port of a URL, for sentences; never what may stand before them.
+fn host(base: &str) -> String {
+    let url = reqwest::Url::parse(base).ok();
+    let named = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
+    match named {
+        Some((host, Some(port))) => format!("{host}:{port}"),
+        Some((host, None)) => host.to_owned(),
+        None => "(spec.model.baseUrl is no URL)".to_owned(),
     }
 }
 

@@ -22,7 +22,8 @@ use yoi_wire::people::LogLine;
 
 use crate::diff::diff;
 use crate::memory::{Memory, reader_beside};
-use crate::status::chain;
+use crate::room::Room;
+use crate::status::{Trouble, chain};
 use crate::tools::shell::Shell;
 
 /// Entries in one read.
@@ -31,6 +32,8 @@ const BATCH: usize = 64;
 /// What the answers need. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Door {
+    /// What is done when the inbox cannot be written.
+    pub room: Arc<Room>,
     /// `None` while no session is open.
     pub memory: watch::Receiver<Option<Arc<Memory>>>,
     pub session_root: PathBuf,
@@ -201,7 +204,12 @@ async fn inbox(State(door): State<Door>, Json(deliver): Json<Deliver>) -> Respon
         Ok(Put::TooLong { limit }) => {
             refuse(StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid, format!("the message is longer than {limit} bytes"))
         }
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, chain(&error)),
+        Err(error) => {
+            let trouble = Trouble::of(&error);
+            let said = format!("the message was not taken: {}", trouble.message);
+            door.room.missing(trouble);
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, said)
+        }
     }
 }
 

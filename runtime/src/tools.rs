@@ -21,6 +21,7 @@ pub mod tree;
 pub use offer::{Offer, offers};
 
 use args::Args;
+use peers::Unsettled;
 use shell::Shell;
 use tree::Tree;
 
@@ -57,6 +58,7 @@ pub struct ToolRunner {
     shell: Arc<Shell>,
     caller: Caller,
     limits: Limits,
+    unsettled: Arc<Unsettled>,
     project: Arc<Semaphore>,
     conversation: Arc<Semaphore>,
 }
@@ -65,7 +67,12 @@ impl ToolRunner {
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, caller: Caller, limits: Limits) -> Self {
         let (project, conversation) = (Arc::new(Semaphore::new(PROJECT_SLOTS)), Arc::new(Semaphore::new(CONVERSATION_SLOTS)));
-        Self { tree, shell, caller, limits, project, conversation }
+        Self { tree, shell, caller, limits, unsettled: Arc::default(), project, conversation }
+    }
+
+    /// A run begins: what the last one left open is closed.
+    pub fn new_run(&self) {
+        self.unsettled.forget();
     }
 
     /// Whether a call may begin. Nothing has happened when it may not.
@@ -106,7 +113,7 @@ impl ToolRunner {
             Args::Write(write) => self.on_disk(limit, move |tree| files::write(tree, &write)).await,
             Args::Edit(edit) => self.on_disk(limit, move |tree| files::edit(tree, &edit)).await,
             Args::ListPods(_) => within(limit, peers::list(&self.caller)).await,
-            Args::SendToPeerPod(send) => within(limit, peers::send(&self.caller, &send)).await,
+            Args::SendToPeerPod(send) => peers::send(&self.caller, &self.unsettled, &send, limit).await,
         };
         End { output: bound::text(end.output, bytes), ..end }
     }

@@ -7,6 +7,7 @@ use yoi_wire::entry::ToolOutcome;
 use super::End;
 use super::args::{EditArgs, ReadArgs, WriteArgs};
 use super::tree::{PathError, Tree};
+use crate::status::plain;
 
 const DEFAULT_LINES: u64 = 2000;
 /// Left of an output's limit for what is said about it.
@@ -22,7 +23,7 @@ impl From<PathError> for End {
             }
             PathError::Io { .. } => ToolOutcome::Failed,
         };
-        End { outcome, output: error.to_string() }
+        End { outcome, output: plain(&error.to_string()) }
     }
 }
 
@@ -41,7 +42,7 @@ pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> End {
         match one_line(&mut reader, bytes, &mut line) {
             Ok(false) => break,
             Ok(true) => number += 1,
-            Err(error) => return End::failed(format!("{:?}: {error}", args.path)),
+            Err(error) => return End::failed(plain(&format!("{:?}: {error}", args.path))),
         }
         if line.contains(&0) {
             return End::failed(format!("{:?} is not a text file", args.path));
@@ -94,7 +95,7 @@ pub fn edit(tree: &Tree, args: &EditArgs) -> End {
     match file.take(MAX_EDIT + 1).read_to_string(&mut text) {
         Ok(read) if read as u64 > MAX_EDIT => return End::failed(format!("{:?} is longer than {MAX_EDIT} bytes", args.path)),
         Ok(_) => {}
-        Err(error) => return End::failed(format!("{:?}: {error}", args.path)),
+        Err(error) => return End::failed(plain(&format!("{:?}: {error}", args.path))),
     }
     let count = text.matches(&args.old).count();
     if count == 0 {

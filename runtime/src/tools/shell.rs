@@ -17,7 +17,8 @@ use yoi_wire::entry::ToolOutcome;
 
 use super::End;
 use super::bound::Kept;
-use super::processes::{CALL, Children, end_tree};
+use super::processes::{CALL, Children, Tree};
+use crate::status::plain;
 
 /// Left of an output's limit for what is said about it.
 const REMARKS: usize = 160;
@@ -50,7 +51,12 @@ impl Shell {
         process.arg("-c").arg(command).env(CALL, &mark);
         match self.start(process, mark) {
             Ok(running) => running.end(limit, Kept::new(bytes.saturating_sub(REMARKS))).await,
-            Err(error) => End::failed(format!("failed to start {}: {error}", self.program.display())),
+            // The system says the same of a program and of a working directory that is not there.
+            Err(_) if !self.root.is_dir() => End::failed(format!(
+                "failed to start: the working directory {} is gone; nothing can run until it is there",
+                self.root.display()
+            )),
+            Err(error) => End::failed(plain(&format!("failed to start {}: {error}", self.program.display()))),
         }
     }
 
@@ -72,7 +78,7 @@ impl Shell {
         process.current_dir(&self.root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         own_session(&mut process);
         let mut awaited = self.children.spawn(&mut process)?;
-        let _tree = Tree { leader: awaited.pid(), mark };
+        let _tree = awaited.tree(mark);
         let (out, err) = (awaited.child.stdout.take(), awaited.child.stderr.take());
         let read = async {
             let (mut output, mut errors) = (Vec::new(), Vec::new());
@@ -116,7 +122,7 @@ impl Shell {
         let awaited = self.children.spawn(&mut process)?;
         // With the command go its ends of the pipe: the last writer is then a process of the call.
         drop(process);
-        let tree = Tree { leader: awaited.pid(), mark };
+        let tree = awaited.tree(mark);
         Ok(Running { pipe, awaited, tree })
     }
 }
@@ -138,26 +144,6 @@ fn own_session(process: &mut Command) {
             rustix::process::setsid()?;
             Ok(())
         });
-    }
-}
-
-/// All processes of a call; they end when this is dropped, also with a call that is given up.
-struct Tree {
-    leader: u32,
-    mark: String,
-}
-
-impl Tree {
-    fn end(&self) {
-        if !end_tree(self.leader, &self.mark) {
-            tracing::error!(leader = self.leader, "processes of a tool could not be killed");
-        }
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -89,7 +89,8 @@ impl Tree {
         }
     }
 
-    /// Puts a file at a path, whole, with the folders that it needs. A link is kept; the file that it leads to is replaced.
+    /// Puts a file at a path, whole, with the folders that it needs; durable on return, also its name. A link is kept; the file that it
+    /// leads to is replaced.
     ///
     /// # Errors
     /// It leads out of the tree, a folder stands there, or the system's.
@@ -123,6 +124,7 @@ impl Tree {
             // The log will say that it was written: then it was.
             file.sync_data()?;
             renameat(parent, &new, parent, name)?;
+            sync(parent)?;
             Ok::<(), io::Error>(())
         })();
         written.map_err(|error| {
@@ -140,7 +142,8 @@ impl Tree {
             folder = match next() {
                 Err(Errno::NOENT) => {
                     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
+                        Ok(()) => sync(&folder)?,
+                        Err(Errno::EXIST) => {}
                         Err(error) => return Err(error),
                     }
                     next()?
@@ -230,6 +233,12 @@ impl Tree {
             })
             .collect()
     }
+}
+
+/// Makes the names in a folder durable.
+fn sync(folder: &OwnedFd) -> Result<(), Errno> {
+    // The descriptor only names the folder; this one may be synced.
+    rustix::fs::fsync(openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -26,7 +26,14 @@ pub struct Bench {
     pub user_env: Vec<(&'static str, &'static str)>,
     pub limits: serde_json::Value,
     pub shim_socket: PathBuf,
+    /// More of the runtime's environment.
+    pub env: Vec<(&'static str, String)>,
+    /// What the model was asked, in order.
+    pub heard: Heard,
 }
+
+/// Bodies of requests.
+pub type Heard = Arc<Mutex<Vec<serde_json::Value>>>;
 
 /// The binary as PID 1 would be; killed with the test.
 pub struct Runtime {
@@ -80,7 +87,8 @@ impl Bench {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         // No slash at the end: the runtime has to add it.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let router = server::router(shelf, key.map(str::to_owned));
+        let heard = Heard::default();
+        let router = heard_by(&heard, server::router(shelf, key.map(str::to_owned)));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             shim_socket: dir.path().join("shim.sock"),
@@ -92,6 +100,8 @@ impl Bench {
             needs_key: false,
             key: None,
             user_env: Vec::new(),
+            env: Vec::new(),
+            heard,
             limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
         }
     }
@@ -117,7 +127,9 @@ impl Bench {
         });
         std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_yoi-runtime"));
+        // Another build of it, for measurements.
+        let binary = std::env::var_os("YOI_RUNTIME_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_yoi-runtime").into());
+        let mut command = Command::new(binary);
         command.arg("agent").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.envs([
             ("PATH", std::env::var_os("PATH").unwrap_or_default()),
@@ -129,7 +141,18 @@ impl Bench {
         command.env(env::RUN_GENERATION, generation.to_string()).env(env::POD_UID, format!("pod-{generation}"));
         command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").envs(self.user_env.iter().copied());
         command.envs(self.key.map(|key| (env::MODEL_API_KEY, key)));
+        command.envs(self.env.iter().map(|(name, value)| (*name, value)));
         Runtime { child: command.spawn().unwrap() }
+    }
+
+    /// What the process wrote to its own log.
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default()
+    }
+
+    /// A router of the scripted model with this script, whose requests this bench hears.
+    pub fn model(&self) -> axum::Router {
+        heard_by(&self.heard, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
     }
 
     pub fn entries(&self) -> Vec<Entry> {
@@ -155,6 +178,20 @@ impl Bench {
     pub async fn runs(&self, count: usize) -> Vec<Entry> {
         self.until("runs", |entries| outcomes(entries).len() >= count).await
     }
+}
+
+/// The model's router, with an ear at its door.
+pub fn heard_by(heard: &Heard, router: axum::Router) -> axum::Router {
+    let heard = heard.clone();
+    router.layer(axum::middleware::from_fn(move |request: axum::extract::Request, next: axum::middleware::Next| {
+        let heard = heard.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, 64 << 20).await.unwrap();
+            heard.lock().unwrap().push(serde_json::from_slice(&body).unwrap_or_default());
+            next.run(axum::extract::Request::from_parts(head, body.into())).await
+        }
+    }))
 }
 
 pub fn kinds(entries: &[Entry]) -> String {

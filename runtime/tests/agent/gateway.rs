@@ -1,10 +1,12 @@
 //! A gateway that believes everyone and remembers what it was told.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
@@ -15,9 +17,19 @@ use tokio::sync::watch;
 use yoi_line::{ClientAuth, KeepAlive, LineHandle, ServeLimits, accept_upgrade, serve_tls, tls_server_config};
 use yoi_wire::entry::AgentName;
 use yoi_wire::hub::{
-    Deliver, PodList, Refusal, RefusalReason, Report, ReportTaken, SendToPeer, Sender, SightReason, VisiblePod, asked, served,
+    Deliver, PodList, Refusal, RefusalReason, Report, ReportTaken, SendToPeer, Sender, Sent, SightReason, VisiblePod, asked, served,
 };
 use yoi_wire::people::LogLine;
+
+/// What becomes of a message to a peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    /// It arrives, and the answer does not.
+    Lost,
+    /// So does the gateway's word that nobody has acknowledged it.
+    Unacknowledged,
+    Delivered,
+}
 
 #[derive(Clone)]
 pub struct Gateway {
@@ -28,6 +40,11 @@ pub struct Gateway {
 
 struct Seen {
     reports: Mutex<Vec<Report>>,
+    /// How long a report of a ready agent is on its way through the gateway, also when its sender has gone.
+    report_takes: Mutex<Duration>,
+    sends: Mutex<Vec<SendToPeer>>,
+    /// What becomes of the next messages; when there is none left, `b` has a full inbox and nobody else is seen.
+    fates: Mutex<VecDeque<Fate>>,
     line: watch::Sender<Option<LineHandle>>,
 }
 
@@ -41,7 +58,13 @@ impl Gateway {
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let seen = Arc::new(Seen { reports: Mutex::default(), line: watch::channel(None).0 });
+        let seen = Arc::new(Seen {
+            reports: Mutex::default(),
+            report_takes: Mutex::default(),
+            sends: Mutex::default(),
+            fates: Mutex::default(),
+            line: watch::channel(None).0,
+        });
         let router = Router::new()
             .route(asked::LINE, get(line))
             .route(asked::REPORT, post(report))
@@ -57,12 +80,26 @@ impl Gateway {
         Self { address, ca: certificate, seen }
     }
 
+    /// What becomes of the next messages to peers.
+    pub fn fates(&self, fates: impl IntoIterator<Item = Fate>) {
+        self.seen.fates.lock().unwrap().extend(fates);
+    }
+
+    /// How long a report of a ready agent takes from now on, also when its sender has gone.
+    pub fn reports_take(&self, time: Duration) {
+        *self.seen.report_takes.lock().unwrap() = time;
+    }
+
+    pub fn sends(&self) -> Vec<SendToPeer> {
+        self.seen.sends.lock().unwrap().clone()
+    }
+
     pub fn reports(&self) -> Vec<Report> {
         self.seen.reports.lock().unwrap().clone()
     }
 
     pub async fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
-        for _ in 0..600 {
+        for _ in 0..4000 {
             if let Some(report) = self.reports().into_iter().rev().find(&wanted) {
                 return report;
             }
@@ -137,7 +174,14 @@ async fn line(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response
 }
 
 async fn report(State(seen): State<Arc<Seen>>, Json(report): Json<Report>) -> Json<ReportTaken> {
-    seen.reports.lock().unwrap().push(report);
+    let time = *seen.report_takes.lock().unwrap();
+    let noted = tokio::spawn(async move {
+        if report.ready {
+            tokio::time::sleep(time).await;
+        }
+        seen.reports.lock().unwrap().push(report);
+    });
+    noted.await.unwrap();
     Json(ReportTaken { agent: agent("a") })
 }
 
@@ -146,7 +190,14 @@ async fn list() -> Json<PodList> {
     Json(PodList { pods: vec![pod("a", SightReason::Itself, true), pod("b", SightReason::Peer, false)] })
 }
 
-async fn send(Json(send): Json<SendToPeer>) -> (StatusCode, Json<Refusal>) {
-    let reason = if send.to == "b" { RefusalReason::InboxFull } else { RefusalReason::NotVisible };
-    (StatusCode::CONFLICT, Json(Refusal { reason, message: "no".to_owned() }))
+async fn send(State(seen): State<Arc<Seen>>, Json(send): Json<SendToPeer>) -> Response<Body> {
+    seen.sends.lock().unwrap().push(send.clone());
+    let fate = seen.fates.lock().unwrap().pop_front();
+    let refusal = |status: StatusCode, reason| (status, Json(Refusal { reason, message: "no".to_owned() })).into_response();
+    match fate {
+        Some(Fate::Lost) => std::future::pending().await,
+        Some(Fate::Unacknowledged) => refusal(StatusCode::GATEWAY_TIMEOUT, RefusalReason::Unacknowledged),
+        Some(Fate::Delivered) => Json(Sent { message_id: send.message_id, duplicate: false }).into_response(),
+        None => refusal(StatusCode::CONFLICT, if send.to == "b" { RefusalReason::InboxFull } else { RefusalReason::NotVisible }),
+    }
 }

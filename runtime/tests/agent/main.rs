@@ -3,6 +3,8 @@
 // The model is a binary of another crate; its modules are taken as they are.
 #[path = "../../../e2e/src/bin/scripted-model/anthropic.rs"]
 mod anthropic;
+#[path = "../../../e2e/src/bin/scripted-model/nonsense.rs"]
+mod nonsense;
 #[path = "../../../e2e/src/bin/scripted-model/openai.rs"]
 mod openai;
 #[path = "../../../e2e/src/bin/scripted-model/script.rs"]
@@ -16,6 +18,7 @@ mod bench;
 mod diffs;
 mod gateway;
 mod messages;
+mod poor;
 mod restarts;
 mod runs;
 mod shells;

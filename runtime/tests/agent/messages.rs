@@ -64,9 +64,10 @@ async fn g6_an_accepted_message_survives_a_kill_and_is_delivered_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g5_a_full_inbox_refuses_the_sender() {
-    let bench = Bench::new(EXAMPLE).await;
-    let _runtime = bench.start(1, Some("run the slow command"));
-    bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
+    // Nothing is read while the model thinks.
+    let bench = Bench::new("rules: [{steps: [{text: done, delayMs: 600000}]}]").await;
+    let _runtime = bench.start(1, Some("go"));
+    bench.until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
     let mut statuses = Vec::new();
     for n in 0..257 {
         statuses.push(bench.gateway.deliver(&format!("m{n}"), peer(), "x").await.0);

@@ -36,7 +36,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     let entries = bench.entries();
     assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{}", kinds(&entries));
-    assert_eq!(bench.gateway.reports().last().unwrap().reason, "Stopping");
+    assert_eq!(bench.gateway.reports().last().unwrap().reason, "Stopping", "{:?}", bench.gateway.reports());
     let file = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
     assert!(std::fs::read(log).unwrap().ends_with(b"\n"), "the zeros were trimmed");
@@ -44,6 +44,20 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
     let entries = bench.runs(2).await;
     assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished]);
     assert_eq!(lines(&bench.tree().join("begun.txt")), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_report_is_that_of_the_stop_also_when_an_earlier_one_takes_its_time() {
+    let bench = Bench::new(EXAMPLE).await;
+    let slow = Duration::from_millis(800);
+    bench.gateway.reports_take(slow);
+    let mut runtime = bench.start(1, Some("run the slow command"));
+    begun(&bench).await;
+    assert!(runtime.terminate().await.success());
+    tokio::time::sleep(2 * slow).await;
+    let reports = bench.gateway.reports();
+    assert!(reports.iter().any(|report| report.ready), "{reports:?}");
+    assert_eq!(reports.last().unwrap().reason, "Stopping", "{reports:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

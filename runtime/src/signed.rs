@@ -1,0 +1,74 @@
+//! Lines of the process's own log: each says whose it is.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::json;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+use yoi_wire::entry::AgentName;
+
+/// Whose process this is, as far as it is known by now. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Origin(Arc<RwLock<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    agent: Option<(AgentName, u64)>,
+    session: Option<String>,
+}
+
+impl Origin {
+    pub fn agent(&self, agent: &AgentName, run_generation: u64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).agent = Some((agent.clone(), run_generation));
+    }
+
+    pub fn session(&self, id: &str) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).session = Some(id.to_owned());
+    }
+
+    /// Fields of a JSON object, each with a comma after it.
+    fn fields(&self) -> String {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut fields = String::new();
+        if let Some((agent, run)) = &known.agent {
+            let (agent, uid) = (json!(format!("{}/{}", agent.namespace, agent.name)), json!(agent.uid));
+            fields.push_str(&format!("\"agent\":{agent},\"uid\":{uid},\"run\":{run},"));
+        }
+        if let Some(session) = &known.session {
+            fields.push_str(&format!("\"session\":{},", json!(session)));
+        }
+        fields
+    }
+}
+
+/// A format of JSON lines, with the origin before all else.
+pub struct Signed<F> {
+    format: F,
+    origin: Origin,
+}
+
+impl<F> Signed<F> {
+    #[must_use]
+    pub fn new(format: F, origin: Origin) -> Self {
+        Self { format, origin }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for Signed<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        match line.strip_prefix('{') {
+            Some(rest) => write!(writer, "{{{}{rest}", self.origin.fields()),
+            None => writer.write_str(&line),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Models that are away, slow, refuse or talk nonsense.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use yoi_line::{ClientAuth, ServeLimits, serve_tls, tls_server_config};
+use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
+use yoi_wire::hub::{Activity, TaskState};
+
+use super::judge::{obeys, sentence, well};
+use crate::bench::{Bench, kinds, outcomes, texts, tool_ends};
+
+const PROVIDERS: [&str; 2] = ["OpenAI", "Anthropic"];
+
+/// A task of two turns whose first is preceded by a fault, and an answer to a person's message.
+fn script(fault: &str) -> String {
+    format!(
+        "rules:\n- when: {{lastUserContains: say hello}}\n  steps: [{{text: Hello.}}]\n- steps:\n  - toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran}}}}]\n    \
+         fault: {{{fault}}}\n  - text: done\n"
+    )
+}
+
+async fn fresh(provider: &'static str, script: &str, patience: &str) -> Bench {
+    Bench { provider, env: vec![("YOI_MODEL_PATIENCE_MS", patience.to_owned())], ..Bench::new(script).await }
+}
+
+/// The agent says `words`, obeys meanwhile, goes on by itself, and has done everything once.
+async fn recovers(provider: &'static str, name: &str, fault: &str, patience: &str, words: &str) {
+    let bench = fresh(provider, &script(fault), patience).await;
+    let mut runtime = bench.start(1, Some("go"));
+    println!("{provider} {name}: began");
+    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    assert!(!report.ready && report.message.contains(words), "{provider} {name}: {}", report.message);
+    sentence(&report.message);
+    let id = obeys(&bench, name).await;
+    let entries = bench
+        .until(&format!("{provider} {name}: the end"), |entries| {
+            outcomes(entries).contains(&RunOutcome::Finished)
+                && texts(entries).last().is_some_and(|text| text == "Hello." || text == "done")
+                && entries.iter().any(|entry| matches!(&entry.body, Body::Input(input) if input.message_id == id))
+                && entries.last().is_some_and(|entry| matches!(entry.body, Body::RunEnded(_)))
+        })
+        .await;
+    assert!(outcomes(&entries).iter().all(|outcome| *outcome == RunOutcome::Finished), "{provider} {name}: {:?}", outcomes(&entries));
+    assert_eq!(crate::bench::lines(&bench.tree().join("ran")), 1, "{provider} {name}: {}", kinds(&entries));
+    let notices = entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).count();
+    assert_eq!(notices, 1, "{provider} {name}: {}", kinds(&entries));
+    bench.gateway.report(|report| report.ready && report.activity == Activity::Idle).await;
+    assert!(runtime.terminate().await.success());
+    well(&bench);
+}
+
+const FAULTS: [(&str, &str, &str, &str); 16] = [
+    ("429", "status: 429, times: 2", "9000,9000,9000", "answered 429 Too Many Requests"),
+    ("429-after", "status: 429, times: 1, retryAfterSeconds: 1", "9000,9000,9000", "answered 429 Too Many Requests"),
+    ("500", "status: 500, times: 2", "9000,9000,9000", "answered 500 Internal Server Error"),
+    ("503", "status: 503, times: 3", "9000,9000,9000", "answered 503 Service Unavailable"),
+    ("401", "status: 401, times: 2", "9000,9000,9000", "it wants a key: name its Secret in spec.model.authSecretRef"),
+    ("403", "status: 403, times: 2", "9000,9000,9000", "answered 403 Forbidden"),
+    ("404", "status: 404, times: 2", "9000,9000,9000", "check spec.model.baseUrl and spec.model.name"),
+    ("hang", "show: hang, times: 2", "400,9000,9000", "took the request and did not begin to answer"),
+    ("trickle", "show: trickle, times: 1", "9000,9000,2500", "did not end its answer within 2 s"),
+    ("html", "show: html, times: 2", "9000,9000,9000", "no stream of a chat; check spec.model.baseUrl"),
+    ("noise", "show: noise, times: 2", "9000,9000,9000", "sent a stream that cannot be read"),
+    ("cut", "cut: true, times: 2", "9000,9000,9000", "broke its answer off"),
+    ("cut-call", "show: cutCall, times: 2", "9000,9000,9000", "broke its answer off"),
+    ("cut-end", "show: cutEnd, times: 2", "9000,9000,9000", "broke its answer off"),
+    ("empty", "show: empty, times: 2", "9000,9000,9000", "neither a word nor a tool call"),
+    ("endless", "show: endless, times: 1", "60000,60000,60000", "was longer than 2 MiB"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_an_endpoint_does_the_agent_says_which_obeys_meanwhile_and_goes_on_by_itself() {
+    for faults in FAULTS.chunks(4) {
+        join_all(PROVIDERS.into_iter().flat_map(|provider| {
+            faults.iter().map(move |(name, fault, patience, words)| recovers(provider, name, fault, patience, words))
+        }))
+        .await;
+    }
+}
+
+/// By itself: what has not become an event is copied again and again by the client, until the process is found to have grown.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_without_end_fills_no_memory() {
+    recovers("OpenAI", "endless-line", "show: endlessLine, times: 1", "600000,600000,600000", "was longer than 2 MiB").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_asks_for_time_gets_it() {
+    let bench = fresh("OpenAI", &script("status: 429, times: 1, retryAfterSeconds: 2"), "9000,9000,9000").await;
+    let _runtime = bench.start(1, Some("go"));
+    let begun = Instant::now();
+    bench.runs(1).await;
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    // Twice the first turn, once the second.
+    assert_eq!(bench.heard.lock().unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_waits_for_an_endpoint_where_nobody_listens_longer_than_any_number_of_tries() {
+    for provider in PROVIDERS {
+        let bench = fresh(provider, &script("status: 500, times: 0"), "9000,9000,9000").await;
+        let place = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let bench = Bench { model_url: format!("http://{place}/v1"), env: vec![("YOI_MODEL_BACKOFF_MS", "1".to_owned())], ..bench };
+        let _runtime = bench.start(1, Some("go"));
+        let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+        assert_eq!(
+            report.message,
+            format!("nobody listens at the model endpoint {place} (connection refused); is it up, and is spec.model.baseUrl right?")
+        );
+        let failed = |count: usize| format!("\"failed\":{count},");
+        bench.until("more tries than were ever counted", |_| bench.stderr().contains(&failed(13))).await;
+        obeys(&bench, "away").await;
+        let listener = TcpListener::bind(place).await.unwrap();
+        let model = bench.model();
+        tokio::spawn(async move { axum::serve(listener, model).await });
+        let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+        assert_eq!(kinds(&entries).matches("Notice").count(), 1, "{}", kinds(&entries));
+        bench.gateway.report(|report| report.ready).await;
+        well(&bench);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where_a_person_sends_it() {
+    // Nobody accepts, nobody has the name, nobody vouches for the certificate; and the name of the host is the only thing told of the URL.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let strange = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tls = tls_server_config(&made.cert.pem(), &made.signing_key.serialize_pem(), &ClientAuth::None).unwrap();
+    let (_keep, tls) = watch::channel(tls);
+    let (silent_at, strange_at) = (silent.local_addr().unwrap(), strange.local_addr().unwrap());
+    tokio::spawn(serve_tls(strange, tls, axum::Router::new(), ServeLimits::default(), std::future::pending::<()>()));
+    for (url, words) in [
+        (
+            "http://user:sk-secret@no-such-host.invalid:81/v1".to_owned(),
+            "the model endpoint no-such-host.invalid:81 has a name that cannot be resolved".to_owned(),
+        ),
+        (format!("https://localhost:{}/v1", strange_at.port()), "its certificate is not signed by a public CA".to_owned()),
+        (format!("http://{silent_at}/v1"), "took the request and did not begin to answer".to_owned()),
+    ] {
+        let bench = fresh("OpenAI", &script("status: 500, times: 0"), "500,500,9000").await;
+        let right = bench.model_url.clone();
+        let bench = Bench { model_url: url, ..bench };
+        let mut runtime = bench.start(1, Some("go"));
+        let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+        assert!(report.message.contains(&words), "{}: {:?}", report.message, bench.entries());
+        sentence(&report.message);
+        obeys(&bench, "lost").await;
+        let asked = Instant::now();
+        assert!(runtime.terminate().await.success());
+        assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+        assert!(kinds(&bench.entries()).ends_with("Notice RunEnded"), "{}", kinds(&bench.entries()));
+        assert!(!bench.stderr().contains("sk-secret"));
+        let bench = Bench { model_url: right, ..bench };
+        let _runtime = bench.start(2, Some("go"));
+        let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+        assert_eq!(outcomes(&entries)[0], RunOutcome::Interrupted);
+        well(&bench);
+    }
+    drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_refused_is_read_again_and_stands_nowhere() {
+    let echo = "rules:\n- steps: [{text: Hello.}]\n";
+    let bench = Bench { needs_key: true, key: Some("sk-secret-1"), ..Bench::with_key(echo, Some("sk-right")).await };
+    let bench = Bench { env: vec![("YOI_KEY_RETRY_SECONDS", "1".to_owned())], ..bench };
+    let mut runtime = bench.start(1, Some("go"));
+    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    assert!(report.message.contains("it does not take the key: correct the Secret"), "{}", report.message);
+    obeys(&bench, "refused").await;
+    // The kubelet starts it again with what the Secret then holds.
+    assert!(runtime.ended().await.success());
+    let everything = format!("{:?}{:?}{}", bench.entries(), bench.gateway.reports(), bench.stderr());
+    assert!(!everything.contains("sk-secret-1"));
+    let bench = Bench { key: Some("sk-right"), ..bench };
+    let _runtime = bench.start(1, Some("go"));
+    let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+    assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished], "{}", kinds(&entries));
+    well(&bench);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_always_says_too_much_or_nothing_fails_the_run_and_not_the_agent() {
+    for provider in PROVIDERS {
+        for fault in ["show: endless, times: 99", "show: empty, times: 99"] {
+            let bench = fresh(provider, &script(fault), "60000,60000,60000").await;
+            let _runtime = bench.start(1, Some("go"));
+            let entries = bench.runs(1).await;
+            assert_eq!(outcomes(&entries), [RunOutcome::Failed], "{provider} {fault}: {}", kinds(&entries));
+            assert_eq!(bench.heard.lock().unwrap().len(), 3, "{provider} {fault}");
+            let report = bench.gateway.report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
+            assert_eq!(report.reason, "ModelUnreachable", "{provider} {fault}");
+            // And it still works for whoever asks for something else.
+            obeys(&bench, "after").await;
+            let entries = bench.runs(2).await;
+            assert_eq!(outcomes(&entries), [RunOutcome::Failed, RunOutcome::Finished]);
+            bench.gateway.report(|report| report.ready).await;
+            well(&bench);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_makes_no_sense_is_refused_with_a_reason_and_does_not_begin() {
+    let script = r#"
+rules:
+- steps:
+  - toolCalls: [{tool: Shell, rawArgs: '{"command": "echo ran >> ran'}]
+  - toolCalls: [{tool: Shell, rawArgs: '["echo ran >> ran"]'}]
+  - toolCalls: [{tool: Shell, rawArgs: ''}]
+  - toolCalls: [{tool: Teleport, args: {to: mars}}]
+  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]
+  - text: done
+"#;
+    for provider in PROVIDERS {
+        let bench = fresh(provider, script, "9000,9000,9000").await;
+        let _runtime = bench.start(1, Some("go"));
+        let entries = bench.runs(1).await;
+        assert_eq!(outcomes(&entries), [RunOutcome::Finished], "{provider}");
+        let ends = tool_ends(&entries);
+        for (end, words) in ends.iter().zip(["invalid_args", "invalid_args", "/command: missing", "unknown_tool"]) {
+            assert!(end.outcome == ToolOutcome::Refused && end.output.contains(words), "{provider}: {end:?}");
+        }
+        assert_eq!((ends.len(), ends[4].outcome), (5, ToolOutcome::Succeeded), "{provider}");
+        assert_eq!(crate::bench::lines(&bench.tree().join("ran")), 1);
+        well(&bench);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_calls_tools_without_end_reaches_the_limit_and_the_agent_listens() {
+    let script = "rules:\n- when: {lastUserContains: say hello}\n  steps: [{text: Hello.}]\n- repeat: true\n  steps:\n  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]\n";
+    let bench = Bench { limits: json!({"turnsPerRun": 7, "toolSeconds": 30, "toolOutputBytes": 4096}), ..Bench::new(script).await };
+    let _runtime = bench.start(1, Some("go"));
+    let entries = bench.runs(1).await;
+    assert_eq!(outcomes(&entries), [RunOutcome::LimitReached]);
+    let Some(Body::RunEnded(end)) = entries.last().map(|entry| &entry.body) else { panic!() };
+    assert_eq!(end.message.as_deref(), Some("the limit of 7 model calls in one run was reached"));
+    assert_eq!(crate::bench::lines(&bench.tree().join("ran")), 7);
+    bench.gateway.report(|report| report.ready && report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
+    obeys(&bench, "after").await;
+    assert_eq!(outcomes(&bench.runs(2).await).last(), Some(&RunOutcome::Finished));
+    well(&bench);
+}

@@ -1,0 +1,167 @@
+//! Faults that were planted, in doubles of what is tested. The judge finds each.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use yoi_wire::entry::{Assistant, Body, Entry, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
+
+use super::disks::deliver_all;
+use super::judge::{alive, as_acknowledged, nothing_but_the_log, ran_as_logged};
+use super::tools::{UNRULY, Unruly, mark};
+use super::volume::Volume;
+use crate::bench::{Bench, texts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_judge_finds_a_runtime_that_acknowledges_on_a_full_disk() {
+    let bench = Bench::new("rules: [{steps: [{text: Hello.}]}]").await;
+    let Some(volume) = Volume::over(&bench.session(), 8) else { return };
+    let mut runtime = bench.start(1, None);
+    bench.gateway.report(|report| report.ready).await;
+    volume.fill();
+    let (mut acknowledged, refused) = deliver_all(&bench, "full", 3).await;
+    assert!(!refused.is_empty());
+    as_acknowledged(&bench.entries(), &acknowledged).unwrap();
+    // The double says yes to all.
+    acknowledged.extend((0..3).map(|n| format!("full-{n}")));
+    volume.make_room();
+    bench.gateway.report(|report| report.ready).await;
+    runtime.kill();
+    bench.gateway.forget_line();
+    let _runtime = bench.start(1, None);
+    while bench.gateway.deliver("last", crate::restarts::person(), "say hello").await.0 != http::StatusCode::OK {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let entries = bench.until("an answer", |entries| !texts(entries).is_empty()).await;
+    let found = as_acknowledged(&entries, &acknowledged).unwrap_err();
+    assert!(found.ends_with("was acknowledged and is in the log 0 times"), "{found}");
+}
+
+/// A loop that runs a call as soon as it has come, whatever becomes of the stream, and asks again when the stream broke.
+async fn careless(model: &str, trace: &Path) -> Vec<Entry> {
+    let http = reqwest::Client::builder().tls_backend_preconfigured(tls()).build().unwrap();
+    let mut messages = vec![json!({"role": "user", "content": "go"})];
+    let mut bodies: Vec<Body> = Vec::new();
+    loop {
+        let request = json!({"model": "m", "stream": true, "messages": messages}).to_string();
+        let mut answer =
+            http.post(format!("{model}/chat/completions")).header("content-type", "application/json").body(request).send().await.unwrap();
+        let (mut text, mut whole) = (String::new(), false);
+        while let Ok(Some(piece)) = answer.chunk().await {
+            text.push_str(std::str::from_utf8(&piece).unwrap());
+            whole |= text.contains("[DONE]");
+        }
+        let deltas = text.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+        let (mut id, mut args) = (String::new(), String::new());
+        for delta in deltas {
+            let call = &delta["choices"][0]["delta"]["tool_calls"][0];
+            id.push_str(call["id"].as_str().unwrap_or_default());
+            args.push_str(call["function"]["arguments"].as_str().unwrap_or_default());
+        }
+        if let Ok(args) = serde_json::from_str::<Value>(&args) {
+            let command = args["command"].as_str().unwrap().to_owned();
+            assert!(Command::new("sh").arg("-c").arg(command).current_dir(trace.parent().unwrap()).status().unwrap().success());
+            if !whole {
+                continue;
+            }
+            let call = ToolCall { call_id: id.clone(), tool: "Shell".to_owned(), args: args.clone() };
+            bodies.push(Body::Assistant(Assistant { text: String::new(), tool_calls: vec![call], usage: None }));
+            bodies.push(Body::ToolStarted(ToolStarted { call_id: id.clone(), tool: "Shell".to_owned() }));
+            bodies.push(Body::ToolEnded(ToolEnded {
+                call_id: id.clone(),
+                outcome: ToolOutcome::Succeeded,
+                output: String::new(),
+                millis: None,
+            }));
+            let asked = json!([{"id": id, "type": "function", "function": {"name": "Shell", "arguments": args.to_string()}}]);
+            messages.push(json!({"role": "assistant", "content": "", "tool_calls": asked}));
+            messages.push(json!({"role": "tool", "tool_call_id": id, "content": ""}));
+        } else if whole {
+            break;
+        }
+    }
+    let entry = |(seq, body)| Entry { id: String::new(), seq, run: 1, at: String::new(), body };
+    (1..).zip(bodies).map(entry).collect()
+}
+
+fn tls() -> rustls::ClientConfig {
+    rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_judge_finds_a_retry_that_repeats_a_tool_call() {
+    let script = "rules:\n- steps:\n  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]\n    fault: {show: cutEnd, times: 1}\n  - text: done\n";
+    let bench = Bench::new(script).await;
+    let trace = bench.tree().join("ran");
+    let entries = careless(&bench.model_url, &trace).await;
+    assert_eq!(ran_as_logged(&entries, &trace).unwrap_err(), "the command ran 2 times, and the log tells of 1");
+    // The same script, by the runtime.
+    let bench = Bench::new(script).await;
+    let _runtime = bench.start(1, Some("go"));
+    ran_as_logged(&bench.runs(1).await, &bench.tree().join("ran")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_judge_finds_a_time_limit_that_kills_only_the_direct_child() {
+    let mut found = Vec::new();
+    for Unruly { name, command, .. } in UNRULY.into_iter().take(3) {
+        let (mark, dir) = (mark(&format!("planted-{name}")), tempfile::tempdir().unwrap());
+        let mut child = Command::new("bash")
+            .arg("-c")
+            .arg(command.replace("MARK", &mark))
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !dir.path().join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let left = alive(&mark);
+        if !left.is_empty() {
+            found.push(name);
+        }
+        for line in left {
+            let pid = line.split(' ').next().and_then(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?)).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    assert!(found.contains(&"leaves session, parents and environment"), "{found:?}");
+}
+
+#[test]
+fn the_judge_finds_a_write_whose_name_is_lost_with_the_power() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("tree");
+    std::fs::create_dir(&at).unwrap();
+    let Some(volume) = Volume::over(&at, 16) else { return };
+    std::fs::write(at.join("old"), "before\n").unwrap();
+    rustix::fs::sync();
+    // As Write did before: the content is durable, its name is not.
+    std::fs::write(at.join("new.tmp"), "after\n").unwrap();
+    std::fs::File::open(at.join("new.tmp")).unwrap().sync_data().unwrap();
+    std::fs::rename(at.join("new.tmp"), at.join("old")).unwrap();
+    let later = dir.path().join("later");
+    let Some(_found) = volume.after_power_loss(&later) else { return };
+    assert_eq!(std::fs::read_to_string(later.join("old")).unwrap(), "before\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_judge_finds_a_word_that_the_log_does_not_hold() {
+    let bench = Bench::new("rules: [{steps: [{text: Hello.}]}]").await;
+    let _runtime = bench.start(1, Some("go"));
+    let entries = bench.runs(1).await;
+    let mut heard = bench.heard.lock().unwrap().clone();
+    nothing_but_the_log(&entries, &heard).unwrap();
+    heard[0]["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "and hurry"}));
+    assert!(nothing_but_the_log(&entries, &heard).unwrap_err().starts_with("request 0 says what the log does not"));
+}

@@ -1,0 +1,35 @@
+//! The process's own log.
+
+use serde_json::Value;
+use yoi_wire::entry::Body;
+
+use crate::bench::{Bench, EXAMPLE};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_line_of_the_processs_log_says_whose_it_is_and_none_what_was_said() {
+    let bench = Bench::new(EXAMPLE).await;
+    let mut runtime = bench.start(3, Some("write the greeting"));
+    let entries = bench.runs(1).await;
+    assert!(runtime.terminate().await.success());
+    let Body::SessionStarted(start) = &entries[0].body else { panic!() };
+    let lines: Vec<Value> = bench.stderr().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let opened = lines.iter().position(|line| line["fields"]["kind"] == "RuntimeStarted").unwrap();
+    for (number, line) in lines.iter().enumerate() {
+        assert_eq!((&line["agent"], &line["uid"], &line["run"]), (&"ns/a".into(), &"uid-a".into(), &3.into()), "{line}");
+        assert!(number < opened || line["session"] == start.session.as_str(), "{line}");
+        assert!(line["fields"]["message"].is_string(), "{line}");
+    }
+    for entry in &entries {
+        let call = match &entry.body {
+            Body::ToolStarted(start) => &start.call_id,
+            Body::ToolEnded(end) => &end.call_id,
+            _ => continue,
+        };
+        let line = lines.iter().find(|line| line["fields"]["seq"] == entry.seq).unwrap();
+        assert_eq!(line["fields"]["call"], call.as_str());
+    }
+    assert!(lines.iter().any(|line| line["fields"]["message"] == "tool ended" && line["fields"]["call"].is_string()));
+    for words in ["greeting", "hello from the script", "I write it first", "You are tested"] {
+        assert!(!bench.stderr().contains(words), "{words}");
+    }
+}

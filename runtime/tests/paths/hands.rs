@@ -1,0 +1,132 @@
+//! Who is tried: the runtime's tools, by their one door; and two that only compare prefixes.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use yoi_line::{Caller, Dial, Source, Timings};
+use yoi_runtime::tools::processes::Children;
+use yoi_runtime::tools::shell::Shell;
+use yoi_runtime::tools::tree::Tree;
+use yoi_runtime::tools::{End, ToolRunner};
+use yoi_wire::entry::{ToolCall, ToolOutcome};
+use yoi_wire::manifest::Limits;
+
+/// What Write writes.
+pub const WRITTEN: &str = "written by the tool";
+
+pub trait Hand {
+    /// The sentence of a refusal before anything began.
+    fn check(&self, tool: &str, args: &Value) -> Option<String>;
+    fn run(&self, tool: &str, args: &Value) -> End;
+}
+
+/// A call for each tool that takes a path. Edit fits what is inside and what is outside.
+pub fn calls(path: &str) -> [(&'static str, Value); 3] {
+    [
+        ("Read", json!({"path": path})),
+        ("Edit", json!({"path": path, "old": "e", "new": "E", "all": true})),
+        ("Write", json!({"path": path, "content": WRITTEN})),
+    ]
+}
+
+/// The runtime's.
+pub struct Tools {
+    runner: ToolRunner,
+    runtime: Runtime,
+}
+
+impl Tools {
+    pub fn new(tree: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let shell = Shell::new(Arc::new(Children::default()), tree.to_owned(), "a", &[]);
+        let nobody = Dial {
+            address: "127.0.0.1:9".into(),
+            server_name: "nobody.test".into(),
+            ca_pem: Source::fixed(""),
+            path: "/".into(),
+            token: Source::fixed("none"),
+            timings: Timings::default(),
+        };
+        let runner = ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), Caller::new(nobody), Limits::default());
+        Self { runner, runtime }
+    }
+
+    fn call(tool: &str, args: &Value) -> ToolCall {
+        ToolCall { call_id: "c".into(), tool: tool.into(), args: args.clone() }
+    }
+}
+
+impl Hand for Tools {
+    fn check(&self, tool: &str, args: &Value) -> Option<String> {
+        self.runner.check(&Self::call(tool, args)).err()
+    }
+
+    fn run(&self, tool: &str, args: &Value) -> End {
+        self.runtime.block_on(self.runner.run(&Self::call(tool, args)))
+    }
+}
+
+/// How a prefix is compared.
+#[derive(Clone, Copy, Debug)]
+pub enum Naive {
+    /// `.` and `..` are taken out of the text, and the rest has to begin with the root.
+    Words,
+    /// The path, or its folder where it is not there yet, is made canonical and has to begin with the root; then the path is opened.
+    Canonical,
+}
+
+/// The planted fault.
+pub struct Prefix {
+    pub root: PathBuf,
+    pub how: Naive,
+}
+
+impl Prefix {
+    fn place(&self, given: &str) -> Option<PathBuf> {
+        let path = self.root.join(given);
+        let judged = match self.how {
+            Naive::Words => path.components().fold(PathBuf::new(), |mut so_far, component| {
+                if component == Component::ParentDir {
+                    so_far.pop();
+                } else {
+                    so_far.push(component);
+                }
+                so_far
+            }),
+            Naive::Canonical => match path.canonicalize() {
+                Ok(path) => path,
+                Err(_) => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
+            },
+        };
+        // As text, the way it is done where nobody thought of a neighbour whose name begins alike.
+        judged.to_str()?.starts_with(self.root.to_str()?).then_some(path)
+    }
+}
+
+impl Hand for Prefix {
+    fn check(&self, _tool: &str, args: &Value) -> Option<String> {
+        let given = args["path"].as_str().unwrap_or_default();
+        self.place(given).is_none().then(|| "sandbox_violation".to_owned())
+    }
+
+    fn run(&self, tool: &str, args: &Value) -> End {
+        let given = args["path"].as_str().unwrap_or_default();
+        let Some(path) = self.place(given) else { return End { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
+        // Only so that it does not wait for the FIFO's writer.
+        if path.exists() && !path.is_file() {
+            return End { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
+        }
+        let done = match tool {
+            "Read" => fs::read_to_string(&path),
+            "Edit" => fs::read_to_string(&path).and_then(|text| fs::write(&path, text.replace('e', "E"))).map(|()| "replaced".into()),
+            _ => path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, WRITTEN)).map(|()| "wrote".into()),
+        };
+        match done {
+            Ok(output) => End { outcome: ToolOutcome::Succeeded, output },
+            Err(error) => End { outcome: ToolOutcome::Failed, output: error.to_string() },
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A folder or file of the tree is exchanged for a link out of it, again and again, while a tool is at it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::{Value, json};
+use yoi_wire::entry::ToolOutcome;
+
+use crate::hands::{Hand, Naive, Prefix, Tools};
+use crate::world::{INSIDE, SECRET, World};
+
+/// What is exchanged for what.
+#[derive(Clone, Copy, Debug)]
+enum Swap {
+    /// `swapped/file`: the folder is exchanged for a link to a folder outside.
+    Folder { absolute: bool },
+    /// `swapped`: the file is exchanged for a link to a file outside.
+    File,
+    /// `swapped/sub/file`: the folder above the last one.
+    Above,
+    /// `swapped/made-<n>/file`, never there before.
+    New,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    swaps: usize,
+    tries: usize,
+    inside: usize,
+    refused: usize,
+    failed: usize,
+}
+
+impl Swap {
+    fn lay(self, world: &World) -> std::path::PathBuf {
+        let (tree, outer) = (world.tree(), world.outer());
+        fs::create_dir_all(outer.join("outside/race/sub")).unwrap();
+        for file in ["outside/race/file", "outside/race/sub/file"] {
+            fs::write(outer.join(file), SECRET).unwrap();
+        }
+        let swapped = tree.join("swapped");
+        let target = match self {
+            Self::File => {
+                fs::write(&swapped, INSIDE).unwrap();
+                "../outside/race/file".into()
+            }
+            Self::Folder { .. } | Self::Above | Self::New => {
+                fs::create_dir_all(swapped.join("sub")).unwrap();
+                fs::write(swapped.join("file"), INSIDE).unwrap();
+                fs::write(swapped.join("sub/file"), INSIDE).unwrap();
+                if let Self::Folder { absolute: true } = self { outer.join("outside/race") } else { "../outside/race".into() }
+            }
+        };
+        symlink(&target, tree.join("other")).unwrap();
+        target
+    }
+
+    fn path(self, n: usize) -> String {
+        match self {
+            Self::Folder { .. } => "swapped/file".to_owned(),
+            Self::File => "swapped".to_owned(),
+            Self::Above => "swapped/sub/file".to_owned(),
+            Self::New => format!("swapped/made-{}/file", n % 50),
+        }
+    }
+}
+
+fn call(n: usize, path: &str) -> (&'static str, Value) {
+    match n % 4 {
+        0 => ("Write", json!({"path": path, "content": format!("{INSIDE} {n}")})),
+        1 => ("Edit", json!({"path": path, "old": "e", "new": "e", "all": true})),
+        _ => ("Read", json!({"path": path})),
+    }
+}
+
+/// Exchanges until told to stop. A tool may put its file in the place of the link: then there is a new one.
+fn swap(tree: &Path, target: &Path, stop: &AtomicBool, swaps: &AtomicUsize) {
+    let (swapped, other, fresh) = (tree.join("swapped"), tree.join("other"), tree.join("fresh"));
+    while !stop.load(Ordering::Relaxed) {
+        renameat_with(CWD, &swapped, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+        if !swapped.is_symlink() && !other.is_symlink() {
+            symlink(target, &fresh).unwrap();
+            fs::rename(&fresh, &other).unwrap();
+        }
+        swaps.fetch_add(1, Ordering::Relaxed);
+        // Long enough for the other thread to be in the middle of a call, and not always at the same place of it.
+        thread::sleep(Duration::from_micros(20));
+    }
+}
+
+/// So many tries against the swapper: the promise that was broken, if one was.
+fn race(how: Swap, tries: usize, make: &dyn Fn(&World) -> Box<dyn Hand>) -> Result<Seen, String> {
+    let mut world = World::new();
+    let target = how.lay(&world);
+    world.settle();
+    let hand = make(&world);
+    let (stop, swaps, tree) = (AtomicBool::new(false), AtomicUsize::new(0), world.tree());
+    let mut seen = Seen::default();
+    let judged = thread::scope(|scope| {
+        scope.spawn(|| swap(&tree, &target, &stop, &swaps));
+        let judged = (0..tries).try_for_each(|n| {
+            let (tool, args) = call(n, &how.path(n));
+            let end = hand.run(tool, &args);
+            seen.tries += 1;
+            match end.outcome {
+                ToolOutcome::Succeeded => seen.inside += 1,
+                ToolOutcome::Refused => seen.refused += 1,
+                _ => seen.failed += 1,
+            }
+            if end.output.contains(SECRET) {
+                return Err(format!("{how:?}, try {n}, {tool}: the secret was told"));
+            }
+            if n % 200 == 0 {
+                world.untouched().map_err(|what| format!("{how:?}, until try {n}: {what}"))?;
+            }
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        judged
+    });
+    seen.swaps = swaps.load(Ordering::Relaxed);
+    judged?;
+    world.untouched().map_err(|what| format!("{how:?}, at the end: {what}"))?;
+    world.nothing_brought_in().map_err(|what| format!("{how:?}: {what}"))?;
+    Ok(seen)
+}
+
+fn tools(world: &World) -> Box<dyn Hand> {
+    Box::new(Tools::new(&world.tree()))
+}
+
+const TRIES: usize = 5000;
+const ALL: [Swap; 5] = [Swap::Folder { absolute: false }, Swap::Folder { absolute: true }, Swap::File, Swap::Above, Swap::New];
+
+#[test]
+fn exchanging_what_a_tool_is_at_for_a_link_never_leads_it_out() {
+    let mut tries = 0;
+    for how in ALL {
+        let seen = race(how, TRIES, &tools).unwrap_or_else(|error| panic!("{error}"));
+        println!("race {how:?}: {seen:?}");
+        assert!(seen.inside > 0 && seen.refused > 0 && seen.swaps > TRIES / 20, "the race was none: {how:?} {seen:?}");
+        tries += seen.tries;
+    }
+    assert!(tries >= 20_000, "{tries} tries");
+}
+
+#[test]
+fn planted_a_prefix_compared_before_the_open_loses_the_race() {
+    let naive = |world: &World| -> Box<dyn Hand> { Box::new(Prefix { root: world.tree(), how: Naive::Canonical }) };
+    for how in [Swap::Folder { absolute: false }, Swap::File, Swap::Above] {
+        let error = race(how, 50_000, &naive).expect_err("the planted fault was not led out");
+        println!("seen: {error}");
+    }
+}

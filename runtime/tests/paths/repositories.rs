@@ -1,0 +1,203 @@
+//! The diff reads what git's files in the tree say, and these are the agent's: links, pipes and pointers in them.
+
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use yoi_runtime::diff::against_head;
+use yoi_runtime::tools::processes::Children;
+use yoi_runtime::tools::shell::Shell;
+
+use crate::world::{SECRET, World};
+
+/// What is done to the repository of the tree; given the tree and what lies around it.
+type Deed = fn(&Path, &Path);
+
+const DEEDS: [(&str, Deed); 15] = [
+    ("the repository is a link to one outside", |tree, outer| {
+        fs::remove_dir_all(tree.join(".git")).unwrap();
+        symlink(outer.join("repository/.git"), tree.join(".git")).unwrap();
+    }),
+    ("the repository is a file that names one outside", |tree, outer| {
+        fs::remove_dir_all(tree.join(".git")).unwrap();
+        fs::write(tree.join(".git"), format!("gitdir: {}\n", outer.join("repository/.git").display())).unwrap();
+    }),
+    ("the common folder is outside", |tree, outer| {
+        fs::write(tree.join(".git/commondir"), outer.join("repository/.git").to_str().unwrap()).unwrap();
+    }),
+    ("the objects are a link to those outside", |tree, outer| {
+        fs::remove_dir_all(tree.join(".git/objects")).unwrap();
+        symlink(outer.join("repository/.git/objects"), tree.join(".git/objects")).unwrap();
+        head_of_the_other(tree, outer);
+    }),
+    ("the index is a link to a secret", |tree, outer| replace(tree, ".git/index", &outer.join("secret"))),
+    ("the index is a link to a folder", |tree, outer| replace(tree, ".git/index", &outer.join("outside"))),
+    ("the index is a pipe", |tree, _| {
+        fs::remove_file(tree.join(".git/index")).unwrap();
+        pipe(&tree.join(".git/index"));
+    }),
+    ("the index is a link to bytes without end", |tree, _| replace(tree, ".git/index", Path::new("/dev/zero"))),
+    ("HEAD is a link to a secret", |tree, outer| replace(tree, ".git/HEAD", &outer.join("secret"))),
+    ("the configuration is a link to a secret", |tree, outer| replace(tree, ".git/config", &outer.join("secret"))),
+    ("the work tree is outside", |tree, outer| config(tree, &format!("[core]\n\tworktree = {}\n", outer.join("outside").display()))),
+    ("the files to leave out are listed in a secret", |tree, outer| {
+        config(tree, &format!("[core]\n\texcludesFile = {0}\n\tattributesFile = {0}\n", outer.join("secret").display()));
+    }),
+    ("a tracked file is a link to a secret now", |tree, outer| replace(tree, "tracked", &outer.join("secret"))),
+    ("a folder of the tree is a link to one outside", |tree, outer| symlink(outer.join("outside"), tree.join("new")).unwrap()),
+    ("a tracked file is a pipe now", |tree, _| {
+        fs::remove_file(tree.join("tracked")).unwrap();
+        pipe(&tree.join("tracked"));
+    }),
+];
+
+fn replace(tree: &Path, name: &str, target: &Path) {
+    let _ = fs::remove_file(tree.join(name));
+    symlink(target, tree.join(name)).unwrap();
+}
+
+fn pipe(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+fn config(tree: &Path, more: &str) {
+    let path = tree.join(".git/config");
+    fs::write(&path, fs::read_to_string(&path).unwrap() + more).unwrap();
+}
+
+/// The commit that stands outside becomes the tree's own.
+fn head_of_the_other(tree: &Path, outer: &Path) {
+    let commit = git(&outer.join("repository"), &["rev-parse", "HEAD"]);
+    fs::write(tree.join(".git/HEAD"), commit).unwrap();
+}
+
+fn git(at: &Path, args: &[&str]) -> String {
+    let done = Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"])
+        .args(args)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .current_dir(at)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// A repository in the tree, and one outside whose commit holds a secret.
+fn repositories() -> World {
+    let mut world = World::new();
+    let (tree, other) = (world.tree(), world.outer().join("repository"));
+    for name in ["socket", "fifo", "device", "block"] {
+        let _ = fs::remove_file(tree.join(name));
+    }
+    fs::remove_dir_all(tree.join(".git")).unwrap();
+    fs::create_dir(&other).unwrap();
+    for (at, text) in [(&tree, "tracked and inside\n"), (&other, SECRET)] {
+        git(at, &["init", "-q"]);
+        fs::write(at.join("tracked"), text).unwrap();
+        git(at, &["add", "tracked"]);
+        git(at, &["commit", "-q", "-m", "first"]);
+    }
+    fs::write(tree.join("tracked"), "changed and inside\n").unwrap();
+    world.settle();
+    world
+}
+
+fn shell(tree: &Path) -> Shell {
+    Shell::new(Arc::new(Children::default()), tree.to_owned(), "a", &[])
+}
+
+/// The diff on a thread of its own: one that never comes back, and takes its runtime with it, does not hold the test.
+fn ask(tree: &Path) -> Option<String> {
+    let (told, answer) = mpsc::channel();
+    let tree = tree.to_owned();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let said = match runtime.block_on(against_head(&shell(&tree), &tree)) {
+            Ok(text) => format!("{text:?}"),
+            Err(error) => format!("{error:?} {error}"),
+        };
+        let _ = told.send(said);
+    });
+    answer.recv_timeout(Duration::from_secs(60)).ok()
+}
+
+/// Every deed against whoever makes the diff: what went wrong.
+fn judge(ask: fn(&Path) -> Option<String>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (name, deed) in DEEDS {
+        let world = repositories();
+        let tree = world.tree();
+        deed(&tree, &world.outer());
+        match ask(&tree) {
+            None => {
+                broken.push(format!("{name}: no answer"));
+                release(&tree);
+            }
+            Some(said) if said.contains(SECRET) => broken.push(format!("{name}: the secret was told")),
+            Some(said) => println!("diff, {name}: {said:.150}"),
+        }
+        if let Err(what) = world.untouched() {
+            broken.push(format!("{name}: {what}"));
+        }
+    }
+    broken
+}
+
+#[test]
+fn a_diff_shows_nothing_from_outside_and_ends_whatever_the_repository_is() {
+    let broken = judge(ask);
+    assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), DEEDS.len(), broken.join("\n"));
+}
+
+#[test]
+fn planted_a_diff_that_believes_the_repository_is_led_out_and_held() {
+    let broken = judge(|tree| {
+        let done = Command::new("timeout").args(["5", "git", "diff", "HEAD"]).current_dir(tree).output().unwrap();
+        (done.status.code() != Some(124)).then(|| String::from_utf8_lossy(&done.stdout).into_owned())
+    });
+    println!("seen:\n  {}", broken.join("\n  "));
+    assert!(broken.iter().any(|what| what.ends_with("the secret was told")) && broken.iter().any(|what| what.ends_with("no answer")));
+}
+
+/// Lets go whoever waits at a pipe.
+fn release(tree: &Path) {
+    for name in [".git/index", "tracked"] {
+        let _ = rustix::fs::open(
+            tree.join(name),
+            rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_diff_of_a_repository_as_it_should_be_is_told() {
+    let world = repositories();
+    let (text, cut) = against_head(&shell(&world.tree()), &world.tree()).await.unwrap().unwrap();
+    assert!(text.contains("+changed and inside") && !cut, "{text}");
+    world.untouched().unwrap();
+}
+
+/// git compares whole seconds and lengths; what changed in the second of the index it tells by the age of the index itself.
+#[tokio::test]
+async fn a_change_of_equal_length_in_the_second_of_the_commit_is_told_also_later() {
+    let world = repositories();
+    let tree = world.tree();
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let date = |path: &Path| File::options().write(true).open(path).unwrap().set_times(FileTimes::new().set_modified(then)).unwrap();
+    config(&tree, "[core]\n\ttrustctime = false\n");
+    date(&tree.join("tracked"));
+    git(&tree, &["add", "tracked"]);
+    git(&tree, &["commit", "-q", "-m", "second"]);
+    fs::write(tree.join("tracked"), "tracked and inside\n").unwrap();
+    date(&tree.join("tracked"));
+    date(&tree.join(".git/index"));
+    let (text, _) = against_head(&shell(&tree), &tree).await.unwrap().unwrap();
+    assert!(text.contains("+tracked and inside"), "{text:.500}");
+}

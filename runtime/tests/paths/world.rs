@@ -1,0 +1,200 @@
+//! A tree, and canaries around it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+/// Stands in every file outside.
+pub const SECRET: &str = "the-canary's-secret";
+/// Stands in every file of the tree that is there from the start.
+pub const INSIDE: &str = "one inside";
+
+/// `<outer>/tree`, and beside it what no tool may read or change.
+pub struct World {
+    outer: TempDir,
+    before: BTreeMap<PathBuf, Canary>,
+    /// Open on a folder and on a file outside, so that `/proc/self/fd` leads there.
+    folder: File,
+    file: File,
+    _socket: UnixListener,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Canary {
+    inode: u64,
+    mode: u32,
+    changed: (i64, i64),
+    content: Vec<u8>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        // In memory where that is possible: thousands of writes are made durable here.
+        let outer = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let path = outer.path().canonicalize().unwrap();
+        for dir in ["tree/dir/sub", "tree-beside", "outside/dir", "outside/empty"] {
+            fs::create_dir_all(path.join(dir)).unwrap();
+        }
+        for file in ["secret", "tree-beside/secret", "outside/secret", "outside/dir/secret", "outside/dir/file", "outside/file"] {
+            fs::write(path.join(file), SECRET).unwrap();
+        }
+        fs::write(path.join("outside/linked"), "a canary under two names").unwrap();
+        let tree = path.join("tree");
+        for file in ["file", "dir/file", "dir/sub/file", "é", "e\u{301}", " .. ", "..."] {
+            fs::write(tree.join(file), INSIDE).unwrap();
+        }
+        fs::create_dir(tree.join(".git")).unwrap();
+        for file in [".git/HEAD", ".git/config"] {
+            fs::write(tree.join(file), INSIDE).unwrap();
+        }
+        // Devices that give bytes without end, and that are none: only root makes them, for the others they are missing names.
+        for (name, kind, device) in
+            [("device", FileType::CharacterDevice, makedev(1, 5)), ("block", FileType::BlockDevice, makedev(7, 4095))]
+        {
+            match mknodat(CWD, tree.join(name), kind, Mode::from_raw_mode(0o666), device) {
+                Ok(()) | Err(Errno::PERM | Errno::ACCESS) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        fs::hard_link(path.join("outside/linked"), tree.join("hard")).unwrap();
+        let socket = UnixListener::bind(tree.join("socket")).unwrap();
+        mknodat(CWD, tree.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let (folder, file) = (File::open(path.join("outside")).unwrap(), File::open(path.join("secret")).unwrap());
+        let mut world = Self { outer, before: BTreeMap::new(), folder, file, _socket: socket };
+        world.links();
+        world.before = world.canaries();
+        world
+    }
+
+    /// Links of all kinds, out of the tree and about in it.
+    fn links(&self) {
+        let (outer, tree) = (self.outer(), self.tree());
+        let (folder, file) = (self.folder.as_raw_fd(), self.file.as_raw_fd());
+        let absolute = |path: &str| outer.join(path);
+        let out: [(&str, PathBuf); 21] = [
+            ("d-relative", "../outside".into()),
+            ("d-absolute", absolute("outside")),
+            ("d-hops", "d-hop-1".into()),
+            ("d-hop-1", "dir/../d-relative".into()),
+            ("d-through", "dir/sub/../../../outside".into()),
+            ("d-slashes", ".//..//outside//".into()),
+            ("d-up", "..".into()),
+            ("d-beside", "../tree-beside".into()),
+            ("d-fd", format!("/proc/self/fd/{folder}").into()),
+            ("d-thread-fd", format!("/proc/thread-self/fd/{folder}").into()),
+            ("d-dev-fd", format!("/dev/fd/{folder}").into()),
+            ("d-root", format!("/proc/self/root{}", absolute("outside").display()).into()),
+            ("f-relative", "../secret".into()),
+            ("f-absolute", absolute("secret")),
+            ("f-hops", "f-relative".into()),
+            ("f-beside", "../tree-beside/secret".into()),
+            ("f-fd", format!("/proc/self/fd/{file}").into()),
+            ("f-dangling", "../new".into()),
+            ("f-dangling-absolute", absolute("outside/empty/new")),
+            ("f-dangling-deep", "../outside/empty/made/new".into()),
+            ("f-through-a-file", "file/../../secret".into()),
+        ];
+        let loops = [
+            ("l-self", "l-self"),
+            ("l-a", "l-b"),
+            ("l-b", "l-a"),
+            ("l-deep", "dir/../l-deep/x"),
+            ("l-0", "l-0-next/x"),
+            ("l-0-next", "l-0"),
+        ];
+        let inside: [(&str, PathBuf); 8] = [
+            ("i-relative", "dir/file".into()),
+            ("i-absolute", tree.join("dir/file")),
+            ("i-hops", "i-relative".into()),
+            ("i-dir", "dir/sub".into()),
+            ("i-root", tree.clone()),
+            ("i-here", ".".into()),
+            ("dir/i-parent", "..".into()),
+            ("dir/sub/i-file", "../file".into()),
+        ];
+        for (name, target) in out.into_iter().chain(inside).chain(loops.map(|(name, target)| (name, target.into()))) {
+            symlink(target, tree.join(name)).unwrap();
+        }
+        // More links in a row than the kernel follows.
+        for n in 0..50 {
+            symlink(if n == 49 { "file".to_owned() } else { format!("c-{}", n + 1) }, tree.join(format!("c-{n}"))).unwrap();
+        }
+    }
+
+    pub fn outer(&self) -> PathBuf {
+        self.outer.path().canonicalize().unwrap()
+    }
+
+    pub fn tree(&self) -> PathBuf {
+        self.outer().join("tree")
+    }
+
+    /// Descriptors of this process: a folder and a file outside.
+    pub fn descriptors(&self) -> [i32; 2] {
+        [self.folder.as_raw_fd(), self.file.as_raw_fd()]
+    }
+
+    fn canaries(&self) -> BTreeMap<PathBuf, Canary> {
+        let mut found = BTreeMap::new();
+        let tree = self.tree();
+        walk(&self.outer(), &mut |path| {
+            if path == tree {
+                return false;
+            }
+            let meta = fs::symlink_metadata(path).unwrap();
+            let content = if meta.is_file() { fs::read(path).unwrap() } else { Vec::new() };
+            let canary = Canary { inode: meta.ino(), mode: meta.mode(), changed: (meta.mtime(), meta.mtime_nsec()), content };
+            found.insert(path.to_owned(), canary);
+            true
+        });
+        found
+    }
+
+    /// # Errors
+    /// What was changed outside.
+    pub fn untouched(&self) -> Result<(), String> {
+        let after = self.canaries();
+        if let Some(new) = after.keys().find(|path| !self.before.contains_key(*path)) {
+            return Err(format!("{} was made outside", new.display()));
+        }
+        match self.before.iter().find(|(path, canary)| after.get(*path) != Some(canary)) {
+            Some((path, _)) => Err(format!("the canary {} was touched", path.display())),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// The file of the tree that holds what stood outside.
+    pub fn nothing_brought_in(&self) -> Result<(), String> {
+        let mut brought = None;
+        walk(&self.tree(), &mut |path| {
+            let meta = fs::symlink_metadata(path).unwrap();
+            if meta.is_file() && fs::read(path).unwrap().windows(SECRET.len()).any(|part| part == SECRET.as_bytes()) {
+                brought = Some(path.to_owned());
+            }
+            true
+        });
+        brought.map_or(Ok(()), |path| Err(format!("the secret stands in {}", path.display())))
+    }
+
+    /// The canaries as they are now, from here on.
+    pub fn settle(&mut self) {
+        self.before = self.canaries();
+    }
+}
+
+/// Goes down where `visit` says so; never through a link.
+fn walk(path: &Path, visit: &mut dyn FnMut(&Path) -> bool) {
+    if visit(path) && fs::symlink_metadata(path).unwrap().is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            walk(&entry.unwrap().path(), visit);
+        }
+    }
+}
