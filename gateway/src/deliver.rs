@@ -15,7 +15,7 @@ use yoi_crds::pod::DesiredState;
 use yoi_line::{LineHandle, RequestError};
 use yoi_wire::hub::{Deliver, Refusal, RefusalReason, Sender, Sent, served};
 
-use crate::metrics::{DeliveryLabels, Metrics};
+use crate::metrics::{DeliveryLabels, Metrics, OutcomeLabels};
 use crate::registry::Lines;
 use crate::world::AgentRecord;
 
@@ -70,16 +70,19 @@ impl Courier {
 
     /// Hands the message over, waits for the acknowledgement, and leaves a line in the audit log.
     pub async fn deliver(&self, target: &AgentRecord, message: &Deliver) -> Result<Sent, Refusal> {
+        let began = Instant::now();
         let outcome = match check(&message.message_id, &message.text) {
             Ok(()) => self.hand_over(target, message).await,
             Err(refusal) => Err(refusal),
         };
-        self.audit(&message.from, &target.name.namespace, &target.name.name, &message.message_id, outcome.as_ref().map(drop));
+        let labels = OutcomeLabels { outcome: if outcome.is_ok() { "sent" } else { "refused" } };
+        self.metrics.delivery_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+        self.audit(&message.from, &target.name.namespace, &target.name.name, Some(target), &message.message_id, outcome.as_ref().map(drop));
         outcome
     }
 
     /// One line for each message, whatever became of it; never its text.
-    pub fn audit(&self, from: &Sender, namespace: &str, to: &str, message_id: &str, outcome: Result<(), &Refusal>) {
+    pub fn audit(&self, from: &Sender, namespace: &str, to: &str, target: Option<&AgentRecord>, id: &str, outcome: Result<(), &Refusal>) {
         let said = outcome.map_or_else(|refusal| format!("{:?}", refusal.reason), |()| "Sent".to_owned());
         let (kind, agent, person) = match from {
             Sender { agent: Some(agent), .. } => ("agent", Some(agent), None),
@@ -87,8 +90,9 @@ impl Courier {
         };
         let agent_name = agent.map(|agent| format!("{}/{}", agent.namespace, agent.name));
         let agent_uid = agent.map(|agent| agent.uid.as_str());
-        let (to, message_id) = (short(to), short(message_id));
-        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, namespace, to, message_id, outcome = said, "message");
+        let (to, message_id) = (short(to), short(id));
+        let (uid, run) = (target.map(|target| target.name.uid.as_str()), target.map(|target| target.run_generation));
+        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, namespace, to, uid, run, message_id, outcome = said, "message");
         self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said }).inc();
     }
 
@@ -97,7 +101,7 @@ impl Courier {
             Bytes::from(serde_json::to_vec(message).map_err(|error| failed(target, &format!("the message cannot be written: {error}")))?);
         let deadline = Instant::now() + self.ack_within;
         let lost = || Refusal {
-            reason: RefusalReason::Unreachable,
+            reason: RefusalReason::Unacknowledged,
             message: format!(
                 "{} did not acknowledge the message, and may have it all the same: send it again under the same id",
                 target.name.name
@@ -169,6 +173,7 @@ fn unreachable(target: &AgentRecord) -> Refusal {
     let why = match (desired, unready) {
         (DesiredState::Stopped, _) => "is Stopped".to_owned(),
         (DesiredState::Running, Some((reason, _))) => format!("has no line to the gateway ({reason})"),
+        (DesiredState::Unknown, _) => "has a desiredState of another version of Yoi".to_owned(),
         (DesiredState::Running, None) => "has no line to the gateway".to_owned(),
     };
     Refusal { reason: RefusalReason::Unreachable, message: format!("{} {why}; nothing was sent", name.name) }

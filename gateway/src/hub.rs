@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use yoi_line::GuestLimits;
 
 use crate::access::Access;
 use crate::deliver::Courier;
@@ -15,6 +16,7 @@ use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::registry::Lines;
 use crate::status::StatusWriter;
+use crate::turns::Turns;
 use crate::world::World;
 
 /// Times. The defaults are the promises; tests shorten them.
@@ -42,6 +44,14 @@ pub struct Settings {
     pub keys_every: Duration,
     /// After a stop was asked for.
     pub drain: Duration,
+    /// From the head of a runtime's request to its answer.
+    pub request_within: Duration,
+    /// Requests of one agent that are answered at once; more wait.
+    pub turns: usize,
+    /// Requests in flight on one connection of a runtime; more wait at its end.
+    pub streams: u32,
+    /// Who may be connected to each port without having said who it is, and how often one agent may be.
+    pub guests: GuestLimits,
 }
 
 impl Default for Settings {
@@ -58,6 +68,11 @@ impl Default for Settings {
             sweep_after: Duration::from_secs(60),
             keys_every: Duration::from_secs(3),
             drain: Duration::from_secs(10),
+            request_within: Duration::from_secs(30),
+            turns: 64,
+            // With these, what nobody has vouched for holds less than a third of the chart's memory limit, and one agent less than a fifth.
+            streams: 64,
+            guests: GuestLimits { strangers: 256, strangers_per_address: 64, prove_within: Duration::from_secs(10), connections_each: 8 },
         }
     }
 }
@@ -71,6 +86,7 @@ pub struct Hub {
     pub access: Access,
     pub writer: Arc<StatusWriter>,
     pub courier: Courier,
+    pub turns: Turns,
     pub keeper: Keeper,
     pub stopping: CancellationToken,
     pub(crate) runtimes_up: AtomicBool,
@@ -98,6 +114,7 @@ impl Hub {
                 settings,
                 stopping: stopping.clone(),
             },
+            turns: Turns::new(settings.turns),
             settings,
             metrics,
             world,

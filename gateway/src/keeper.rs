@@ -76,7 +76,8 @@ impl Keeper {
         let end = line.handle.closed().await;
         self.lines.remove(&line);
         self.metrics.lines.set(self.lines.count() as i64);
-        tracing::info!(namespace = line.agent.namespace, agent = line.agent.name, pod_uid = line.pod_uid, ?end, "line ended");
+        let Line { agent, pod_uid, run_generation: run, .. } = &line;
+        tracing::info!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, run, pod_uid, ?end, "line ended");
         sleep(self.settings.grace).await;
         self.unhint(line.agent, line.pod_uid).await;
     }
@@ -104,7 +105,8 @@ impl Keeper {
         match self.writer.write(agent, wish).await {
             Ok(_) | Err(crate::status::WriteError::Gone(_)) => {}
             Err(error) => {
-                tracing::warn!(namespace = agent.namespace, agent = agent.name, error = crate::chain(&error), "live hint not written");
+                let error = crate::chain(&error);
+                tracing::warn!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, error, "live hint not written");
             }
         }
     }

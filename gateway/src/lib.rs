@@ -30,6 +30,7 @@ mod registry;
 mod run;
 mod runtimes;
 mod status;
+mod turns;
 mod world;
 
 pub use hub::{Hub, Settings};

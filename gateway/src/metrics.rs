@@ -4,6 +4,7 @@ use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,6 +30,7 @@ pub struct Metrics {
     pub lines: Gauge,
     pub requests: Family<RequestLabels, Counter>,
     pub deliveries: Family<DeliveryLabels, Counter>,
+    pub delivery_seconds: Family<OutcomeLabels, Histogram>,
     pub token_reviews: Family<OutcomeLabels, Counter>,
     pub access_reviews: Family<OutcomeLabels, Counter>,
     pub status_writes: Family<OutcomeLabels, Counter>,
@@ -40,16 +42,24 @@ impl Default for Metrics {
         let lines = Gauge::default();
         let requests = Family::default();
         let deliveries = Family::default();
+        // From 1 ms to 16 s: an acknowledgement is a flush of the target's disk, and is waited for ten seconds.
+        let delivery_seconds =
+            Family::<OutcomeLabels, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15)));
         let token_reviews = Family::default();
         let access_reviews = Family::default();
         let status_writes = Family::default();
         registry.register("lines", "Lines of agents open at this replica", lines.clone());
         registry.register("requests", "Requests by port, route and status code", requests.clone());
         registry.register("deliveries", "Messages by kind of sender and outcome (Sent, or the reason of the refusal)", deliveries.clone());
+        registry.register(
+            "delivery_seconds",
+            "Time from a message's being read to its sender's answer, in seconds, by outcome: sent or refused",
+            delivery_seconds.clone(),
+        );
         registry.register("token_reviews", "Tokens judged: accepted, refused, remembered, or failed to be judged", token_reviews.clone());
         registry.register("access_reviews", "Rights asked for: allowed, denied, remembered, or failed to be asked", access_reviews.clone());
         registry.register("status_writes", "Writes of YoiPod status: written, unchanged, or failed", status_writes.clone());
-        Metrics { registry, lines, requests, deliveries, token_reviews, access_reviews, status_writes }
+        Metrics { registry, lines, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -14,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use yoi_line::{ClientAuth, ServeLimits, serve_tls, tls_server_config};
+use yoi_line::{ClientAuth, ServeLimits, serve_plain, serve_tls, tls_server_config};
 
 use crate::certs::{self, Keys};
 use crate::frontproxy::{self, FrontProxy};
@@ -45,10 +46,9 @@ pub async fn run(client: Client, tls_dir: PathBuf, ports: Ports, settings: Setti
     background.spawn(frontproxy::follow(client, proxy_said));
     background.spawn(certs::follow(tls_dir, settings.keys_every, keys_said));
     let health = health::router(hub.clone());
+    let plain = ServeLimits { drain: Duration::ZERO, guests: Some(settings.guests), ..ServeLimits::default() };
     background.spawn(async move {
-        if let Err(error) = axum::serve(ports.health, health).await {
-            tracing::error!(%error, "health port ended");
-        }
+        serve_plain(ports.health, health, plain, std::future::pending()).await;
     });
 
     let runtimes = door("runtimes", ports.runtimes, runtimes::router(hub.clone()), &hub, &hub.runtimes_up, keys.clone(), None);
@@ -66,6 +66,8 @@ async fn door(
     keys: watch::Receiver<Option<Keys>>,
     proxy: Option<watch::Receiver<Option<FrontProxy>>>,
 ) {
+    // The API server asks for all people over a few connections, and shows its certificate before it asks.
+    let streams = if proxy.is_some() { ServeLimits::default().streams } else { hub.settings.streams };
     let (config_said, first) = watch::channel(None);
     let mut configs = JoinSet::new();
     configs.spawn(configure(port, keys, proxy, config_said));
@@ -77,7 +79,7 @@ async fn door(
     up.store(true, Ordering::Relaxed);
     tracing::info!(port, address = ?listener.local_addr().ok(), "open");
     let router = router.layer(middleware::from_fn_with_state((hub.clone(), port), counted));
-    let limits = ServeLimits { drain: hub.settings.drain, ..ServeLimits::default() };
+    let limits = ServeLimits { drain: hub.settings.drain, streams, guests: Some(hub.settings.guests), ..ServeLimits::default() };
     let served = serve_tls(listener, tls, router, limits, hub.stopping.cancelled()).await;
     up.store(false, Ordering::Relaxed);
     tracing::info!(port, cut = served.cut, "closed");

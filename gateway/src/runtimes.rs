@@ -14,6 +14,8 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use tokio::time::timeout;
+use yoi_line::Guest;
 use yoi_wire::hub::{Refusal, RefusalReason, asked};
 
 use crate::Hub;
@@ -38,9 +40,31 @@ pub fn router(hub: Arc<Hub>) -> Router {
 
 /// Lets nobody in whose token does not belong to a current agent's Pod.
 async fn identify(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Result<Response, Refused> {
-    let caller = hub.identities.of(yoi_line::bearer(request.headers())).await?;
-    request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    let guest = request.extensions().get::<Guest>().cloned();
+    let caller = match hub.identities.of(yoi_line::bearer(request.headers())).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            // A runtime whose Pod the operator has not written down yet may ask again.
+            if let (Some(guest), IdentityError::NoToken | IdentityError::Refused(_)) = (guest, &error) {
+                guest.is_nobody();
+            }
+            return Err(error.into());
+        }
+    };
+    if let Some(guest) = guest {
+        guest.is(&caller.agent.uid);
+    }
+    let agent = caller.agent.name.clone();
+    let answer = async {
+        let _turn = hub.turns.wait(&caller.agent.uid).await;
+        request.extensions_mut().insert(caller);
+        next.run(request).await
+    };
+    let within = hub.settings.request_within;
+    timeout(within, answer).await.map_err(|_| Refused {
+        status: StatusCode::REQUEST_TIMEOUT,
+        refusal: Refusal { reason: RefusalReason::Unreachable, message: format!("the request of {agent} was not done within {within:?}") },
+    })
 }
 
 impl From<IdentityError> for Refused {

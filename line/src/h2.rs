@@ -12,6 +12,12 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// As large as all stream windows together: a reader that stands still fills its own stream's window and can take nothing from the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS_PER_LINE;
 const MAX_HEADERS: u32 = 64 << 10;
+/// What a client that nobody knows yet may make a server hold for it, beside the heads of its requests.
+const STRANGERS_WINDOW: u32 = 1 << 20;
+/// A token and a few words.
+const STRANGERS_HEADERS: u32 = 16 << 10;
+/// Requests on a new connection until the server has said how many it takes: what is above its bound is refused, not made to wait.
+const STREAMS_BEFORE_SETTINGS: usize = 16;
 /// The ends of a line know each other, so a burst of cancelled requests (an agent's readers all leave at once) is not an attack. With h2's
 /// defaults of 50 and 20 such a burst ends the connection.
 const MAX_RESETS: usize = 2 * MAX_STREAMS_PER_LINE as usize;
@@ -41,6 +47,7 @@ pub(crate) fn line_server(keep_alive: KeepAlive) -> server::Builder<TokioExecuto
     let mut builder = plain_server(keep_alive);
     builder
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADERS)
         .max_concurrent_streams(MAX_STREAMS_PER_LINE)
         .max_pending_accept_reset_streams(MAX_RESETS);
     builder
@@ -54,9 +61,8 @@ pub(crate) fn plain_server(keep_alive: KeepAlive) -> server::Builder<TokioExecut
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(16 << 20)
-        .max_concurrent_streams(1024)
-        .max_header_list_size(MAX_HEADERS);
+        .initial_connection_window_size(STRANGERS_WINDOW)
+        .max_header_list_size(STRANGERS_HEADERS);
     builder
 }
 
@@ -68,6 +74,7 @@ pub(crate) fn asking(keep_alive: KeepAlive) -> client::Builder<TokioExecutor> {
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)
         .keep_alive_while_idle(true)
+        .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | a dialler that serves | [`Lines::keep`] (one line to every replica), [`serve_on_line`] (one line, once) |
 //! | a dialler that asks | [`Caller`], an ordinary second connection |
-//! | the acceptor | [`serve_tls`], [`accept_upgrade`], [`LineHandle`] |
+//! | the acceptor | [`serve_tls`], [`Guest`], [`accept_upgrade`], [`LineHandle`] |
 //!
 //! # Guarantees
 //! * The crypto provider is always ring, given explicitly: the process default is neither read nor set.
@@ -33,6 +33,7 @@ mod connect;
 mod cut;
 mod dial;
 mod fault;
+mod guests;
 mod h2;
 mod lines;
 mod peer;
@@ -46,10 +47,11 @@ pub use backoff::{Backoff, BackoffPolicy, Chance};
 pub use caller::{CallError, CallLimits, Caller};
 pub use dial::{Dial, DialledLine, Timings, serve_on_line};
 pub use fault::{Class, Fault, LineEnd, LineError};
+pub use guests::{Guest, GuestLimits};
 pub use h2::{KeepAlive, MAX_STREAMS_PER_LINE};
 pub use lines::{KeepPolicy, LineState, Lines, LinesState, Resolver};
 pub use peer::{PeerAddress, PeerCertificate};
-pub use serve::{ServeLimits, Served, serve_tls};
+pub use serve::{ServeLimits, Served, serve_plain, serve_tls};
 pub use source::{Source, SourceError};
 pub use tls::{ClientAuth, TlsError, tls_server_config};
 

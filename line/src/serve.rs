@@ -1,6 +1,7 @@
-//! A TLS server for HTTP/1.1 with upgrades and HTTP/2.
+//! Servers for HTTP/1.1 with upgrades and HTTP/2 by TLS, and for HTTP/1.1 in clear text.
 
 use crate::answer::{Answer, Answerer};
+use crate::guests::{GuestLimits, Guests, Place};
 use crate::h2::{self, KeepAlive};
 use crate::peer::{PeerAddress, PeerCertificate};
 use crate::tls;
@@ -14,14 +15,17 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+
+/// The longest head of an HTTP/1.1 request, and as much of its body is read ahead.
+const MAX_HEAD: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeLimits {
@@ -34,6 +38,10 @@ pub struct ServeLimits {
     /// After `shutdown`: how long connections have to end.
     pub drain: Duration,
     pub keep_alive: KeepAlive,
+    /// Requests that may be in flight on one HTTP/2 connection; more wait at the asking end.
+    pub streams: u32,
+    /// `None`: all are welcome, however many and however long. With it, the service must name who asks by [`Guest`](crate::Guest).
+    pub guests: Option<GuestLimits>,
 }
 
 impl Default for ServeLimits {
@@ -44,6 +52,8 @@ impl Default for ServeLimits {
             header_read: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             keep_alive: KeepAlive::default(),
+            streams: 1024,
+            guests: None,
         }
     }
 }
@@ -57,8 +67,8 @@ pub struct Served {
 
 /// Serves until `shutdown` resolves, then lets connections end within `limits.drain`.
 ///
-/// Each handshake takes the configuration that `tls` holds at that moment. Requests carry [`PeerAddress`], and [`PeerCertificate`] if the
-/// client showed a certificate, in their extensions.
+/// Each handshake takes the configuration that `tls` holds at that moment. Requests carry [`PeerAddress`], with `limits.guests` their
+/// [`Guest`](crate::Guest), and [`PeerCertificate`] if the client showed a certificate, in their extensions.
 ///
 /// # Caveats
 /// A connection that was upgraded is no longer this server's: end lines with [`LineHandle::close`](crate::LineHandle::close).
@@ -69,9 +79,44 @@ pub async fn serve_tls(
     limits: ServeLimits,
     shutdown: impl Future<Output = ()>,
 ) -> Served {
-    let service = service.into_answerer();
+    let house = House { service: service.into_answerer(), limits, stop: CancellationToken::new() };
     let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
-    let stop = CancellationToken::new();
+    serve(listener, house, handshakes, shutdown, move |tcp, address, permit, place, house| {
+        let config = tls.borrow().clone();
+        serve_client(tcp, address, permit, place, config, house)
+    })
+    .await
+}
+
+/// As [`serve_tls`], in clear text and HTTP/1.1 only: for probes and metrics.
+///
+/// With `limits.guests` a client that the service never names has `prove_within` for all its requests.
+pub async fn serve_plain(listener: TcpListener, service: impl Answer, limits: ServeLimits, shutdown: impl Future<Output = ()>) -> Served {
+    let house = House { service: service.into_answerer(), limits, stop: CancellationToken::new() };
+    let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
+    serve(listener, house, handshakes, shutdown, |tcp, address, permit, place, house| {
+        drop(permit);
+        serve_stream(tcp, address, place, None, false, house)
+    })
+    .await
+}
+
+/// What all connections of one server share.
+#[derive(Clone)]
+struct House {
+    service: Answerer,
+    limits: ServeLimits,
+    stop: CancellationToken,
+}
+
+async fn serve<C: Future<Output = ()> + Send + 'static>(
+    listener: TcpListener,
+    house: House,
+    handshakes: Arc<Semaphore>,
+    shutdown: impl Future<Output = ()>,
+    client: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit, Option<Place>, House) -> C,
+) -> Served {
+    let guests = house.limits.guests.map(Guests::new);
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -79,19 +124,23 @@ pub async fn serve_tls(
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => told(ended),
             (tcp, address, permit) = next_client(&listener, &handshakes) => {
-                let config = tls.borrow().clone();
-                connections.spawn(serve_client(tcp, address, permit, config, service.clone(), limits, stop.clone()));
+                let place = guests.as_ref().map(|guests| guests.admit(address));
+                match place {
+                    Some(None) => tracing::debug!(%address, "no seat for another stranger"),
+                    Some(place) => drop(connections.spawn(client(tcp, address, permit, place, house.clone()))),
+                    None => drop(connections.spawn(client(tcp, address, permit, None, house.clone()))),
+                }
             }
         }
     }
     drop(listener);
-    stop.cancel();
+    house.stop.cancel();
     let drained = async {
         while let Some(ended) = connections.join_next().await {
             told(ended);
         }
     };
-    let _ = timeout(limits.drain, drained).await;
+    let _ = timeout(house.limits.drain, drained).await;
     let cut = connections.len();
     connections.shutdown().await;
     Served { cut }
@@ -122,56 +171,90 @@ async fn serve_client(
     tcp: TcpStream,
     address: SocketAddr,
     permit: OwnedSemaphorePermit,
+    place: Option<Place>,
     config: Arc<ServerConfig>,
-    service: Answerer,
-    limits: ServeLimits,
-    stop: CancellationToken,
+    house: House,
 ) {
     let _ = tcp.set_nodelay(true);
+    let limit = house.limits.handshake;
     let shaken = tokio::select! {
-        shaken = timeout(limits.handshake, TlsAcceptor::from(config).accept(tcp)) => shaken,
-        () = stop.cancelled() => return,
+        shaken = timeout(limit, TlsAcceptor::from(config).accept(tcp)) => shaken,
+        () = house.stop.cancelled() => return,
     };
     drop(permit);
     match shaken {
-        Ok(Ok(stream)) => serve_stream(stream, address, service, limits, stop).await,
+        Ok(Ok(stream)) => {
+            let (_, session) = stream.get_ref();
+            let http2 = session.alpn_protocol() == Some(tls::HTTP2);
+            let certificate = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::of);
+            serve_stream(stream, address, place, certificate, http2, house).await;
+        }
         Ok(Err(error)) => tracing::debug!(%address, %error, "client refused in the handshake"),
-        Err(_) => tracing::debug!(%address, after = ?limits.handshake, "client too slow in the handshake"),
+        Err(_) => tracing::debug!(%address, after = ?limit, "client too slow in the handshake"),
     }
 }
 
-async fn serve_stream(stream: TlsStream<TcpStream>, address: SocketAddr, service: Answerer, limits: ServeLimits, stop: CancellationToken) {
-    let (_, session) = stream.get_ref();
-    let http2 = session.alpn_protocol() == Some(tls::HTTP2);
-    let certificate = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::of);
+async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    address: SocketAddr,
+    place: Option<Place>,
+    certificate: Option<PeerCertificate>,
+    http2: bool,
+    house: House,
+) {
+    let House { service, limits, stop } = house;
+    let guest = place.as_ref().map(Place::guest);
     let service = TowerToHyperService::new(service.0.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddress(address));
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(certificate.clone());
         }
+        if let Some(guest) = &guest {
+            request.extensions_mut().insert(guest.clone());
+        }
         request
     }));
     let io = TokioIo::new(stream);
-    let result = if http2 {
-        let connection = h2::plain_server(limits.keep_alive).serve_connection(io, service);
-        until_stopped(connection, |connection| connection.graceful_shutdown(), &stop).await
-    } else {
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(limits.header_read);
-        let connection = builder.serve_connection(io, service).with_upgrades();
-        until_stopped(connection, |connection| connection.graceful_shutdown(), &stop).await
+    let end = async {
+        match &place {
+            Some(place) => tokio::select! { () = stop.cancelled() => {} () = place.end.cancelled() => {} },
+            None => stop.cancelled().await,
+        }
     };
-    if let Err(error) = result {
-        tracing::debug!(%address, error = crate::fault::chain(&error), "connection broke");
+    let serving = async {
+        if http2 {
+            let mut builder = h2::plain_server(limits.keep_alive);
+            builder.max_concurrent_streams(limits.streams);
+            until(end, builder.serve_connection(io, service), |connection| connection.graceful_shutdown()).await
+        } else {
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(limits.header_read).max_buf_size(MAX_HEAD);
+            let connection = builder.serve_connection(io, service).with_upgrades();
+            until(end, connection, |connection| connection.graceful_shutdown()).await
+        }
+    };
+    let overstayed = async {
+        match &place {
+            Some(place) => place.overstayed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        result = serving => {
+            if let Err(error) = result {
+                tracing::debug!(%address, error = crate::fault::chain(&error), "connection broke");
+            }
+        }
+        () = overstayed => tracing::debug!(%address, "connection cut: a stranger's, or one too many of its client"),
     }
 }
 
-async fn until_stopped<C: Future>(connection: C, end: impl FnOnce(Pin<&mut C>), stop: &CancellationToken) -> C::Output {
+async fn until<C: Future>(end: impl Future<Output = ()>, connection: C, finish: impl FnOnce(Pin<&mut C>)) -> C::Output {
     let mut connection = pin!(connection);
     tokio::select! {
         result = connection.as_mut() => return result,
-        () = stop.cancelled() => {}
+        () = end => {}
     }
-    end(connection.as_mut());
+    finish(connection.as_mut());
     connection.await
 }

@@ -39,6 +39,7 @@ impl Failure {
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
             // A runtime has no business to say these to a person.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -31,12 +31,12 @@ pub async fn send(
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let from = Sender { agent: None, person: Some(user.name) };
     if let Err(refusal) = check(&message_id, &text) {
-        hub.courier.audit(&from, namespace, name, &message_id, Err(&refusal));
+        hub.courier.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(Failure::refused(namespace, name, &refusal));
     }
     // Asked here too, because why there is no line is told to a person in other words than to an agent.
     if let Err(refusal) = hub.courier.line_to(&record).await {
-        hub.courier.audit(&from, namespace, name, &message_id, Err(&refusal));
+        hub.courier.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(unreachable(&record));
     }
     let sent = hub.courier.deliver(&record, &Deliver { message_id, from, text }).await;

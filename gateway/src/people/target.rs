@@ -54,11 +54,11 @@ pub fn unreachable(record: &AgentRecord) -> Failure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let (code, why) = match (record.desired, &record.unready) {
         (DesiredState::Stopped, _) => (StatusCode::CONFLICT, format!("is Stopped: start it with kubectl yoi start {name} -n {namespace}")),
-        (DesiredState::Running, Some((reason, message))) => (
+        (DesiredState::Running | DesiredState::Unknown, Some((reason, message))) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}"),
         ),
-        (DesiredState::Running, None) => (
+        (DesiredState::Running | DesiredState::Unknown, None) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}"),
         ),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use yoi_crds::pod::DesiredState;
 use yoi_plan::sight::visible;
@@ -12,7 +13,9 @@ use crate::Hub;
 use crate::identity::Caller;
 use crate::world::{AgentRecord, Key};
 
-pub async fn list(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Caller>) -> Json<PodList> {
+/// The body says nothing and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take that for
+/// a failure.
+pub async fn list(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Caller>, _nothing: Bytes) -> Json<PodList> {
     let namespace = &caller.agent.namespace;
     let bonds = hub.world.bonds_of(&Key::new(namespace, &caller.agent.name));
     let pods = visible(&caller.agent, bonds.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
@@ -30,6 +33,6 @@ fn state(hub: &Hub, record: &AgentRecord) -> (bool, String) {
         (Some(live), _, _) => (true, live.activity.clone()),
         (None, Some(line), _) => (true, line.activity.as_str().to_owned()),
         (None, None, DesiredState::Stopped) => (false, "Stopped".to_owned()),
-        (None, None, DesiredState::Running) => (false, "Unreachable".to_owned()),
+        (None, None, DesiredState::Running | DesiredState::Unknown) => (false, "Unreachable".to_owned()),
     }
 }

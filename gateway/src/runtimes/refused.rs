@@ -21,6 +21,7 @@ impl From<Refusal> for Refused {
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::BAD_GATEWAY,
+            RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
         };
         Refused { status, refusal }
     }

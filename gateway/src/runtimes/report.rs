@@ -48,8 +48,9 @@ fn refused(error: &WriteError) -> Refused {
         WriteError::Gone(_) => {
             Refused { status: StatusCode::FORBIDDEN, refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() } }
         }
-        WriteError::Read(..) | WriteError::Write(..) | WriteError::Contended(_) => {
-            tracing::warn!(error = crate::chain(error), "report not written");
+        WriteError::Read(agent, _) | WriteError::Write(agent, _) | WriteError::Contended(agent) => {
+            let error_chain = crate::chain(error);
+            tracing::warn!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, error = error_chain, "report not written");
             Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; report again") }.into()
         }
     }

@@ -23,7 +23,7 @@ pub async fn send(
     match target(&hub, &caller, &to) {
         Ok(target) => Ok(Json(hub.courier.deliver(&target, &Deliver { message_id, from, text }).await?)),
         Err(refusal) => {
-            hub.courier.audit(&from, &caller.agent.namespace, &to, &message_id, Err(&refusal));
+            hub.courier.audit(&from, &caller.agent.namespace, &to, None, &message_id, Err(&refusal));
             Err(refusal.into())
         }
     }

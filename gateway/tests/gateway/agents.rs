@@ -1,7 +1,19 @@
 use serde_json::{Value, json};
+use yoi_line::CallError;
 use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportTaken, asked};
 
-use crate::house::{House, refused, report, soon};
+use crate::house::{House, Replica, refused, report, soon};
+
+/// By a connection of its own: that of a token that nobody knows ends with the answer. hyper drops an answer when the connection's end is read
+/// before the request's sender is scheduled again, so a call that broke is made once more.
+async fn asked_anew(house: &House, replica: &Replica, token: &str, path: &str) -> Result<Value, CallError> {
+    let mut answer = house.caller(replica, token).post_json(path, &json!({})).await;
+    for _ in 0..5 {
+        let Err(CallError::Broken(_)) = &answer else { break };
+        answer = house.caller(replica, token).post_json(path, &json!({})).await;
+    }
+    answer
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cannot_prove_to_be_a_current_agents_pod_is_nobody() {
@@ -13,10 +25,8 @@ async fn who_cannot_prove_to_be_a_current_agents_pod_is_nobody() {
     let replica = house.replica().await;
     let cases = [("unknown", 401), ("for-another", 401), ("of-another-namespace", 403), ("of-a-former-pod", 403)];
     for (token, status) in cases {
-        let caller = house.caller(&replica, token);
         for path in [asked::LIST_PODS, asked::REPORT, asked::SEND, "/v1/unknown"] {
-            let answer = caller.post_json::<_, Value>(path, &json!({})).await;
-            assert_eq!(refused(answer), (status, RefusalReason::NotAnAgent), "{token} {path}");
+            assert_eq!(refused(asked_anew(&house, &replica, token, path).await), (status, RefusalReason::NotAnAgent), "{token} {path}");
         }
         assert!(house.dial(&replica, token).open().await.is_err(), "{token}");
     }

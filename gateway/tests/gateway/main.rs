@@ -6,3 +6,4 @@ mod house;
 mod messages;
 mod people;
 mod replicas;
+mod strangers;

@@ -54,7 +54,7 @@ async fn a_target_that_dies_before_its_acknowledgement_is_no_success() {
     soon("the message", b.messages.recv()).await.unwrap();
     drop(b.lines);
     let (status, refusal) = refusal(soon("the answer", sending).await.unwrap());
-    assert_eq!((status, refusal.reason), (503, RefusalReason::Unreachable));
+    assert_eq!((status, refusal.reason), (504, RefusalReason::Unacknowledged));
     assert!(refusal.message.contains("same id"), "{}", refusal.message);
 }
 
