@@ -10,11 +10,14 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tracing::info;
-use yoi_crds::name::manager;
-use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_crds::name::{annotation, manager};
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
 use yoi_plan::manage;
 use yoi_plan::step::{Kind, Step, Target};
+use yoi_plan::workspace::claim::tree_behind;
+use yoi_plan::yoipod::MADE_FOR;
+
+use crate::subject::{Subject, tell};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -67,12 +70,12 @@ fn gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
 }
 
 /// Carries out one step. Said twice, it changes nothing the second time.
-pub async fn apply(client: &Client, step: &Step) -> Result<(), Error> {
+pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<(), Error> {
     let deed = step.deed();
     match step {
         Step::AddFinalizers { of, resource_version, all } => {
             let patch = json!({"metadata": {"uid": of.uid, "resourceVersion": resource_version, "finalizers": all}});
-            merge(client, of, &patch).await.map_err(|e| Error::from(deed.clone(), e))?;
+            gone(merge(client, of, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
         }
         Step::RemoveFinalizer { of, resource_version, finalizer: _, left } => {
             let patch = json!({"metadata": {"uid": of.uid, "resourceVersion": resource_version, "finalizers": left}});
@@ -94,13 +97,26 @@ pub async fn apply(client: &Client, step: &Step) -> Result<(), Error> {
             let patch = json!({"metadata": {"uid": claim.uid, "ownerReferences": owners}});
             gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
         }
+        Step::UnselectNode { claim } => {
+            let patch = json!({"metadata": {"uid": claim.uid, "annotations": {annotation::SELECTED_NODE: null}}});
+            gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+        }
         Step::RetainVolume { volume } => {
             let patch = json!({"metadata": {"uid": volume.uid}, "spec": {"persistentVolumeReclaimPolicy": "Retain"}});
             gone(merge(client, volume, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
         }
+        Step::ConfirmGone { kind, namespace, name, of } => {
+            if is_left(client, *kind, namespace, name, of).await.map_err(|e| Error::from(deed.clone(), e))? {
+                return Err(Error::Outdated { deed });
+            }
+        }
         Step::Delete(target) => delete(client, target, &deed).await?,
     }
-    info!(deed, "step done");
+    // A look changes nothing.
+    match step {
+        Step::ConfirmGone { .. } => tell!(debug, subject, deed, "step done"),
+        _ => tell!(info, subject, deed, "step done"),
+    }
     Ok(())
 }
 
@@ -118,10 +134,11 @@ where
         Err(kube::Error::Api(s)) if s.is_already_exists() => {
             let existing = api.get_opt(&wanted.name_any()).await.map_err(|e| Error::from(deed.to_owned(), e))?;
             match existing {
-                // The cache will show it; if it is on its way out, the next round makes another.
+                Some(existing) if !same_making(wanted.meta(), existing.meta()) => Err(Error::Foreign { deed: deed.to_owned() }),
+                // On its way out: the next round makes another.
                 Some(existing) if existing.meta().deletion_timestamp.is_some() => Err(Error::Outdated { deed: deed.to_owned() }),
-                Some(existing) if same_making(wanted.meta(), existing.meta()) => Ok(()),
-                Some(_) => Err(Error::Foreign { deed: deed.to_owned() }),
+                // The cache will show it.
+                Some(_) => Ok(()),
                 None => Err(Error::Outdated { deed: deed.to_owned() }),
             }
         }
@@ -143,6 +160,29 @@ fn same_making(wanted: &Meta, existing: &Meta) -> bool {
     }
 }
 
+/// Whether an object of that name exists that was made for `of`.
+async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &str) -> Result<bool, kube::Error> {
+    async fn meta<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<Meta>, kube::Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        Ok(Api::<K>::namespaced(client.clone(), namespace).get_metadata_opt(name).await?.map(|o| o.metadata))
+    }
+    let owned = |m: Option<Meta>| m.is_some_and(|m| manage::controlled_by(&m, of) || manage::annotation(&m, MADE_FOR) == Some(of));
+    Ok(match kind {
+        Kind::YoiPod => owned(meta::<YoiPod>(client, namespace, name).await?),
+        Kind::Workspace => owned(meta::<AgentWorkspace>(client, namespace, name).await?),
+        Kind::Claim => owned(meta::<PersistentVolumeClaim>(client, namespace, name).await?),
+        Kind::ConfigMap => owned(meta::<ConfigMap>(client, namespace, name).await?),
+        Kind::Pod => owned(meta::<Pod>(client, namespace, name).await?),
+        // No owner: a volume says whose tree it shows.
+        Kind::Volume => Api::<PersistentVolume>::all(client.clone()).get_opt(name).await?.is_some_and(|v| tree_behind(&v) == Some(of)),
+        Kind::WorkspaceNode => {
+            Api::<WorkspaceNode>::all(client.clone()).get_metadata_opt(name).await?.is_some_and(|o| manage::uid(&o.metadata) == of)
+        }
+    })
+}
+
 async fn merge(client: &Client, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
     match of.kind {
         Kind::YoiPod => patched::<YoiPod>(namespaced(client, of), of, patch).await,
@@ -151,6 +191,7 @@ async fn merge(client: &Client, of: &Target, patch: &serde_json::Value) -> Resul
         Kind::Volume => patched::<PersistentVolume>(Api::all(client.clone()), of, patch).await,
         Kind::ConfigMap => patched::<ConfigMap>(namespaced(client, of), of, patch).await,
         Kind::Pod => patched::<Pod>(namespaced(client, of), of, patch).await,
+        Kind::WorkspaceNode => patched::<WorkspaceNode>(Api::all(client.clone()), of, patch).await,
     }
 }
 
@@ -174,6 +215,7 @@ async fn delete(client: &Client, target: &Target, deed: &str) -> Result<(), Erro
         Kind::Volume => deleted(Api::<PersistentVolume>::all(client.clone()), target, deed).await,
         Kind::ConfigMap => deleted(namespaced::<ConfigMap>(client, target), target, deed).await,
         Kind::Pod => deleted(namespaced::<Pod>(client, target), target, deed).await,
+        Kind::WorkspaceNode => deleted(Api::<WorkspaceNode>::all(client.clone()), target, deed).await,
     }
 }
 

@@ -6,11 +6,16 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{Stream, StreamExt};
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tracing::error;
+
+use crate::lean;
 
 /// Something that an object concerns: an index entry, and what to wake when the object changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,12 +36,12 @@ pub enum Key {
 }
 
 /// Namespace (empty for cluster-scoped kinds) and name.
-type Id = (String, String);
+type Id = Arc<(String, String)>;
 
 #[derive(Default)]
 struct Index {
-    keys: HashMap<Id, Vec<Key>>,
-    by: HashMap<Key, HashSet<Id>>,
+    keys: HashMap<Id, Vec<Arc<Key>>>,
+    by: HashMap<Arc<Key>, HashSet<Id>>,
     /// What a new listing has brought so far.
     listing: Option<HashMap<Id, Vec<Key>>>,
 }
@@ -44,11 +49,17 @@ struct Index {
 impl Index {
     fn set(&mut self, id: Id, keys: Vec<Key>) -> Vec<Key> {
         let mut touched = self.remove(&id);
-        for key in &keys {
-            self.by.entry(key.clone()).or_default().insert(id.clone());
-        }
         touched.extend(keys.iter().cloned());
-        self.keys.insert(id, keys);
+        let shared: Vec<Arc<Key>> = keys
+            .into_iter()
+            .map(|key| {
+                let known = self.by.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+                let key = known.unwrap_or_else(|| Arc::new(key));
+                self.by.entry(Arc::clone(&key)).or_default().insert(Arc::clone(&id));
+                key
+            })
+            .collect();
+        self.keys.insert(id, shared);
         touched
     }
 
@@ -62,7 +73,7 @@ impl Index {
                 }
             }
         }
-        old
+        old.into_iter().map(|key| (*key).clone()).collect()
     }
 
     /// The listing is the truth now: what it lacks is gone.
@@ -96,16 +107,21 @@ pub struct Source<K: Resource<DynamicType = ()> + Clone + 'static> {
     index: Arc<Mutex<Index>>,
     ready: watch::Sender<bool>,
     keys: fn(&K) -> Vec<Key>,
+    lean: fn(&mut K),
+    /// What was known of an object before it could not be read any more.
+    known: Store<K>,
 }
 
-pub fn cache<K>(keys: fn(&K) -> Vec<Key>) -> (Cache<K>, Source<K>)
+/// `keys`: what an object concerns. `lean`: takes out what nobody reads.
+pub fn cache<K>(keys: fn(&K) -> Vec<Key>, lean: fn(&mut K)) -> (Cache<K>, Source<K>)
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     let (store, writer) = reflector::store();
     let index = Arc::new(Mutex::new(Index::default()));
     let (said, ready) = watch::channel(false);
-    (Cache { store, index: Arc::clone(&index), ready }, Source { writer, index, ready: said, keys })
+    let known = store.clone();
+    (Cache { store, index: Arc::clone(&index), ready }, Source { writer, index, ready: said, keys, lean, known })
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> Cache<K> {
@@ -128,7 +144,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Cache<K> {
             index.by.get(key).map(|ids| ids.iter().cloned().collect()).unwrap_or_default()
         };
         ids.sort();
-        ids.iter().filter_map(|(namespace, name)| self.get(namespace, name)).collect()
+        ids.iter().filter_map(|id| self.get(&id.0, &id.1)).collect()
     }
 
     #[must_use]
@@ -160,17 +176,21 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     /// The watch. `wake` hears of every change after the cache holds it, with all that the object concerned before and concerns now; and of
-    /// every listing, even an empty one.
+    /// every listing, even an empty one. An object that cannot be read stays what it was, or unknown, and holds up no other.
     pub fn stream(
         self,
-        api: Api<K>,
+        api: Api<DeserializeGuard<K>>,
         config: watcher::Config,
         wake: impl Fn(&[Key]) + Send + 'static,
     ) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static {
-        let Source { writer, index, ready, keys } = self;
+        let Source { writer, index, ready, keys, lean, known } = self;
         watcher(api, config)
             .default_backoff()
-            .modify(|object| object.managed_fields_mut().clear())
+            .filter_map(move |event| std::future::ready(readable(event, &known)))
+            .modify(move |object| {
+                lean::meta(object.meta_mut());
+                lean(object);
+            })
             .reflect(writer)
             .map(move |event| {
                 if let Ok(event) = &event {
@@ -190,8 +210,60 @@ where
     }
 }
 
+type Heard<K> = Result<watcher::Event<K>, watcher::Error>;
+
+/// The event without what this version cannot read.
+fn readable<K>(event: Heard<DeserializeGuard<K>>, known: &Store<K>) -> Option<Heard<K>>
+where
+    K: Resource<DynamicType = ()> + Clone,
+{
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+    let former = |bad: &InvalidObject| {
+        let name = bad.metadata.name.clone().unwrap_or_default();
+        let reference = ObjectRef::new(&name);
+        let reference = match bad.metadata.namespace.as_deref() {
+            Some(namespace) => reference.within(namespace),
+            None => reference,
+        };
+        known.get(&reference).map(|o| (*o).clone())
+    };
+    let event = match event {
+        Ok(event) => event,
+        Err(error) => return Some(Err(error)),
+    };
+    let event = match event {
+        Init => Init,
+        InitDone => InitDone,
+        Apply(DeserializeGuard(Ok(object))) => Apply(object),
+        InitApply(DeserializeGuard(Ok(object))) => InitApply(object),
+        Delete(DeserializeGuard(Ok(object))) => Delete(object),
+        Apply(DeserializeGuard(Err(bad))) => {
+            unreadable::<K>(&bad);
+            return None;
+        }
+        InitApply(DeserializeGuard(Err(bad))) => {
+            unreadable::<K>(&bad);
+            InitApply(former(&bad)?)
+        }
+        Delete(DeserializeGuard(Err(bad))) => Delete(former(&bad)?),
+    };
+    Some(Ok(event))
+}
+
+fn unreadable<K: Resource<DynamicType = ()>>(bad: &InvalidObject) {
+    let meta = &bad.metadata;
+    error!(
+        kind = %K::kind(&()),
+        namespace = meta.namespace.as_deref().unwrap_or_default(),
+        name = meta.name.as_deref().unwrap_or_default(),
+        uid = meta.uid.as_deref().unwrap_or_default(),
+        error = bad.error,
+        "an object cannot be read and is left alone; mend or delete it"
+    );
+}
+
 fn note<K: Resource<DynamicType = ()>>(index: &Mutex<Index>, keys: fn(&K) -> Vec<Key>, event: &watcher::Event<K>) -> Vec<Key> {
-    let id = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    let id = |object: &K| Arc::new((object.namespace().unwrap_or_default(), object.name_any()));
     let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
     match event {
         watcher::Event::Init => {

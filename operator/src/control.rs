@@ -1,8 +1,7 @@
 //! One controller per kind, all alike: observe, decide, apply, report.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
@@ -15,15 +14,19 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, error, warn};
-use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus};
+use tracing::{error, warn};
+use yoi_crds::{
+    AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
+};
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
-use yoi_plan::{network, peer, project, say, workspace, yoipod};
+use yoi_plan::{network, nodes, peer, project, say, workspace, yoipod};
 
 use crate::cache::Key;
+use crate::failures::Failures;
 use crate::health::Metrics;
 use crate::report::Share;
+use crate::subject::{Subject, tell};
 use crate::world::World;
 use crate::{apply, observe, report};
 
@@ -37,8 +40,7 @@ pub struct Context {
     pub stop: CancellationToken,
     /// Rounds under way.
     pub rounds: TaskTracker,
-    /// Failures in a row, by object.
-    failures: Mutex<HashMap<String, u32>>,
+    pub failures: Failures,
 }
 
 impl Context {
@@ -52,20 +54,12 @@ impl Context {
         stop: CancellationToken,
         rounds: TaskTracker,
     ) -> Self {
-        Context { client, world, settings, recorder, metrics, stop, rounds, failures: Mutex::default() }
+        Context { client, world, settings, recorder, metrics, stop, rounds, failures: Failures::default() }
     }
 
-    /// The next pause after a failure: 1 s, doubled, at most 5 min.
-    fn failed(&self, key: String) -> Duration {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = failures.entry(key).or_default();
-        let pause = Duration::from_secs((1_u64 << (*count).min(9)).min(300));
-        *count += 1;
-        pause
-    }
-
-    fn succeeded(&self, key: &str) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    fn forget(&self, kind: &str, namespace: &str, name: &str) {
+        self.failures.forget(kind, namespace, name);
+        self.metrics.failing(self.failures.count());
     }
 }
 
@@ -75,6 +69,9 @@ pub trait Governed:
 {
     type Status: Share + Send + Sync;
     fn said(&self) -> Option<&Self::Status>;
+    fn subject(&self) -> Subject {
+        Subject::of(self, None)
+    }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
 }
 
@@ -111,6 +108,9 @@ impl Governed for YoiPod {
     fn said(&self) -> Option<&YoiPodStatus> {
         self.status.as_ref()
     }
+    fn subject(&self) -> Subject {
+        Subject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
+    }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
         yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now)
     }
@@ -126,10 +126,6 @@ impl Governed for YoiPeer {
     }
 }
 
-fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    format!("{}/{}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
-}
-
 /// One round. The status is written whether the steps succeeded or not, and says so if they did not.
 async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
     context.world.wait().await;
@@ -141,10 +137,11 @@ async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result
     let _timer = context.metrics.reconcile(&kind, Instant::now());
     let now = jiff::Timestamp::now();
     let plan = Arc::clone(&object).decide(&context, now);
-    debug!(object = key(&*object), steps = plan.steps.len(), "decided");
+    let subject = object.subject();
+    tell!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
     let mut failure = None;
     for step in &plan.steps {
-        if let Err(error) = apply::apply(&context.client, step).await {
+        if let Err(error) = apply::apply(&context.client, &subject, step).await {
             failure = Some(error);
             break;
         }
@@ -157,27 +154,84 @@ async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result
         }
         // After an outdated step the status would be outdated too.
         if failure.as_ref().is_none_or(|e| !e.is_quiet()) {
-            report::status(&context.client, &context.recorder, &*object, before, status).await?;
+            report::status(&context.client, &context.recorder, &subject, &*object, before, status).await?;
         }
     }
     match failure {
         Some(error) => Err(error),
         None => {
-            context.succeeded(&key(&*object));
+            context.forget(&subject.kind, &subject.namespace, &subject.name);
             Ok(plan.requeue_after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100)))))
         }
     }
 }
 
 fn after_error<K: Governed>(object: Arc<K>, error: &apply::Error, context: Arc<Context>) -> Action {
+    after(&object.subject(), error, &context)
+}
+
+fn after(subject: &Subject, error: &apply::Error, context: &Context) -> Action {
     if error.is_quiet() {
-        debug!(object = key(&*object), %error, "looking again");
+        tell!(debug, subject, %error, "looking again");
         return Action::requeue(Duration::from_secs(1));
     }
-    context.metrics.failed(&K::kind(&()));
-    let pause = context.failed(key(&*object));
-    warn!(object = key(&*object), %error, pause_seconds = pause.as_secs(), "reconcile failed");
+    context.metrics.failed(&subject.kind);
+    let pause = context.failures.failed(&subject.kind, &subject.namespace, &subject.name);
+    context.metrics.failing(context.failures.count());
+    tell!(warn, subject, %error, pause_seconds = pause.as_secs(), "reconcile failed");
     Action::requeue(pause)
+}
+
+/// The offer of a node that is no more.
+async fn swept(offer: Arc<WorkspaceNode>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.world.wait().await;
+    let _round = context.rounds.token();
+    if context.stop.is_cancelled() {
+        return Ok(Action::await_change());
+    }
+    let subject = Subject::of(&*offer, None);
+    for step in nodes::left_over(&offer, &context.world.nodes()) {
+        apply::apply(&context.client, &subject, &step).await?;
+    }
+    context.forget(&subject.kind, &subject.namespace, &subject.name);
+    Ok(Action::await_change())
+}
+
+/// Runs for ever: takes away what nodes that are no more left behind.
+pub async fn sweep(
+    trigger: impl Stream<Item = Result<WorkspaceNode, watcher::Error>> + Send + 'static,
+    store: Store<WorkspaceNode>,
+    woken: impl Stream<Item = ObjectRef<WorkspaceNode>> + Send + 'static,
+    context: Arc<Context>,
+) {
+    let heard = Arc::clone(&context);
+    Controller::for_stream(trigger, store)
+        .with_config(Config::default().concurrency(1))
+        .reconcile_on(woken)
+        .run(swept, |o, e, c| after(&Subject::of(&*o, None), e, &c), context)
+        .for_each(|round| {
+            ended(round, &heard);
+            std::future::ready(())
+        })
+        .await;
+}
+
+type Round<K> = Result<(ObjectRef<K>, Action), kube::runtime::controller::Error<apply::Error, watcher::Error>>;
+
+/// What a round left to be told or forgotten.
+fn ended<K: Resource<DynamicType = ()>>(round: Round<K>, context: &Context) {
+    match round {
+        // Told by `after` already.
+        Ok(_) | Err(kube::runtime::controller::Error::ReconcilerFailed(..)) => {}
+        // Deleted between its event and its turn: nothing of it is kept.
+        Err(kube::runtime::controller::Error::ObjectNotFound(gone)) => {
+            context.forget(&K::kind(&()), gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+        }
+        Err(kube::runtime::controller::Error::QueueError(error)) => {
+            warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again");
+        }
+        Err(error) => error!(kind = %K::kind(&()), %error, "controller failed"),
+    }
 }
 
 /// Runs for ever. Panics if a reconcile does: half a controller must not go on.
@@ -188,21 +242,14 @@ pub async fn run<K: Governed>(
     context: Arc<Context>,
     concurrency: u16,
 ) {
+    let heard = Arc::clone(&context);
     Controller::for_stream(trigger, store)
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_on(woken)
         .run(reconcile::<K>, after_error::<K>, context)
-        .for_each(|round| async move {
-            match round {
-                // Told by `after_error` already.
-                Ok(_) | Err(kube::runtime::controller::Error::ReconcilerFailed(..)) => {}
-                // Deleted between its event and its turn.
-                Err(kube::runtime::controller::Error::ObjectNotFound(_)) => {}
-                Err(kube::runtime::controller::Error::QueueError(error)) => {
-                    warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again")
-                }
-                Err(error) => error!(kind = %K::kind(&()), %error, "controller failed"),
-            }
+        .for_each(|round| {
+            ended(round, &heard);
+            std::future::ready(())
         })
         .await;
 }

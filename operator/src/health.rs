@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::lease::Standing;
+use crate::traffic::Writes;
 use crate::world::{World, is_ready};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -38,6 +39,9 @@ pub struct Metrics {
     seconds: Family<OfKind, Histogram>,
     objects: Family<ByReady, Gauge>,
     leader: Gauge,
+    failing: Gauge,
+    /// Counted by the client itself.
+    pub writes: Writes,
     registry: Arc<Registry>,
 }
 
@@ -48,13 +52,29 @@ impl Default for Metrics {
         let seconds = Family::<OfKind, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14)));
         let objects = Family::<ByReady, Gauge>::default();
         let leader = Gauge::default();
+        let failing = Gauge::default();
+        let writes = Writes::default();
         let mut registry = Registry::with_prefix("yoi_operator");
-        registry.register("reconciles", "Rounds begun", reconciles.clone());
-        registry.register("reconcile_errors", "Rounds that failed, repetitions by an outdated view left out", errors.clone());
-        registry.register("reconcile_seconds", "Duration of a round", seconds.clone());
-        registry.register("objects", "Objects by kind and Ready", objects.clone());
-        registry.register("leader", "1 while this process holds the Lease", leader.clone());
-        Metrics { reconciles, errors, seconds, objects, leader, registry: Arc::new(registry) }
+        registry.register(
+            "reconciles",
+            "How often the operator looked at an object and decided what to do, by kind of object",
+            reconciles.clone(),
+        );
+        registry.register("reconcile_errors", "How often such a look ended in an error, by kind of object; it is tried again after a pause. Looks that only came too early are left out", errors.clone());
+        registry.register(
+            "reconcile_seconds",
+            "How long a look took with everything that it did, in seconds, by kind of object",
+            seconds.clone(),
+        );
+        registry.register("objects", "How many objects there are, by kind and by whether their condition Ready is True", objects.clone());
+        registry.register("leader", "1 while this process is the one replica that acts, 0 while it stands by", leader.clone());
+        registry.register("objects_failing", "How many objects the last look at ended in an error", failing.clone());
+        registry.register(
+            "api_writes",
+            "Requests to the API server that change something, by resource (with /status for a status) and verb; refused ones are counted too",
+            writes.clone(),
+        );
+        Metrics { reconciles, errors, seconds, objects, leader, failing, writes, registry: Arc::new(registry) }
     }
 }
 
@@ -77,6 +97,10 @@ impl Metrics {
         let kind = OfKind { kind: kind.to_owned() };
         self.reconciles.get_or_create(&kind).inc();
         Timer { seconds: self.seconds.clone(), kind, since }
+    }
+
+    pub fn failing(&self, objects: usize) {
+        self.failing.set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
     pub fn failed(&self, kind: &str) {

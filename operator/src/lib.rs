@@ -13,7 +13,8 @@
 //! # Powers (verbs per resource)
 //! | Group | Resource | Verbs |
 //! |---|---|---|
-//! | yoi.dev | yoiprojects, yoipeers, workspacenodes | list, watch |
+//! | yoi.dev | yoiprojects, yoipeers | list, watch |
+//! | yoi.dev | workspacenodes | list, watch, delete (of nodes that are gone) |
 //! | yoi.dev | yoipods | list, watch, patch (finalizer) |
 //! | yoi.dev | agentworkspaces | get, list, watch, create, patch (finalizers), delete |
 //! | yoi.dev | yoiprojects/status, yoipods/status, yoipeers/status, agentworkspaces/status | patch |
@@ -31,10 +32,14 @@ pub mod apply;
 pub mod args;
 pub mod cache;
 pub mod control;
+pub mod failures;
 pub mod health;
+pub mod lean;
 pub mod lease;
 pub mod observe;
 pub mod report;
 pub mod run;
+pub mod subject;
 pub mod tls;
+pub mod traffic;
 pub mod world;

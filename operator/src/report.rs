@@ -9,13 +9,13 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tracing::warn;
 use yoi_crds::name::manager;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
 use yoi_plan::say::{Conditions, story};
 
 use crate::apply;
+use crate::subject::{Subject, tell};
 
 /// Conditions of an AgentWorkspace that the operator says; the others are the shim's.
 const WORKSPACE: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
@@ -95,7 +95,14 @@ fn sorted<S: Share>(mut status: S) -> S {
 
 /// Writes `after` if it says something new. With the resource version that the decision was made on: a decision of an old view is not written
 /// over a newer one.
-pub async fn status<K, S>(client: &Client, recorder: &Recorder, object: &K, before: Option<&S>, after: S) -> Result<bool, apply::Error>
+pub async fn status<K, S>(
+    client: &Client,
+    recorder: &Recorder,
+    subject: &Subject,
+    object: &K,
+    before: Option<&S>,
+    after: S,
+) -> Result<bool, apply::Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
     S: Share,
@@ -119,11 +126,18 @@ where
         Err(kube::Error::Api(s)) if s.is_not_found() => return Ok(false),
         Err(e) => return Err(apply::Error::from(format!("write the status of {} {name}", K::kind(&())), e)),
     }
-    tell(recorder, object, before.conditions(), after.conditions()).await;
+    tell!(debug, subject, "status written");
+    publish(recorder, subject, object, before.conditions(), after.conditions()).await;
     Ok(true)
 }
 
-async fn tell<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, before: &[Condition], after: &[Condition]) {
+async fn publish<K: Resource<DynamicType = ()>>(
+    recorder: &Recorder,
+    subject: &Subject,
+    object: &K,
+    before: &[Condition],
+    after: &[Condition],
+) {
     let about = object.object_ref(&());
     for told in story(before, after) {
         let event = Event {
@@ -135,7 +149,7 @@ async fn tell<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, be
         };
         // The condition says the same; an Event that is lost costs nothing but the story.
         if let Err(error) = recorder.publish(&event, &about).await {
-            warn!(%error, reason = event.reason, "event not published");
+            tell!(warn, subject, %error, reason = event.reason, "event not published");
         }
     }
 }

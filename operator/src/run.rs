@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Request;
 use futures::{Stream, StreamExt};
 use kube::client::ClientBuilder;
 use kube::core::NamespaceResourceScope;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
+use tower::util::MapRequestLayer;
 use tracing::{info, warn};
 use yoi_crds::name::{label, manager};
 
@@ -27,6 +29,7 @@ use crate::control::{self, Context};
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
 use crate::tls;
+use crate::traffic::{self, Writes};
 use crate::world::{Sources, Woken, World};
 
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +58,15 @@ const REQUESTS: usize = 32;
 /// How often the certificate and the APIService are looked at.
 const CERTIFICATE: Duration = Duration::from_secs(60);
 
-async fn client() -> Result<Client, Error> {
+async fn client(writes: &Writes) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|e| Error::Config(Box::new(e)))?;
     let builder = ClientBuilder::try_from(config).map_err(|e| Error::Client(Box::new(e)))?;
-    Ok(builder.with_layer(&TimeoutLayer::new(HEADERS)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
+    let writes = writes.clone();
+    let counted = MapRequestLayer::new(move |request: Request<kube::client::Body>| {
+        traffic::count(&writes, &request);
+        request
+    });
+    Ok(builder.with_layer(&counted).with_layer(&TimeoutLayer::new(HEADERS)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
 }
 
 /// Runs until SIGTERM or SIGINT, which end it well, or until leadership or a part of it is lost.
@@ -69,9 +77,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
     tokio::pin!(asked);
-    let client = client().await?;
-    let (world, sources, woken) = World::new();
     let metrics = Metrics::default();
+    let client = client(&metrics.writes).await?;
+    let (world, sources, woken) = World::new();
     let (mut elector, standing) = Elector::new(client.clone(), &args.namespace, &args.identity);
 
     let mut parts: JoinSet<&'static str> = JoinSet::new();
@@ -163,7 +171,9 @@ async fn lead(
     watch(parts, sources.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
     let machines_changed = |world: &World, _: &[Key]| world.machines_changed();
     watch(parts, sources.machines.stream(Api::all(client.clone()), all(), tell(machines_changed)));
-    watch(parts, sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed)));
+    let offers = sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed));
+    let stored = world.offers.store();
+    control(parts, control::sweep(offers, stored, woken.offers, Arc::clone(&context)));
 
     let projects = sources.projects.stream(scoped(&client, only), all(), tell(World::project_changed));
     let workspaces = sources.workspaces.stream(scoped(&client, only), all(), tell(World::workspace_changed));

@@ -1,5 +1,7 @@
 //! Everything that the operator sees, and who must look again when a part of it changes.
 
+mod keys;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,15 +11,14 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
-use yoi_crds::name::label;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, Condition, WorkspaceNode, YoiPeer, YoiPod, YoiProject, condition as conditions};
 use yoi_plan::manage;
 use yoi_plan::nodes::{self, Nodes};
-use yoi_plan::workspace::base::lineage_of;
-use yoi_plan::yoipod::{session_claim_name, workspace_name};
 
 use crate::cache::{Cache, Key, Source, cache};
+use crate::lean;
+use keys::{manifest_keys, ns, peer_keys, pod_keys, project_keys, volume_keys, workspace_keys, yoipod_keys};
 
 pub struct World {
     pub projects: Cache<YoiProject>,
@@ -57,6 +58,7 @@ struct Wake {
     workspaces: mpsc::UnboundedSender<ObjectRef<AgentWorkspace>>,
     yoipods: mpsc::UnboundedSender<ObjectRef<YoiPod>>,
     peers: mpsc::UnboundedSender<ObjectRef<YoiPeer>>,
+    offers: mpsc::UnboundedSender<ObjectRef<WorkspaceNode>>,
 }
 
 /// What each controller hears beside its own kind's watch.
@@ -65,6 +67,7 @@ pub struct Woken {
     pub workspaces: mpsc::UnboundedReceiver<ObjectRef<AgentWorkspace>>,
     pub yoipods: mpsc::UnboundedReceiver<ObjectRef<YoiPod>>,
     pub peers: mpsc::UnboundedReceiver<ObjectRef<YoiPeer>>,
+    pub offers: mpsc::UnboundedReceiver<ObjectRef<WorkspaceNode>>,
 }
 
 /// A receiver that is gone belongs to a process that is stopping; nothing is lost with it.
@@ -81,23 +84,25 @@ fn send_all<K: Resource<DynamicType = ()>>(to: &mpsc::UnboundedSender<ObjectRef<
 impl World {
     #[must_use]
     pub fn new() -> (Arc<World>, Sources, Woken) {
-        let (projects, s_projects) = cache(project_keys);
-        let (workspaces, s_workspaces) = cache(workspace_keys);
-        let (yoipods, s_yoipods) = cache(yoipod_keys);
-        let (peers, s_peers) = cache(peer_keys);
-        let (offers, s_offers) = cache(|n: &WorkspaceNode| vec![Key::Uid(n.name_any())]);
-        let (pods, s_pods) = cache(pod_keys);
-        let (claims, s_claims) = cache(|c: &PersistentVolumeClaim| vec![Key::Claim(ns(c), c.name_any())]);
-        let (volumes, s_volumes) = cache(volume_keys);
-        let (manifests, s_manifests) = cache(manifest_keys);
-        let (policies, s_policies) = cache(|p: &NetworkPolicy| vec![Key::Namespace(ns(p))]);
-        let (namespaces, s_namespaces) = cache(|_: &PartialObjectMeta<Namespace>| Vec::new());
-        let (machines, s_machines) = cache(|n: &PartialObjectMeta<Node>| vec![Key::Uid(n.name_any())]);
+        let (projects, s_projects) = cache(project_keys, lean::whole);
+        let (workspaces, s_workspaces) = cache(workspace_keys, lean::whole);
+        let (yoipods, s_yoipods) = cache(yoipod_keys, lean::whole);
+        let (peers, s_peers) = cache(peer_keys, lean::whole);
+        let (offers, s_offers) = cache(|n: &WorkspaceNode| vec![Key::Uid(n.name_any())], lean::whole);
+        let (pods, s_pods) = cache(pod_keys, lean::pod);
+        let (claims, s_claims) = cache(|c: &PersistentVolumeClaim| vec![Key::Claim(ns(c), c.name_any())], lean::claim);
+        let (volumes, s_volumes) = cache(volume_keys, lean::volume);
+        let (manifests, s_manifests) = cache(manifest_keys, lean::whole);
+        let (policies, s_policies) = cache(|p: &NetworkPolicy| vec![Key::Namespace(ns(p))], lean::whole);
+        let (namespaces, s_namespaces) = cache(|_: &PartialObjectMeta<Namespace>| Vec::new(), lean::whole);
+        let (machines, s_machines) = cache(|n: &PartialObjectMeta<Node>| vec![Key::Uid(n.name_any())], lean::whole);
         let (wake_projects, woken_projects) = mpsc::unbounded();
         let (wake_workspaces, woken_workspaces) = mpsc::unbounded();
         let (wake_yoipods, woken_yoipods) = mpsc::unbounded();
         let (wake_peers, woken_peers) = mpsc::unbounded();
-        let wake = Wake { projects: wake_projects, workspaces: wake_workspaces, yoipods: wake_yoipods, peers: wake_peers };
+        let (wake_offers, woken_offers) = mpsc::unbounded();
+        let wake =
+            Wake { projects: wake_projects, workspaces: wake_workspaces, yoipods: wake_yoipods, peers: wake_peers, offers: wake_offers };
         let nodes = RwLock::default();
         let world = World {
             projects,
@@ -129,7 +134,13 @@ impl World {
             namespaces: s_namespaces,
             machines: s_machines,
         };
-        let woken = Woken { projects: woken_projects, workspaces: woken_workspaces, yoipods: woken_yoipods, peers: woken_peers };
+        let woken = Woken {
+            projects: woken_projects,
+            workspaces: woken_workspaces,
+            yoipods: woken_yoipods,
+            peers: woken_peers,
+            offers: woken_offers,
+        };
         (Arc::new(world), sources, woken)
     }
 
@@ -312,6 +323,7 @@ impl World {
         }
         let names = |nodes: &Nodes| nodes.0.keys().cloned().collect::<Vec<_>>();
         let everyone = names(&before) != names(&now);
+        send_all(&self.wake.offers, &keep(self.offers.all(), |o| !now.exists(&o.name_any())));
         send_all(&self.wake.projects, &self.projects.all());
         send_all(
             &self.wake.workspaces,
@@ -333,60 +345,4 @@ fn ready(yoipod: &YoiPod) -> bool {
 #[must_use]
 pub fn is_ready(all: Option<&[Condition]>) -> bool {
     all.is_some_and(|c| conditions::is_true(c, condition::READY))
-}
-
-fn ns<K: Resource>(object: &K) -> String {
-    object.meta().namespace.clone().unwrap_or_default()
-}
-
-fn project_keys(project: &YoiProject) -> Vec<Key> {
-    vec![Key::Project(ns(project), project.name_any()), Key::Namespace(ns(project))]
-}
-
-fn workspace_keys(workspace: &AgentWorkspace) -> Vec<Key> {
-    let namespace = ns(workspace);
-    let mut keys = vec![Key::Workspace(namespace.clone(), workspace.name_any())];
-    keys.extend(workspace.metadata.uid.clone().map(Key::Uid));
-    if let Some(lineage) = lineage_of(workspace) {
-        keys.push(Key::Lineage(lineage.to_owned()));
-        return keys;
-    }
-    keys.extend(workspace.spec.source.project.as_ref().map(|p| Key::Project(namespace.clone(), p.name.clone())));
-    keys.extend(workspace.spec.source.workspace.as_ref().map(|w| Key::Parent(namespace, w.name.clone())));
-    keys.extend(workspace.status.as_ref().and_then(|s| s.origin.as_ref()?.workspace_uid.clone()).map(Key::Origin));
-    keys
-}
-
-fn yoipod_keys(yoipod: &YoiPod) -> Vec<Key> {
-    let namespace = ns(yoipod);
-    let forked = yoipod.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
-    let mut keys = vec![
-        Key::YoiPod(namespace.clone(), yoipod.name_any()),
-        Key::Workspace(namespace.clone(), workspace_name(yoipod).to_owned()),
-        Key::Project(namespace.clone(), yoipod.spec.project_ref.name.clone()),
-        Key::Claim(namespace.clone(), session_claim_name(yoipod)),
-    ];
-    keys.extend(forked.map(|w| Key::Parent(namespace, w.name.clone())));
-    keys
-}
-
-fn peer_keys(peer: &YoiPeer) -> Vec<Key> {
-    peer.spec.members.iter().map(|m| Key::YoiPod(ns(peer), m.clone())).collect()
-}
-
-fn pod_keys(pod: &Pod) -> Vec<Key> {
-    let of = |key: &str| manage::label(&pod.metadata, key).map(str::to_owned);
-    let mut keys = Vec::new();
-    keys.extend(of(label::YOIPOD).map(|name| Key::YoiPod(ns(pod), name)));
-    keys.extend(of(label::WORKSPACE).map(|name| Key::Workspace(ns(pod), name)));
-    keys
-}
-
-fn volume_keys(volume: &PersistentVolume) -> Vec<Key> {
-    let claim = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
-    claim.and_then(|c| Some(Key::Claim(c.namespace.clone()?, c.name.clone()?))).into_iter().collect()
-}
-
-fn manifest_keys(map: &ConfigMap) -> Vec<Key> {
-    manage::label(&map.metadata, label::YOIPOD).map(|name| Key::YoiPod(ns(map), name.to_owned())).into_iter().collect()
 }

@@ -1,0 +1,43 @@
+//! Whom a log line is about: the same fields on every one of them.
+
+use kube::{Resource, ResourceExt};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Subject {
+    pub kind: String,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// Of YoiPods only.
+    pub run_generation: Option<i64>,
+}
+
+impl Subject {
+    #[must_use]
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K, run_generation: Option<i64>) -> Self {
+        Subject {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            run_generation,
+        }
+    }
+}
+
+/// A log line about an object. The level means: error, someone must act; warn, recovered oddness; info, a change made; debug, a decision.
+macro_rules! tell {
+    ($level:ident, $subject:expr, $($rest:tt)+) => {{
+        let about: &$crate::subject::Subject = $subject;
+        tracing::$level!(
+            kind = about.kind,
+            namespace = about.namespace,
+            name = about.name,
+            uid = about.uid,
+            run_generation = about.run_generation,
+            $($rest)+
+        )
+    }};
+}
+pub(crate) use tell;

@@ -1,0 +1,203 @@
+//! What one cached object costs, counted by the allocator: ten thousand agents must fit into 150 MiB with everything else.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::http::{Request, Response};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::client::Body;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_operator::cache::{Cache, Key, cache};
+use yoi_operator::lean;
+
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; the count changes no pointer.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the promises of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the promises of `dealloc`.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const COUNT: usize = 1000;
+
+/// As the API server gives it back: the field managers are half of it.
+fn metadata(name: &str, owner: &str) -> Value {
+    let fields = json!({"f:metadata": {"f:labels": {"f:yoi.dev/yoipod": {}}}, "f:spec": {"f:agent": {}, "f:model": {}}, "f:status": {"f:conditions": {}}});
+    let managed = |manager: &str| json!({"manager": manager, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    json!({
+        "name": name, "namespace": "team-of-many-agents", "uid": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0001", "resourceVersion": "123456", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["yoi.dev/operator"],
+        "labels": {"yoi.dev/yoipod": name, "yoi.dev/project": "web", "yoi.dev/role": "agent", "yoi.dev/workspace": name},
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x".repeat(1500)},
+        "ownerReferences": [{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": owner, "uid": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0002", "controller": true, "blockOwnerDeletion": true}],
+        "managedFields": [managed("yoi-operator"), managed("yoi-gateway"), managed("kubectl-client-side-apply")],
+    })
+}
+
+fn conditions(types: &[&str]) -> Value {
+    let one = |t: &&str| json!({"type": t, "status": "True", "reason": "AllMet", "message": "replayed and locked; the agent listens", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+    types.iter().map(one).collect()
+}
+
+fn yoipod(name: &str) -> Value {
+    json!({
+        "metadata": metadata(name, "web"),
+        "spec": {"projectRef": {"name": "web"}, "agent": {"builtin": {"instruction": "You mend one bug at a time."}}, "task": "Mend the bug of issue 4711.", "model": {"provider": "OpenAI", "name": "some-model", "baseUrl": "https://models.example/v1/"}},
+        "status": {
+            "observedGeneration": 1, "runGeneration": 1, "manifest": {"name": name, "digest": "a".repeat(64)}, "pod": {"name": name, "uid": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0003"},
+            "workspace": {"name": name, "nodeName": "node-0001"}, "sessionClaimName": name, "session": {"id": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0004", "segment": "1"},
+            "task": {"id": "b".repeat(32), "state": "Running"}, "report": {"podUID": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0003", "runGeneration": 1, "ready": true, "reason": "Replayed", "message": "replayed"},
+            "conditions": conditions(&["Accepted", "WorkspaceReady", "SessionReady", "TaskComplete", "Ready"]),
+        },
+    })
+}
+
+fn workspace(name: &str) -> Value {
+    json!({
+        "metadata": metadata(name, name), "spec": {"source": {"project": {"name": "web"}}},
+        "status": {
+            "observedGeneration": 1, "nodeName": "node-0001", "origin": {"kind": "Base", "workspaceUID": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0005"}, "owner": {"uid": 1000, "gid": 1000},
+            "podUID": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0003", "provider": {"selected": "Btrfs", "reason": "Btrfs: as its base"},
+            "conditions": conditions(&["Accepted", "Scheduled", "ProviderSelected", "Provisioned", "InUse", "Ready"]),
+        },
+    })
+}
+
+fn pod(name: &str) -> Value {
+    let mount = |n: usize| json!({"name": format!("volume-{n}"), "mountPath": format!("/some/path/{n}")});
+    let env = |n: usize| json!({"name": format!("VARIABLE_{n}"), "value": "some value of some length"});
+    let container = json!({
+        "name": "agent", "image": "registry.example/agents/agent:1.2.3", "command": ["/yoi/yoi-runtime", "agent"], "env": (0..8).map(env).collect::<Value>(), "volumeMounts": (0..7).map(mount).collect::<Value>(),
+        "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true}, "terminationMessagePath": "/dev/termination-log",
+    });
+    let attributes = json!({"yoi.dev/kind": "tree", "yoi.dev/workspace": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0001"});
+    json!({
+        "metadata": metadata(name, name),
+        "spec": {
+            "nodeName": "node-0001", "serviceAccountName": "default", "containers": [container], "restartPolicy": "Always", "schedulerName": "default-scheduler",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}, {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+            "volumes": [{"name": "tree", "csi": {"driver": "yoi.dev", "volumeAttributes": attributes}}, {"name": "manifest", "configMap": {"name": name}}, {"name": "session", "persistentVolumeClaim": {"claimName": name}}, {"name": "tmp", "emptyDir": {}}, {"name": "home", "emptyDir": {}}],
+        },
+        "status": {
+            "phase": "Running", "hostIP": "10.0.0.1", "podIP": "10.1.0.1", "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}, {"type": "Initialized", "status": "True"}],
+            "containerStatuses": [{"name": "agent", "image": "registry.example/agents/agent:1.2.3", "imageID": "sha256:".to_owned() + &"c".repeat(64), "containerID": "containerd://".to_owned() + &"d".repeat(64), "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
+        },
+    })
+}
+
+fn claim(name: &str) -> Value {
+    json!({
+        "metadata": metadata(name, name), "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "standard", "volumeMode": "Filesystem", "volumeName": "pvc-0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0001"},
+        "status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}},
+    })
+}
+
+fn volume(name: &str) -> Value {
+    json!({
+        "metadata": metadata(name, name),
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "team-of-many-agents", "name": name, "uid": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0001"}, "persistentVolumeReclaimPolicy": "Retain", "csi": {"driver": "some.driver", "volumeHandle": name, "volumeAttributes": {"a": "b", "c": "d"}}},
+        "status": {"phase": "Bound"},
+    })
+}
+
+fn manifest(name: &str) -> Value {
+    json!({"metadata": metadata(name, name), "immutable": true, "data": {"manifest.json": "m".repeat(2000)}})
+}
+
+/// A server that lists these objects and then is silent.
+fn server(object: fn(&str) -> Value) -> Client {
+    Client::new(
+        tower::service_fn(move |request: Request<Body>| async move {
+            if request.uri().query().unwrap_or_default().contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            let items: Vec<Value> = (0..COUNT).map(|n| named(object(&format!("agent-{n:05}")))).collect();
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        }),
+        "default",
+    )
+}
+
+/// Ten thousand objects have ten thousand UIDs.
+fn named(mut object: Value) -> Value {
+    let uid = format!("{}-uid-of-the-usual-length-36", object["metadata"]["name"].as_str().unwrap_or_default());
+    object["metadata"]["uid"] = json!(uid);
+    object
+}
+
+/// Bytes held, once nothing is taken or given back any more.
+async fn settled() -> usize {
+    let mut last = 0;
+    loop {
+        let now = HELD.load(Ordering::Relaxed);
+        if now == last {
+            return now;
+        }
+        last = now;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Bytes per object that stay when the listing is in the cache.
+async fn bytes<K>(object: fn(&str) -> Value, keys: fn(&K) -> Vec<Key>, lean: fn(&mut K)) -> usize
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+{
+    let before = settled().await;
+    let (seen, source): (Cache<K>, _) = cache(keys, lean);
+    let stream = source.stream(Api::all(server(object)), watcher::Config::default(), |_: &[Key]| {});
+    let watching = tokio::spawn(stream.for_each(|_| async {}));
+    tokio::time::timeout(Duration::from_secs(60), seen.wait()).await.expect("the cache is listed");
+    // What the listing itself took is given back when its task has gone on to the silent watch.
+    let held = settled().await.saturating_sub(before) / COUNT;
+    assert_eq!(seen.all().len(), COUNT);
+    watching.abort();
+    let _ = watching.await;
+    drop(seen);
+    held
+}
+
+fn of<K: Resource>(object: &K) -> Vec<Key> {
+    vec![Key::YoiPod(object.namespace().unwrap_or_default(), object.name_any())]
+}
+
+#[tokio::test]
+async fn ten_thousand_agents_with_their_workspaces_leave_room_below_the_bar() {
+    let each = [
+        ("YoiPod", bytes::<YoiPod>(yoipod, of, lean::whole).await),
+        ("AgentWorkspace", bytes::<AgentWorkspace>(workspace, of, lean::whole).await),
+        ("Pod", bytes::<Pod>(pod, of, lean::pod).await),
+        ("PersistentVolumeClaim", bytes::<PersistentVolumeClaim>(claim, of, lean::claim).await),
+        ("PersistentVolume", bytes::<PersistentVolume>(volume, of, lean::volume).await),
+        ("ConfigMap", bytes::<ConfigMap>(manifest, of, lean::whole).await),
+    ];
+    let whole = bytes::<Pod>(pod, of, lean::whole).await;
+    println!("bytes per cached object: {each:?}; a Pod that is not made lean: {whole}");
+    let cost = |kind: &str| each.iter().find(|(k, _)| *k == kind).map_or(0, |(_, bytes)| *bytes);
+    let mib = |bytes: usize| bytes * 10_000 / (1024 * 1024);
+    let bare = mib(cost("YoiPod") + cost("AgentWorkspace"));
+    let running = mib(each.iter().map(|(_, bytes)| bytes).sum());
+    println!("10,000 YoiPods and workspaces: {bare} MiB; each with a Pod, a session volume and a manifest, too: {running} MiB");
+    assert!(bare <= 100, "{bare} MiB leave too little of 150 for the rest of the process");
+    assert!(cost("Pod") <= 6 * 1024 && cost("Pod") * 5 < whole, "a lean Pod costs {} bytes, a whole one {whole}", cost("Pod"));
+    assert!(cost("PersistentVolumeClaim") <= 4 * 1024 && cost("PersistentVolume") <= 6 * 1024, "{each:?}");
+}

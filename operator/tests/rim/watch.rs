@@ -1,0 +1,89 @@
+//! The caches: an object that nobody can read holds up no other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use kube::{Api, Client};
+use serde_json::json;
+use yoi_crds::YoiPod;
+use yoi_operator::cache::{Key, cache};
+use yoi_operator::lean;
+use yoi_operator::world::{Sources, World};
+
+use crate::script::{Asked, server};
+
+/// Every watch of the operator, for as long as somebody waits.
+pub async fn all(sources: Sources, world: Arc<World>, client: Client) {
+    let config = kube::runtime::watcher::Config::default;
+    let nothing = |_: &[Key]| {};
+    let heard = Arc::clone(&world);
+    let machines = sources.machines.stream(Api::all(client.clone()), config(), move |_: &[Key]| heard.machines_changed());
+    futures::join!(
+        sources.projects.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.workspaces.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.yoipods.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.peers.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.offers.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.pods.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.claims.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.volumes.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.manifests.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.policies.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        sources.namespaces.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
+        machines.for_each(|_| async {}),
+    );
+}
+
+fn yoipod(name: &str, agent: serde_json::Value) -> serde_json::Value {
+    json!({
+        "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod",
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
+        "spec": {"projectRef": {"name": "p"}, "agent": agent},
+    })
+}
+
+#[tokio::test]
+async fn a_damaged_object_holds_up_no_other_and_stays_what_it_was() {
+    // Good at first; of another version when it is listed again.
+    let listings = std::sync::atomic::AtomicUsize::new(0);
+    let (client, _) = server(move |asked: &Asked| {
+        if asked.query.contains("watch=true") {
+            // The watch ends so that all is listed anew.
+            return (200, json!({"type": "ERROR", "object": crate::script::refusal(410, "Expired", "too old").1}));
+        }
+        let nth = listings.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let turned = if nth == 0 { json!({"builtin": {"instruction": "as it was"}}) } else { json!("not an object") };
+        let items =
+            [yoipod("a", json!({"builtin": {}})), yoipod("turned", turned), yoipod("never", json!(7)), yoipod("z", json!({"builtin": {}}))];
+        (
+            200,
+            json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPodList", "metadata": {"resourceVersion": nth.to_string()}, "items": items}),
+        )
+    });
+    let (seen, source) = cache(|y: &YoiPod| vec![Key::YoiPod("ns".into(), y.metadata.name.clone().unwrap_or_default())], lean::whole);
+    let rounds = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&rounds);
+    let config = kube::runtime::watcher::Config::default();
+    let stream = source.stream(Api::all(client), config, move |_: &[Key]| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    });
+    let watched = tokio::spawn(stream.for_each(|_| async {}));
+    tokio::time::timeout(Duration::from_secs(20), seen.wait()).await.expect("the cache is listed in spite of it");
+    let names = || {
+        let mut names: Vec<String> = seen.all().iter().filter_map(|y| y.metadata.name.clone()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["a", "turned", "z"]);
+    let again = async {
+        while rounds.load(std::sync::atomic::Ordering::SeqCst) < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), again).await.expect("it is listed again");
+    assert_eq!(names(), ["a", "turned", "z"], "what cannot be read any more is what it was");
+    let kept = seen.get("ns", "turned").expect("it is known");
+    assert_eq!(kept.spec.agent.builtin.as_ref().map(|b| b.instruction.as_str()), Some("as it was"));
+    assert!(watched.now_or_never().is_none(), "the watch goes on");
+}
