@@ -60,6 +60,9 @@ impl ShimArgs {
 
 #[derive(Args, Clone)]
 pub struct MounterArgs {
+    /// Name of this node, for logs.
+    #[arg(long, env = "YOI_NODE_NAME", default_value = "")]
+    pub node_name: String,
     /// The kubelet's root folder.
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         // Still one thread here: the mounter must leave the network before it makes others.
         Part::Mounter(args) => mounter::run(&args).map_err(|e| chain::whole(&e)),
         Part::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(shim::run(args)).map_err(|e| chain::whole(&e)),
+            Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| chain::whole(&e)),
             Err(e) => Err(format!("failed to start: {e}")),
         },
     };

@@ -9,7 +9,7 @@ pub mod verb;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::UnshareFlags;
-use yoi_workspace::{DataRoot, loopback};
+use yoi_workspace::{DataRoot, Expected, loopback};
 
 use crate::args::MounterArgs;
 use desk::Desk;
@@ -41,9 +41,8 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     // SAFETY: no descriptor of this thread is shared in a way that a new network namespace changes.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
     end_when_told().map_err(MounterError::Signals)?;
-    let root = data_root(args)?;
-    let desk = Desk::new(DataRoot::open(&root)?, &args.kubelet_dir)?;
-    tracing::info!(root = %root.display(), kubelet = %args.kubelet_dir.display(), "opened the data root");
+    let ground = Ground { data_root: args.data_root.clone(), loop_size: args.loop_size };
+    let desk = Desk::new(args.node_name.clone(), ground, &args.kubelet_dir)?;
     serve::run(&args.mounter_socket, desk).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
 }
 
@@ -70,12 +69,25 @@ fn end_when_told() -> std::io::Result<()> {
     Ok(())
 }
 
-fn data_root(args: &MounterArgs) -> Result<PathBuf, MounterError> {
-    let made = |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
-    made(&args.data_root)?;
-    let Some(size) = args.loop_size else { return Ok(args.data_root.clone()) };
-    let pool = args.data_root.join("pool");
-    let ensured = loopback::ensure_loop_btrfs(&args.data_root.join("pool.btrfs"), size, &pool)?;
-    tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
-    Ok(pool)
+/// Where the trees are, or are to be.
+pub struct Ground {
+    pub data_root: PathBuf,
+    /// They lie in a Btrfs file of this size in the data root.
+    pub loop_size: Option<u64>,
+}
+
+impl Ground {
+    /// Opens the data root. Formats and makes nothing where trees are expected: an empty folder may be a file system that is not mounted.
+    pub fn open(&self, expected: Expected) -> Result<DataRoot, MounterError> {
+        let made = |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
+        made(&self.data_root)?;
+        let Some(size) = self.loop_size else { return Ok(DataRoot::open_expected(&self.data_root, expected)?) };
+        let (image, pool) = (self.data_root.join("pool.btrfs"), self.data_root.join("pool"));
+        let ensured = match expected {
+            Expected::Any => loopback::ensure_loop_btrfs(&image, size, &pool)?,
+            Expected::Used | Expected::Named(_) => loopback::attach_loop_btrfs(&image, &pool)?,
+        };
+        tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
+        Ok(DataRoot::open_expected(&pool, expected)?)
+    }
 }

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
+use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
-    Entry, Inventory, KernelFacts, Making, Manifest, Marker, Place, Probe, ProviderKind, ProviderOffer, Reason, Record, State, Uid,
+    Entry, Expected, Inventory, KernelFacts, Making, Manifest, Marker, Place, Probe, ProviderKind, ProviderOffer, Reason, Record, Since,
+    State, Uid,
 };
 
 use crate::mounter::client::{Failure, Mounter};
@@ -42,7 +44,13 @@ fn merge(into: &mut Value, over: Value) {
 }
 
 pub fn record(n: u8, provider: ProviderKind, state: State) -> Record {
-    Record { uid: uid(n), provider, making: Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } }, state }
+    Record {
+        uid: uid(n),
+        provider,
+        making: Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } },
+        state,
+        since: Since::Nothing,
+    }
 }
 
 pub fn offers(available: &[ProviderKind]) -> Vec<ProviderOffer> {
@@ -62,8 +70,12 @@ pub struct Fake {
     pub shown: Mutex<HashMap<PodVolume, Shown>>,
     /// Verbs that change something are refused for this reason.
     pub refuse: Mutex<Option<Reason>>,
+    /// Of the data root; None is an empty folder.
+    pub name: Mutex<Option<Uid>>,
     /// To these kinds of verbs no answer comes: `publish`, `make`.
     pub deaf: Mutex<HashSet<&'static str>>,
+    /// To the n-th verb from now no answer comes, whether it was done (true) or not.
+    pub lose: Mutex<Option<(usize, bool)>>,
 }
 
 impl Fake {
@@ -83,7 +95,7 @@ impl Fake {
     }
 
     fn act(&self, verb: Verb) -> Result<Answer, Failure> {
-        let changing = !matches!(verb, Verb::Probe | Verb::Inventory | Verb::Mounts | Verb::Unpublish { .. });
+        let changing = !matches!(verb, Verb::Open { .. } | Verb::Probe | Verb::Inventory | Verb::Mounts | Verb::Unpublish { .. });
         if let Some(reason) = self.refuse.lock().unwrap().filter(|_| changing) {
             return Err(Failure::Refused(Refused { reason, message: "as the test says".into() }));
         }
@@ -96,6 +108,18 @@ impl Fake {
             return Err(Failure::Unheard(std::io::ErrorKind::BrokenPipe.into()));
         }
         Ok(match verb {
+            Verb::Open { expected } => {
+                let mut name = self.name.lock().unwrap();
+                let known = match expected {
+                    Expected::Any => true,
+                    Expected::Used => name.is_some(),
+                    Expected::Named(wanted) => *name == Some(wanted),
+                };
+                if !known {
+                    return Err(Failure::Refused(Refused { reason: Reason::WrongDataRoot, message: "it is another one".into() }));
+                }
+                Answer::Opened(*name.get_or_insert(uid(99)))
+            }
             Verb::Probe => Answer::Offers(Probe {
                 offers: offers(&[ProviderKind::Copy]),
                 total_bytes: 100,
@@ -105,7 +129,7 @@ impl Fake {
             Verb::Inventory => {
                 let trees = self.trees.lock().unwrap();
                 let entry = |(uid, marker): (&Uid, &Marker)| Entry { uid: *uid, place: Place::Live, marker: Some(marker.clone()) };
-                Answer::Trees(Inventory { entries: trees.iter().map(entry).collect(), foreign: vec![] })
+                Answer::Trees(Inventory { entries: trees.iter().map(entry).collect(), ..Inventory::default() })
             }
             Verb::Mounts => Answer::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
             Verb::CreateEmpty { uid, provider, owner } => self.made(uid, provider, Making::Empty { owner }),
@@ -115,7 +139,12 @@ impl Fake {
                 self.trees.lock().unwrap().remove(&uid);
                 Answer::Done
             }
-            Verb::Recover { .. } => Answer::Done,
+            Verb::Recover { step } => {
+                if let DiskStep::Destroy { uid, .. } = step {
+                    self.trees.lock().unwrap().remove(&uid);
+                }
+                Answer::Done
+            }
             Verb::Publish { tree, volume, access } => self.show(volume, What::Tree(tree), access == yoi_workspace::Access::ReadOnly),
             Verb::PublishRuntime { volume, .. } => self.show(volume, What::Runtime, true),
             Verb::Unpublish { volume } => {
@@ -130,6 +159,19 @@ impl Fake {
 impl Mounter for Fake {
     fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
         self.heard.lock().unwrap().push(verb.clone());
-        Box::pin(std::future::ready(self.act(verb)))
+        let lost = self.lose.lock().unwrap().as_mut().and_then(|(left, done)| {
+            *left = left.checked_sub(1)?;
+            (*left == 0).then_some(*done)
+        });
+        let answer = match lost {
+            None => self.act(verb),
+            Some(done) => {
+                if done {
+                    _ = self.act(verb);
+                }
+                Err(Failure::Unheard(std::io::ErrorKind::BrokenPipe.into()))
+            }
+        };
+        Box::pin(std::future::ready(answer))
     }
 }

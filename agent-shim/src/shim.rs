@@ -15,6 +15,7 @@ mod registration;
 mod report;
 mod runtimes;
 mod sockets;
+mod vanished;
 mod world;
 
 use std::collections::HashSet;
@@ -35,10 +36,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
+use tracing::Instrument;
 use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::{Journal, JournalError};
 
 use crate::args::ShimArgs;
+use crate::chain;
 use crate::mounter::client::{Failure, Line, Mounter};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
@@ -81,17 +84,25 @@ pub enum ShimError {
 /// How long those who still speak may take once the process is told to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serves until it is told to end. Mounts stay.
-pub async fn run(args: ShimArgs) -> Result<(), ShimError> {
+/// Serves until it is told to end. Mounts stay. Every line that is logged names the node.
+pub async fn serve(args: ShimArgs) -> Result<(), ShimError> {
+    let span = tracing::info_span!("shim", node = args.node_name);
+    run(args).instrument(span).await
+}
+
+async fn run(args: ShimArgs) -> Result<(), ShimError> {
     let client = client().await?;
     let mounter: Arc<dyn Mounter> = Arc::new(Line::new(args.mounter_socket.clone()));
-    let offered = recover::meet(&*mounter).await.map_err(ShimError::Mounter)?;
     let folder = args.driver_dir();
     for dir in [&folder, &args.kubelet_dir.join("plugins_registry")] {
         std::fs::create_dir_all(dir).map_err(|source| ShimError::Folder { path: dir.clone(), source })?;
     }
     let journal = Arc::new(Journal::open(&folder.join("journal"))?);
-    let lost = recover::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
+    if !await_the_root(&args, &client, &*mounter, &folder, &journal).await? {
+        return Ok(());
+    }
+    let offered = mounter.probe().await.map_err(ShimError::Mounter)?;
+    let troubled = recover::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
     let publications = Arc::new(Publications::open(folder.join("publish"))?);
     let runtimes = Runtimes::install(&folder, &args.runtime_binary, &wanted(&publications))?;
     let (nudge, nudges) = unbounded_channel();
@@ -104,7 +115,7 @@ pub async fn run(args: ShimArgs) -> Result<(), ShimError> {
         runtimes,
         cache: Default::default(),
         offers: RwLock::new(offered.offers),
-        lost,
+        troubled,
         trees: Default::default(),
         volumes: Default::default(),
         nudge,
@@ -119,11 +130,34 @@ pub async fn run(args: ShimArgs) -> Result<(), ShimError> {
 
     let health = tokio::spawn(health::serve(world.clone(), args.health_address));
     let (door, node) = (door::run(world.clone(), client.clone(), nudges), node::run(world.clone(), client));
-    let background = tokio::spawn(async move { tokio::join!(door, node) });
+    let background = tokio::spawn(async move { tokio::join!(door, node) }.in_current_span());
     let ended = doors(&world, &folder, &args.kubelet_dir, health).await;
     world.stop.cancel();
     _ = tokio::time::timeout(GRACE, background).await;
     ended
+}
+
+/// Until the mounter has opened the data root that this node's trees are in. False if the process was told to end before.
+async fn await_the_root(
+    args: &ShimArgs,
+    client: &Client,
+    mounter: &dyn Mounter,
+    folder: &Path,
+    journal: &Journal,
+) -> Result<bool, ShimError> {
+    let expected = recover::expected(folder, journal).map_err(ShimError::Recover)?;
+    let tell = async |why: &str| {
+        if let Err(error) = node::rootless(client, &args.node_name, why).await {
+            tracing::warn!(error = chain::whole(&error), "the node was not reported");
+        }
+    };
+    // Alive and not ready: to be killed for waiting would help nobody.
+    let health = health::serve_waiting(args.health_address);
+    tokio::select! {
+        met = recover::meet(mounter, expected, folder, tell) => met.map(|()| true).map_err(ShimError::Recover),
+        ended = health => Err(ShimError::Health(ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))),
+        told = told_to_end() => told.map(|()| false),
+    }
 }
 
 fn wanted(publications: &Publications) -> Vec<crate::mounter::verb::Digest> {
@@ -151,7 +185,7 @@ async fn doors(
         world.stop.clone().cancelled_owned(),
     );
     world.open.store(true, Ordering::Relaxed);
-    tracing::info!(node = world.node, "the doors are open");
+    tracing::info!("the doors are open");
 
     let both = async { tokio::try_join!(csi, registration).map(drop) };
     let mut both = std::pin::pin!(both);
@@ -207,6 +241,12 @@ async fn told_to_end() -> Result<(), ShimError> {
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod real;
+#[cfg(test)]
+mod reboot;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The making door: what one workspace needs done on this node.
 
-use yoi_crds::reason::{self, condition};
+use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::Provider;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
@@ -18,6 +18,8 @@ pub struct Seen<'a> {
     pub mounts: usize,
     /// The journal promises the tree and the disk has not got it.
     pub lost: bool,
+    /// Its record cannot be read: why.
+    pub unknown: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub enum Deed {
     /// It cannot be made as things are.
     Refuse {
         provider: Option<ProviderKind>,
-        reason: &'static str,
+        reason: Reason,
         message: String,
     },
     Make {
@@ -38,6 +40,8 @@ pub enum Deed {
     Seal {
         provider: ProviderKind,
     },
+    /// Its object says that it stands and the journal has no record: only what is found on disk may be taken for it.
+    Find,
     /// The tree is as it should be.
     Rest {
         provider: ProviderKind,
@@ -61,11 +65,17 @@ pub fn deed(ws: &AgentWorkspace, seen: &Seen) -> Deed {
             (true, _) => Deed::WaitForPods,
         };
     }
-    let Some(record) = seen.record else { return beginning(ws, seen) };
+    if let Some(why) = seen.unknown {
+        let message = format!("{why}. The tree is left alone: mend the file or move it away, or delete this workspace");
+        return Deed::Refuse { provider: None, reason: reason::JOURNAL_DAMAGED, message };
+    }
+    let Some(record) = seen.record else {
+        // A journal that was lost, or a node that was made anew under an old name, must not turn into an empty tree.
+        return if was_made(ws) { Deed::Find } else { beginning(ws, seen) };
+    };
     let provider = record.provider;
     if seen.lost {
-        let message = "the tree is gone from the node's disk; delete this workspace and make it anew".to_owned();
-        return Deed::Refuse { provider: Some(provider), reason: reason::BACKEND_ERROR, message };
+        return lost(Some(provider));
     }
     match record.state {
         State::Creating => Deed::Make { provider, because: kept_reason(ws, provider), making: record.making },
@@ -81,10 +91,27 @@ pub fn deed(ws: &AgentWorkspace, seen: &Seen) -> Deed {
     }
 }
 
+/// The tree is not where it should be, and is not made again: an agent must never wake up on an empty folder.
+pub fn lost(provider: Option<ProviderKind>) -> Deed {
+    let message = "the tree is gone from the node's disk; bring the disk back, or delete this workspace and make it anew".to_owned();
+    Deed::Refuse { provider, reason: reason::TREE_LOST, message }
+}
+
+/// True once this shim, or the one before it, has said that the tree stands, and ever after.
+fn was_made(ws: &AgentWorkspace) -> bool {
+    let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let lost = |c: &yoi_crds::Condition| c.reason == reason::TREE_LOST || c.reason == reason::JOURNAL_DAMAGED;
+    yoi_crds::condition::is_true(conditions, condition::PROVISIONED)
+        || yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(lost)
+}
+
 fn beginning(ws: &AgentWorkspace, seen: &Seen) -> Deed {
     let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Deed::Nothing };
     let refuse = |reason, message| Deed::Refuse { provider: None, reason, message };
     match origin.kind {
+        OriginKind::Empty if ws.spec.provider == Provider::Unknown => {
+            refuse(reason::INVALID_SPEC, "spec.provider is of another version of Yoi".to_owned())
+        }
         OriginKind::Empty => {
             let owner = ws.status.as_ref().and_then(|s| s.owner).or(ws.spec.owner).unwrap_or_default();
             let (Ok(uid), Ok(gid)) = (u32::try_from(owner.uid), u32::try_from(owner.gid)) else {
@@ -97,6 +124,7 @@ fn beginning(ws: &AgentWorkspace, seen: &Seen) -> Deed {
                 Err(none) => refuse(reason::PROVIDER_UNAVAILABLE, none.reason),
             }
         }
+        OriginKind::Unknown => refuse(reason::INVALID_SPEC, "its origin is of another version of Yoi".to_owned()),
         OriginKind::Base | OriginKind::Fork => {
             let from = origin.workspace_uid.as_deref().unwrap_or_default();
             let Ok(from) = from.parse::<Uid>() else {
@@ -110,7 +138,7 @@ fn beginning(ws: &AgentWorkspace, seen: &Seen) -> Deed {
 fn clone_of(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Seen) -> Deed {
     let refuse = |reason, message| Deed::Refuse { provider: None, reason, message };
     let word = match kind {
-        OriginKind::Empty | OriginKind::Base => "base",
+        OriginKind::Empty | OriginKind::Base | OriginKind::Unknown => "base",
         OriginKind::Fork => "parent",
     };
     let Some(source) = seen.origin else {
@@ -119,20 +147,28 @@ fn clone_of(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Seen) -> De
     let ready = match (kind, source.state) {
         (_, State::Sealed) => true,
         (OriginKind::Fork, State::Ready | State::Sealing) => true,
-        (OriginKind::Empty | OriginKind::Base, State::Ready | State::Sealing) => false,
+        (OriginKind::Empty | OriginKind::Base | OriginKind::Unknown, State::Ready | State::Sealing) => false,
         (_, State::Creating | State::Destroying) => false,
     };
     if !ready {
-        return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is {:?} on this node", source.state));
+        let stands = match source.state {
+            State::Creating => "still being made",
+            State::Ready => "not sealed",
+            State::Sealing => "still being sealed",
+            State::Sealed => "sealed",
+            State::Destroying => "on its way out",
+        };
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is {stands} on this node"));
     }
     let provider = source.provider;
     let fits = match ws.spec.provider {
         Provider::Auto => true,
+        Provider::Unknown => false,
         Provider::Btrfs => provider == ProviderKind::Btrfs,
         Provider::Copy => provider == ProviderKind::Copy,
     };
     if !fits {
-        let message = format!("{:?} was asked for and its {word} {from} is made by {provider}", ws.spec.provider);
+        let message = format!("{} was asked for and its {word} {from} is made by {provider}", ws.spec.provider);
         return refuse(reason::PROVIDER_UNAVAILABLE, message);
     }
     let access = if ws.spec.read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -141,7 +177,8 @@ fn clone_of(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Seen) -> De
 
 fn wanted(provider: Provider) -> Wanted {
     match provider {
-        Provider::Auto => Wanted::Auto,
+        // What is not understood is refused before.
+        Provider::Auto | Provider::Unknown => Wanted::Auto,
         Provider::Btrfs => Wanted::Btrfs,
         Provider::Copy => Wanted::Copy,
     }

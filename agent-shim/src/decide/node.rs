@@ -13,6 +13,7 @@ pub fn status(
     before: Option<&WorkspaceNodeStatus>,
     offers: &Probe,
     digests: &[Digest],
+    damaged: &[String],
     generation: i64,
     now: &str,
 ) -> Option<WorkspaceNodeStatus> {
@@ -34,8 +35,34 @@ pub fn status(
         capacity: Some(capacity(before.capacity, offers)),
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
-        conditions: vec![condition::said(&before.conditions, type_::READY, verdict, generation, now)],
+        conditions: vec![
+            condition::said(&before.conditions, type_::JOURNAL_READABLE, readable(damaged), generation, now),
+            condition::said(&before.conditions, type_::READY, verdict, generation, now),
+        ],
     };
+    (after != *before).then_some(after)
+}
+
+fn readable(damaged: &[String]) -> Verdict {
+    match damaged {
+        [] => Verdict::yes(reason::ALL_MET, "every record can be read"),
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
+            Verdict::no(reason::JOURNAL_DAMAGED, format!("{first}{more}"))
+        }
+    }
+}
+
+/// The status while the data root is not the one that this node's trees are in: nothing is offered.
+pub fn rootless(before: Option<&WorkspaceNodeStatus>, why: &str, generation: i64, now: &str) -> Option<WorkspaceNodeStatus> {
+    let empty = WorkspaceNodeStatus::default();
+    let before = before.unwrap_or(&empty);
+    let gone = |p: &OfferedProvider| OfferedProvider { available: false, reason: "the data root is missing".into(), ..p.clone() };
+    let mut conditions = before.conditions.clone();
+    conditions.retain(|c| c.type_ != type_::READY);
+    let verdict = Verdict::no(reason::DATA_ROOT_MISSING, why);
+    conditions.push(condition::said(&before.conditions, type_::READY, verdict, generation, now));
+    let after = WorkspaceNodeStatus { providers: before.providers.iter().map(gone).collect(), conditions, ..before.clone() };
     (after != *before).then_some(after)
 }
 
@@ -74,17 +101,38 @@ mod tests {
 
     #[test]
     fn a_quiet_node_writes_nothing_and_a_filling_one_does() {
-        let first = status(None, &offers(905), &[], 1, "t0").unwrap();
+        let first = status(None, &offers(905), &[], &[], 1, "t0").unwrap();
         assert_eq!(first.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 900 }));
-        assert_eq!(status(Some(&first), &offers(860), &[], 1, "t1"), None);
-        let second = status(Some(&first), &offers(850), &[], 1, "t1").unwrap();
+        assert_eq!(status(Some(&first), &offers(860), &[], &[], 1, "t1"), None);
+        let second = status(Some(&first), &offers(850), &[], &[], 1, "t1").unwrap();
         assert_eq!(second.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 850 }));
         assert_eq!(second.conditions, first.conditions, "the transition time stays");
     }
 
     #[test]
     fn a_node_without_a_provider_is_not_ready() {
-        let said = status(None, &probe(vec![], 1), &[], 1, "t0").unwrap();
-        assert_eq!(said.conditions[0].reason, "ProviderUnavailable");
+        let said = status(None, &probe(vec![], 1), &[], &[], 1, "t0").unwrap();
+        assert_eq!(said.conditions[1].reason, "ProviderUnavailable");
+    }
+
+    #[test]
+    fn a_node_without_its_data_root_offers_nothing_and_says_so_once() {
+        let first = status(None, &offers(905), &[], &[], 1, "t0").unwrap();
+        let rootless_now = rootless(Some(&first), "it is not mounted", 1, "t1").unwrap();
+        assert!(rootless_now.providers.iter().all(|p| !p.available));
+        let ready = condition::find(&rootless_now.conditions, "Ready").unwrap();
+        assert_eq!((&*ready.reason, &*ready.message), ("DataRootMissing", "it is not mounted"));
+        assert_eq!(rootless(Some(&rootless_now), "it is not mounted", 1, "t2"), None);
+        assert!(status(Some(&rootless_now), &offers(905), &[], &[], 1, "t3").unwrap().providers[0].available);
+    }
+
+    #[test]
+    fn damaged_records_are_told_by_a_condition_that_names_the_file_and_trees_are_made_all_the_same() {
+        let files = ["failed to understand the record /j/a.json: EOF".to_owned(), "failed to read the record /j/b.json".to_owned()];
+        let said = status(None, &offers(905), &[], &files, 1, "t0").unwrap();
+        let told = condition::find(&said.conditions, "JournalReadable").unwrap();
+        assert_eq!(&*told.reason, "JournalDamaged");
+        assert!(told.message.contains("/j/a.json") && told.message.contains("1 more"), "{}", told.message);
+        assert!(condition::is_true(&said.conditions, "Ready"));
     }
 }

@@ -93,18 +93,25 @@ pub fn selected_before(ws: &AgentWorkspace, provider: ProviderKind) -> Option<Se
 }
 
 /// The tree stands. `made` is the reason to give if it was made just now.
-pub fn standing(ws: &AgentWorkspace, provider: ProviderKind, because: Option<&str>, made: Option<&'static str>, mounts: usize) -> Said {
+pub fn standing(ws: &AgentWorkspace, provider: ProviderKind, because: Option<&str>, made: Option<reason::Reason>, mounts: usize) -> Said {
     let chosen = because.map(|b| selected(provider, b)).or_else(|| selected_before(ws, provider));
     let chosen = chosen.unwrap_or_else(|| selected(provider, &format!("{provider}: recorded in this node's journal")));
     let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let said = Said { provider: Some(chosen.clone()), ..Said::default() }
         .with(type_::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, chosen.reason))
-        .with(type_::IN_USE, in_use(mounts));
+        .with(type_::IN_USE, in_use_after(before, mounts));
     match made {
         Some(reason) => said.with(type_::PROVISIONED, Verdict::yes(reason, "the tree stands on its node")),
         None if condition::is_true(before, type_::PROVISIONED) => said,
         None => said.with(type_::PROVISIONED, Verdict::yes(reason::ADOPTED, "the tree was found on its node after a restart")),
     }
+}
+
+/// A tree that was let go is another thing than one that nobody ever took: its time runs.
+fn in_use_after(before: &[Condition], mounts: usize) -> Verdict {
+    let former = condition::find(before, type_::IN_USE);
+    let was = former.is_some_and(|c| c.status == ConditionStatus::True || c.reason == *reason::RELEASED);
+    if mounts == 0 && was { Verdict::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use(mounts) }
 }
 
 pub fn in_use(mounts: usize) -> Verdict {
@@ -128,7 +135,7 @@ pub fn sealed(manifest: &Manifest) -> (Volume, Verdict) {
 }
 
 /// It was not made. A reason about providers is also said under ProviderSelected.
-pub fn unmade(provider: Option<SelectedProvider>, reason: &'static str, message: &str) -> Said {
+pub fn unmade(provider: Option<SelectedProvider>, reason: reason::Reason, message: &str) -> Said {
     let mut said = Said { provider: provider.clone(), ..Said::default() }.with(type_::PROVISIONED, Verdict::no(reason, message));
     if let Some(chosen) = provider {
         said = said.with(type_::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, chosen.reason));
@@ -140,13 +147,14 @@ pub fn unmade(provider: Option<SelectedProvider>, reason: &'static str, message:
 }
 
 /// The condition's word for a refusal of the disk.
-pub fn reason_of(refused: Reason) -> &'static str {
+pub fn reason_of(refused: Reason) -> reason::Reason {
     match refused {
         Reason::NestedVolume => reason::NESTED_VOLUME,
         Reason::SourceNotSealed | Reason::SourceNotFound => reason::SOURCE_NOT_SEALED,
         Reason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
         Reason::OutOfSpace => reason::OUT_OF_SPACE,
         Reason::Busy => reason::BUSY,
+        Reason::WrongDataRoot => reason::DATA_ROOT_MISSING,
         Reason::ReadOnlyFilesystem | Reason::Foreign | Reason::InvalidRequest | Reason::BackendError => reason::BACKEND_ERROR,
     }
 }
@@ -155,7 +163,7 @@ pub fn is_bad(condition: &Condition) -> bool {
     match condition.status {
         ConditionStatus::True => false,
         ConditionStatus::Unknown | ConditionStatus::False => {
-            ![reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].contains(&&*condition.reason)
+            [reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].iter().all(|usual| condition.reason != *usual)
         }
     }
 }
@@ -186,6 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_that_was_let_go_is_told_from_one_that_nobody_took() {
+        let reason = |ws: &AgentWorkspace| condition::find(&ws.status.as_ref().unwrap().conditions, "InUse").unwrap().reason.clone();
+        let mounts = |ws: &AgentWorkspace, n: usize| after(ws, standing(ws, ProviderKind::Btrfs, None, None, n));
+        let made = workspace(1, json!({}));
+        let new = mounts(&made, 0);
+        assert_eq!(reason(&new), "NotPublished");
+        let taken = mounts(&new, 1);
+        // Within the same second: only the reason can tell.
+        let free = mounts(&taken, 0);
+        assert_eq!((reason(&taken).as_str(), reason(&free).as_str()), ("Published", "Released"));
+        assert_eq!(reason(&mounts(&free, 0)), "Released", "a restart does not forget it");
+    }
+
+    #[test]
     fn a_tree_found_after_a_restart_that_was_never_told_is_adopted() {
         let ws = workspace(1, json!({}));
         let told = after(&ws, standing(&ws, ProviderKind::Copy, None, None, 0));
@@ -209,7 +231,7 @@ mod tests {
     fn a_refused_provider_is_said_under_both_conditions() {
         let said = unmade(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
         assert_eq!(
-            said.verdicts.iter().map(|(t, v)| (*t, v.reason)).collect::<Vec<_>>(),
+            said.verdicts.iter().map(|(t, v)| (*t, v.reason.word())).collect::<Vec<_>>(),
             [("Provisioned", "ProviderUnavailable"), ("ProviderSelected", "ProviderUnavailable")]
         );
     }

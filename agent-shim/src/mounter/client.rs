@@ -2,12 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, Change, Inventory, Making, Manifest, Probe, ProviderKind, Uid};
+use yoi_workspace::{Access, Change, Expected, Inventory, Making, Manifest, Probe, ProviderKind, Reason, Uid};
 
 use super::frame;
 use super::verb::{Answer, Digest, Mounts, Refused, Verb};
@@ -31,6 +32,11 @@ pub enum Failure {
 }
 
 impl dyn Mounter {
+    /// Answers with the data root's own name.
+    pub async fn open(&self, expected: Expected) -> Result<Uid, Failure> {
+        if let Answer::Opened(name) = self.say(Verb::Open { expected }).await? { Ok(name) } else { Err(Failure::Misheard) }
+    }
+
     pub async fn probe(&self) -> Result<Probe, Failure> {
         if let Answer::Offers(offers) = self.say(Verb::Probe).await? { Ok(offers) } else { Err(Failure::Misheard) }
     }
@@ -75,7 +81,7 @@ impl dyn Mounter {
         self.done(Verb::Unpublish { volume }).await
     }
 
-    pub async fn changes(&self, uid: Uid, since: Uid, limit: u32) -> Result<(Vec<Change>, bool), Failure> {
+    pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<(Vec<Change>, bool), Failure> {
         let answer = self.say(Verb::Changes { uid, since, limit }).await?;
         if let Answer::Changes { changes, cut } = answer { Ok((changes, cut)) } else { Err(Failure::Misheard) }
     }
@@ -90,11 +96,13 @@ pub struct Line {
     socket: PathBuf,
     /// Connecting to a full backlog fails at once on a socket that does not block, so questions queue here.
     turns: Semaphore,
+    /// The name of the data root, once it was opened.
+    name: OnceLock<Uid>,
 }
 
 impl Line {
     pub fn new(socket: PathBuf) -> Self {
-        Line { socket, turns: Semaphore::new(super::AT_ONCE) }
+        Line { socket, turns: Semaphore::new(super::AT_ONCE), name: OnceLock::new() }
     }
 
     async fn ask(&self, verb: &Verb) -> io::Result<Result<Answer, Refused>> {
@@ -107,6 +115,19 @@ impl Line {
 
 impl Mounter for Line {
     fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
-        Box::pin(async move { Ok(self.ask(&verb).await.map_err(Failure::Unheard)??) })
+        Box::pin(async move {
+            let mut answer = self.ask(&verb).await.map_err(Failure::Unheard)?;
+            // A mounter that started anew has opened nothing yet.
+            if let (Err(Refused { reason: Reason::WrongDataRoot, .. }), Some(name)) = (&answer, self.name.get())
+                && !matches!(verb, Verb::Open { .. })
+            {
+                self.ask(&Verb::Open { expected: Expected::Named(*name) }).await.map_err(Failure::Unheard)??;
+                answer = self.ask(&verb).await.map_err(Failure::Unheard)?;
+            }
+            if let Ok(Answer::Opened(name)) = &answer {
+                _ = self.name.set(*name);
+            }
+            Ok(answer?)
+        })
     }
 }

@@ -5,22 +5,28 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
+use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, DataRoot, PublishError, Reason, SysError, Uid, mountinfo};
+use yoi_workspace::{Access, DataRoot, Expected, PublishError, Reason, SysError, Uid, mountinfo};
 
-use super::MounterError;
 use super::verb::{Answer, Digest, Mounts, Refused, Shown, Verb, What};
+use super::{Ground, MounterError};
 use crate::args::driver_dir;
 use crate::chain::whole;
 use crate::volume::PodVolume;
 
 /// All that the mounter may touch.
 pub struct Desk {
-    root: DataRoot,
+    /// Of this node, for logs.
+    pub node: String,
+    ground: Ground,
+    /// Opened when the shim has said what it expects.
+    root: OnceLock<DataRoot>,
+    opening: Mutex<()>,
     targets: TargetRoot,
     /// Without links, as the mount table spells it.
     kubelet_dir: PathBuf,
@@ -31,6 +37,10 @@ pub struct Desk {
 
 #[derive(Debug, thiserror::Error)]
 enum DeskError {
+    #[error("failed to find the data root: it was not opened yet")]
+    NotOpen,
+    #[error(transparent)]
+    Open(#[from] MounterError),
     #[error(transparent)]
     Disk(#[from] yoi_workspace::Error),
     #[error(transparent)]
@@ -59,7 +69,9 @@ impl From<PublishError> for DeskError {
 impl DeskError {
     fn reason(&self) -> Reason {
         match self {
-            DeskError::Disk(e) => e.reason(),
+            DeskError::NotOpen | DeskError::Open(MounterError::Loop(LoopError::NoImage { .. })) => Reason::WrongDataRoot,
+            DeskError::Disk(e) | DeskError::Open(MounterError::Disk(e)) => e.reason(),
+            DeskError::Open(_) => Reason::BackendError,
             DeskError::Mount(MountError::Busy { .. }) => Reason::Busy,
             DeskError::Mount(MountError::Occupied { .. } | MountError::NotEmpty { .. }) | DeskError::Stranger { .. } => Reason::Foreign,
             DeskError::Mount(
@@ -72,10 +84,31 @@ impl DeskError {
 }
 
 impl Desk {
-    pub fn new(root: DataRoot, kubelet_dir: &Path) -> Result<Self, MounterError> {
+    pub fn new(node: String, ground: Ground, kubelet_dir: &Path) -> Result<Self, MounterError> {
         let targets = TargetRoot::open(kubelet_dir)?;
         let real = kubelet_dir.canonicalize().map_err(|source| MounterError::MakeRoot { path: kubelet_dir.to_owned(), source })?;
-        Ok(Desk { root, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes: Mutex::default() })
+        let (root, opening, volumes) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Ok(Desk { node, ground, root, opening, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes })
+    }
+
+    fn root(&self) -> Result<&DataRoot, DeskError> {
+        self.root.get().ok_or(DeskError::NotOpen)
+    }
+
+    fn open(&self, expected: Expected) -> Result<Answer, DeskError> {
+        let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(root) = self.root.get() else {
+            let root = self.ground.open(expected)?;
+            tracing::info!(root = %self.ground.data_root.display(), name = %root.name(), "opened the data root");
+            return Ok(Answer::Opened(self.root.get_or_init(|| root).name()));
+        };
+        match expected {
+            Expected::Named(wanted) if wanted != root.name() => {
+                let (path, found) = (self.ground.data_root.clone(), Some(root.name()));
+                Err(yoi_workspace::Error::OtherRoot { path, found, wanted: Some(wanted) }.into())
+            }
+            Expected::Any | Expected::Used | Expected::Named(_) => Ok(Answer::Opened(root.name())),
+        }
     }
 
     pub fn act(&self, verb: &Verb) -> Result<Answer, Refused> {
@@ -84,19 +117,26 @@ impl Desk {
 
     fn perform(&self, verb: &Verb) -> Result<Answer, DeskError> {
         Ok(match verb {
-            Verb::Probe => Answer::Offers(self.root.probe()?),
-            Verb::Inventory => Answer::Trees(self.root.inventory()?),
+            Verb::Open { expected } => self.open(*expected)?,
+            Verb::Probe => Answer::Offers(self.root()?.probe()?),
+            Verb::Inventory => Answer::Trees(self.root()?.inventory()?),
             Verb::Mounts => Answer::Mounts(self.mounts()?),
-            Verb::CreateEmpty { uid, provider, owner } => Answer::Made(self.root.provider(*provider)?.create_empty(*uid, *owner)?),
-            Verb::Clone { uid, provider, from, access } => Answer::Made(self.root.provider(*provider)?.clone_tree(*uid, *from, *access)?),
-            Verb::Seal { uid } => Answer::Sealed(self.root.provider_of(*uid)?.seal(*uid)?),
+            Verb::CreateEmpty { uid, provider, owner } => Answer::Made(self.root()?.provider(*provider)?.create_empty(*uid, *owner)?),
+            Verb::Clone { uid, provider, from, access } => {
+                Answer::Made(self.root()?.provider(*provider)?.clone_tree(*uid, *from, *access)?)
+            }
+            Verb::Seal { uid } => Answer::Sealed(self.root()?.provider_of(*uid)?.seal(*uid)?),
             Verb::Destroy { uid } => self.destroy(*uid)?,
-            Verb::Recover { step } => done(self.root.perform(step)?),
+            Verb::Recover { step } => done(self.root()?.perform(step)?),
             Verb::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,
             Verb::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
             Verb::Unpublish { volume } => self.unpublish(volume)?,
             Verb::Changes { uid, since, limit } => {
-                let mut changes = self.root.provider_of(*uid)?.changes(*uid, *since)?;
+                let provider = self.root()?.provider_of(*uid)?;
+                let mut changes = match since {
+                    Some(since) => provider.changes(*uid, *since)?,
+                    None => provider.contents(*uid)?,
+                };
                 let cut = changes.len() > *limit as usize;
                 changes.truncate(*limit as usize);
                 Answer::Changes { changes, cut }
@@ -105,12 +145,12 @@ impl Desk {
     }
 
     fn destroy(&self, uid: Uid) -> Result<Answer, DeskError> {
-        match self.root.provider_of(uid) {
+        match self.root()?.provider_of(uid) {
             Ok(provider) => provider.destroy(uid)?,
             // Half-made or half-destroyed, or nothing at all.
             Err(yoi_workspace::Error::NotFound { .. }) => {
-                self.root.perform(&DiskStep::Discard { uid })?;
-                self.root.perform(&DiskStep::Purge { uid })?;
+                self.root()?.perform(&DiskStep::Discard { uid })?;
+                self.root()?.perform(&DiskStep::Purge { uid })?;
             }
             Err(e) => return Err(e.into()),
         }
@@ -119,7 +159,7 @@ impl Desk {
 
     fn publish(&self, tree: Uid, volume: &PodVolume, access: Access) -> Result<Answer, DeskError> {
         self.alone(volume, || {
-            self.root.publish(tree, &self.targets, &volume.below_kubelet(), access == Access::ReadOnly)?;
+            self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == Access::ReadOnly)?;
             Ok(Answer::Done)
         })
     }

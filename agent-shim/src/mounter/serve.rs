@@ -62,6 +62,9 @@ fn answer(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let verb: Verb = frame::read(stream)?;
+    let (uid, pod) = verb.about();
+    let (uid, pod) = (uid.map(tracing::field::display), pod.map(tracing::field::display));
+    let _span = tracing::info_span!("verb", uid, pod, node = desk.node).entered();
     let answer = desk.act(&verb);
     match &answer {
         Ok(_) => tracing::debug!(?verb, "done"),

@@ -1,14 +1,16 @@
 //! The words between shim and mounter: UIDs and enums, never paths or option strings.
 
 use serde::{Deserialize, Serialize};
-use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, Change, Inventory, Manifest, Marker, Owner, Probe, ProviderKind, Reason, Uid};
+use yoi_workspace::plan::{DiskStep, Step};
+use yoi_workspace::{Access, Change, Expected, Inventory, Manifest, Marker, Owner, Probe, ProviderKind, Reason, Uid};
 
 use crate::volume::PodVolume;
 
 /// What the shim may ask for. Each may be said twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verb {
+    /// Opens the data root, if it is what is expected: the first question to a mounter that has just started. Answers [`Answer::Opened`].
+    Open { expected: Expected },
     /// What this node offers, tried for real. Answers [`Answer::Offers`].
     Probe,
     /// Everything in the data root. Answers [`Answer::Trees`].
@@ -31,19 +33,38 @@ pub enum Verb {
     PublishRuntime { volume: PodVolume, digest: Digest },
     /// Takes every mount off the volume's target and removes the target. Gone is done. Answers [`Answer::Done`].
     Unpublish { volume: PodVolume },
-    /// Answers [`Answer::Changes`].
-    Changes { uid: Uid, since: Uid, limit: u32 },
+    /// What differs from `since`, or from nothing. Answers [`Answer::Changes`].
+    Changes { uid: Uid, since: Option<Uid>, limit: u32 },
+}
+
+impl Verb {
+    /// The UIDs of the workspace and of the Pod that it is about, for logs.
+    pub fn about(&self) -> (Option<Uid>, Option<Uid>) {
+        match self {
+            Verb::Open { .. } | Verb::Probe | Verb::Inventory | Verb::Mounts => (None, None),
+            Verb::CreateEmpty { uid, .. } | Verb::Clone { uid, .. } | Verb::Seal { uid } => (Some(*uid), None),
+            Verb::Destroy { uid } | Verb::Changes { uid, .. } => (Some(*uid), None),
+            Verb::Recover { step } => (Some(Step::Disk(*step).uid()), None),
+            Verb::Publish { tree, volume, .. } => (Some(*tree), Some(volume.pod)),
+            Verb::PublishRuntime { volume, .. } | Verb::Unpublish { volume } => (None, Some(volume.pod)),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Done,
+    /// The data root's own name.
+    Opened(Uid),
     Offers(Probe),
     Trees(Inventory),
     Mounts(Mounts),
     Made(Marker),
     Sealed(Manifest),
-    Changes { changes: Vec<Change>, cut: bool },
+    Changes {
+        changes: Vec<Change>,
+        cut: bool,
+    },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 use yoi_crds::name::TOPOLOGY_NODE;
 use yoi_wire::identity::CSI_DRIVER;
 
 use super::mounting::{self, NotMounted};
 use super::world::World;
 use crate::chain::whole;
-use crate::decide::mounting::asked;
+use crate::decide::mounting::{Wish, asked};
 use crate::proto::csi::identity_server::Identity;
 use crate::proto::csi::node_server::Node;
 use crate::proto::csi::plugin_capability::{self, service};
@@ -22,6 +23,18 @@ use crate::volume::PodVolume;
 
 #[derive(Clone)]
 pub struct Csi(pub Arc<World>);
+
+/// By the kubelet, of the Pod that mounts.
+const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
+const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
+
+impl Csi {
+    /// Whose every line is that is logged on the way: the Pod, and the workspace of whose tree it is about.
+    fn span(&self, volume: &PodVolume) -> tracing::Span {
+        let (pod, name) = (volume.pod, volume.name.as_str());
+        tracing::info_span!("volume", object = tracing::field::Empty, %pod, volume = name, uid = tracing::field::Empty, node = self.0.node)
+    }
+}
 
 /// Every code but Aborted, Unavailable and the like tells the kubelet that nothing is mounted and that it need not unpublish.
 impl From<NotMounted> for Status {
@@ -65,14 +78,23 @@ impl Node for Csi {
         }
         let asked = asked(&self.0.kubelet_dir, &r.volume_id, &r.target_path, r.readonly, &r.volume_context)
             .map_err(|e| Status::invalid_argument(whole(&e)))?;
-        let (began, volume) = (Instant::now(), asked.volume.clone());
-        let done = mounting::publish(&self.0, asked).await;
-        self.0.counts.published(&done, began.elapsed());
-        match &done {
-            Ok(()) => tracing::info!(%volume, took = ?began.elapsed(), "mounted"),
-            Err(error) => tracing::warn!(%volume, took = ?began.elapsed(), %error, "not mounted"),
+        let began = Instant::now();
+        let span = self.span(&asked.volume);
+        let said = |key| r.volume_context.get(key).map(String::as_str).unwrap_or_default();
+        span.record("object", format!("{}/{}", said(POD_NAMESPACE), said(POD_NAME)));
+        if let Wish::Tree(uid) | Wish::Claim(uid) = asked.what {
+            span.record("uid", tracing::field::display(uid));
         }
-        done?;
+        let work = async {
+            let done = mounting::publish(&self.0, asked).await;
+            self.0.counts.published(&done, began.elapsed());
+            match &done {
+                Ok(()) => tracing::info!(took = ?began.elapsed(), "mounted"),
+                Err(error) => tracing::warn!(took = ?began.elapsed(), %error, "not mounted"),
+            }
+            done
+        };
+        work.instrument(span).await?;
         Ok(Response::new(NodePublishVolumeResponse {}))
     }
 
@@ -87,16 +109,16 @@ impl Node for Csi {
         let volume =
             PodVolume::from_target(&self.0.kubelet_dir, Path::new(&r.target_path)).map_err(|e| Status::invalid_argument(e.to_string()))?;
         // As with publishing: what has begun is finished, whoever hangs up.
-        let world = self.0.clone();
-        let work = tokio::spawn(async move {
+        let (world, span) = (self.0.clone(), self.span(&volume));
+        let work = async move {
             let done = mounting::unpublish(&world, &volume).await;
             match &done {
-                Ok(()) => tracing::info!(%volume, "unmounted"),
-                Err(error) => tracing::warn!(%volume, error = whole(error), "not unmounted"),
+                Ok(()) => tracing::info!("unmounted"),
+                Err(error) => tracing::warn!(error = whole(error), "not unmounted"),
             }
             done
-        });
-        match work.await {
+        };
+        match tokio::spawn(work.instrument(span)).await {
             Ok(Ok(())) => Ok(Response::new(NodeUnpublishVolumeResponse {})),
             Ok(Err(error)) => Err(Status::internal(whole(&error))),
             Err(error) => Err(Status::internal(error.to_string())),

@@ -11,14 +11,16 @@ use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tracing::Instrument;
 use yoi_crds::AgentWorkspace;
 use yoi_workspace::Uid;
 
 use super::cache::uid_of;
 use super::making::{self, Next, Outcome};
 use super::report::Reports;
+use super::vanished;
 use super::world::{Trouble, World};
 use crate::chain::whole;
 
@@ -47,15 +49,22 @@ pub async fn run(world: Arc<World>, client: Client, nudges: UnboundedReceiver<Ob
     let mine = watcher::Config::default().fields(&format!("status.nodeName={}", world.node));
     let (reader, writer) = reflector::store();
     let told = world.clone();
+    let (tell, ended) = unbounded_channel();
     let stream = watcher(api, mine)
         .default_backoff()
         .modify(|ws| ws.managed_fields_mut().clear())
         .inspect(move |event| match event {
-            Ok(event) => told.cache.heard(event),
+            Ok(event) => {
+                told.cache.heard(event);
+                if let Some(ws) = vanished::untold(event) {
+                    _ = tell.send(ws);
+                }
+            }
             Err(error) => tracing::warn!(error = whole(error), "the watch of workspaces broke"),
         })
         .reflect(writer)
         .applied_objects();
+    let buried = vanished::run(world.clone(), client.clone(), ended);
     let door = Arc::new(Door { reports: Reports::new(client, &world.node), failures: Mutex::default(), world: world.clone() });
     let work = Controller::for_stream(stream, reader)
         .with_config(controller::Config::default().concurrency(AT_ONCE))
@@ -64,14 +73,26 @@ pub async fn run(world: Arc<World>, client: Client, nudges: UnboundedReceiver<Ob
         .for_each(|_| async {});
     tokio::select! {
         () = work => {}
+        () = buried => {}
         () = world.stop.cancelled() => {}
     }
 }
 
+/// Every line that is logged on the way says whose it is.
 async fn reconcile(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Action, NotDone> {
+    let (object, uid) = (named(&queued), queued.metadata.uid.clone().unwrap_or_default());
+    let span = tracing::info_span!("workspace", object, uid);
+    look(queued, door).instrument(span).await
+}
+
+fn named(ws: &AgentWorkspace) -> String {
+    format!("{}/{}", ws.namespace().unwrap_or_default(), ws.name_any())
+}
+
+async fn look(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Action, NotDone> {
     let world = &door.world;
     let Some(uid) = uid_of(&queued) else {
-        tracing::error!(name = queued.name_any(), "a workspace's UID is no UUID");
+        tracing::error!("a workspace's UID is no UUID");
         return Ok(Action::await_change());
     };
     // The cache has what we wrote last; the controller's store may not have heard of it yet.
@@ -100,7 +121,8 @@ async fn reconcile(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Actio
 }
 
 fn give_up(ws: Arc<AgentWorkspace>, error: &NotDone, door: Arc<Door>) -> Action {
-    tracing::warn!(name = ws.name_any(), namespace = ws.namespace(), error = whole(error), "failed to reconcile a workspace");
+    let (object, uid) = (named(&ws), ws.metadata.uid.as_deref());
+    tracing::warn!(object, uid, error = whole(error), "failed to reconcile a workspace");
     Action::requeue(uid_of(&ws).map_or(SILENCE, |uid| door.failed(uid)))
 }
 

@@ -56,10 +56,10 @@ impl Default for Counts {
             volumes: Gauge::default(),
         };
         let r = &mut counts.registry;
-        r.register("trees_made", "Trees made", counts.made.clone());
-        r.register("tree_making_seconds", "Time to make a tree", counts.making.clone());
-        r.register("publishes", "NodePublishVolume calls", counts.published.clone());
-        r.register("publish_seconds", "Time of a NodePublishVolume, waiting included", counts.publishing.clone());
+        r.register("trees_made", "Trees made on this node", counts.made.clone());
+        r.register("tree_making_seconds", "Time to make a tree, in seconds", counts.making.clone());
+        r.register("publishes", "NodePublishVolume calls of the kubelet", counts.published.clone());
+        r.register("publish_seconds", "Time of a NodePublishVolume, waiting included, in seconds", counts.publishing.clone());
         r.register("workspaces", "AgentWorkspaces of this node", counts.workspaces.clone());
         r.register("published_volumes", "Volumes that Pods have mounted", counts.volumes.clone());
         counts
@@ -94,6 +94,13 @@ pub async fn serve(world: Arc<World>, address: SocketAddr) -> std::io::Result<()
         .with_state(world.clone());
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, router).with_graceful_shutdown(world.stop.clone().cancelled_owned()).await
+}
+
+/// Serves /healthz and /readyz of a shim that waits for its data root, until it is dropped.
+pub async fn serve_waiting(address: SocketAddr) -> std::io::Result<()> {
+    let not_ready = || async { (StatusCode::SERVICE_UNAVAILABLE, "the data root is not opened yet") };
+    let router = Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(not_ready));
+    axum::serve(tokio::net::TcpListener::bind(address).await?, router).await
 }
 
 async fn ready(State(world): State<Arc<World>>) -> impl IntoResponse {

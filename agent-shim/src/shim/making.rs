@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::Verdict;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_workspace::{Access, Making, ProviderKind, Reason, Record, Uid};
+use yoi_workspace::{Access, Making, Marker, Place, ProviderKind, Reason, Record, Uid};
 
 use super::world::{Trouble, World};
 use crate::chain::whole;
@@ -44,23 +44,32 @@ impl Outcome {
 pub async fn work(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Trouble> {
     // Whoever mounts, unmounts or sweeps waits for this; those who wait for the tree do not hold it.
     let _tree = world.trees.take(uid).await;
-    let record = world.record(uid).await?;
+    let (record, unknown) = readable(world.record(uid).await)?;
     let origin = match ws.status.as_ref().and_then(|s| s.origin.as_ref()).and_then(|o| o.workspace_uid.as_deref()?.parse().ok()) {
-        Some(from) if record.is_none() => world.record(from).await?,
+        Some(from) if record.is_none() => readable(world.record(from).await)?.0,
         _ => None,
     };
     let mounts = world.publications.of_tree(uid);
     let offers = world.offers();
-    let lost = world.lost.contains(&uid);
-    let seen = Seen { node: &world.node, record: record.as_ref(), origin: origin.as_ref(), offers: &offers, mounts, lost };
+    let lost = world.troubled.lost.contains(&uid);
+    let seen = Seen {
+        node: &world.node,
+        record: record.as_ref(),
+        origin: origin.as_ref(),
+        offers: &offers,
+        mounts,
+        lost,
+        unknown: unknown.as_deref(),
+    };
     let deed = making::deed(ws, &seen);
-    tracing::debug!(%uid, ?deed, "decided");
+    tracing::debug!(?deed, "decided");
     match deed {
         Deed::Nothing => Ok(Outcome::rest(Said::default())),
         Deed::Refuse { provider, reason, message } => {
             let chosen = provider.and_then(|p| status::selected_before(ws, p));
             Ok(Outcome::retry(status::unmade(chosen, reason, &message)))
         }
+        Deed::Find => find(world, ws, uid).await,
         Deed::Rest { provider } => Ok(Outcome::rest(status::standing(ws, provider, None, None, mounts))),
         Deed::Make { provider, because, making } => make(world, ws, uid, provider, &because, making).await,
         Deed::Seal { provider } => seal(world, ws, uid, provider, mounts).await,
@@ -71,6 +80,38 @@ pub async fn work(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcom
         }
         Deed::Destroy => destroy(world, uid, record).await,
     }
+}
+
+/// The record, or what is wrong with it: one that is damaged keeps no other from being worked on.
+fn readable(read: Result<Option<Record>, Trouble>) -> Result<(Option<Record>, Option<String>), Trouble> {
+    match read {
+        Err(Trouble::Journal(error)) if error.damage().is_some() => Ok((None, error.damage())),
+        read => Ok((read?, None)),
+    }
+}
+
+/// Takes over a tree that its object says was made and the journal knows nothing of, if it stands.
+async fn find(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Trouble> {
+    // Said as it is until the disk answers: what the object says now is all that is left of the tree's having been made.
+    let found = world.mounter.inventory().await?;
+    let marker = found.entries.into_iter().find(|e| e.uid == uid && e.place == Place::Live).and_then(|e| e.marker);
+    let Some(Marker { provider, making, sealed, .. }) = marker else {
+        let Deed::Refuse { reason, message, .. } = making::lost(None) else { return Ok(Outcome::rest(Said::default())) };
+        tracing::error!("a tree that stood is on no disk of this node");
+        return Ok(Outcome::retry(status::unmade(None, reason, &message)));
+    };
+    let sealed = sealed.is_some();
+    world
+        .journal(move |j| {
+            j.begin_create(uid, provider, making)?;
+            j.created(uid)?;
+            if sealed { j.begin_seal(uid).and_then(|()| j.sealed(uid)) } else { Ok(()) }
+        })
+        .await?;
+    tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
+    world.cache.ring(uid);
+    let mounts = world.publications.of_tree(uid);
+    Ok(Outcome::rest(status::standing(ws, provider, None, None, mounts)))
 }
 
 async fn make(
@@ -92,7 +133,7 @@ async fn make(
         return Ok(Outcome::retry(status::unmade(Some(selected(provider, because)), reason, &message)));
     }
     world.journal(move |j| j.created(uid)).await?;
-    tracing::info!(%uid, %provider, took = ?began.elapsed(), "made a tree");
+    tracing::info!(%provider, took = ?began.elapsed(), "made a tree");
     world.cache.ring(uid);
     let reason = match making {
         Making::Empty { .. } => reason::TREE_CREATED,
@@ -112,7 +153,7 @@ async fn seal(world: &World, ws: &AgentWorkspace, uid: Uid, provider: ProviderKi
         }
     };
     world.journal(move |j| j.sealed(uid)).await?;
-    tracing::info!(%uid, digest = manifest.digest, "sealed a base");
+    tracing::info!(digest = manifest.digest, "sealed a base");
     let (volume, verdict) = status::sealed(&manifest);
     Ok(Outcome::rest(Said { volume: Some(volume), ..said.with(type_::SEALED, verdict) }))
 }
@@ -126,14 +167,14 @@ async fn destroy(world: &World, uid: Uid, record: Option<Record>) -> Result<Outc
     }
     world.journal(move |j| j.destroyed(uid)).await?;
     if record.is_some() {
-        tracing::info!(%uid, "destroyed a tree");
+        tracing::info!("destroyed a tree");
     }
     let said = Said::default().with(type_::CLEANED_UP, Verdict::yes(reason::DESTROYED, "nothing of it is on its node"));
     Ok(Outcome { said: said.with(type_::IN_USE, status::in_use(0)), next: Next::LetGo })
 }
 
 /// The condition's reason and sentence; a mounter that cannot be heard is no fact about the tree.
-fn told(failure: Failure) -> Result<(&'static str, String), Trouble> {
+fn told(failure: Failure) -> Result<(reason::Reason, String), Trouble> {
     match failure {
         Failure::Refused(refused) => {
             if matches!(refused.reason, Reason::Foreign | Reason::InvalidRequest | Reason::BackendError) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 use yoi_workspace::{Access, Uid};
 
 use super::publish::{Exhibit, Publication};
@@ -17,6 +18,9 @@ use crate::volume::PodVolume;
 
 /// The kubelet gives up after 120 s, and its own back-off grows to 122 s: waiting here is always the faster way.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// For a workspace that the API server does not place on this node: its YoiPod may be gone already, the operator never says a word of it, and while
+/// the call lasts the kubelet cannot take the Pod's folder away. Before the API server was heard nothing is known of any.
+const UNHEARD_OF: Duration = Duration::from_secs(10);
 
 /// Why a volume was not mounted, by what the kubelet must know of it.
 #[derive(Debug, thiserror::Error)]
@@ -45,17 +49,17 @@ pub async fn publish(world: &Arc<World>, asked: Asked) -> Result<(), NotMounted>
     })?;
     // The kubelet may hang up; a mount that has begun is finished or undone all the same.
     let (world, volume) = (world.clone(), asked.volume);
-    let work = tokio::spawn(async move { mount(&world, volume, shows).await });
-    work.await.map_err(|e| NotMounted::Unclear(Trouble::Task(std::io::Error::other(e))))?
+    let work = async move { mount(&world, volume, shows).await };
+    tokio::spawn(work.in_current_span()).await.map_err(|e| NotMounted::Unclear(Trouble::Task(std::io::Error::other(e))))?
 }
 
 async fn admit(world: &World, asked: &Asked) -> Result<Exhibit, NotMounted> {
-    let deadline = Instant::now() + PATIENCE;
+    let begun = Instant::now();
     let (uid, inline) = match &asked.what {
         Wish::Runtime(digest) if world.runtimes.has(digest) => return Ok(Exhibit::Runtime { digest: digest.clone() }),
         Wish::Runtime(digest) => {
             // Only the next version of this shim brings it: its start ends this call, and the kubelet asks again at once.
-            tokio::select! { () = world.stop.cancelled() => {}, () = tokio::time::sleep_until(deadline) => {} }
+            tokio::select! { () = world.stop.cancelled() => {}, () = tokio::time::sleep_until(begun + PATIENCE) => {} }
             return Err(NotMounted::NotYet(format!("node {} has no runtime {} yet", world.node, digest.as_str())));
         }
         Wish::Tree(uid) => (*uid, true),
@@ -69,7 +73,9 @@ async fn admit(world: &World, asked: &Asked) -> Result<Exhibit, NotMounted> {
             Passage::Closed(why) => return Err(NotMounted::Closed(why)),
             Passage::Wait(why) => why,
         };
-        tracing::debug!(volume = %asked.volume, why, "a mount waits");
+        tracing::debug!(why, "a mount waits");
+        let unheard_of = world.cache.is_synced() && world.cache.get(uid).is_none();
+        let deadline = begun + if unheard_of { UNHEARD_OF } else { PATIENCE };
         tokio::select! {
             rung = timeout_at(deadline, bell.changed()) => match rung {
                 Ok(Ok(())) => {}
@@ -82,7 +88,11 @@ async fn admit(world: &World, asked: &Asked) -> Result<Exhibit, NotMounted> {
 }
 
 async fn look(world: &World, asked: &Asked, uid: Uid, inline: bool) -> Result<Passage, Trouble> {
-    let record = world.record(uid).await?;
+    let record = match world.record(uid).await {
+        // Of one tree nothing is known; the others are mounted as ever.
+        Err(Trouble::Journal(error)) if error.damage().is_some() => return Ok(Passage::Closed(error.damage().unwrap_or_default())),
+        read => read?,
+    };
     let workspace = world.cache.get(uid);
     let before = world.publications.get(&asked.volume).map(|p| p.shows);
     let earlier = matches!(before, Some(Exhibit::Tree { tree, .. }) if tree == uid);
@@ -112,7 +122,7 @@ async fn mount(world: &Arc<World>, volume: PodVolume, shows: Exhibit) -> Result<
     match take_down(world, &volume).await {
         Ok(()) => Err(NotMounted::Failed(trouble)),
         Err(error) => {
-            tracing::warn!(%volume, error = whole(&error), "a failed mount was not cleaned up");
+            tracing::warn!(error = whole(&error), "a failed mount was not cleaned up");
             Err(NotMounted::Unclear(trouble))
         }
     }

@@ -1,20 +1,26 @@
 //! The WorkspaceNode of this node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::name::manager;
+use yoi_crds::node::WorkspaceNodeStatus;
+use yoi_workspace::Reason;
 
 use super::report::spell;
 use super::world::{Trouble, World};
 use crate::chain::whole;
 use crate::decide::node;
+use crate::mounter::client::Failure;
 
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -28,7 +34,6 @@ enum NotSaid {
 
 /// Looks and tells every minute, until the world stops; a node that stays as it is costs one read.
 pub async fn run(world: Arc<World>, client: Client) {
-    let api: Api<WorkspaceNode> = Api::all(client);
     let mut clock = tokio::time::interval(PERIOD);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -36,7 +41,7 @@ pub async fn run(world: Arc<World>, client: Client) {
             _ = clock.tick() => {}
             () = world.stop.cancelled() => return,
         }
-        if let Err(error) = tell(&world, &api).await {
+        if let Err(error) = tell(&world, &client).await {
             tracing::warn!(error = whole(&error), "the node was not reported");
             clock.reset_after(Duration::from_secs(5));
         }
@@ -46,27 +51,81 @@ pub async fn run(world: Arc<World>, client: Client) {
     }
 }
 
-async fn tell(world: &World, api: &Api<WorkspaceNode>) -> Result<(), NotSaid> {
-    let found = world.mounter.probe().await.map_err(|e| NotSaid::Probe(e.into()))?;
+async fn tell(world: &World, client: &Client) -> Result<(), NotSaid> {
+    let found = match world.mounter.probe().await {
+        Err(Failure::Refused(refused)) if refused.reason == Reason::WrongDataRoot => {
+            return Ok(rootless(client, &world.node, &refused.message).await?);
+        }
+        found => found.map_err(|e| NotSaid::Probe(e.into()))?,
+    };
     if let Ok(mut offers) = world.offers.write() {
         offers.clone_from(&found.offers);
     }
+    let damaged = world.damaged().await.map_err(NotSaid::Probe)?;
+    for why in &damaged {
+        tracing::error!(why, "a record of this node cannot be read");
+    }
+    let digests = world.runtimes.digests();
+    let say = |object: &WorkspaceNode, now: &str| {
+        node::status(object.status.as_ref(), &found, digests, &damaged, object.metadata.generation.unwrap_or_default(), now)
+    };
+    Ok(apply(client, &world.node, say).await?)
+}
+
+/// Tells that the data root is not the one that this node's trees are in.
+pub async fn rootless(client: &Client, name: &str, why: &str) -> kube::Result<()> {
+    apply(client, name, |object, now| node::rootless(object.status.as_ref(), why, object.metadata.generation.unwrap_or_default(), now))
+        .await
+}
+
+/// The Node, as the token that this Pod got says: with it the WorkspaceNode goes. The shim needs no right to read Nodes for that.
+async fn owner(client: &Client, name: &str) -> kube::Result<Option<OwnerReference>> {
+    let review = Api::<SelfSubjectReview>::all(client.clone()).create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    Ok(review.status.and_then(|s| s.user_info).and_then(|user| owner_by(user.extra.unwrap_or_default(), name)))
+}
+
+fn owner_by(extra: BTreeMap<String, Vec<String>>, name: &str) -> Option<OwnerReference> {
+    let said = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();
+    let uid = said("authentication.kubernetes.io/node-uid")?;
+    let mine = said("authentication.kubernetes.io/node-name")? == name;
+    mine.then(|| OwnerReference { api_version: "v1".into(), kind: "Node".into(), name: name.to_owned(), uid, ..Default::default() })
+}
+
+async fn apply(client: &Client, name: &str, say: impl FnOnce(&WorkspaceNode, &str) -> Option<WorkspaceNodeStatus>) -> kube::Result<()> {
+    let api: Api<WorkspaceNode> = Api::all(client.clone());
     let params = PatchParams::apply(manager::SHIM).force();
     let (api_version, kind) = (WorkspaceNode::api_version(&()), WorkspaceNode::kind(&()));
-    let object = match api.get_opt(&world.node).await? {
-        Some(object) => object,
-        None => {
-            let new = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": world.node }, "spec": {} });
-            api.patch(&world.node, &params, &Patch::Apply(&new)).await?
+    let object = match api.get_opt(name).await? {
+        Some(object) if object.metadata.owner_references.iter().flatten().any(|o| o.kind == "Node") => object,
+        _ => {
+            // An API server that does not say (before 1.32) leaves an object that outlives its Node, and nothing worse.
+            let owners: Vec<_> = owner(client, name).await?.into_iter().collect();
+            let metadata = json!({ "name": name, "ownerReferences": owners });
+            let new = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {} });
+            api.patch(name, &params, &Patch::Apply(&new)).await?
         }
     };
-    let generation = object.metadata.generation.unwrap_or_default();
-    let digests = world.runtimes.digests();
-    let now = spell(Timestamp::now());
-    if let Some(status) = node::status(object.status.as_ref(), &found, digests, generation, &now) {
+    if let Some(status) = say(&object, &spell(Timestamp::now())) {
         let applied = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": object.name_any() }, "status": status });
-        api.patch_status(&world.node, &params, &Patch::Apply(&applied)).await?;
+        api.patch_status(name, &params, &Patch::Apply(&applied)).await?;
         tracing::info!("reported the node");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_owns_its_workspace_node_by_name_and_uid_and_no_other_does() {
+        let extra = |name: &str| {
+            let said = [("node-name", name), ("node-uid", "u1"), ("pod-name", "p")];
+            said.into_iter().map(|(k, v)| (format!("authentication.kubernetes.io/{k}"), vec![v.to_owned()])).collect::<BTreeMap<_, _>>()
+        };
+        let owner = owner_by(extra("n1"), "n1").unwrap();
+        assert_eq!((&*owner.api_version, &*owner.kind, &*owner.name, &*owner.uid), ("v1", "Node", "n1", "u1"));
+        assert_eq!(owner_by(extra("n2"), "n1"), None);
+        assert_eq!(owner_by(BTreeMap::new(), "n1"), None, "an older API server");
+    }
 }

@@ -35,11 +35,11 @@ pub enum Exhibit {
 pub enum PublicationError {
     #[error("failed to open the publish records in {path}")]
     Open { path: PathBuf, source: io::Error },
-    #[error("failed to understand the publish record {path}")]
-    Parse { path: PathBuf, source: serde_json::Error },
     #[error("failed to write the publish record of {volume}")]
     Write { volume: PodVolume, source: io::Error },
 }
+
+const ASIDE: &str = "damaged";
 
 /// All records of this node.
 ///
@@ -60,10 +60,14 @@ impl Publications {
             let path = entry.map_err(opened)?.path();
             match path.extension().and_then(|e| e.to_str()) {
                 Some("json") => {
-                    let text = fs::read(&path).map_err(opened)?;
-                    let record: Publication =
-                        serde_json::from_slice(&text).map_err(|source| PublicationError::Parse { path: path.clone(), source })?;
-                    known.insert(record.volume.clone(), record);
+                    match fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Publication>(&text)?)) {
+                        Ok(record) => _ = known.insert(record.volume.clone(), record),
+                        // The mount table and the kubelet know what it said; without it no Pod has more than with it.
+                        Err(error) => {
+                            tracing::error!(path = %path.display(), %error, "a publish record cannot be read; it is put aside");
+                            fs::rename(&path, path.with_extension(ASIDE)).map_err(opened)?;
+                        }
+                    }
                 }
                 // Half-written when the power went.
                 Some("tmp") => fs::remove_file(&path).map_err(opened)?,
@@ -71,6 +75,13 @@ impl Publications {
             }
         }
         Ok(Publications { dir, known: Mutex::new(known) })
+    }
+
+    /// The records that were put aside because they could not be read, until a person removes them.
+    pub fn damaged(&self) -> Vec<String> {
+        let aside = |e: io::Result<fs::DirEntry>| Some(e.ok()?.path()).filter(|p| p.extension().is_some_and(|e| e == ASIDE));
+        let paths = fs::read_dir(&self.dir).into_iter().flatten().filter_map(aside);
+        paths.map(|p| format!("{} is a publish record that could not be read: remove it once it was looked at", p.display())).collect()
     }
 
     pub fn all(&self) -> Vec<Publication> {
@@ -161,5 +172,25 @@ mod tests {
         assert_eq!(again.all(), [record(1, "pv.dots"), record(1, "tree")]);
         assert_eq!(again.of_tree(Uid::from_bytes([9; 16])), 2);
         assert!(!dir.path().join("publish/x.tmp").exists());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_record_is_put_aside_and_told_and_hides_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("publish");
+        let records = Arc::new(Publications::open(at.clone()).unwrap());
+        for r in [record(1, "tree"), record(2, "tree")] {
+            records.put(r).await.unwrap();
+        }
+        let path = records.path(&record(1, "tree").volume);
+        fs::write(&path, "{\"volume\":").unwrap();
+        for _ in 0..2 {
+            let again = Publications::open(at.clone()).unwrap();
+            assert_eq!(again.all(), [record(2, "tree")]);
+            let told = again.damaged();
+            assert!(told.len() == 1 && told[0].contains(path.with_extension(ASIDE).to_str().unwrap()), "{told:?}");
+        }
+        fs::remove_file(path.with_extension(ASIDE)).unwrap();
+        assert_eq!(Publications::open(at).unwrap().damaged(), Vec::<String>::new());
     }
 }

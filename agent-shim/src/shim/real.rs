@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use yoi_workspace::DataRoot;
+use yoi_workspace::Expected;
 use yoi_workspace::loopback::{ensure_loop_btrfs, release};
 
 use super::making::{Next, work};
@@ -13,29 +13,38 @@ use crate::mounter::desk::Desk;
 use crate::sample::{NODE, uid, workspace};
 
 /// A mounter of its own on a Btrfs of its own.
-struct Ground {
-    dir: tempfile::TempDir,
+pub struct Ground {
+    pub dir: tempfile::TempDir,
     line: Arc<Line>,
 }
 
 impl Ground {
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("cannot run: needs root for loop devices and mounts");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let (pool, socket) = (dir.path().join("pool"), dir.path().join("mounter.sock"));
+        let pool = dir.path().join("pool");
         ensure_loop_btrfs(&dir.path().join("pool.btrfs"), 1 << 30, &pool).unwrap();
         std::fs::create_dir(dir.path().join("kubelet")).unwrap();
-        let desk = Desk::new(DataRoot::open(&pool).unwrap(), &dir.path().join("kubelet")).unwrap();
-        let served = socket.clone();
-        std::thread::spawn(move || crate::mounter::serve::run(&served, desk));
-        while !socket.exists() {
-            std::thread::yield_now();
-        }
-        Some(Ground { dir, line: Arc::new(Line::new(socket)) })
+        let line = mounter(dir.path(), &pool, "mounter");
+        Some(Ground { dir, line })
     }
+}
+
+/// A mounter on what is at `pool` now, with a socket of its own.
+pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<Line> {
+    let ground = crate::mounter::Ground { data_root: pool.to_owned(), loop_size: None };
+    let desk = Desk::new(NODE.to_owned(), ground, &dir.join("kubelet")).unwrap();
+    let socket = dir.join(name).with_extension("sock");
+    let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));
+    let (served, before) = (socket.clone(), inode());
+    std::thread::spawn(move || crate::mounter::serve::run(&served, desk));
+    while inode().is_none() || inode() == before {
+        std::thread::yield_now();
+    }
+    Arc::new(Line::new(socket))
 }
 
 impl Drop for Ground {
@@ -54,7 +63,7 @@ fn shows(path: &Path) -> usize {
     yoi_workspace::mountinfo::read().unwrap().iter().filter(|m| m.mount_point == path).count()
 }
 
-async fn prepare(ground: &Ground) -> Stage {
+pub async fn prepare(ground: &Ground) -> Stage {
     let stage = Stage::with(ground.dir.path().join("kubelet"), ground.line.clone());
     *stage.world.offers.write().unwrap() = ground_offers(&ground.line).await;
     stage
@@ -62,10 +71,11 @@ async fn prepare(ground: &Ground) -> Stage {
 
 async fn ground_offers(line: &Arc<Line>) -> Vec<yoi_workspace::ProviderOffer> {
     let line: &dyn Mounter = &**line;
+    line.open(Expected::Any).await.unwrap();
     line.probe().await.unwrap().offers
 }
 
-async fn base(stage: &Stage) {
+pub async fn base(stage: &Stage) {
     let populated = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
     let over = json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": [populated] } });
     for _ in 0..2 {
@@ -73,7 +83,7 @@ async fn base(stage: &Stage) {
     }
 }
 
-fn clone_of_base() -> serde_json::Value {
+pub fn clone_of_base() -> serde_json::Value {
     let origin = json!({ "kind": "Base", "workspaceUID": uid(1) });
     json!({ "spec": { "source": { "empty": null, "project": { "name": "p" } } }, "status": { "origin": origin, "podUID": uid(7) } })
 }
@@ -98,7 +108,7 @@ async fn a_tree_is_made_shown_once_taken_down_and_destroyed() {
     }
     std::fs::write(Path::new(&tree.target_path).join("new"), "x").unwrap();
     let line: &dyn Mounter = &*ground.line;
-    let (changes, _) = line.changes(uid(2), uid(1), 10).await.unwrap();
+    let (changes, _) = line.changes(uid(2), Some(uid(1)), 10).await.unwrap();
     assert_eq!(changes.len(), 1);
     let readonly = std::fs::write(Path::new(&runtime.target_path).join("new"), "x").unwrap_err();
     assert_eq!(readonly.kind(), std::io::ErrorKind::ReadOnlyFilesystem);

@@ -1,12 +1,16 @@
 //! What a restart does before any socket opens: the mounter answers, journal and disk agree, records and mounts agree.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use yoi_workspace::plan::{self, DiskStep, JournalStep, Step};
-use yoi_workspace::{Journal, Probe, Uid};
+use yoi_workspace::journal::{Contents, Damaged};
+use yoi_workspace::plan::{self, Step};
+use yoi_workspace::{Expected, Journal, Reason, State, Uid};
 
 use super::world::Trouble;
 use crate::chain::whole;
@@ -15,27 +19,93 @@ use crate::mounter::client::{Failure, Mounter};
 /// The containers of a Pod start in any order.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until the mounter answers.
-pub async fn meet(mounter: &dyn Mounter) -> Result<Probe, Failure> {
+/// How often a data root that is not there is looked for.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What this node knows of its data root before it has seen it.
+pub fn expected(folder: &Path, journal: &Journal) -> Result<Expected, Trouble> {
+    if let Some(name) = RootName::read(folder)? {
+        return Ok(Expected::Named(name));
+    }
+    let Contents { records, damaged } = journal.all()?;
+    let promised = records.iter().any(|r| matches!(r.state, State::Ready | State::Sealing | State::Sealed));
+    Ok(if promised || !damaged.is_empty() { Expected::Used } else { Expected::Any })
+}
+
+/// Waits until the mounter answers and has opened the data root that this node's trees are in. While it is another one, says so to `tell`,
+/// again and again: an empty folder where a file system should be mounted must never be taken for a new node.
+pub async fn meet(mounter: &dyn Mounter, expected: Expected, folder: &Path, mut tell: impl AsyncFnMut(&str)) -> Result<(), Trouble> {
     let (mut clock, deadline) = (interval(Duration::from_millis(200)), Instant::now() + PATIENCE);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        match mounter.probe().await {
+        match mounter.open(expected).await {
+            Ok(name) => return RootName::write(folder, name).map_err(Trouble::Root),
             Err(Failure::Unheard(error)) if Instant::now() < deadline => tracing::debug!(%error, "the mounter does not answer yet"),
-            answer => return answer,
+            Err(Failure::Refused(refused)) if refused.reason == Reason::WrongDataRoot => {
+                let (root, journal) = (folder.join(ROOT_NAME), folder.join("journal"));
+                let message = format!(
+                    "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
+                    refused.message,
+                    root.display(),
+                    journal.display()
+                );
+                tracing::error!(message, "the data root is not the one that this node's trees are in; nothing is served");
+                tell(&message).await;
+                clock.reset_after(LOOK);
+            }
+            Err(failure) => return Err(failure.into()),
         }
     }
 }
 
-/// Brings every crash point to done or undone. Answers with the trees that the journal promises and the disk has not.
-pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<HashSet<Uid>, Trouble> {
+const ROOT_NAME: &str = "data-root";
+
+/// The name of the data root, as this node remembers it apart from it.
+struct RootName;
+
+impl RootName {
+    fn read(folder: &Path) -> Result<Option<Uid>, Trouble> {
+        match std::fs::read_to_string(folder.join(ROOT_NAME)) {
+            // What cannot be understood is no leave to take any other.
+            Ok(text) => text.trim().parse().map(Some).map_err(|e| Trouble::Root(io::Error::other(e))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Trouble::Root(e)),
+        }
+    }
+
+    fn write(folder: &Path, name: Uid) -> io::Result<()> {
+        let (path, fresh) = (folder.join(ROOT_NAME), folder.join(".data-root.new"));
+        if std::fs::read_to_string(&path).is_ok_and(|text| text == name.to_string()) {
+            return Ok(());
+        }
+        let mut file = File::create(&fresh)?;
+        file.write_all(name.to_string().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, &path)?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+/// Trees that a restart found in trouble. None of them keeps another from being served.
+#[derive(Debug, Default)]
+pub struct Troubled {
+    /// The journal promises them and the disk has not got them.
+    pub lost: HashSet<Uid>,
+    /// Their entry on disk could not be read, and why.
+    pub unreadable: BTreeMap<Uid, String>,
+    /// Their record could not be understood, and why.
+    pub damaged: Vec<Damaged>,
+}
+
+/// Brings every crash point to done or undone.
+pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Troubled, Trouble> {
     let records = journal.all()?;
     let found = mounter.inventory().await?;
     let plan = plan::recover(&records, &found);
     let mut stuck = HashSet::new();
     for step in &plan.steps {
-        let uid = of(step);
+        let uid = step.uid();
         // The steps of one tree build on each other.
         if stuck.contains(&uid) {
             continue;
@@ -62,16 +132,12 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Ha
     for name in &plan.foreign {
         tracing::warn!(name, "found something foreign in the data root; it is never touched");
     }
-    tracing::info!(records = records.len(), trees = found.entries.len(), steps = plan.steps.len(), "journal and disk agree");
-    Ok(plan.lost.into_iter().collect())
-}
-
-fn of(step: &Step) -> Uid {
-    match *step {
-        Step::Disk(DiskStep::Discard { uid } | DiskStep::Commit { uid } | DiskStep::Purge { uid })
-        | Step::Disk(DiskStep::Destroy { uid, .. } | DiskStep::Seal { uid, .. })
-        | Step::Journal(JournalStep::Ready { uid } | JournalStep::Sealed { uid } | JournalStep::Forget { uid }) => uid,
+    for (uid, why) in &plan.unknown {
+        tracing::error!(%uid, why, "a tree is left alone: what is known of it cannot be read");
     }
+    tracing::info!(records = records.records.len(), trees = found.entries.len(), steps = plan.steps.len(), "journal and disk agree");
+    let unreadable = found.unreadable.into_iter().map(|u| (u.uid, u.why)).collect();
+    Ok(Troubled { lost: plan.lost.into_iter().collect(), unreadable, damaged: records.damaged })
 }
 
 /// A sweep or a socket that fails must not keep the doors of all other Pods shut.

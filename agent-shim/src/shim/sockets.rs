@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use yoi_wire::identity::SHIM_SOCKET;
 use yoi_wire::node::{CHANGES, Change, ChangeKind, ChangeList};
-use yoi_workspace::{Making, State as Life, Uid};
+use yoi_workspace::{Journal, JournalError, Making, Since, State as Life, Uid};
 
 use super::publish::Exhibit;
 use super::world::{Trouble, World};
@@ -116,7 +116,7 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
 enum NoList {
     #[error("this Pod mounts no tree")]
     NoTree,
-    #[error("the tree was made empty, or what it was made from is gone: there is nothing to compare it with")]
+    #[error("what the tree was made from is gone: there is nothing to compare it with")]
     NoBase,
     #[error(transparent)]
     Trouble(#[from] Trouble),
@@ -139,7 +139,7 @@ async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<C
         Exhibit::Runtime { .. } => None,
     });
     let tree = tree.ok_or(NoList::NoTree)?;
-    let since = sealed_ancestor(&world, tree).await?.ok_or(NoList::NoBase)?;
+    let since = since(&world, tree).await?.ok_or(NoList::NoBase)?;
     let turn = world.sockets.lists.acquire().await.map_err(|e| Trouble::Task(io::Error::other(e)))?;
     let (changes, cut) = world.mounter.changes(tree, since, LIMIT).await.map_err(Trouble::Disk)?;
     drop(turn);
@@ -147,24 +147,34 @@ async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<C
     Ok(Json(ChangeList { changes: changes.into_iter().map(spelled).collect(), cut }))
 }
 
-/// What a tree's changes are counted from: the nearest ancestor that is never written.
-async fn sealed_ancestor(world: &World, tree: Uid) -> Result<Option<Uid>, Trouble> {
+/// What a tree's changes are counted from: the base that its record names, or nothing (the inner None). The outer None: it is gone.
+async fn since(world: &World, tree: Uid) -> Result<Option<Option<Uid>>, Trouble> {
     world
         .journal(move |journal| {
-            let mut at = tree;
-            for _ in 0..ANCESTORS {
-                let Some(record) = journal.get(at)? else { return Ok(None) };
-                if at != tree && record.state == Life::Sealed {
-                    return Ok(Some(at));
-                }
-                match record.making {
-                    Making::Clone { from, .. } => at = from,
-                    Making::Empty { .. } => return Ok(None),
-                }
-            }
-            Ok(None)
+            Ok(match journal.get(tree)?.map(|r| r.since) {
+                None => None,
+                Some(Since::Nothing) => Some(None),
+                Some(Since::Tree(base)) => journal.get(base)?.map(|_| Some(base)),
+                Some(Since::Unknown) => sealed_ancestor(journal, tree)?.map(Some),
+            })
         })
         .await
+}
+
+/// For records that do not name their base: the nearest ancestor that is never written.
+fn sealed_ancestor(journal: &Journal, tree: Uid) -> Result<Option<Uid>, JournalError> {
+    let mut at = tree;
+    for _ in 0..ANCESTORS {
+        let Some(record) = journal.get(at)? else { return Ok(None) };
+        if at != tree && record.state == Life::Sealed {
+            return Ok(Some(at));
+        }
+        match record.making {
+            Making::Clone { from, .. } => at = from,
+            Making::Empty { .. } => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 fn kind(kind: yoi_workspace::ChangeKind) -> ChangeKind {

@@ -57,7 +57,7 @@ impl Stage {
             kubelet_dir,
             cache: Default::default(),
             offers: RwLock::default(),
-            lost: HashSet::new(),
+            troubled: Default::default(),
             trees: Default::default(),
             volumes: Default::default(),
             nudge: unbounded_channel().0,
@@ -163,11 +163,30 @@ async fn a_mount_waits_for_the_pod_to_be_named_and_the_tree_to_be_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_workspace_that_nobody_puts_on_this_node_holds_the_kubelet_for_seconds_and_not_minutes() {
+    let stage = Stage::new();
+    // As long as the API server was not heard, nobody knows who is put where.
+    for (listed, seconds) in [(false, 60..120), (true, 5..20)] {
+        if listed {
+            stage.world.cache.heard(&Event::Init);
+            stage.world.cache.heard(&Event::InitDone);
+        }
+        let begun = tokio::time::Instant::now();
+        let refused = stage.node().await.node_publish_volume(stage.tree(7, 1)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Aborted);
+        assert!(refused.message().contains("is scheduled to node"), "{refused}");
+        assert!(seconds.contains(&begun.elapsed().as_secs()), "{listed}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stranger_is_let_wait_and_told_to_try_again() {
     let stage = Stage::new();
     stage.told(1, 7);
     stage.tree_stands(1).await;
+    let begun = tokio::time::Instant::now();
     let refused = stage.node().await.node_publish_volume(stage.tree(8, 1)).await.unwrap_err();
+    assert!(begun.elapsed().as_secs() > 60, "{:?}", begun.elapsed());
     assert_eq!(refused.code(), Code::Aborted);
     assert!(refused.message().contains("is for the Pod with UID"), "{refused}");
     assert!(stage.fake.heard().is_empty());
@@ -243,7 +262,7 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
     node.node_publish_volume(stage.tree(7, 1)).await.unwrap();
     stage.fake.heard();
     assert_eq!(get(folder.join(SHIM_SOCKET)).await, 200);
-    assert_eq!(stage.fake.heard(), [Verb::Changes { uid: uid(1), since: uid(2), limit: 10_000 }]);
+    assert_eq!(stage.fake.heard(), [Verb::Changes { uid: uid(1), since: Some(uid(2)), limit: 10_000 }]);
 
     let stage = stage.again();
     mounting::reopen(&stage.world).await.unwrap();

@@ -1,6 +1,5 @@
 //! What both doors stand on.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -16,6 +15,7 @@ use super::cache::Cache;
 use super::health::Counts;
 use super::locks::Locks;
 use super::publish::{PublicationError, Publications};
+use super::recover::Troubled;
 use super::runtimes::{RuntimeError, Runtimes};
 use super::sockets::Sockets;
 use crate::decide::sweep;
@@ -31,8 +31,8 @@ pub struct World {
     pub runtimes: Runtimes,
     pub cache: Cache,
     pub offers: RwLock<Vec<ProviderOffer>>,
-    /// Trees that the journal promises and the disk had not at start.
-    pub lost: HashSet<Uid>,
+    /// What was in trouble at start.
+    pub troubled: Troubled,
     /// Held while a tree is made, sealed, shown or destroyed.
     pub trees: Locks<Uid>,
     /// Held while a volume is mounted or unmounted; taken before the tree's.
@@ -58,6 +58,8 @@ pub enum Trouble {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Disk(#[from] Failure),
+    #[error("failed to remember the name of the data root")]
+    Root(#[source] io::Error),
     #[error("failed to finish a blocking task")]
     Task(#[source] io::Error),
 }
@@ -74,6 +76,16 @@ impl World {
     ) -> Result<T, Trouble> {
         let journal = self.journal.clone();
         Ok(tokio::task::spawn_blocking(move || speak(&journal)).await.map_err(|e| Trouble::Task(io::Error::other(e)))??)
+    }
+
+    /// What cannot be read of all that this node has written down; each names its file.
+    pub async fn damaged(&self) -> Result<Vec<String>, Trouble> {
+        let suspects: Vec<_> = self.troubled.damaged.iter().map(|d| d.uid).collect();
+        let still = move |journal: &Journal| Ok(suspects.iter().filter_map(|uid| journal.get(*uid).err()?.damage()).collect::<Vec<_>>());
+        let mut damaged = self.journal(still).await?;
+        damaged.extend(self.troubled.unreadable.values().cloned());
+        damaged.extend(self.publications.damaged());
+        Ok(damaged)
     }
 
     pub async fn record(&self, uid: Uid) -> Result<Option<Record>, Trouble> {

@@ -10,21 +10,22 @@ struct Case {
     offers: Vec<ProviderOffer>,
     mounts: usize,
     lost: bool,
+    unknown: Option<&'static str>,
 }
 
 fn case(over: Value) -> Case {
-    Case { over, record: None, origin: None, offers: offers(&[Btrfs, Copy]), mounts: 0, lost: false }
+    Case { over, record: None, origin: None, offers: offers(&[Btrfs, Copy]), mounts: 0, lost: false, unknown: None }
 }
 
 impl Case {
     fn deed(&self) -> Deed {
         let (record, origin) = (self.record.as_ref(), self.origin.as_ref());
-        let seen = Seen { node: NODE, record, origin, offers: &self.offers, mounts: self.mounts, lost: self.lost };
+        let seen = Seen { node: NODE, record, origin, offers: &self.offers, mounts: self.mounts, lost: self.lost, unknown: self.unknown };
         deed(&workspace(1, self.over.clone()), &seen)
     }
     fn refused(&self) -> &'static str {
         match self.deed() {
-            Deed::Refuse { reason, .. } => reason,
+            Deed::Refuse { reason, .. } => reason.word(),
             other => panic!("{other:?}"),
         }
     }
@@ -118,5 +119,29 @@ fn a_deleted_workspace_waits_for_its_mounts_and_then_goes_even_if_it_was_never_m
 #[test]
 fn a_lost_tree_is_said_to_be_lost_and_never_silently_remade() {
     let case = Case { record: Some(record(1, Btrfs, State::Ready)), lost: true, ..case(json!({})) };
-    assert_eq!(case.refused(), "BackendError");
+    assert_eq!(case.refused(), "TreeLost");
+}
+
+#[test]
+fn a_tree_that_stood_and_has_no_record_is_looked_for_and_never_made_from_nothing() {
+    let said = |status: &str, reason: &str| {
+        let provisioned = json!({ "type": "Provisioned", "status": status, "reason": reason, "message": "", "lastTransitionTime": "" });
+        json!({ "status": { "conditions": [provisioned] } })
+    };
+    for (status, reason) in [("True", "TreeCreated"), ("True", "Adopted"), ("False", "TreeLost"), ("False", "JournalDamaged")] {
+        assert_eq!(case(said(status, reason)).deed(), Deed::Find, "{status} {reason}");
+    }
+    for (status, reason) in [("False", "Creating"), ("False", "OutOfSpace")] {
+        assert!(matches!(case(said(status, reason)).deed(), Deed::Make { .. }), "{status} {reason}");
+    }
+}
+
+#[test]
+fn a_tree_of_which_nothing_can_be_read_is_left_alone_until_its_object_goes() {
+    let unknown = Some("failed to understand the record /j/x.json: EOF");
+    assert_eq!(Case { unknown, ..case(json!({})) }.refused(), "JournalDamaged");
+    let Deed::Refuse { message, .. } = (Case { unknown, ..case(json!({})) }).deed() else { panic!() };
+    assert!(message.contains("/j/x.json") && message.contains("delete this workspace"), "{message}");
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" } });
+    assert_eq!(Case { unknown, ..case(deleted) }.deed(), Deed::Destroy);
 }

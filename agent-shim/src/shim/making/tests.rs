@@ -9,7 +9,7 @@ fn verdict<'a>(outcome: &'a Outcome, type_: &str) -> Option<&'a Verdict> {
 }
 
 fn reason<'a>(outcome: &'a Outcome, type_: &str) -> &'a str {
-    verdict(outcome, type_).map_or("", |v| v.reason)
+    verdict(outcome, type_).map_or("", |v| v.reason.word())
 }
 
 async fn look(stage: &Stage, over: serde_json::Value) -> Outcome {
@@ -65,7 +65,7 @@ async fn a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
     let gone = look(&stage, deleted.clone()).await;
     assert_eq!((reason(&gone, "CleanedUp"), &gone.next), ("Destroyed", &Next::LetGo));
     assert!(stage.fake.trees.lock().unwrap().is_empty());
-    assert_eq!(stage.world.journal.all().unwrap(), []);
+    assert_eq!(stage.world.journal.all().unwrap().records, []);
     assert_eq!(look(&stage, deleted).await.next, Next::LetGo, "said twice, and of what was never made");
 }
 
@@ -94,7 +94,7 @@ async fn a_crash_after_any_word_ends_well() {
                 line.make(uid(1), ProviderKind::Copy, making).await.unwrap();
             }
             let lost = crate::shim::recover::recover(&stage.world.journal, &*stage.fake).await.unwrap();
-            assert!(lost.is_empty());
+            assert!(lost.lost.is_empty() && lost.unreadable.is_empty());
             let told = look(&stage, json!({})).await;
             assert!(verdict(&told, "Provisioned").is_some_and(|v| v.status == yoi_crds::ConditionStatus::True), "{crash:?} {on_disk}");
             let heard = stage.fake.heard().len();
