@@ -9,7 +9,8 @@ const EXIT_CODES: &str = "Exit codes:
   3  an object does not exist
   4  you may not do that
   5  the agent or the cluster could not be reached, or the wait was over
-  6  the agent's task failed";
+  6  the agent's task failed
+doctor: 1 a warning or an error was found, 4 none, but not everything could be looked at";
 
 /// Run, watch, message and compare agents on Kubernetes.
 #[derive(Debug, Parser)]
@@ -67,11 +68,27 @@ pub enum Command {
     /// Make, list and delete isolated trees.
     #[command(subcommand)]
     Workspace(Workspace),
-    /// Print a completion script.
+    /// Look for what is wrong with Yoi on this cluster, and say the command that mends it.
+    Doctor(Doctor),
+    /// Tell what a reason of a condition means and what to do about it.
+    Explain {
+        /// As conditions and Events bear it, e.g. SecretMissing.
+        reason: String,
+    },
+    /// Print the CRDs of this version, for `kubectl apply --server-side -f -`.
+    Crds,
+    /// Print a completion script. `kubectl yoi <TAB>` needs none: link this program as kubectl_complete-yoi on PATH.
     Completion {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Objects of every namespace, not only of one.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
 }
 
 #[derive(Debug, Args)]
@@ -274,6 +291,13 @@ pub struct WorkspaceCreate {
     /// How long to wait.
     #[arg(long, default_value = "5m", value_parser = duration, requires = "wait")]
     pub timeout: std::time::Duration,
+}
+
+/// The words to complete, when kubectl has called this program by the name of its completion.
+pub fn to_complete() -> Option<Vec<String>> {
+    let mut words = std::env::args_os();
+    let name = std::path::PathBuf::from(words.next()?);
+    (name.file_stem()? == crate::complete::PROGRAM).then(|| words.map(|w| w.to_string_lossy().into_owned()).collect())
 }
 
 /// A DNS label. What is none can be no object's name, and would be another path of the API.

@@ -51,7 +51,7 @@ impl Cluster {
     /// When no configuration is found or it does not make sense.
     pub async fn connect(args: &args::Cluster) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
-        let config = match &args.kubeconfig {
+        let mut config = match &args.kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path).map_err(|e| Error::Config { source: Box::new(e) })?;
                 Config::from_custom_kubeconfig(file, &options).await.map_err(|e| Error::Config { source: Box::new(e) })?
@@ -60,6 +60,8 @@ impl Cluster {
             None => Config::infer().await.map_err(|e| Error::Config { source: Box::new(e) })?,
         };
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        // 503 is the gateway's word for an agent that cannot be reached now. A person wants to read it, not to wait while it is asked for again.
+        config.default_retry = false;
         let client = kube::client::ClientBuilder::try_from(config)
             .map_err(|e| Error::Config { source: Box::new(e) })?
             // Bounds the wait for an answer's headers; streams live on.

@@ -2,6 +2,8 @@
 
 pub mod agents;
 pub mod diff;
+pub mod doctor;
+pub mod explain;
 pub mod log;
 pub mod ls;
 pub mod peer;

@@ -17,6 +17,9 @@ pub enum Error {
     TimedOut { what: String, seconds: u64, why: String, next: String },
     #[error("the task of YoiPod {name} failed: {why}\n  next: kubectl yoi log {name}")]
     TaskFailed { name: String, why: String },
+    /// What the doctor found stands above it.
+    #[error("{}\n  next: run the commands above, then look again: kubectl yoi doctor", counted(*.errors, *.warnings, *.unknown))]
+    Unhealthy { errors: usize, warnings: usize, unknown: usize },
     #[error("failed to {deed}: {source}")]
     Local { deed: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -27,6 +30,16 @@ pub enum Class {
     Forbidden,
     Unreachable,
     Other,
+}
+
+fn counted(errors: usize, warnings: usize, unknown: usize) -> String {
+    let word = |n: usize, one: &str, more: &str| (n > 0).then(|| format!("{n} {}", if n == 1 { one } else { more }));
+    let words = [
+        word(errors, "error", "errors"),
+        word(warnings, "warning", "warnings"),
+        word(unknown, "thing not looked at", "things not looked at"),
+    ];
+    format!("the doctor found {}", words.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 fn and_next(next: &Option<String>) -> String {
@@ -45,8 +58,15 @@ impl Error {
             },
             Error::Unreachable { .. } | Error::TimedOut { .. } => 5,
             Error::TaskFailed { .. } => 6,
-            Error::Config { .. } | Error::Local { .. } => 1,
+            Error::Unhealthy { errors: 0, warnings: 0, .. } => 4,
+            Error::Config { .. } | Error::Local { .. } | Error::Unhealthy { .. } => 1,
         }
+    }
+
+    /// Nobody answered in time.
+    #[must_use]
+    pub fn silent(deed: &str, after: std::time::Duration) -> Self {
+        Error::Unreachable { deed: deed.to_owned(), message: format!("no answer in {} s", after.as_secs()), next: LOOK_AT_CLUSTER }
     }
 
     /// From an answer of the API server, for the deed «failed to ...» on the object `what`; `look` is the command to look for it.
@@ -76,9 +96,7 @@ impl Error {
             404 if missing_api => Error::Refused {
                 deed,
                 message: "the cluster does not know this API".to_owned(),
-                next: Some(
-                    "install the charts yoi-crds and yoi-operator; see `kubectl get apiservices v1alpha1.runtime.yoi.dev`".to_owned(),
-                ),
+                next: Some("install the charts yoi-crds and yoi-operator, or ask what is wrong: kubectl yoi doctor".to_owned()),
                 class: Class::Other,
             },
             404 => match missing_namespace {
@@ -102,8 +120,8 @@ impl Error {
             // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
             409 | 429 | 502..=504 => {
                 // Where the gateway said it, the next step stands in the sentence; else nobody stands behind the aggregated API.
-                let next = (!message.contains("kubectl"))
-                    .then(|| "try again; does the gateway answer? kubectl get apiservices v1alpha1.runtime.yoi.dev".to_owned());
+                let next =
+                    (!message.contains("kubectl")).then(|| "try again; if it stays so, ask what is wrong: kubectl yoi doctor".to_owned());
                 Error::Refused { deed, message, next, class: Class::Unreachable }
             }
             _ => Error::Refused { deed, message, next: Some(format!("see {look}")), class: Class::Other },
@@ -126,7 +144,7 @@ pub fn of_watch(error: &watcher::Error) -> String {
 }
 
 /// The error and what caused it, as one sentence without repetition.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -174,6 +192,63 @@ mod tests {
         assert_eq!(late.exit_code(), 5);
     }
 
+    /// One of each variant; a variant without a row does not compile.
+    fn rows() -> Vec<(Error, &'static str, u8)> {
+        fn name(error: &Error) -> &'static str {
+            match error {
+                Error::Config { .. } => "Config",
+                Error::Missing { .. } => "Missing",
+                Error::Refused { .. } => "Refused",
+                Error::Unreachable { .. } => "Unreachable",
+                Error::TimedOut { .. } => "TimedOut",
+                Error::TaskFailed { .. } => "TaskFailed",
+                Error::Unhealthy { .. } => "Unhealthy",
+                Error::Local { .. } => "Local",
+            }
+        }
+        let source = || Box::new(std::io::Error::other("no such file"));
+        let refused = |class| Error::Refused { deed: "stop YoiPod ns/a".into(), message: "no".into(), next: Some("look".into()), class };
+        let rows = vec![
+            (Error::Config { source: source() }, "set KUBECONFIG", 1),
+            (Error::Missing { what: "YoiPod ns/a".into(), next: "kubectl yoi ls agents -n ns".into() }, "YoiPod ns/a does not exist", 3),
+            (refused(Class::Forbidden), "failed to stop YoiPod ns/a: no", 4),
+            (refused(Class::Unreachable), "failed to stop YoiPod ns/a: no", 5),
+            (refused(Class::Other), "failed to stop YoiPod ns/a: no", 1),
+            (Error::silent("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
+            (
+                Error::TimedOut {
+                    what: "YoiPod ns/a: ready".into(),
+                    seconds: 2,
+                    why: "PodPending".into(),
+                    next: "kubectl describe".into(),
+                },
+                "YoiPod ns/a: ready is not there yet after 2 s: PodPending",
+                5,
+            ),
+            (Error::TaskFailed { name: "a".into(), why: "the model said no".into() }, "kubectl yoi log a", 6),
+            (Error::Unhealthy { errors: 1, warnings: 2, unknown: 1 }, "found 1 error, 2 warnings, 1 thing not looked at", 1),
+            (Error::Unhealthy { errors: 0, warnings: 0, unknown: 3 }, "found 3 things not looked at", 4),
+            (Error::Local { deed: "read standard input", source: source() }, "failed to read standard input: no such file", 1),
+        ];
+        let told: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
+        assert_eq!(told.len(), 8, "a variant has no row: {told:?}");
+        rows
+    }
+
+    #[test]
+    fn every_kind_of_error_says_what_why_and_what_next_in_plain_words() {
+        for (error, words, code) in rows() {
+            let text = error.to_string();
+            assert!(text.contains(words), "`{words}` is not in: {text}");
+            assert_eq!(error.exit_code(), code, "{text}");
+            // What is this machine's own has no next step but itself.
+            assert!(matches!(error, Error::Local { .. }) || text.contains("\n  next: "), "{text}");
+            for rust in ["{ ", "Some(", "Err(", "Error(", "Error {", "\\\"", "None"] {
+                assert!(!text.contains(rust), "`{rust}` is Rust's, in: {text}");
+            }
+        }
+    }
+
     #[test]
     fn every_error_names_the_object_and_what_to_do_and_shows_no_rust() {
         let broken = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
@@ -201,7 +276,7 @@ mod tests {
         assert_eq!(stopped, "failed to read the log of YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns");
         assert_eq!(of(said(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
         let nobody = of(said(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
-        assert!(nobody.contains("\n  next: ") && nobody.contains("apiservices"), "{nobody}");
+        assert!(nobody.contains("\n  next: ") && nobody.contains("kubectl yoi doctor"), "{nobody}");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `kubectl yoi`: the human rim. Every power it has is the user's own at the API server.
 
+#![cfg_attr(not(test), deny(clippy::use_debug))]
+
 mod args;
 mod cluster;
 mod commands;
+mod complete;
 mod error;
 mod show;
 
@@ -16,8 +19,14 @@ use error::Error;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match act(cli).await {
+    if let Some(words) = args::to_complete() {
+        return ended(show::print(&complete::answer(&Cli::command(), &words)));
+    }
+    ended(act(Cli::parse()).await)
+}
+
+fn ended(done: Result<(), Error>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -38,6 +47,11 @@ async fn act(cli: Cli) -> Result<(), Error> {
     if let Command::Completion { shell } = &cli.command {
         return show::print(&completion(*shell));
     }
+    match &cli.command {
+        Command::Explain { reason } => return commands::explain::explain(cli.output, reason),
+        Command::Crds => return commands::explain::crds(),
+        _ => {}
+    }
     let cluster = Cluster::connect(&cli.cluster).await?;
     let output = cli.output;
     match cli.command {
@@ -53,7 +67,8 @@ async fn act(cli: Cli) -> Result<(), Error> {
         Command::Workspace(Workspace::Create(args)) => commands::workspace::create(&cluster, output, args).await,
         Command::Workspace(Workspace::Ls { all_namespaces }) => commands::workspace::ls(&cluster, output, all_namespaces).await,
         Command::Workspace(Workspace::Rm { names }) => commands::workspace::rm(&cluster, output, &names).await,
-        Command::Completion { .. } => Ok(()),
+        Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
+        Command::Completion { .. } | Command::Explain { .. } | Command::Crds => Ok(()),
     }
 }
 

@@ -5,7 +5,9 @@ use std::io::Write;
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 use yoi_crds::condition::{Condition, ConditionStatus, find};
+use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::condition;
+use yoi_crds::source::Provider;
 
 use crate::args::Output;
 use crate::error::Error;
@@ -123,12 +125,36 @@ pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
 /// Age of an RFC 3339 time, as kubectl shows it.
 pub fn age(then: Option<jiff::Timestamp>) -> String {
     let Some(then) = then else { return "-".to_owned() };
-    let seconds = (jiff::Timestamp::now().as_second() - then.as_second()).max(0);
+    span(jiff::Timestamp::now().as_second() - then.as_second())
+}
+
+/// So many seconds, as kubectl shows an age.
+pub fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
         120..7_200 => format!("{}m", seconds / 60),
         7_200..172_800 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A desired state as the objects spell it.
+pub fn desired(state: DesiredState) -> &'static str {
+    match state {
+        DesiredState::Running => "Running",
+        DesiredState::Stopped => "Stopped",
+        DesiredState::Unknown => "?",
+    }
+}
+
+/// A provider as the objects spell it.
+pub fn provider(provider: Provider) -> &'static str {
+    match provider {
+        Provider::Auto => "Auto",
+        Provider::Btrfs => "Btrfs",
+        Provider::Copy => "Copy",
+        Provider::Unknown => "?",
     }
 }
 

@@ -27,7 +27,7 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
                     name,
                     args.timeout,
                     match state {
-                        DesiredState::Running => "running",
+                        DesiredState::Running | DesiredState::Unknown => "running",
                         DesiredState::Stopped => "stopped",
                     },
                     |pod: Option<&YoiPod>| {
@@ -39,7 +39,7 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
                         };
                         let status = pod.status.clone().unwrap_or_default();
                         let reached = match state {
-                            DesiredState::Running => is_true(&status.conditions, condition::READY),
+                            DesiredState::Running | DesiredState::Unknown => is_true(&status.conditions, condition::READY),
                             DesiredState::Stopped => status.pod.is_none(),
                         };
                         // What was true of an earlier wish says nothing of this one.
@@ -57,8 +57,8 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
         let done = match (state, args.wait) {
             (DesiredState::Stopped, true) => "stopped",
             (DesiredState::Stopped, false) => "stopping",
-            (DesiredState::Running, true) => "running",
-            (DesiredState::Running, false) => "starting",
+            (DesiredState::Running | DesiredState::Unknown, true) => "running",
+            (DesiredState::Running | DesiredState::Unknown, false) => "starting",
         };
         show::object(output, &pod, &format!("yoipod.yoi.dev/{name}"), &format!("yoipod.yoi.dev/{name} {done}"))?;
     }

@@ -52,7 +52,7 @@ fn passes(error: &Error) -> bool {
     match error {
         Error::Refused { class, .. } => *class != Class::Forbidden,
         Error::Unreachable { .. } | Error::TimedOut { .. } => true,
-        Error::Config { .. } | Error::Missing { .. } | Error::TaskFailed { .. } | Error::Local { .. } => false,
+        Error::Config { .. } | Error::Missing { .. } | Error::TaskFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } => false,
     }
 }
 

@@ -73,7 +73,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
             pod.name_any().into(),
             ready,
             reason,
-            format!("{:?}", pod.spec.desired_state).into(),
+            show::desired(pod.spec.desired_state).into(),
             show::or_dash(activity.as_deref()).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),

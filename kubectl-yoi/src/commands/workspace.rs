@@ -89,7 +89,7 @@ pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
             ready,
             reason,
             source(&workspace.spec.source).into(),
-            status.provider.map_or_else(|| "-".to_owned(), |p| format!("{:?}", p.selected)).into(),
+            status.provider.map_or_else(|| "-".to_owned(), |p| show::provider(p.selected).to_owned()).into(),
             show::or_dash(status.node_name.as_deref()).into(),
             show::or_dash(status.claim_name.as_deref()).into(),
             if is_true(&status.conditions, condition::IN_USE) { "yes" } else { "no" }.into(),

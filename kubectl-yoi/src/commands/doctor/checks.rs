@@ -1,0 +1,99 @@
+//! The table of checks. Each is a function of the world: no clock, no client, no disk.
+
+mod agents;
+mod aggregation;
+mod charts;
+mod classes;
+mod dns;
+mod nodes;
+mod pod;
+mod policies;
+mod rights;
+mod stuck;
+mod tokens;
+mod versions;
+
+#[cfg(test)]
+mod sample;
+
+use super::finding::{Finding, Severity};
+use super::world::World;
+
+type Check = fn(&World) -> Vec<Finding>;
+
+const CHECKS: &[(&str, Check)] = &[
+    ("versions", versions::check),
+    ("charts", charts::check),
+    ("aggregation", aggregation::check),
+    ("tokens", tokens::check),
+    ("nodes", nodes::check),
+    ("classes", classes::check),
+    ("dns", dns::check),
+    ("policies", policies::check),
+    ("agents", agents::check),
+    ("stuck", stuck::check),
+    ("rights", rights::check),
+];
+
+/// What every check says, the worst last; one sentence about one object is said once.
+pub fn all(world: &World) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for (name, check) in CHECKS {
+        for finding in check(world) {
+            if !findings.iter().any(|f| f.object == finding.object && f.message == finding.message) {
+                findings.push(Finding { check: name, ..finding });
+            }
+        }
+    }
+    findings.sort_by_key(|f| f.severity);
+    findings
+}
+
+/// `findings`, or the good word where there are none and everything that it takes to say so was seen.
+fn or_ok(mut findings: Vec<Finding>, seen: bool, object: &str, message: impl FnOnce() -> String) -> Vec<Finding> {
+    if seen && findings.iter().all(|f| f.severity == Severity::Note) {
+        findings.push(Finding::ok(object, message()));
+    }
+    findings
+}
+
+/// What one check says.
+#[cfg(test)]
+fn check_named(world: &World, name: &str) -> Vec<Finding> {
+    all(world).into_iter().filter(|f| f.check == name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_healthy_cluster_has_no_error_and_no_warning_and_every_check_says_so() {
+        let findings = all(&sample::healthy());
+        for finding in &findings {
+            assert!(finding.severity <= Severity::Note, "{finding:?}");
+        }
+        for (name, _) in CHECKS {
+            let good = findings.iter().any(|f| f.check == *name && f.severity == Severity::Ok);
+            assert!(good, "{name} does not say that all is well: {findings:#?}");
+        }
+    }
+
+    #[test]
+    fn a_check_that_could_not_look_never_says_that_all_is_well() {
+        let findings = all(&sample::blind());
+        assert!(findings.iter().all(|f| f.severity != Severity::Ok), "{findings:#?}");
+        let unknown = findings.iter().filter(|f| f.severity == Severity::Unknown).count();
+        assert_eq!(unknown, 27, "each look that was refused is counted");
+    }
+
+    #[test]
+    fn what_is_not_ok_comes_with_a_command_and_a_sentence() {
+        for world in [sample::healthy(), sample::blind(), sample::empty()] {
+            for finding in all(&world) {
+                assert_eq!(finding.command.is_some(), finding.severity != Severity::Ok, "{finding:?}");
+                assert!(!finding.message.is_empty() && !finding.message.contains("{:?}"), "{finding:?}");
+            }
+        }
+    }
+}

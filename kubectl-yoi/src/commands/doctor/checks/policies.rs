@@ -1,0 +1,93 @@
+//! Network policies that nothing enforces. No API says whether they are: it is judged by the network plugins that are known to.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::ResourceExt;
+
+use super::super::finding::Finding;
+use super::super::world::{World, seen};
+use super::or_ok;
+
+/// Beginnings of the names of DaemonSets (or of their containers) that enforce NetworkPolicies.
+const ENFORCERS: &[&str] = &[
+    "calico-node",
+    "canal",
+    "cilium",
+    "anetd",
+    "kube-router",
+    "antrea-agent",
+    "weave-net",
+    "ovnkube-node",
+    "ovn-kubernetes",
+    "kube-ovn-cni",
+    "kube-network-policies",
+    "azure-npm",
+    "aws-network-policy-agent",
+    "aws-node-network-policy",
+];
+/// kindnet enforces them since the images of kind 0.24, which bear dates.
+const KINDNET: &str = "v20240813";
+
+pub fn check(world: &World) -> Vec<Finding> {
+    let (Ok(sets), Ok(policies)) = (&world.daemon_sets, &world.policies) else { return Vec::new() };
+    if let Some(by) = sets.iter().find_map(enforcer) {
+        return vec![Finding::ok("NetworkPolicies", format!("{} of agents; {by} is known to enforce them", policies.len()))];
+    }
+    if policies.is_empty() {
+        let what = "no agent has needed one yet; nothing here is known to enforce them (judged by the names of DaemonSets)";
+        return or_ok(vec![Finding::note("NetworkPolicies", what, COMMAND)], true, "NetworkPolicies", || "none to enforce".to_owned());
+    }
+    let places: std::collections::BTreeSet<_> = policies.iter().filter_map(ResourceExt::namespace).collect();
+    let what = format!(
+        "{} of agents in {} exist, and nothing here is known to enforce them (judged by the names of {} DaemonSets): agents can reach every address",
+        policies.len(),
+        places.into_iter().collect::<Vec<_>>().join(", "),
+        seen(&world.daemon_sets).len()
+    );
+    vec![Finding::warning("NetworkPolicies", what, COMMAND)]
+}
+
+/// Which plugin a cluster can take is its admin's choice; this one only enforces, beside any network.
+const COMMAND: &str = "kubectl apply -f https://raw.githubusercontent.com/kubernetes-sigs/kube-network-policies/main/install.yaml";
+
+fn enforcer(set: &DaemonSet) -> Option<String> {
+    let name = set.name_any();
+    let containers = set.spec.as_ref().and_then(|s| s.template.spec.as_ref()).map(|p| p.containers.as_slice()).unwrap_or_default();
+    let known = |name: &str| ENFORCERS.iter().any(|known| name.starts_with(known));
+    let kindnet = |c: &k8s_openapi::api::core::v1::Container| {
+        let tag = c.image.as_deref().and_then(|image| image.split_once("kindnetd:")).map(|(_, tag)| tag);
+        tag.is_some_and(|tag| tag.get(..KINDNET.len()).is_some_and(|date| date >= KINDNET))
+    };
+    (known(&name) || containers.iter().any(|c| known(&c.name) || kindnet(c))).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{found, healthy};
+    use super::super::{Severity, check_named};
+    use serde_json::json;
+
+    fn with(name: &str, image: &str) -> Vec<super::Finding> {
+        let mut world = healthy();
+        let set = json!({ "metadata": { "name": name, "namespace": "kube-system" }, "spec": { "selector": {}, "template": {
+            "spec": { "containers": [{ "name": "c", "image": image }] } } } });
+        *world.daemon_sets.as_mut().unwrap() = vec![serde_json::from_value(set).unwrap()];
+        check_named(&world, "policies")
+    }
+
+    #[test]
+    fn a_known_plugin_is_believed_and_an_old_kindnet_is_not() {
+        for (name, image) in [("cilium", "x"), ("calico-node", "x"), ("kindnet", "docker.io/kindest/kindnetd:v20250512-df8de77b")] {
+            assert_eq!(with(name, image)[0].severity, Severity::Ok, "{name}");
+        }
+        for (name, image) in [("kindnet", "docker.io/kindest/kindnetd:v20240202-8f1494ea"), ("kube-flannel-ds", "x")] {
+            assert_eq!(with(name, image)[0].severity, Severity::Warning, "{name}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_enforces_it_says_that_this_is_a_judgement() {
+        let mut world = healthy();
+        world.daemon_sets.as_mut().unwrap().retain(|d| d.metadata.name.as_deref() == Some("yoi-agent-shim"));
+        assert!(found(&world, "policies", "nothing here is known").message.contains("judged by the names of 1 DaemonSets"));
+    }
+}

@@ -1,0 +1,66 @@
+//! What a check found: one sentence about one object, and the command that mends it.
+
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Ok,
+    /// Good to know; nobody must act.
+    Note,
+    /// It could not be looked at, so nothing is said of it.
+    Unknown,
+    /// It works, and will or may not.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+impl Severity {
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Unknown => "unknown",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    pub severity: Severity,
+    /// The check that says it; filled in by the table of checks.
+    pub check: &'static str,
+    /// `Kind namespace/name`, or what was looked at.
+    pub object: String,
+    /// One sentence.
+    pub message: String,
+    /// Mends it, or shows more where only a person can decide. Words in capitals are for the person to fill in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Finding {
+    pub fn ok(object: impl Into<String>, message: impl Into<String>) -> Self {
+        Finding { severity: Severity::Ok, check: "", object: object.into(), message: message.into(), command: None }
+    }
+
+    pub fn of(severity: Severity, object: impl Into<String>, message: impl Into<String>, command: impl Into<String>) -> Self {
+        Finding { severity, check: "", object: object.into(), message: message.into(), command: Some(command.into()) }
+    }
+
+    pub fn note(object: impl Into<String>, message: impl Into<String>, command: impl Into<String>) -> Self {
+        Finding::of(Severity::Note, object, message, command)
+    }
+
+    pub fn warning(object: impl Into<String>, message: impl Into<String>, command: impl Into<String>) -> Self {
+        Finding::of(Severity::Warning, object, message, command)
+    }
+
+    pub fn error(object: impl Into<String>, message: impl Into<String>, command: impl Into<String>) -> Self {
+        Finding::of(Severity::Error, object, message, command)
+    }
+}

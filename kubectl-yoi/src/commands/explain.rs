@@ -1,0 +1,34 @@
+//! `explain` and `crds`: what this program knows without a cluster.
+
+use yoi_crds::reason::{ALL, Reason};
+
+use crate::args::Output;
+use crate::error::Error;
+use crate::show;
+
+/// One entry of the page of reasons.
+pub fn explain(output: Option<Output>, word: &str) -> Result<(), Error> {
+    let Some(reason) = Reason::named(word).or_else(|| ALL.iter().copied().find(|r| r.eq_ignore_ascii_case(word))) else {
+        let near: Vec<_> = ALL.iter().filter(|r| r.to_lowercase().contains(&word.to_lowercase())).map(|r| r.word()).collect();
+        let next = if near.is_empty() { "see docs/reasons.md".to_owned() } else { format!("did you mean {}?", near.join(" or ")) };
+        return Err(Error::Missing { what: format!("a reason {word}"), next });
+    };
+    let value =
+        serde_json::json!({ "reason": reason.word(), "meaning": reason.meaning(), "advice": reason.advice(), "command": reason.command() });
+    let mut text = format!("{reason}: {}", reason.meaning());
+    if let Some(advice) = reason.advice() {
+        text.push_str(&format!("\n  {advice}"));
+    }
+    if let Some(command) = reason.command() {
+        text.push_str(&format!("\n  $ {command}"));
+    }
+    show::object(output, &value, reason.word(), &text)
+}
+
+/// The CRDs of this version as YAML documents.
+pub fn crds() -> Result<(), Error> {
+    for crd in yoi_crds::all() {
+        show::value(Output::Yaml, &crd)?;
+    }
+    Ok(())
+}

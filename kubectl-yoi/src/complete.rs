@@ -1,0 +1,88 @@
+//! `kubectl yoi <TAB>`: kubectl runs `kubectl_complete-yoi` with the words of the line, and wants what cobra's programs answer: a candidate a
+//! line, with its description behind a tab, and a number that says how to go on.
+
+use std::fmt::Write;
+
+use clap::builder::PossibleValue;
+use clap::{Arg, Command};
+
+/// The name under which kubectl looks for it on PATH.
+pub const PROGRAM: &str = "kubectl_complete-yoi";
+/// cobra's ShellCompDirectiveNoFileComp: nothing of ours is a file's name.
+const NO_FILES: u8 = 4;
+
+/// The answer for `words`, of which the last is the one that is being typed.
+pub fn answer(root: &Command, words: &[String]) -> String {
+    let (typed, before) = words.split_last().map_or(("", [].as_slice()), |(last, before)| (last.as_str(), before));
+    let mut verb = root;
+    let mut pending: Option<&Arg> = None;
+    for word in before {
+        if let Some(flag) = word.strip_prefix('-') {
+            pending = flags(root, verb).find(|arg| named(arg, flag) && arg.get_action().takes_values());
+        } else if pending.take().is_none() {
+            verb = verb.find_subcommand(word).unwrap_or(verb);
+        }
+    }
+    let mut text = String::new();
+    let mut offer = |word: &str, about: Option<String>| {
+        if word.starts_with(typed) {
+            let about = about.and_then(|a| a.lines().next().map(|line| format!("\t{line}"))).unwrap_or_default();
+            let _ = writeln!(text, "{word}{about}");
+        }
+    };
+    let values = |arg: &Arg| arg.get_possible_values().into_iter().filter(|v| !v.is_hide_set()).collect::<Vec<PossibleValue>>();
+    if let Some(arg) = pending {
+        values(arg).iter().for_each(|v| offer(v.get_name(), v.get_help().map(ToString::to_string)));
+    } else if typed.starts_with('-') {
+        for arg in flags(root, verb) {
+            if let Some(long) = arg.get_long() {
+                offer(&format!("--{long}"), arg.get_help().map(ToString::to_string));
+            }
+        }
+    } else {
+        verb.get_subcommands().filter(|c| !c.is_hide_set()).for_each(|c| offer(c.get_name(), c.get_about().map(ToString::to_string)));
+        let positional = verb.get_positionals().flat_map(values);
+        positional.for_each(|v| offer(v.get_name(), v.get_help().map(ToString::to_string)));
+    }
+    let _ = writeln!(text, ":{NO_FILES}");
+    text
+}
+
+/// Flags of the verb, and those that every verb takes.
+fn flags<'a>(root: &'a Command, verb: &'a Command) -> impl Iterator<Item = &'a Arg> {
+    let global = root.get_arguments().filter(|a| a.is_global_set());
+    let own = verb.get_arguments().filter(|a| !a.is_global_set());
+    own.chain(global).filter(|a| !a.is_positional() && !a.is_hide_set())
+}
+
+fn named(arg: &Arg, flag: &str) -> bool {
+    match flag.strip_prefix('-') {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().map(String::from).as_deref() == Some(flag),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn answer_to(line: &str) -> Vec<String> {
+        let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        let text = answer(&crate::args::Cli::command(), &words);
+        assert!(text.ends_with("\n:4\n") || text == ":4\n", "{text}");
+        text.lines().filter_map(|l| l.split('\t').next()).filter(|l| !l.starts_with(':')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn verbs_flags_and_values_are_offered_where_they_may_stand() {
+        assert!(answer_to("").contains(&"doctor".to_owned()) && answer_to("").contains(&"run".to_owned()));
+        assert_eq!(answer_to("do"), ["doctor"]);
+        assert_eq!(answer_to("workspace "), ["create", "ls", "rm"]);
+        assert_eq!(answer_to("-n x ls w"), ["workspaces"]);
+        assert_eq!(answer_to("ls -o "), ["json", "yaml", "name"]);
+        assert_eq!(answer_to("log a --fo"), ["--follow"]);
+        assert!(answer_to("doctor --").contains(&"--context".to_owned()));
+        assert_eq!(answer_to("log "), Vec::<String>::new());
+    }
+}
