@@ -4,4 +4,7 @@
 
 pub mod fixture;
 pub mod program;
+mod soon;
 pub mod stage;
+
+pub use soon::soon;

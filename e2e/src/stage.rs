@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
@@ -60,7 +60,10 @@ impl Stage {
                 "pod-security.kubernetes.io/enforce": "restricted", "yoi.dev/e2e": "true" } }
         }))?;
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
-        Ok(Stage { client, namespace, images })
+        let stage = Stage { client, namespace, images };
+        // Kubernetes makes it a little later, and a Pod or a token that is asked for before is refused.
+        stage.until::<ServiceAccount, ()>("default", "there", |account| account.map(drop)).await?;
+        Ok(stage)
     }
 
     /// A second namespace for the same test.

@@ -100,6 +100,8 @@ async fn what_an_agent_says_stands_in_no_object_and_no_event() -> Result<()> {
     nothing_said(&stage).await?;
     let pod: YoiPod = stage.get("a").await?;
     let name = pod.status.and_then(|s| s.pod).map(|p| p.name).unwrap_or_default();
+    // An agent may have worked and answered before the kubelet has told that its container runs, and until then it gives no log.
+    stage.pod_ready(&name).await?;
     let logs = stage.kubectl(&["logs", &name]).await?.ok()?.out;
     ensure!(!logs.contains("the-secret-word"), "the container's log holds what was said");
     for ours in ["yoi-system", "yoi-node"] {

@@ -88,8 +88,7 @@ pub fn stream(model: &str, talk: &Talk, found: &Found) -> Vec<String> {
         block(json!({"type": "text", "text": ""}), deltas.collect());
     }
     for (id, call) in &found.calls {
-        let input = Value::Object(call.args.clone()).to_string();
-        let deltas = pieces(&input).into_iter().map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
+        let deltas = pieces(&call.written()).into_iter().map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
         block(json!({"type": "tool_use", "id": id, "name": call.tool, "input": {}}), deltas.collect());
     }
     let delta = json!({"stop_reason": stop_reason(found), "stop_sequence": null});

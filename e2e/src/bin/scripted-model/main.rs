@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Parser;
 
 mod anthropic;
+mod nonsense;
 mod openai;
 mod script;
 mod server;

@@ -54,7 +54,7 @@ pub fn whole(model: &str, talk: &Talk, found: &Found) -> Value {
         .calls
         .iter()
         .map(|(id, call)| {
-            let arguments = Value::Object(call.args.clone()).to_string();
+            let arguments = call.written();
             json!({"id": id, "type": "function", "function": {"name": call.tool, "arguments": arguments}})
         })
         .collect();
@@ -85,7 +85,7 @@ pub fn stream(model: &str, talk: &Talk, found: &Found) -> Vec<String> {
     for (index, (id, call)) in found.calls.iter().enumerate() {
         let head = json!({"index": index, "id": id, "type": "function", "function": {"name": call.tool, "arguments": ""}});
         events.push(delta(json!({"tool_calls": [head]})));
-        for piece in pieces(&Value::Object(call.args.clone()).to_string()) {
+        for piece in pieces(&call.written()) {
             events.push(delta(json!({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})));
         }
     }

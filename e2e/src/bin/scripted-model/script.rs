@@ -12,13 +12,15 @@
 //!   - text: I look first.         # both are optional, one has to be there
 //!     toolCalls:
 //!     - tool: Shell
-//!       args: {command: ls}
+//!       args: {command: ls}       # in texts `{{user}}` is the user message, `{{call}}` the call's id
 //!       id: call-1                # default: made from rule, step and place
+//!       rawArgs: '{"command": '   # in place of args: the text as it is, whether it is JSON or not
 //!     expect: [README]            # answer 400 unless the conversation holds each of these
 //!     delayMs: 100                # wait before the answer
 //!     chunkDelayMs: 5             # wait between the chunks of a stream
 //!     fault: {status: 503, times: 2, retryAfterSeconds: 1}
 //!   - text: Done.
+//!   repeat: true                  # the last step without end; default false
 //! ```
 //!
 //! # Which step comes next
@@ -29,7 +31,21 @@
 //!
 //! # Faults
 //! `fault` answers with `status` the first `times` times that this step of this user message is asked for; with `cut: true` in place of a
-//! status the stream breaks off after its first chunk. The count is the only thing that is lost in a restart.
+//! status the stream breaks off after its first chunk. `show` in place of both is nonsense of one of these kinds:
+//!
+//! | `show` | What comes |
+//! |---|---|
+//! | `hang` | nothing, the connection stays |
+//! | `trickle` | the head of an answer and then a byte a second without end |
+//! | `html` | 200 and a page for people |
+//! | `noise` | a stream whose events are no JSON |
+//! | `endless` | the step's stream, a piece of text in it repeated without end |
+//! | `endlessLine` | a stream of one event that does not end |
+//! | `empty` | a whole stream with neither a word nor a call |
+//! | `cutCall` | the step's stream up to the first piece of a call's arguments |
+//! | `cutEnd` | the step's stream without its last event |
+//!
+//! The count is the only thing that is lost in a restart.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -55,6 +71,8 @@ pub struct Rule {
     #[serde(default)]
     pub when: When,
     pub steps: Vec<Step>,
+    #[serde(default)]
+    pub repeat: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -95,6 +113,29 @@ pub struct Call {
     pub tool: String,
     #[serde(default)]
     pub args: Map<String, Value>,
+    #[serde(default)]
+    pub raw_args: Option<String>,
+}
+
+impl Call {
+    /// The arguments as a model would have written them.
+    pub fn written(&self) -> String {
+        self.raw_args.clone().unwrap_or_else(|| Value::Object(self.args.clone()).to_string())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Show {
+    Hang,
+    Trickle,
+    Html,
+    Noise,
+    Endless,
+    EndlessLine,
+    CutCall,
+    CutEnd,
+    Empty,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -104,6 +145,8 @@ pub struct Fault {
     pub status: Option<u16>,
     #[serde(default)]
     pub cut: bool,
+    #[serde(default)]
+    pub show: Option<Show>,
     #[serde(default = "once")]
     pub times: u32,
     #[serde(default)]
@@ -135,7 +178,8 @@ impl Script {
             let Some((number, rule)) = matching else { continue };
             let name = rule.name.clone().unwrap_or_else(|| format!("rule-{number}"));
             let at = turns - rule.when.turn;
-            let Some(step) = rule.steps.get(at) else {
+            let last = rule.steps.last().filter(|_| rule.repeat);
+            let Some(step) = rule.steps.get(at).or(last) else {
                 return Err(format!("rule {name:?} has {} steps, and the conversation is at step {at}", rule.steps.len()));
             };
             let everything = talk.everything();
@@ -144,7 +188,11 @@ impl Script {
             }
             let calls = step.tool_calls.iter().enumerate();
             let calls = calls
-                .map(|(n, call)| (call.id.clone().unwrap_or_else(|| format!("call-{name}-{place}-{turns}-{n}")), call.clone()))
+                .map(|(n, call)| {
+                    let id = call.id.clone().unwrap_or_else(|| format!("call-{name}-{place}-{turns}-{n}"));
+                    let args = call.args.iter().map(|(name, value)| (name.clone(), filled(value, user, &id))).collect();
+                    (id, Call { args, ..call.clone() })
+                })
                 .collect();
             return Ok(Found { step: step.clone(), calls, key: format!("{name}/{at}/{place}/{user}") });
         }
@@ -156,6 +204,16 @@ impl Script {
             Some(text) => format!("no rule of the script matches; the newest user message is {text:?}"),
             None => "no rule of the script matches: there is no user message".to_owned(),
         })
+    }
+}
+
+/// Texts with what is only known when the model is asked.
+fn filled(value: &Value, user: &str, call: &str) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.replace("{{user}}", user).replace("{{call}}", call)),
+        Value::Array(list) => Value::Array(list.iter().map(|value| filled(value, user, call)).collect()),
+        Value::Object(map) => Value::Object(map.iter().map(|(name, value)| (name.clone(), filled(value, user, call))).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 
@@ -236,6 +294,18 @@ mod tests {
         assert!(text(vec![user("beta")]).unwrap_err().contains("expects \"gamma\""));
         assert!(text(vec![user("alpha"), answer(), answer(), answer()]).unwrap_err().contains("has 3 steps"));
         assert!(text(vec![user("delta")]).unwrap_err().contains("newest user message is \"delta\""));
+    }
+
+    #[test]
+    fn a_call_may_hold_the_message_and_its_own_id() {
+        let script: Script = serde_yaml::from_str(
+            "rules: [{name: a, steps: [{toolCalls: [{tool: Shell, args: {command: 'echo {{user}} {{call}}', deep: [{x: '{{user}}'}]}}]}]}]",
+        )
+        .unwrap();
+        let found = script.next(&talk(vec![user("alpha 7")])).unwrap();
+        let (id, call) = &found.calls[0];
+        assert_eq!(call.args["command"], format!("echo alpha 7 {id}"));
+        assert_eq!(call.args["deep"][0]["x"], "alpha 7");
     }
 
     #[test]

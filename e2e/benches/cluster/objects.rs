@@ -1,0 +1,144 @@
+//! What a thousand of each cost the operator: its memory, its writes for each object, and silence afterwards.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{ListParams, PostParams};
+use serde_json::json;
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::program;
+use yoi_e2e::stage::{PATIENCE, Stage};
+
+use crate::measure::Row;
+
+const MANY: usize = 1_000;
+const QUIET: Duration = Duration::from_secs(60);
+
+pub async fn run() -> Result<Vec<Row>> {
+    let stage = Stage::open("bench-objects").await?;
+    stage.empty_project("p").await?;
+    let idle = memory().await?;
+    let before = writes(&stage).await?;
+
+    eprint!("\r  {MANY} YoiPods ");
+    // Stopped: a thousand Pods are more than one node has, and the operator holds a stopped agent's objects as it does a running one's.
+    let names: Vec<usize> = (0..MANY).collect();
+    stream::iter(names.iter().map(|n| {
+        let stage = &stage;
+        async move {
+            let object: YoiPod = serde_json::from_value(json!({
+                "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": format!("a{n}") },
+                "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "Wait." } }, "desiredState": "Stopped" },
+            }))?;
+            stage.api::<YoiPod>().create(&PostParams::default(), &object).await?;
+            anyhow::Ok(())
+        }
+    }))
+    .buffer_unordered(16)
+    .try_collect::<()>()
+    .await?;
+    settled::<YoiPod>(&stage).await?;
+    let after_pods = quiet_writes(&stage).await?;
+
+    eprint!("\r  {MANY} AgentWorkspaces ");
+    stream::iter(names.iter().map(|n| {
+        let stage = &stage;
+        async move {
+            let object: AgentWorkspace = serde_json::from_value(json!({
+                "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": format!("w{n}") },
+                "spec": { "source": { "project": { "name": "p" } }, "claim": true, "binding": "Immediate" },
+            }))?;
+            stage.api::<AgentWorkspace>().create(&PostParams::default(), &object).await?;
+            anyhow::Ok(())
+        }
+    }))
+    .buffer_unordered(16)
+    .try_collect::<()>()
+    .await?;
+    settled::<AgentWorkspace>(&stage).await?;
+    let after_workspaces = quiet_writes(&stage).await?;
+    let full = memory().await?;
+
+    eprint!("\r  quiet for {} s ", QUIET.as_secs());
+    tokio::time::sleep(QUIET).await;
+    let silence = writes(&stage).await? - after_workspaces;
+    eprintln!();
+    stage.close().await?;
+
+    // The harness itself made one of each.
+    let each = |after: u64, before: u64| (after - before) as f64 / MANY as f64 - 1.0;
+    let rows = vec![
+        Row::number("operator's memory (RSS), nothing but an empty project", "MiB", idle, Some(64.0)),
+        Row::number(&format!("operator's memory (RSS), {MANY} YoiPods and {MANY} workspaces"), "MiB", full, Some(150.0)),
+        Row::number("writes to yoi.dev objects for each stopped YoiPod", "writes", each(after_pods, before), None),
+        Row::number(
+            "writes to yoi.dev objects for each workspace with a claim, to Ready",
+            "writes",
+            each(after_workspaces, after_pods),
+            None,
+        ),
+        Row::number(&format!("writes to yoi.dev objects in {} s of quiet", QUIET.as_secs()), "writes", silence as f64, Some(0.0)),
+    ];
+    rows.iter().for_each(Row::show);
+    Ok(rows)
+}
+
+/// Resident memory of the operator's process, in MiB.
+async fn memory() -> Result<f64> {
+    let node = std::env::var("YOI_NODE_EXEC").context("YOI_NODE_EXEC is not set: run this by `cargo xtask bench`")?;
+    let mut words = node.split_whitespace();
+    let program = words.next().context("YOI_NODE_EXEC is empty")?;
+    let look = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' < $p/cmdline 2>/dev/null) in */yoi-operator\\ *|*/yoi-operator|/yoi-operator*) \
+                grep VmRSS $p/status;; esac; done";
+    let args: Vec<&str> = words.chain(["sh", "-c", look]).collect();
+    let said = program::run(program, &args, &[], None).await?.ok()?;
+    let kib: Vec<f64> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
+    ensure!(!kib.is_empty(), "no operator runs in the node: {}{}", said.out, said.err);
+    Ok(kib.into_iter().fold(0.0, f64::max) / 1024.0)
+}
+
+/// Every object has a word of the operator's.
+async fn settled<K>(stage: &Stage) -> Result<()>
+where
+    K: yoi_e2e::stage::Object,
+{
+    let began = std::time::Instant::now();
+    loop {
+        let all = stage.api::<K>().list(&ListParams::default()).await?.items;
+        let spoken = all.iter().filter(|object| {
+            let object = serde_json::to_value(object).unwrap_or_default();
+            object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == "Ready"))
+        });
+        let (spoken, all) = (spoken.count(), all.len());
+        if all >= MANY && spoken == all {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < 4 * PATIENCE, "{spoken} of {all} have a condition Ready");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Once two looks ten seconds apart agree.
+async fn quiet_writes(stage: &Stage) -> Result<u64> {
+    let began = std::time::Instant::now();
+    let mut last = writes(stage).await?;
+    loop {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let now = writes(stage).await?;
+        if now == last {
+            return Ok(now);
+        }
+        ensure!(began.elapsed() < 4 * PATIENCE, "objects are written again and again");
+        last = now;
+    }
+}
+
+/// All requests that changed or tried to change an object of ours, whoever made them, as the API server counts them.
+async fn writes(stage: &Stage) -> Result<u64> {
+    let text = stage.client.request_text(http::Request::get("/metrics").body(vec![])?).await?;
+    let counted = text.lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains("group=\"yoi.dev\""));
+    let writing =
+        counted.filter(|line| ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\""))));
+    Ok(writing.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64)
+}

@@ -1,0 +1,58 @@
+//! When this process saw what happen to the objects of one namespace.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::Value;
+use tokio::task::JoinSet;
+use yoi_e2e::stage::{Object, Stage};
+
+struct Seen {
+    at: Instant,
+    kind: &'static str,
+    object: Value,
+}
+
+/// Everything that was seen since it began; follows until it is dropped.
+pub struct Trace {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    followers: JoinSet<()>,
+}
+
+impl Trace {
+    pub fn new() -> Self {
+        Self { seen: Arc::default(), followers: JoinSet::new() }
+    }
+
+    pub fn follow<K: Object>(&mut self, stage: &Stage, kind: &'static str) {
+        let (api, seen) = (stage.api::<K>(), self.seen.clone());
+        self.followers.spawn(async move {
+            let mut stream = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+            while let Some(next) = stream.next().await {
+                if let Ok(object) = next {
+                    let object = serde_json::to_value(&object).unwrap_or_default();
+                    seen.lock().expect("no holder panics").push(Seen { at: Instant::now(), kind, object });
+                }
+            }
+        });
+    }
+
+    /// When an object of this kind, whose name begins so, was first seen to satisfy this, counted from `since`.
+    pub fn first(&self, since: Instant, kind: &str, name: &str, is: impl Fn(&Value) -> bool) -> Option<Duration> {
+        let seen = self.seen.lock().expect("no holder panics");
+        let named = |object: &Value| object["metadata"]["name"].as_str().is_some_and(|n| n.starts_with(name));
+        let hit = seen.iter().find(|s| s.at >= since && s.kind == kind && named(&s.object) && is(&s.object))?;
+        Some(hit.at - since)
+    }
+
+    pub fn clear(&self) {
+        self.seen.lock().expect("no holder panics").clear();
+    }
+}
+
+/// Whether a condition of this type is True.
+pub fn is_true(object: &Value, type_: &str) -> bool {
+    object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == type_ && c["status"] == "True"))
+}

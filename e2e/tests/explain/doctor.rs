@@ -1,0 +1,98 @@
+//! `kubectl yoi doctor` as tests see it, and a shell that runs what it says.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use yoi_e2e::program::{self, Said};
+use yoi_e2e::stage::{PATIENCE, Stage};
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Finding {
+    pub severity: String,
+    pub check: String,
+    pub object: String,
+    pub message: String,
+    #[serde(default)]
+    pub command: String,
+}
+
+#[derive(Deserialize)]
+struct Report {
+    findings: Vec<Finding>,
+}
+
+/// What the doctor says, by its exit code consistent with its words.
+pub async fn doctor(stage: &Stage, args: &[&str]) -> Result<Vec<Finding>> {
+    let all = args.contains(&"-A");
+    let words = [&["doctor", "-o", "json"], args].concat();
+    let said = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { stage.yoi(&words).await? };
+    read(&said)
+}
+
+pub fn read(said: &Said) -> Result<Vec<Finding>> {
+    let report: Report = serde_json::from_str(&said.out).with_context(|| format!("no report: {said:?}"))?;
+    let has = |severity: &str| report.findings.iter().any(|f| f.severity == severity);
+    let expected = match (has("error") || has("warning"), has("unknown")) {
+        (true, _) => 1,
+        (false, true) => 4,
+        (false, false) => 0,
+    };
+    ensure!(said.code == expected, "exit code {} with {:?}", said.code, report.findings);
+    for finding in &report.findings {
+        ensure!(!finding.check.is_empty() && !finding.object.is_empty() && !finding.message.is_empty(), "{finding:?}");
+        ensure!(finding.command.is_empty() == (finding.severity == "ok"), "a finding without a command: {finding:?}");
+    }
+    Ok(report.findings)
+}
+
+/// Asks until the doctor names it.
+pub async fn named(stage: &Stage, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
+    let start = Instant::now();
+    loop {
+        let findings = doctor(stage, args).await?;
+        let bad = |f: &&Finding| f.check == check && f.object.contains(object) && f.message.contains(words);
+        if let Some(found) = findings.iter().find(bad) {
+            println!("{} {}: {}\n  $ {}", found.severity, found.object, found.message, found.command);
+            return Ok(found.clone());
+        }
+        ensure!(start.elapsed() < PATIENCE, "{check} never says `{words}` of {object}: {findings:#?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Asks until the doctor says it no more.
+pub async fn healed(stage: &Stage, args: &[&str], finding: &Finding) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let findings = doctor(stage, args).await?;
+        let Some(still) =
+            findings.iter().find(|f| f.check == finding.check && f.object == finding.object && f.severity == finding.severity)
+        else {
+            return Ok(());
+        };
+        ensure!(start.elapsed() < PATIENCE, "it still says {still:?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// A line as a person types it, with kubectl, helm and the plugin on PATH.
+pub async fn run(line: &str) -> Result<Said> {
+    let mut path = Vec::new();
+    for variable in ["YOI_KUBECTL", "YOI_HELM", "YOI_KUBECTL_YOI"] {
+        let program = std::path::PathBuf::from(std::env::var(variable)?);
+        path.push(program.parent().with_context(|| format!("{variable} has no folder"))?.to_owned());
+    }
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let path = std::env::join_paths(path)?.to_string_lossy().into_owned();
+    program::run("sh", &["-c", line], &[("PATH", &path), ("MODEL_KEY", "a-key")], None).await
+}
+
+/// Runs the command of a finding, which must do what it says.
+pub async fn mend(finding: &Finding) -> Result<()> {
+    let said = run(&finding.command).await?;
+    if said.code != 0 {
+        bail!("`{}` failed: {said:?}", finding.command);
+    }
+    Ok(())
+}

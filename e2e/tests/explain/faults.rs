@@ -1,0 +1,221 @@
+//! Each fault that a person must act on is made, named by the doctor, mended by the command that it says, and gone.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
+use std::future::Future;
+use std::time::Instant;
+use yoi_crds::AgentWorkspace;
+use yoi_e2e::program::Said;
+use yoi_e2e::stage::{PATIENCE, Stage};
+
+use super::CLUSTER;
+use super::doctor::{doctor, healed, mend, named, run};
+
+const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
+const GATEWAYS: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2";
+
+/// Breaks the cluster, tries, and puts it back, whatever the trial found: other tests come after this one.
+async fn broken(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
+    run(fault).await?.ok()?;
+    let tried = trial.await;
+    let restored = run(restore).await.and_then(Said::ok);
+    tried.and(restored.map(drop))
+}
+
+#[tokio::test]
+async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Result<()> {
+    let _whole = CLUSTER.write().await;
+    let stage = Stage::open("healthy").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({})).await?;
+    stage.agent_ready("a").await?;
+    let findings = doctor(&stage, &[]).await?;
+    let bad: Vec<_> = findings.iter().filter(|f| ["error", "warning", "unknown"].contains(&&*f.severity)).collect();
+    ensure!(bad.len() == 1 && bad[0].check == "policies" && bad[0].message.contains("judged by"), "{bad:#?}");
+    for check in ["versions", "charts", "aggregation", "tokens", "nodes", "classes", "dns", "agents", "stuck", "rights"] {
+        ensure!(findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} does not say that all is well: {findings:#?}");
+    }
+    let table = stage.yoi(&["doctor"]).await?;
+    ensure!(table.code == 1 && table.out.contains("0 unknown, 1 warning, 0 error"), "{table:?}");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_scaled_to_nothing_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
+    let _broken = CLUSTER.write().await;
+    let stage = Stage::open("nogateway").await?;
+    broken("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&stage)).await?;
+    stage.close().await
+}
+
+async fn without_gateway(stage: &Stage) -> Result<()> {
+    let gateway = named(stage, &[], "charts", "Deployment yoi-system/yoi-gateway", "scaled to 0").await?;
+    let api = named(stage, &[], "aggregation", "APIService", "cannot reach the gateway").await?;
+    ensure!(api.command == gateway.command, "{api:?}");
+    let name = format!("{}-stuck", stage.namespace);
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+    namespaces.create(&PostParams::default(), &object).await?;
+    namespaces.delete(&name, &DeleteParams::default()).await?;
+    let stuck = named(stage, &[], "stuck", &format!("Namespace {name}"), "runtime.yoi.dev does not answer").await?;
+    mend(&stuck).await?;
+    let start = Instant::now();
+    while namespaces.get_opt(&name).await?.is_some() {
+        ensure!(start.elapsed() < PATIENCE, "the namespace does not end though the gateway is back");
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    println!("the namespace ended {:.0} s after the command", start.elapsed().as_secs_f32());
+    for finding in [&stuck, &api, &gateway] {
+        healed(stage, &[], finding).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()> {
+    let _broken = CLUSTER.write().await;
+    let stage = Stage::open("badca").await?;
+    // Another authority: the cluster's own, which did not sign the gateway's certificate.
+    let patch = "kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=merge -p \
+        \"{\\\"spec\\\":{\\\"caBundle\\\":\\\"$(kubectl get configmap kube-root-ca.crt -n default -o jsonpath='{.data.ca\\.crt}' | base64 -w0)\\\"}}\"";
+    run(patch).await?.ok()?;
+    let finding = named(&stage, &[], "aggregation", "runtime.yoi.dev", "x509").await?;
+    ensure!(finding.severity == "error", "{finding:?}");
+    // Nobody acts.
+    healed(&stage, &[], &finding).await?;
+    run("kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/caBundle\"}]'")
+        .await?
+        .ok()?;
+    let finding = named(&stage, &[], "aggregation", "runtime.yoi.dev", "no CA bundle").await?;
+    mend(&finding).await?;
+    healed(&stage, &[], &finding).await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn an_operator_that_is_scaled_to_nothing_is_named() -> Result<()> {
+    let _broken = CLUSTER.write().await;
+    let stage = Stage::open("nooperator").await?;
+    let scale = |replicas: u8| format!("kubectl scale deployment yoi-operator -n yoi-system --replicas={replicas}");
+    broken(&scale(0), &scale(1), async {
+        let finding = named(&stage, &[], "charts", "Deployment yoi-system/yoi-operator", "scaled to 0").await?;
+        mend(&finding).await?;
+        healed(&stage, &[], &finding).await
+    })
+    .await?;
+    // It leads again before the next test.
+    stage.empty_project("p").await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_shim_that_no_node_matches_is_named() -> Result<()> {
+    let _broken = CLUSTER.write().await;
+    let stage = Stage::open("noshim").await?;
+    let select = |value: &str| {
+        let selector = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"yoi.example/disk":{value}}}}}}}}}}}"#);
+        format!("kubectl patch daemonset yoi-agent-shim -n yoi-node --type=merge -p '{selector}'")
+    };
+    broken(&select("\"fast\""), &select("null"), async {
+        let finding = named(&stage, &[], "charts", "DaemonSet yoi-node/yoi-agent-shim", "yoi.example/disk=fast").await?;
+        ensure!(finding.severity == "error", "{finding:?}");
+        mend(&finding).await?;
+        healed(&stage, &[], &finding).await
+    })
+    .await?;
+    run("kubectl rollout status daemonset yoi-agent-shim -n yoi-node --timeout=100s").await?.ok()?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Result<()> {
+    let _broken = CLUSTER.write().await;
+    let stage = Stage::open("classes").await?;
+    let release = "helm get manifest yoi-operator -n yoi-system | kubectl apply --server-side --force-conflicts --field-manager=helm -f -";
+    broken("kubectl delete storageclass yoi", release, async {
+        let finding = named(&stage, &[], "classes", "StorageClass yoi", "it is missing").await?;
+        mend(&finding).await?;
+        healed(&stage, &[], &finding).await
+    })
+    .await?;
+
+    let default = "storageclass.kubernetes.io/is-default-class";
+    let before = run(&format!(
+        "kubectl get storageclass -o jsonpath='{{.items[?(@.metadata.annotations.{}==\"true\")].metadata.name}}'",
+        default.replace('.', "\\.")
+    ))
+    .await?
+    .ok()?
+    .out;
+    ensure!(!before.trim().is_empty(), "this cluster has no default class to take away");
+    // As it was: the class that was the default, and no other.
+    let restore = format!("kubectl annotate storageclass --all {default}- && kubectl annotate storageclass {before} {default}=true");
+    broken(&format!("kubectl annotate storageclass {before} {default}-"), &restore, async {
+        let finding = named(&stage, &[], "classes", "StorageClass", "is the default").await?;
+        mend(&finding).await?;
+        healed(&stage, &[], &finding).await
+    })
+    .await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_crd_that_lacks_a_field_is_named_with_the_field() -> Result<()> {
+    let _broken = CLUSTER.write().await;
+    let stage = Stage::open("oldcrd").await?;
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/observedGeneration";
+    let fault = format!(r#"kubectl patch crd yoipeers.yoi.dev --type=json -p '[{{"op":"remove","path":"{path}"}}]'"#);
+    broken(&fault, "kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -", async {
+        let finding = named(&stage, &[], "versions", "yoipeers.yoi.dev", "status.observedGeneration is missing").await?;
+        mend(&finding).await?;
+        healed(&stage, &[], &finding).await
+    })
+    .await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_missing_secret_is_made_by_the_command_and_a_missing_project_is_named() -> Result<()> {
+    let _whole = CLUSTER.read().await;
+    let stage = Stage::open("missing").await?;
+    stage.model_with_key(SCRIPT, "a-key").await?;
+    let url = format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace);
+    let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": url, "authSecretRef": { "name": "model", "key": "token" } });
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({ "model": model })).await?;
+    let finding = named(&stage, &[], "agents", "YoiPod", "SecretMissing").await?;
+    ensure!(finding.command.contains("create secret generic model") && finding.command.contains("--from-literal=token="), "{finding:?}");
+    mend(&finding).await?;
+    healed(&stage, &[], &finding).await?;
+    stage.agent_ready("a").await?;
+
+    stage.agent("b", "absent", json!({ "model": model })).await?;
+    let finding = named(&stage, &[], "agents", &format!("YoiPod {}/b", stage.namespace), "YoiProject absent does not exist").await?;
+    ensure!(finding.severity == "error" && finding.command.starts_with("kubectl apply"), "{finding:?}");
+    stage.empty_project("absent").await?;
+    healed(&stage, &[], &finding).await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
+    let _whole = CLUSTER.read().await;
+    let stage = Stage::open("finalizer").await?;
+    stage.empty_project("p").await?;
+    stage.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.ok()?;
+    let add = format!(
+        r#"kubectl patch agentworkspace w -n {} --type=json -p '[{{"op":"add","path":"/metadata/finalizers/-","value":"example.com/backup"}}]'"#,
+        stage.namespace
+    );
+    run(&add).await?.ok()?;
+    stage.yoi(&["workspace", "rm", "w"]).await?.ok()?;
+    // Young deletions are no findings: this one is named after its minute.
+    let finding = named(&stage, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
+    mend(&finding).await?;
+    stage.until_gone::<AgentWorkspace>("w").await?;
+    healed(&stage, &[], &finding).await?;
+    stage.close().await
+}

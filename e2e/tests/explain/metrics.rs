@@ -1,0 +1,50 @@
+//! Every metric that our processes show stands on `docs/metrics.md` in the same words.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use yoi_e2e::stage::Stage;
+
+use super::CLUSTER;
+
+/// Name, type and help of each metric in an OpenMetrics text.
+fn families(text: &str) -> Result<Vec<(String, String, String)>> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) else { continue };
+        let kind = text.lines().find_map(|l| l.strip_prefix(&format!("# TYPE {name} "))).with_context(|| format!("{name} has no type"))?;
+        found.push((name.to_owned(), kind.to_owned(), help.to_owned()));
+    }
+    let samples = text.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+    for sample in samples {
+        ensure!(found.iter().any(|(name, _, _)| sample.starts_with(name.as_str())), "a sample without a help text: {sample}");
+    }
+    Ok(found)
+}
+
+#[tokio::test]
+async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_page() -> Result<()> {
+    let _whole = CLUSTER.read().await;
+    let stage = Stage::open("metrics").await?;
+    let page = include_str!("../../../docs/metrics.md");
+    let mut rows = 0;
+    for (namespace, app, port) in
+        [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)]
+    {
+        let api: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let pods = api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items;
+        let pod = pods.first().with_context(|| format!("no {app}"))?;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/metrics", pod.name_any());
+        let text = stage.kubectl(&["get", "--raw", &path]).await?.ok()?.out;
+        for (name, kind, help) in families(&text)? {
+            ensure!(help.split_whitespace().count() >= 3, "{name} does not say what it means: {help}");
+            ensure!(!name.ends_with("_seconds") || help.contains("in seconds"), "{name} does not say its unit: {help}");
+            let row = format!("| `{name}` | {kind} | {} |", help.trim_end_matches('.'));
+            ensure!(page.contains(&row), "docs/metrics.md lacks or words otherwise:\n{row}");
+            rows += 1;
+        }
+    }
+    ensure!(rows >= 10, "only {rows} metrics were seen");
+    stage.close().await
+}

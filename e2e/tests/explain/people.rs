@@ -1,0 +1,88 @@
+//! Who may see little, and who types TAB.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use yoi_e2e::program;
+use yoi_e2e::stage::Stage;
+
+use super::CLUSTER;
+use super::doctor::read;
+
+/// A kubeconfig of a service account of this namespace that is bound to `role`.
+pub async fn person(stage: &Stage, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
+    stage.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
+    if let Some(role) = role {
+        let account = format!("{}:{name}", stage.namespace);
+        stage.kubectl(&["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account]).await?.ok()?;
+    }
+    let accounts: Api<ServiceAccount> = stage.api();
+    let request: TokenRequest = serde_json::from_value(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }))?;
+    let token = accounts.create_token_request(name, &PostParams::default(), &request).await?.status.map(|s| s.token).unwrap_or_default();
+    let mut config: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
+    config["users"] = json!([{ "name": name, "user": { "token": token } }]);
+    config["contexts"] = json!([{ "name": "c", "context": { "cluster": config["clusters"][0]["name"], "user": name } }]);
+    config["current-context"] = json!("c");
+    let path = std::env::temp_dir().join(format!("{}-{name}.kubeconfig", stage.namespace));
+    std::fs::write(&path, config.to_string())?;
+    Ok(path)
+}
+
+#[tokio::test]
+async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Result<()> {
+    let _whole = CLUSTER.read().await;
+    let stage = Stage::open("viewer").await?;
+    stage.empty_project("p").await?;
+    let file = person(&stage, "viewer", Some("yoi-view")).await?;
+    let said = stage.yoi_as(&file, &["doctor", "-o", "json"]).await?;
+    let findings = read(&said)?;
+    ensure!(said.code == 4, "only what could not be looked at is wrong: {findings:#?}");
+    for right in
+        ["list nodes", "list storageclasses.storage.k8s.io", "list customresourcedefinitions.apiextensions.k8s.io", "list namespaces"]
+    {
+        let one = findings.iter().find(|f| f.object == right);
+        ensure!(
+            one.is_some_and(|f| f.severity == "unknown" && f.message.contains("you may not") && f.command.contains("auth can-i")),
+            "{right}: {findings:#?}"
+        );
+    }
+    // What a viewer may see is judged, and nothing that he may not see is called well.
+    ensure!(!findings.iter().any(|f| f.object.contains("yoiprojects")), "{findings:#?}");
+    for check in ["charts", "nodes", "classes", "stuck", "rights"] {
+        ensure!(!findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} passes unseen: {findings:#?}");
+    }
+    std::fs::remove_file(file)?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("yoi-complete-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let plugin = std::env::var("YOI_KUBECTL_YOI")?;
+    for name in ["kubectl-yoi", "kubectl_complete-yoi"] {
+        std::os::unix::fs::symlink(&plugin, folder.join(name))?;
+    }
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
+    let kubectl = std::env::var("YOI_KUBECTL")?;
+    // kubectl's own way to ask, as its completion scripts do.
+    let said = program::run(&kubectl, &["__complete", "yoi", "do"], &[("PATH", &path)], None).await?.ok()?;
+    ensure!(said.out.lines().next().is_some_and(|l| l.starts_with("doctor\t")) && said.out.contains("\n:4"), "{said:?}");
+    let said = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.ok()?;
+    ensure!(said.out.starts_with("json\n"), "{said:?}");
+    std::fs::remove_dir_all(folder)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reason_is_explained_without_a_cluster() -> Result<()> {
+    let plugin = std::env::var("YOI_KUBECTL_YOI")?;
+    let nowhere = [("KUBECONFIG", "/nonexistent")];
+    let said = program::run(&plugin, &["explain", "secretmissing"], &nowhere, None).await?.ok()?;
+    ensure!(said.out.starts_with("SecretMissing: ") && said.out.contains("\n  $ kubectl create secret"), "{said:?}");
+    let said = program::run(&plugin, &["explain", "secret"], &nowhere, None).await?;
+    ensure!(said.code == 3 && said.err.contains("did you mean SecretMissing"), "{said:?}");
+    Ok(())
+}

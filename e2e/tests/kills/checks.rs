@@ -1,0 +1,182 @@
+//! What must be true of a log, whatever was killed. Pure: planted faults are shown to it in its tests.
+
+use std::collections::BTreeMap;
+
+use yoi_wire::entry::{Body, ToolOutcome};
+use yoi_wire::people::LogLine;
+
+use crate::ledger::input;
+
+/// All that is known of one agent from outside.
+pub struct Known<'a> {
+    pub agent: &'a str,
+    /// Its log now, line by line as it stands.
+    pub log: &'a [String],
+    /// As it was read before.
+    pub read: &'a [String],
+    /// Ids of the messages to it, in the order of their acknowledgements.
+    pub acknowledged: &'a [String],
+    /// The file that each call adds its id to.
+    pub traces: &'a str,
+}
+
+/// Every promise that is broken, a sentence each.
+pub fn broken(known: &Known) -> Vec<String> {
+    let mut found = Vec::new();
+    let agent = known.agent;
+    if let Some(at) = (0..known.read.len()).find(|at| known.log.get(*at) != known.read.get(*at)) {
+        let now = known.log.get(at).map_or("nothing", |line| line.as_str());
+        found.push(format!(
+            "an entry that was read is gone from the log of {agent} or changed: line {} was {}, now {now}",
+            at + 1,
+            known.read[at]
+        ));
+    }
+    let mut lines: Vec<LogLine> = Vec::new();
+    for line in known.log {
+        match serde_json::from_str(line) {
+            Ok(line) => lines.push(line),
+            Err(error) => found.push(format!("the log of {agent} holds what is no entry ({error}): {line}")),
+        }
+    }
+    for (line, wanted) in lines.iter().zip(1..) {
+        if line.entry.seq != wanted {
+            found.push(format!("a gap in the log of {agent}: {} stands where {wanted} should", line.entry.seq));
+            break;
+        }
+    }
+    found.extend(messages(agent, &lines, known.acknowledged));
+    found.extend(calls(agent, &lines, known.traces));
+    found
+}
+
+fn messages(agent: &str, lines: &[LogLine], acknowledged: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    let inputs: Vec<&str> = lines.iter().filter_map(|line| input(&line.entry.body)).collect();
+    let mut before = None;
+    for id in acknowledged {
+        match inputs.iter().filter(|input| **input == id.as_str()).count() {
+            0 => found.push(format!("an acknowledged message is not in the log of {agent}: {id}")),
+            1 => {}
+            times => found.push(format!("an acknowledged message stands {times} times in the log of {agent}: {id}")),
+        }
+        let at = inputs.iter().position(|input| *input == id.as_str());
+        if at.is_some() && at < before {
+            found.push(format!("messages stand in the log of {agent} in another order than that of their acknowledgements: {id}"));
+        }
+        before = at.or(before);
+    }
+    found
+}
+
+fn calls(agent: &str, lines: &[LogLine], traces: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut traced: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in traces.lines().filter_map(|line| line.split_whitespace().last()) {
+        *traced.entry(call).or_default() += 1;
+    }
+    let mut started: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut ended: BTreeMap<&str, ToolOutcome> = BTreeMap::new();
+    let mut alive = 0;
+    for line in lines {
+        match &line.entry.body {
+            Body::ToolStarted(call) if started.insert(&call.call_id, &call.tool).is_some() => {
+                found.push(format!("the log of {agent} says twice that the call {} began", call.call_id));
+            }
+            Body::ToolEnded(call) if ended.insert(&call.call_id, call.outcome).is_some() => {
+                found.push(format!("the log of {agent} says twice that the call {} ended", call.call_id));
+            }
+            Body::RuntimeStarted(_) => {
+                alive += 1;
+                if let Some(open) = started.keys().find(|call| !ended.contains_key(**call)) {
+                    found.push(format!("runtime {alive} of {agent} went on without marking the call {open}, whose outcome is unknown"));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (call, times) in &traced {
+        if !started.contains_key(call) {
+            found.push(format!("the call {call} of {agent} ran before the log said so"));
+        }
+        if *times > 1 {
+            found.push(format!("the call {call} of {agent} ran {times} times; its outcome in the log: {:?}", ended.get(call)));
+        }
+    }
+    for (call, outcome) in &ended {
+        let shell = started.get(call) == Some(&"Shell");
+        if shell && *outcome == ToolOutcome::Succeeded && !traced.contains_key(call) {
+            found.push(format!("the call {call} of {agent} succeeded and left no trace in the tree"));
+        }
+    }
+    found
+}
+
+/// What `from` was told that `to` got must stand there once, in that order.
+pub fn passed_on(from: &str, sender: &[String], to: &str, receiver: &[String]) -> Vec<String> {
+    let parse = |lines: &[String]| -> Vec<LogLine> { lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect() };
+    let (sender, receiver) = (parse(sender), parse(receiver));
+    let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut sent: Vec<&str> = Vec::new();
+    for line in &sender {
+        match &line.entry.body {
+            Body::Assistant(said) => texts.extend(
+                said.tool_calls
+                    .iter()
+                    .filter(|call| call.tool == "SendToPeerPod")
+                    .filter_map(|call| Some((call.call_id.as_str(), call.args["message"].as_str()?))),
+            ),
+            Body::ToolEnded(end) if end.outcome == ToolOutcome::Succeeded => sent.extend(texts.get(end.call_id.as_str())),
+            _ => {}
+        }
+    }
+    let heard: Vec<&str> = receiver
+        .iter()
+        .filter_map(|line| match &line.entry.body {
+            Body::PeerMessage(message) if message.from.name == from => Some(message.text.as_str()),
+            _ => None,
+        })
+        .collect();
+    let mut found = Vec::new();
+    for text in texts.values() {
+        let times = heard.iter().filter(|heard| *heard == text).count();
+        if times > 1 {
+            found.push(format!("{to} heard `{text}` from {from} {times} times"));
+        }
+        if times == 0 && sent.contains(text) {
+            found.push(format!("{from} was told that {to} has `{text}`, and {to} never got it"));
+        }
+    }
+    let places: Vec<usize> = sent.iter().filter_map(|text| heard.iter().position(|heard| heard == text)).collect();
+    if places.windows(2).any(|pair| pair[1] < pair[0]) {
+        found.push(format!("{to} heard {from}'s messages in another order than they were acknowledged"));
+    }
+    found
+}
+
+/// Everything that the model was shown as coming from `agent` has to be in its log.
+pub fn not_remembered(agent: &str, log: &[String], shown: &str) -> Vec<String> {
+    let lines: Vec<LogLine> = log.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let known: std::collections::BTreeSet<(&str, String)> = lines
+        .iter()
+        .filter_map(|line| match &line.entry.body {
+            Body::Input(input) => Some(("user", input.text.clone())),
+            Body::PeerMessage(message) => Some(("user", format!("[message from agent {}]\n{}", message.from.name, message.text))),
+            Body::Assistant(said) => Some(("assistant", said.text.clone())),
+            Body::ToolEnded(end) => Some(("result", end.output.clone())),
+            _ => None,
+        })
+        .collect();
+    let mut found = Vec::new();
+    for line in shown.lines() {
+        let Ok(item) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        let word = |field: &str| item[field].as_str().unwrap_or_default();
+        if word("system").contains(&format!("the agent \"{agent}\"")) && !known.contains(&(word("kind"), word("text").to_owned())) {
+            found.push(format!("the model was shown what is not in the log of {agent}: {} {:?}", word("kind"), word("text")));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! What comes and goes beside the agents while things are killed.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use yoi_crds::condition::is_true;
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::stage::{Object, Stage};
+
+use crate::chance::Chance;
+
+/// As people and pipelines do: again, until the API server has answered.
+pub async fn persist<T, F: Future<Output = kube::Result<T>>>(mut deed: impl FnMut() -> F) -> Result<Option<T>> {
+    let begun = Instant::now();
+    loop {
+        match tokio::time::timeout(Duration::from_secs(10), deed()).await {
+            Ok(Ok(done)) => return Ok(Some(done)),
+            // Said twice, or gone already: both are what was wanted.
+            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() || status.is_not_found() => return Ok(None),
+            Ok(Err(kube::Error::Api(status))) if status.code == 422 || status.code == 400 => bail!("refused: {}", status.message),
+            other => {
+                if begun.elapsed() > Duration::from_secs(120) {
+                    bail!("the API server does not take it: {:?}", other.map(|done| done.map(drop)));
+                }
+            }
+        }
+        sleep(Duration::from_millis(250)).await;
+    }
+}
+
+pub async fn create<K: Object>(stage: &Stage, object: Value) -> Result<()> {
+    let object: K = serde_json::from_value(object)?;
+    let (api, how) = (stage.api::<K>(), Default::default());
+    persist(|| api.create(&how, &object)).await.map(drop)
+}
+
+pub async fn delete<K: Object>(stage: &Stage, name: &str) -> Result<()> {
+    let (api, how) = (stage.api::<K>(), Default::default());
+    persist(|| api.delete(name, &how)).await.map(drop)
+}
+
+pub fn workspace(name: &str, spec: &Value) -> Value {
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec })
+}
+
+fn fork(name: &str) -> Value {
+    workspace(name, &json!({ "source": { "workspace": { "name": "a" } } }))
+}
+
+/// A Pod of somebody else's that works in the tree of a claim.
+fn guest(name: &str, claim: &str, image: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+        "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+        "containers": [{ "name": "guest", "image": image, "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", "echo here >> /workspace/tree/guests && exec sleep 100000"],
+            "securityContext": { "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] } },
+            "volumeMounts": [{ "name": "tree", "mountPath": "/workspace/tree" }] }],
+        "volumes": [{ "name": "tree", "persistentVolumeClaim": { "claimName": claim } }] } })
+}
+
+/// Forks that are deleted while they are being made.
+const HASTY: u64 = 6;
+
+/// The comings and goings of one round.
+pub struct Churn {
+    round: u64,
+}
+
+impl Churn {
+    pub fn new(round: u64) -> Churn {
+        Churn { round }
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("{what}-{}", self.round)
+    }
+
+    /// All of it, at random moments of the next seconds; what the last round made goes.
+    pub async fn run(&self, stage: &Stage, chance: &mut Chance) -> Result<()> {
+        let image = stage.image("agent")?;
+        let path = "/workspace/tree";
+        let moments: Vec<Duration> = (0..4 + HASTY).map(|_| chance.millis(0, 4000)).collect();
+        let short: Vec<Duration> = (0..1 + HASTY).map(|_| chance.millis(0, 700)).collect();
+        let claim = async {
+            sleep(moments[0]).await;
+            let spec = json!({ "path": path, "claim": true, "source": { "project": { "name": "p" } } });
+            create::<AgentWorkspace>(stage, workspace(&self.name("claim"), &spec)).await?;
+            create::<Pod>(stage, guest(&self.name("guest"), &self.name("claim"), image)).await
+        };
+        let forked = async {
+            sleep(moments[1]).await;
+            create::<AgentWorkspace>(stage, fork(&self.name("fork"))).await
+        };
+        let agent = async {
+            sleep(moments[2]).await;
+            let name = self.name("brief");
+            let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name }, "spec": {
+                "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "You are brief." } }, "session": { "retain": "Delete" } } });
+            create::<YoiPod>(stage, object).await?;
+            sleep(short[0] * 8).await;
+            delete::<YoiPod>(stage, &name).await
+        };
+        let last = async {
+            sleep(moments[3]).await;
+            self.remove_last(stage).await
+        };
+        let hasty = futures::future::try_join_all((0..HASTY).map(|number| {
+            let at = usize::try_from(number).unwrap_or_default();
+            let (before, between) = (moments[4 + at], short[1 + at]);
+            async move {
+                sleep(before).await;
+                let name = format!("hasty-{}-{number}", self.round);
+                create::<AgentWorkspace>(stage, fork(&name)).await?;
+                sleep(between).await;
+                delete::<AgentWorkspace>(stage, &name).await
+            }
+        }));
+        futures::try_join!(claim, forked, agent, last, hasty).map(drop)
+    }
+
+    async fn remove_last(&self, stage: &Stage) -> Result<()> {
+        let Some(round) = self.round.checked_sub(1) else { return Ok(()) };
+        Churn { round }.remove(stage).await
+    }
+
+    pub async fn remove(&self, stage: &Stage) -> Result<()> {
+        delete::<Pod>(stage, &self.name("guest")).await?;
+        for what in ["claim", "fork", "proof"] {
+            delete::<AgentWorkspace>(stage, &self.name(what)).await?;
+        }
+        Ok(())
+    }
+
+    /// After the last blow: a fork that only living processes can make.
+    pub async fn prove(&self, stage: &Stage) -> Result<()> {
+        create::<AgentWorkspace>(stage, fork(&self.name("proof"))).await
+    }
+
+    /// What is not as it was asked for.
+    pub fn open(&self, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Vec<String> {
+        let mut open = Vec::new();
+        for name in ["claim", "fork", "proof"].map(|what| self.name(what)) {
+            let found = workspaces.iter().find(|w| w.name_any() == name);
+            let ready = found.and_then(|w| w.status.as_ref()).is_some_and(|s| is_true(&s.conditions, "Ready"));
+            if !ready {
+                open.push(format!("AgentWorkspace {name} is not Ready"));
+            }
+        }
+        let guest = pods.iter().find(|p| p.name_any() == self.name("guest"));
+        if !guest.is_some_and(pod_ready) {
+            open.push(format!("Pod {} is not Ready", self.name("guest")));
+        }
+        let known = ["claim", "fork", "proof"].map(|what| self.name(what));
+        for extra in workspaces.iter().filter(|w| w.spec.base.is_none()).map(ResourceExt::name_any) {
+            if !known.contains(&extra) && !crate::world::AGENTS.contains(&extra.as_str()) {
+                open.push(format!("AgentWorkspace {extra} is still there"));
+            }
+        }
+        for extra in yoipods.iter().map(ResourceExt::name_any).filter(|name| !crate::world::AGENTS.contains(&name.as_str())) {
+            open.push(format!("YoiPod {extra} is still there"));
+        }
+        open
+    }
+}
+
+pub fn pod_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    pod.metadata.deletion_timestamp.is_none() && conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+}

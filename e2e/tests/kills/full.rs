@@ -1,0 +1,178 @@
+//! The node's data root is full, by the kernel's own word. It is full for everybody, so nothing runs beside this.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use yoi_crds::condition::{ConditionStatus, find};
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::soon;
+use yoi_e2e::stage::{PATIENCE, Stage, uid};
+use yoi_wire::entry::Body;
+use yoi_wire::people::LogLine;
+
+use crate::node::Node;
+
+const SCRIPT: &str = r#"
+rules:
+- when: { lastUserContains: write much }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: "dd if=/dev/zero of=much bs=1M count=64; echo it ended with $?" } }] }
+  - { text: I have seen it. }
+- steps: [{ text: Hello. }]
+"#;
+
+/// Takes all room, and takes it again as long as it stands: for data by files without content, for metadata by files so small that Btrfs keeps
+/// them there. Once is not enough, because the kernel's cleaner and each commit give room back.
+struct Filling<'a> {
+    node: &'a Node,
+    /// In the node's /run: there while the filling is wanted; `.busy` while it goes on, `.full` when all was taken once.
+    flag: String,
+    folder: String,
+}
+
+/// The filler ends by itself after this, whatever becomes of its test.
+const FILLED_FOR: Duration = Duration::from_secs(400);
+
+impl<'a> Filling<'a> {
+    fn new(node: &'a Node, name: &str) -> Self {
+        Self { node, flag: format!("/run/{name}"), folder: format!("\"$ROOT\"/pool/{name}") }
+    }
+
+    /// Lets it begin in the node, beside everything else.
+    async fn begin(&self) -> Result<()> {
+        let script = format!(
+            "mkdir {0} && cd {0} && : > {1} && : > {1}.busy || exit 1
+             (n=0; end=$(($(date +%s) + {2}))
+             while [ -e {1} ] && [ $(date +%s) -lt $end ]; do
+               for size in 4G 512M 64M 8M 1M 64K; do while fallocate -l $size data-$n; do n=$((n + 1)); done; done
+               n=$((n + 1))
+               head -c 2000000000 /dev/zero | split -b 2000 -a 6 - small-$n- 2>&1 | grep -q 'No space left' && : > {1}.full
+               sync -f .; sleep 0.1
+             done
+             rm -f {1}.busy) < /dev/null > /dev/null 2>&1 &",
+            self.folder,
+            self.flag,
+            FILLED_FOR.as_secs()
+        );
+        self.node.sh(&script).await.map(drop)
+    }
+
+    async fn taken(&self) -> Result<()> {
+        soon(PATIENCE, "the data root is full", async || Ok(self.there("full").await?.then_some(()))).await.map(drop)
+    }
+
+    async fn there(&self, what: &str) -> Result<bool> {
+        Ok(self.node.sh(&format!("test ! -e {}.{what} || echo there", self.flag)).await?.contains("there"))
+    }
+
+    /// Gives the room back.
+    async fn end(self) -> Result<()> {
+        self.node.sh(&format!("rm -f {0}", self.flag)).await?;
+        soon(PATIENCE, "the filler has ended", async || Ok((!self.there("busy").await?).then_some(()))).await?;
+        // Truncated first: a full Btrfs may have no room for the record of an unlinking.
+        self.node
+            .sh(&format!(
+                "rm -f {1}.full; cd {0} && for f in data-*; do : > $f; done; cd / && rm -rf {0}; sync -f \"$ROOT\"/pool",
+                self.folder, self.flag
+            ))
+            .await?;
+        // What was removed is room only after the kernel's cleaner and a commit or two.
+        let room = format!(
+            "mkdir {0} && dd if=/dev/zero of={0}/much bs=1M count=128 conv=fsync 2> /dev/null && echo room; rm -rf {0}; sync -f \"$ROOT\"/pool",
+            self.folder
+        );
+        soon(PATIENCE, "there is room again", async || Ok(self.node.sh(&room).await?.contains("room").then_some(()))).await.map(drop)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_data_root_is_said_takes_no_tree_away_and_room_lets_all_go_on() -> Result<()> {
+    let node = Node::of_environment()?;
+    let stage = Stage::open("full-root").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    for name in ["old", "leaves"] {
+        stage.agent(name, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        stage.agent_ready(name).await?;
+    }
+    let filling = Filling::new(&node, &stage.namespace);
+    let refused = async {
+        filling.begin().await?;
+        filling.taken().await?;
+        while_full(&stage).await
+    };
+    let refused = refused.await;
+    filling.end().await?;
+    let young = refused?;
+    // Nobody asks again: there is room, and that is enough.
+    let waits = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
+    stage.agent_ready(&young).await.with_context(waits)?;
+    stage.condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
+    let said = write_much(&stage, 2).await?;
+    ensure!(said.contains("it ended with 0"), "{said}");
+    stage.close().await
+}
+
+/// So many trees may find the moment between two turns of the filler.
+const LUCKY: usize = 20;
+
+/// Gives the name of the agent whose tree was refused.
+async fn while_full(stage: &Stage) -> Result<String> {
+    let mut refused = None;
+    for number in 0..LUCKY {
+        let name = format!("young-{number}");
+        stage.agent(&name, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        let told = |workspace: Option<&AgentWorkspace>| {
+            let told = find(&workspace?.status.as_ref()?.conditions, "Provisioned")?.clone();
+            (told.status == ConditionStatus::True || told.reason == "OutOfSpace").then_some(told)
+        };
+        let provisioned = stage.until(&name, "provisioned or refused", told).await?;
+        if provisioned.status != ConditionStatus::True {
+            ensure!(provisioned.message.contains("No space left on device"), "{}", provisioned.message);
+            refused = Some(name);
+            break;
+        }
+    }
+    let young = refused.with_context(|| format!("the data root is full, and {LUCKY} trees were made in it"))?;
+    let ready = stage
+        .until::<YoiPod, _>(&young, "said to be without room", |agent| {
+            let ready = find(&agent?.status.as_ref()?.conditions, "Ready")?;
+            (ready.status == ConditionStatus::False && ready.message.contains("No space left")).then(|| ready.clone())
+        })
+        .await?;
+    ensure!(ready.reason == "OutOfSpace", "{ready:?}");
+
+    // Who is there works on, hears of it, stops, and comes back to its own tree.
+    let tree = uid(&stage.get::<AgentWorkspace>("old").await?);
+    let said = write_much(stage, 1).await?;
+    ensure!(said.contains("No space left on device"), "{said}");
+    stage.yoi(&["stop", "old", "--wait"]).await?.ok()?;
+    stage.yoi(&["start", "old", "--wait"]).await?.ok()?;
+    ensure!(uid(&stage.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
+
+    // Doctor names the node, once the shim has looked.
+    soon(PATIENCE, "doctor names the full data root", async || {
+        let said = stage.yoi(&["doctor"]).await?;
+        Ok((said.out.contains("of its data root is free") && said.code != 0).then_some(()))
+    })
+    .await?;
+
+    // A tree can go.
+    let gone = uid(&stage.get::<AgentWorkspace>("leaves").await?);
+    stage.delete::<YoiPod>("leaves").await?;
+    stage.until_gone::<YoiPod>("leaves").await?;
+    stage.until_gone::<AgentWorkspace>("leaves").await.with_context(|| format!("the tree {gone} does not go from a full data root"))?;
+    Ok(young)
+}
+
+/// What the command said when the agent `old` was told for the nth time.
+async fn write_much(stage: &Stage, nth: usize) -> Result<String> {
+    stage.yoi(&["send", "old", "write much"]).await?.ok()?;
+    let said = |log: &[LogLine]| {
+        let ended = log.iter().filter_map(|line| if let Body::ToolEnded(end) = &line.entry.body { Some(&end.output) } else { None });
+        let done = log.iter().filter(|line| line.entry.body.kind() == "RunEnded").count() == nth;
+        ended.into_iter().nth(nth - 1).filter(|_| done).cloned()
+    };
+    stage.log_until("old", "the end of a run in which much was written", said).await
+}

@@ -1,0 +1,192 @@
+//! The other process: it sends, and remembers what was acknowledged; it reads, and remembers what it read.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::http::Request;
+use futures::{AsyncBufReadExt, StreamExt};
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use yoi_wire::entry::Body;
+use yoi_wire::hub::Sent;
+use yoi_wire::people::{GROUP, LogLine, Message, VERSION};
+
+use crate::chance::Chance;
+
+/// One agent as the outside knows it.
+pub struct Account {
+    pub agent: String,
+    path: String,
+    /// Ids, in the order of their acknowledgements; there is one sender.
+    acknowledged: Mutex<Vec<String>>,
+    /// Lines as they were read, byte for byte.
+    read: Mutex<Vec<String>>,
+    /// What a reader saw that cannot be.
+    seen_wrong: Mutex<Vec<String>>,
+    number: AtomicU64,
+    repeated: AtomicU64,
+    /// Messages are sent on and on.
+    busy: AtomicBool,
+    /// A message is on its way.
+    under_way: AtomicBool,
+    /// One more shall be.
+    wanted: AtomicBool,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Account {
+    pub fn new(namespace: &str, agent: &str) -> Arc<Self> {
+        Arc::new(Account {
+            agent: agent.to_owned(),
+            path: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/yoipods/{agent}"),
+            acknowledged: Mutex::default(),
+            read: Mutex::default(),
+            seen_wrong: Mutex::default(),
+            number: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            under_way: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+        })
+    }
+
+    pub fn work(&self, on: bool) {
+        self.busy.store(on, Ordering::SeqCst);
+    }
+
+    /// One message more, after which there is rest: it shows that all on its way lives.
+    pub fn prove(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::SeqCst)
+    }
+
+    pub fn acknowledged(&self) -> Vec<String> {
+        held(&self.acknowledged).clone()
+    }
+
+    pub fn read(&self) -> Vec<String> {
+        held(&self.read).clone()
+    }
+
+    pub fn seen_wrong(&self) -> Vec<String> {
+        held(&self.seen_wrong).clone()
+    }
+
+    /// Starts sender and reader.
+    pub fn start(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut chance: Chance) {
+        let (me, to) = (self.clone(), client.clone());
+        tasks.spawn(async move {
+            loop {
+                if me.wanted.load(Ordering::SeqCst) {
+                    me.send(&to).await;
+                    me.wanted.store(false, Ordering::SeqCst);
+                } else if me.busy.load(Ordering::SeqCst) && me.unread() < 4 {
+                    me.send(&to).await;
+                    sleep(chance.millis(200, 1200)).await;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let (me, from) = (self.clone(), client.clone());
+        tasks.spawn(async move {
+            loop {
+                // Broken whenever something dies between the agent and here.
+                let _ = me.follow(&from).await;
+                sleep(Duration::from_millis(300)).await;
+            }
+        });
+    }
+
+    /// Sends one message until it is acknowledged, always under the same id.
+    async fn send(&self, client: &Client) {
+        self.under_way.store(true, Ordering::SeqCst);
+        let number = self.number.fetch_add(1, Ordering::SeqCst);
+        // Every fifth is passed on to the peer by the agent.
+        let word = if number % 5 == 4 { "pass" } else { "number" };
+        let message =
+            Message { message_id: format!("kill-{}-{number}-{:x}", self.agent, std::process::id()), text: format!("{word} {number}") };
+        loop {
+            match timeout(Duration::from_secs(20), self.post(client, &message)).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(_)) | Err(_) => {
+                    self.repeated.fetch_add(1, Ordering::SeqCst);
+                    sleep(Duration::from_millis(300)).await;
+                }
+            }
+        }
+        held(&self.acknowledged).push(message.message_id);
+        self.under_way.store(false, Ordering::SeqCst);
+    }
+
+    async fn post(&self, client: &Client, message: &Message) -> Result<Sent> {
+        let request = Request::post(format!("{}/message", self.path)).body(serde_json::to_vec(message)?)?;
+        Ok(client.request(request).await?)
+    }
+
+    /// Acknowledged, and not seen in the log.
+    fn unread(&self) -> usize {
+        let inputs = held(&self.read).iter().filter(|line| line.contains("\"kind\":\"Input\"")).count();
+        held(&self.acknowledged).len().saturating_sub(inputs)
+    }
+
+    async fn follow(&self, client: &Client) -> Result<()> {
+        let after = held(&self.read).last().and_then(|line| serde_json::from_str::<LogLine>(line).ok());
+        let (token, mut seq) = after.map_or((None, 0), |line| (Some(line.token), line.entry.seq));
+        let token = token.map(|token| format!("&after={token}")).unwrap_or_default();
+        let request = Request::get(format!("{}/log?follow=true{token}", self.path)).body(Vec::new())?;
+        let stream = timeout(Duration::from_secs(20), client.request_stream(request)).await??;
+        let mut lines = std::pin::pin!(stream.lines());
+        while let Some(line) = lines.next().await {
+            let line = line?;
+            let parsed: LogLine = serde_json::from_str(&line).context("not a line of a log")?;
+            if parsed.entry.seq != seq + 1 {
+                held(&self.seen_wrong).push(format!("a gap in the log of {}: {} comes after {seq}", self.agent, parsed.entry.seq));
+            }
+            seq = parsed.entry.seq;
+            held(&self.read).push(line);
+        }
+        Ok(())
+    }
+
+    /// The whole log, from its beginning.
+    pub async fn log(&self, client: &Client) -> Result<Vec<String>> {
+        let request = Request::get(format!("{}/log?follow=false", self.path)).body(Vec::new())?;
+        let text = timeout(Duration::from_secs(30), client.request_text(request)).await??;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// What this agent still has to do, as far as the reader can tell.
+    pub fn open(&self) -> Option<String> {
+        let agent = &self.agent;
+        if self.under_way.load(Ordering::SeqCst) || self.wanted.load(Ordering::SeqCst) {
+            return Some(format!("a message to {agent} is not acknowledged"));
+        }
+        let lines: Vec<LogLine> = held(&self.read).iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let known: std::collections::BTreeSet<&str> = lines.iter().filter_map(|line| input(&line.entry.body)).collect();
+        let missing = held(&self.acknowledged).iter().filter(|id| !known.contains(id.as_str())).count();
+        if missing > 0 {
+            return Some(format!("{missing} acknowledged messages are not in the log of {agent}"));
+        }
+        let last = |wanted: fn(&Body) -> bool| lines.iter().rposition(|line| wanted(&line.entry.body)).map_or(0, |at| at + 1);
+        let ended = last(|body| matches!(body, Body::RunEnded(_)));
+        let begun = last(|body| matches!(body, Body::RunStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::ToolStarted(_)));
+        (ended < begun).then(|| format!("{agent} is at work"))
+    }
+}
+
+/// The id of a message from outside.
+pub fn input(body: &Body) -> Option<&str> {
+    match body {
+        Body::Input(input) => Some(&input.message_id),
+        _ => None,
+    }
+}

@@ -1,0 +1,160 @@
+//! The node from inside: its processes, its disks.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use anyhow::{Context, Result};
+use yoi_e2e::program;
+
+/// A command line that enters the node.
+#[derive(Clone)]
+pub struct Node {
+    enter: Vec<String>,
+    reboot: Vec<String>,
+    /// Where the trees are.
+    pub data_root: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: u32,
+    pub line: String,
+}
+
+/// What can be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Operator,
+    Gateway,
+    Shim,
+    Mounter,
+    Runtime,
+    Tools,
+    Kubelet,
+    Containerd,
+    ApiServer,
+    Etcd,
+}
+
+impl Part {
+    pub const ALL: [Part; 10] = [
+        Part::Operator,
+        Part::Gateway,
+        Part::Shim,
+        Part::Mounter,
+        Part::Runtime,
+        Part::Tools,
+        Part::Kubelet,
+        Part::Containerd,
+        Part::ApiServer,
+        Part::Etcd,
+    ];
+
+    /// What its command line begins with, after the program's folder for parts of the node.
+    fn is(self, line: &str) -> bool {
+        let part = |name: &str| line.split_whitespace().next().is_some_and(|p| p.ends_with("/yoi-cluster")) && line.contains(name);
+        match self {
+            Part::Operator => line.starts_with("/yoi-operator"),
+            Part::Gateway => line.starts_with("/yoi-gateway"),
+            Part::Shim => line.starts_with("/bin/yoi-agent-shim shim"),
+            Part::Mounter => line.starts_with("/bin/yoi-agent-shim mounter"),
+            Part::Runtime => line.starts_with("/yoi/bin/yoi-runtime"),
+            // By descent, see `Node::pids`.
+            Part::Tools => false,
+            Part::Kubelet => part(" kubelet "),
+            Part::Containerd => line.split_whitespace().next().is_some_and(|p| p.ends_with("/containerd")),
+            Part::ApiServer => part(" kube-apiserver "),
+            Part::Etcd => part(" etcd "),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Operator => "operator",
+            Part::Gateway => "gateway",
+            Part::Shim => "shim",
+            Part::Mounter => "mounter",
+            Part::Runtime => "runtime",
+            Part::Tools => "tools",
+            Part::Kubelet => "kubelet",
+            Part::Containerd => "containerd",
+            Part::ApiServer => "API server",
+            Part::Etcd => "etcd",
+        })
+    }
+}
+
+impl Node {
+    pub fn of_environment() -> Result<Node> {
+        let words = |name: &str| -> Result<Vec<String>> {
+            let line = std::env::var(name).with_context(|| format!("{name} is not set: run this by `cargo xtask test`"))?;
+            Ok(line.split(' ').map(str::to_owned).collect())
+        };
+        let data_root = std::env::var("YOI_DATA_ROOT").context("YOI_DATA_ROOT is not set")?;
+        Ok(Node { enter: words("YOI_NODE_EXEC")?, reboot: words("YOI_NODE_REBOOT")?, data_root })
+    }
+
+    /// Runs a script inside; `$ROOT` is the data root.
+    ///
+    /// # Errors
+    /// When it fails, with its words.
+    pub async fn sh(&self, script: &str) -> Result<String> {
+        let mut words: Vec<&str> = self.enter.iter().map(String::as_str).collect();
+        words.extend(["sh", "-uc", script]);
+        let said = program::run(words[0], &words[1..], &[("ROOT", &self.data_root)], None).await?;
+        Ok(said.ok().with_context(|| format!("failed in the node: {script}"))?.out)
+    }
+
+    pub async fn processes(&self) -> Result<Vec<Process>> {
+        let listed = self.sh("ps -eww -o pid=,ppid=,args=").await?;
+        let process = |line: &str| {
+            let mut words = line.split_whitespace();
+            let (pid, parent) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            Some(Process { pid, parent, line: words.collect::<Vec<_>>().join(" ") + " " })
+        };
+        Ok(listed.lines().filter_map(process).collect())
+    }
+
+    /// Ids of the processes of a part, inside the node.
+    pub async fn pids(&self, part: Part) -> Result<Vec<u32>> {
+        let all = self.processes().await?;
+        if part != Part::Tools {
+            return Ok(all.iter().filter(|p| part.is(&p.line)).map(|p| p.pid).collect());
+        }
+        let mut below: BTreeSet<u32> = all.iter().filter(|p| Part::Runtime.is(&p.line)).map(|p| p.pid).collect();
+        let runtimes = below.clone();
+        loop {
+            let more: Vec<u32> = all.iter().filter(|p| below.contains(&p.parent) && !below.contains(&p.pid)).map(|p| p.pid).collect();
+            if more.is_empty() {
+                return Ok(below.difference(&runtimes).copied().collect());
+            }
+            below.extend(more);
+        }
+    }
+
+    /// A process that is gone meanwhile is no error: that is what was wanted.
+    pub async fn signal(&self, signal: &str, pids: &[u32]) -> Result<()> {
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+        self.sh(&format!("kill -{signal} {} 2>/dev/null || true", pids.join(" "))).await.map(drop)
+    }
+
+    /// Ends the node as a loss of power does, and starts it.
+    pub async fn reboot(&self) -> Result<()> {
+        let words: Vec<&str> = self.reboot.iter().map(String::as_str).collect();
+        program::run(words[0], &words[1..], &[], None).await?.ok().map(drop)
+    }
+
+    /// A file of a tree, by the UID of its workspace; empty when it is not there.
+    pub async fn file(&self, workspace: &str, path: &str) -> Result<String> {
+        self.sh(&format!(
+            "cat \"$ROOT\"/trees/*/{workspace}/tree/{path} \"$ROOT\"/pool/trees/*/{workspace}/tree/{path} 2>/dev/null || true"
+        ))
+        .await
+    }
+}

@@ -1,0 +1,179 @@
+//! Writes that come late. The leading operator is cut off from the API server while it has things to delete, and held still, so that its
+//! kernel alone goes on sending; another leads, the objects go and are made anew under the same names; then the packets come through.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::sleep;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::condition::is_true;
+use yoi_e2e::stage::uid;
+
+use crate::chance::Chance;
+use crate::churn::{create, delete, persist, pod_ready, workspace};
+use crate::node::{Node, Part};
+use crate::world::World;
+
+const NAMES: [&str; 4] = ["late-0", "late-1", "late-2", "late-3"];
+
+pub async fn late_writes(world: &World, chance: &mut Chance) -> Result<(String, Vec<String>)> {
+    let client = &world.stage.client;
+    scale(world, 2).await?;
+    let leader = until("a leader", Duration::from_secs(60), async || {
+        let leader = holder(world).await?;
+        Ok(world.pods("yoi-system", "yoi-operator").await?.into_iter().find(|pod| leader.contains(&pod.name_any())))
+    })
+    .await?;
+    for name in NAMES {
+        make(world, name).await?;
+    }
+    let old = ready(world).await?;
+    let address = leader.status.as_ref().and_then(|s| s.pod_ip.clone()).context("the leader has no address")?;
+    let api: Service = Api::namespaced(client.clone(), "default").get("kubernetes").await?;
+    let api = api.spec.and_then(|s| s.cluster_ip).context("the API server has no Service")?;
+    let process = process_of(&world.node, &leader).await?;
+    let rule = format!("PREROUTING -s {address} -d {api} -p tcp -j DROP");
+    sleep(chance.millis(0, 1500)).await;
+    world.node.sh(&format!("iptables -w -t raw -I {rule}")).await?;
+    let cut = Instant::now();
+    let done = between(world, &leader, process, chance, &old).await;
+    // Whatever came of it, the world goes on unhindered.
+    world.node.sh(&format!("iptables -w -t raw -D {rule}")).await?;
+    let new = done?;
+    let closed = cut.elapsed();
+    quiet(&world.node, process).await?;
+    world.node.signal("CONT", &[process]).await?;
+    sleep(Duration::from_secs(2)).await;
+    let mut wrong = Vec::new();
+    for (before, now) in new.iter().zip(seen(world).await?) {
+        if *before != now || now.going {
+            wrong.push(format!("a request that came late deleted what was made anew: {} is now {now:?}, was {before:?}", before.name));
+        }
+    }
+    for name in NAMES {
+        delete::<AgentWorkspace>(&world.stage, name).await?;
+    }
+    scale(world, 1).await?;
+    Ok((format!("the leader cut off for {:.1} s", closed.as_secs_f32()), wrong))
+}
+
+/// While nothing of the leader's comes through: what was made anew.
+async fn between(world: &World, leader: &Pod, process: u32, chance: &mut Chance, old: &[Bound]) -> Result<Vec<Bound>> {
+    for name in NAMES {
+        delete::<AgentWorkspace>(&world.stage, name).await?;
+    }
+    // It hears of it, and begins to act.
+    sleep(chance.millis(600, 1500)).await;
+    world.node.signal("STOP", &[process]).await?;
+    until("another leader", Duration::from_secs(90), async || {
+        let now = holder(world).await?;
+        Ok((!now.is_empty() && !now.contains(&leader.name_any())).then_some(()))
+    })
+    .await?;
+    until("the end of the old objects", Duration::from_secs(90), async || {
+        let left = world.stage.api::<PersistentVolumeClaim>().list(&Default::default()).await?.items;
+        let workspaces = world.stage.api::<AgentWorkspace>().list(&Default::default()).await?.items;
+        let old_left =
+            left.iter().any(|c| old.iter().any(|o| o.claim == uid(c))) || workspaces.iter().any(|w| NAMES.contains(&w.name_any().as_str()));
+        Ok((!old_left).then_some(()))
+    })
+    .await?;
+    for name in NAMES {
+        make(world, name).await?;
+    }
+    ready(world).await
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Bound {
+    name: &'static str,
+    workspace: String,
+    claim: String,
+    going: bool,
+}
+
+async fn make(world: &World, name: &str) -> Result<()> {
+    let spec = json!({ "path": "/workspace/tree", "claim": true, "binding": "Immediate", "source": { "project": { "name": "p" } } });
+    create::<AgentWorkspace>(&world.stage, workspace(name, &spec)).await
+}
+
+async fn seen(world: &World) -> Result<Vec<Bound>> {
+    let mut found = Vec::new();
+    for name in NAMES {
+        let claim = world.stage.api::<PersistentVolumeClaim>().get_opt(name).await?;
+        let workspace = world.stage.api::<AgentWorkspace>().get_opt(name).await?;
+        let going = claim.as_ref().is_none_or(|c| c.metadata.deletion_timestamp.is_some())
+            || workspace.as_ref().is_none_or(|w| w.metadata.deletion_timestamp.is_some());
+        let (workspace, claim) = (workspace.as_ref().map(uid).unwrap_or_default(), claim.as_ref().map(uid).unwrap_or_default());
+        found.push(Bound { name, workspace, claim, going });
+    }
+    Ok(found)
+}
+
+async fn ready(world: &World) -> Result<Vec<Bound>> {
+    until("workspaces with their claims", Duration::from_secs(90), async || {
+        let all = world.stage.api::<AgentWorkspace>().list(&Default::default()).await?.items;
+        let ready = |name: &&str| {
+            let found = all.iter().find(|w| w.name_any() == **name).and_then(|w| w.status.as_ref());
+            found.is_some_and(|s| is_true(&s.conditions, "Ready"))
+        };
+        Ok(NAMES.iter().all(ready).then_some(()))
+    })
+    .await?;
+    seen(world).await
+}
+
+async fn holder(world: &World) -> Result<String> {
+    let leases: Api<Lease> = Api::namespaced(world.stage.client.clone(), "yoi-system");
+    Ok(leases.get("yoi-operator").await?.spec.and_then(|s| s.holder_identity).unwrap_or_default())
+}
+
+/// The operator's process in this Pod: the one that has the Pod's address.
+async fn process_of(node: &Node, pod: &Pod) -> Result<u32> {
+    let uid = uid(pod);
+    for pid in node.pids(Part::Operator).await? {
+        if node.sh(&format!("cat /proc/{pid}/cgroup")).await?.contains(&uid) {
+            return Ok(pid);
+        }
+    }
+    bail!("no process of Pod {} is found", pod.name_any())
+}
+
+/// Waits until the kernel has delivered, or given up, what the process had sent.
+async fn quiet(node: &Node, process: u32) -> Result<()> {
+    let waiting = async || -> Result<Option<()>> {
+        // The fifth field is what waits to be sent; port 443.
+        let unsent = node.sh(&format!("awk '$3 ~ /:01BB$/ && substr($5, 1, 8) != \"00000000\"' /proc/{process}/net/tcp")).await?;
+        Ok(unsent.trim().is_empty().then_some(()))
+    };
+    until("the arrival of what was sent", Duration::from_secs(100), waiting).await
+}
+
+async fn scale(world: &World, replicas: i32) -> Result<()> {
+    let api: Api<Deployment> = Api::namespaced(world.stage.client.clone(), "yoi-system");
+    let (how, patch) = (PatchParams::default(), Patch::Merge(json!({ "spec": { "replicas": replicas } })));
+    persist(|| api.patch("yoi-operator", &how, &patch)).await?;
+    until("so many operators", Duration::from_secs(90), async || {
+        let pods = world.pods("yoi-system", "yoi-operator").await?;
+        Ok((pods.len() == usize::try_from(replicas)? && pods.iter().all(pod_ready)).then_some(()))
+    })
+    .await
+}
+
+async fn until<T>(what: &str, patience: Duration, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        let seen = look().await;
+        if let Ok(Some(found)) = seen {
+            return Ok(found);
+        }
+        ensure!(begun.elapsed() < patience, "{what} did not come within {patience:?}: {:?}", seen.map(drop));
+        sleep(Duration::from_millis(300)).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! A disk whose power can be cut: session volumes on a loop-backed ext4 in the node. A killed process leaves the page cache behind it; this
+//! does not.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+
+use crate::node::Node;
+
+pub struct Disk {
+    /// Also the name of the class of its volumes.
+    pub name: String,
+    node: Node,
+    client: Client,
+    volumes: Vec<String>,
+}
+
+impl Disk {
+    fn image(name: &str) -> String {
+        format!("\"${{ROOT%/*}}/{name}.img\"")
+    }
+
+    fn mount(name: &str) -> String {
+        format!("\"${{ROOT%/*}}/{name}\"")
+    }
+
+    /// A file system with a folder for each of so many volumes, and the volumes.
+    pub async fn make(client: &Client, node: &Node, name: &str, volumes: usize) -> Result<Disk> {
+        let (image, mount) = (Self::image(name), Self::mount(name));
+        node.sh(&format!(
+            "set -e; truncate -s 96M {image}; mkfs.ext4 -q -F {image}; mkdir -p {mount}; mount -o loop {image} {mount}
+             for i in $(seq 0 {}); do mkdir {mount}/$i; chown 1000:1000 {mount}/$i; done; sync -f {mount}",
+            volumes - 1
+        ))
+        .await?;
+        let place = node.sh(&format!("echo {mount}")).await?;
+        let nodes = Api::<KubeNode>::all(client.clone()).list(&ListParams::default()).await?.items;
+        let hostname = nodes.first().and_then(|n| n.labels().get("kubernetes.io/hostname").cloned()).unwrap_or_default();
+        let mut disk = Disk { name: name.to_owned(), node: node.clone(), client: client.clone(), volumes: Vec::new() };
+        let api: Api<PersistentVolume> = Api::all(client.clone());
+        for number in 0..volumes {
+            let volume = format!("{name}-{number}");
+            let object = json!({ "metadata": { "name": volume }, "spec": {
+                "capacity": { "storage": "16Mi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": name, "local": { "path": format!("{}/{number}", place.trim()) },
+                "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+                    { "key": "kubernetes.io/hostname", "operator": "In", "values": [hostname] }] }] } } } });
+            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+            disk.volumes.push(volume);
+        }
+        Ok(disk)
+    }
+
+    /// The power goes: nothing that is not on the disk will get there, not even the journal's. Whoever has it open is killed. The
+    /// flag is FS_IOC_SHUTDOWN's NOLOGFLUSH.
+    pub async fn cut(&self, kill: &[u32]) -> Result<()> {
+        let mount = Self::mount(&self.name);
+        let kill: Vec<_> = kill.iter().map(u32::to_string).collect();
+        self.node
+            .sh(&format!(
+                "perl -e 'open(F, \"<\", $ARGV[0]) or die \"$!\"; my $f = pack(\"L\", 2); ioctl(F, 0x8004587d, $f) or die \"shutdown: $!\"' {mount} \
+                 || exit 1; kill -KILL {} 2>/dev/null; umount -l {mount}",
+                kill.join(" ")
+            ))
+            .await
+            .map(drop)
+    }
+
+    /// The power comes back, once nobody holds the dead file system any more: its journal is replayed.
+    pub async fn restore(&self) -> Result<()> {
+        let (image, mount) = (Self::image(&self.name), Self::mount(&self.name));
+        let begun = Instant::now();
+        loop {
+            // The loop device goes with its last mount.
+            let held = self.node.sh(&format!("losetup --noheadings --output NAME --associated {image}")).await?;
+            if held.trim().is_empty() {
+                break;
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(120), "the dead file system is still held: {held}");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        self.node.sh(&format!("mount -o loop {image} {mount}")).await.map(drop)
+    }
+
+    pub async fn remove(self) -> Result<()> {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        for volume in &self.volumes {
+            let _ = api.delete(volume, &DeleteParams::default()).await;
+        }
+        let (image, mount) = (Self::image(&self.name), Self::mount(&self.name));
+        self.node.sh(&format!("set -e; umount {mount}; rmdir {mount}; rm {image}")).await.map(drop)
+    }
+}

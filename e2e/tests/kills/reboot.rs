@@ -1,0 +1,108 @@
+//! All mounts gone, then everything starts.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use tokio::time::sleep;
+use yoi_crds::AgentWorkspace;
+use yoi_e2e::stage::{PATIENCE, uid};
+
+use crate::chance::Chance;
+use crate::churn::Churn;
+use crate::node::{Node, Part};
+use crate::settle;
+use crate::world::{AGENTS, World};
+
+/// A tree as it lies on the disk: which subvolume it is, and what was written there for this test.
+async fn tree(node: &Node, workspace: &str) -> Result<String> {
+    let found = node
+        .sh(&format!(
+            "for tree in \"$ROOT\"/trees/*/{workspace}/tree \"$ROOT\"/pool/trees/*/{workspace}/tree; do
+               [ -d \"$tree\" ] || continue
+               echo \"$tree\"; btrfs inspect-internal rootid \"$tree\" 2>/dev/null || stat -c %i \"$tree\"
+               cd \"$tree/still\" && find . -type f | sort | xargs sha256sum
+             done"
+        ))
+        .await?;
+    ensure!(found.lines().count() == 42, "the tree of {workspace} is not there: {found}");
+    Ok(found)
+}
+
+/// Files that nobody touches, in the tree itself.
+async fn fill(node: &Node, workspace: &str) -> Result<()> {
+    node.sh(&format!(
+        "for tree in \"$ROOT\"/trees/*/{workspace}/tree \"$ROOT\"/pool/trees/*/{workspace}/tree; do
+           [ -d \"$tree\" ] || continue
+           mkdir -p \"$tree/still\"; for i in $(seq 40); do echo {workspace} $i > \"$tree/still/$i\"; done; chown -R 1000:1000 \"$tree/still\"
+         done"
+    ))
+    .await
+    .map(drop)
+}
+
+/// What the processes of a Pod see where their tree should be.
+async fn seen_by(node: &Node, pod: &Pod) -> Result<String> {
+    node.sh(&format!(
+        "for p in /proc/[0-9]*; do grep -q {} $p/cgroup 2>/dev/null && cat $p/root/workspace/tree/still/7 2>/dev/null && break; done; true",
+        uid(pod)
+    ))
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
+    let node = Node::of_environment()?;
+    let mut chance = Chance::new(u64::from(std::process::id()));
+    let world = World::open(&node, &mut chance, false).await?;
+    let churn = Churn::new(0);
+    world.work(true);
+    churn.run(&world.stage, &mut chance).await?;
+    churn.prove(&world.stage).await?;
+    world.work(false);
+    let (_, open) = settle::settle(&world, &churn, std::time::Instant::now()).await?;
+    ensure!(open.is_empty(), "before the reboot:\n  {}", open.join("\n  "));
+    let mut trees = world.trees.clone();
+    trees.insert("claim-0", uid(&world.stage.get::<AgentWorkspace>("claim-0").await?));
+    let mut before = Vec::new();
+    for workspace in trees.values() {
+        fill(&node, workspace).await?;
+        before.push(tree(&node, workspace).await?);
+    }
+    let mounts = node.sh("grep -c kubernetes.io~csi /proc/self/mountinfo").await?;
+
+    world.work(true);
+    sleep(chance.millis(1000, 4000)).await;
+    node.reboot().await?;
+    let begun = std::time::Instant::now();
+    world.work(false);
+    world.proof();
+    let (settled, open) = settle::settle(&world, &churn, begun).await?;
+    println!(
+        "after the reboot: converged in {:.1} s, of it back-off {:.1} s; before it, {} mounts of ours",
+        settled.took.as_secs_f32(),
+        settled.backed_off.as_secs_f32(),
+        mounts.trim()
+    );
+    ensure!(open.is_empty(), "after the reboot:\n  {}", open.join("\n  "));
+    for (workspace, before) in trees.values().zip(before) {
+        let now = tree(&node, workspace).await?;
+        ensure!(now == before, "another tree than before:\n{before}\nnow\n{now}");
+    }
+    let pods: Vec<Pod> = world.stage.list("").await?;
+    for (name, workspace) in &trees {
+        let own = |pod: &&Pod| {
+            let label = pod.labels().get("yoi.dev/yoipod");
+            if AGENTS.contains(name) { label.map(String::as_str) == Some(name) } else { pod.name_any() == "guest-0" }
+        };
+        let pod = pods.iter().find(own).with_context(|| format!("{name} has no Pod"))?;
+        let seen = seen_by(&node, pod).await?;
+        ensure!(seen == format!("{workspace} 7\n"), "the Pod of {name} is not on its own tree: {seen:?}");
+    }
+    ensure!(node.pids(Part::Runtime).await?.len() >= AGENTS.len(), "not every agent runs");
+    let broken = [world.broken().await?, world.left_over().await?].concat();
+    ensure!(broken.is_empty(), "after the reboot:\n  {}", broken.join("\n  "));
+    churn.remove(&world.stage).await?;
+    tokio::time::timeout(PATIENCE + Duration::from_secs(180), world.close()).await?
+}

@@ -1,0 +1,148 @@
+//! How long it takes until everything is as it was asked for, and how much of that Kubernetes itself only waited for its next try.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::{Event, Node as KubeNode, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use tokio::time::{sleep, timeout};
+use yoi_crds::condition::is_true;
+use yoi_crds::{AgentWorkspace, YoiPod};
+
+use crate::churn::{Churn, pod_ready};
+use crate::endpoints;
+use crate::world::{AGENTS, World};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settled {
+    pub took: Duration,
+    /// Of it, a container or a volume waited for the kubelet's next try, or a deletion for the watch of a controller of Kubernetes.
+    pub backed_off: Duration,
+}
+
+/// With back-off set aside; see the issue.
+pub fn allowed() -> Duration {
+    Duration::from_secs(std::env::var("YOI_KILL_WITHIN").ok().and_then(|text| text.parse().ok()).unwrap_or(60))
+}
+
+/// Never longer than this, whatever the reason.
+const AT_MOST: Duration = Duration::from_secs(240);
+const STEP: Duration = Duration::from_millis(500);
+
+struct View {
+    open: Vec<String>,
+    backing_off: bool,
+}
+
+/// Waits, from the moment of the last blow on; a sentence for each thing that is still open when the time is over.
+pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Settled, Vec<String>)> {
+    let mut backed_off = Duration::ZERO;
+    let mut last = Instant::now();
+    loop {
+        let view = match timeout(Duration::from_secs(15), view(world, churn)).await {
+            Ok(Ok(view)) => view,
+            Ok(Err(error)) => View { open: vec![format!("the API server does not answer: {error:#}")], backing_off: false },
+            Err(_) => View { open: vec!["the API server does not answer".to_owned()], backing_off: false },
+        };
+        let took = begun.elapsed();
+        if view.open.is_empty() {
+            return Ok((Settled { took, backed_off }, Vec::new()));
+        }
+        if view.backing_off {
+            backed_off += last.elapsed();
+        }
+        last = Instant::now();
+        if took.saturating_sub(backed_off) > allowed() || took > AT_MOST {
+            let open = view.open.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", took.as_secs()));
+            return Ok((Settled { took, backed_off }, open.collect()));
+        }
+        sleep(STEP).await;
+    }
+}
+
+async fn view(world: &World, churn: &Churn) -> Result<View> {
+    let (client, all) = (&world.stage.client, ListParams::default());
+    let pods = Api::<Pod>::all(client.clone()).list(&all).await?.items;
+    let own: Vec<Pod> = pods.iter().filter(|p| p.namespace().as_deref() == Some(&world.stage.namespace)).cloned().collect();
+    let workspaces = world.stage.api::<AgentWorkspace>().list(&all).await?.items;
+    let yoipods = world.stage.api::<YoiPod>().list(&all).await?.items;
+    let mut open = churn.open(&workspaces, &yoipods, &own);
+    for agent in AGENTS {
+        let found = yoipods.iter().find(|y| y.name_any() == agent).and_then(|y| y.status.as_ref());
+        if !found.is_some_and(|s| is_true(&s.conditions, "Ready")) {
+            open.push(format!("YoiPod {agent} is not Ready"));
+        }
+        let pod = found.and_then(|s| s.pod.as_ref()).and_then(|pod| own.iter().find(|p| p.name_any() == pod.name));
+        if !pod.is_some_and(pod_ready) {
+            open.push(format!("the Pod of {agent} is not Ready"));
+        }
+    }
+    open.extend(world.accounts.iter().filter_map(|account| account.open()));
+    for pod in pods.iter().filter(|p| ["yoi-system", "yoi-node"].contains(&p.namespace().unwrap_or_default().as_str())) {
+        if !pod_ready(pod) {
+            open.push(format!("Pod {} is not Ready", pod.name_any()));
+        }
+    }
+    for node in Api::<KubeNode>::all(client.clone()).list(&all).await? {
+        let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+        if !conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True")) {
+            open.push(format!("node {} is not Ready", node.name_any()));
+        }
+    }
+    let backing_off = !open.is_empty()
+        && (pods.iter().any(crash_looping)
+            || mount_retried(world, &own).await?
+            || controllers_are_behind(world, &workspaces, &yoipods, &own).await?);
+    let left_out = endpoints::behind(client).await?;
+    let backing_off = backing_off || !left_out.is_empty();
+    open.extend(left_out);
+    Ok(View { open, backing_off })
+}
+
+/// Something that only Kubernetes' own controllers can do is not done: what lost its owner is not collected, or a protection not lifted. Their
+/// watches back off by up to a minute when the API server has died twice in a short time.
+async fn controllers_are_behind(world: &World, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Result<bool> {
+    fn only(meta: &ObjectMeta, finalizer: &str) -> bool {
+        meta.deletion_timestamp.is_some() && meta.finalizers.as_deref().unwrap_or_default() == [finalizer]
+    }
+    let orphan = |w: &AgentWorkspace| {
+        let owner = w.owner_references().iter().find(|o| o.kind == "YoiPod");
+        w.metadata.deletion_timestamp.is_none() && owner.is_some_and(|o| !yoipods.iter().any(|y| y.uid().as_ref() == Some(&o.uid)))
+    };
+    let used = |claim: &str| {
+        let volumes = pods.iter().filter_map(|p| p.spec.as_ref()?.volumes.as_ref()).flatten();
+        volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).any(|c| c.claim_name == claim)
+    };
+    if workspaces.iter().any(orphan) {
+        return Ok(true);
+    }
+    let claims = world.stage.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
+    if claims.iter().any(|c| only(&c.metadata, "kubernetes.io/pvc-protection") && !used(&c.name_any())) {
+        return Ok(true);
+    }
+    let volumes = Api::<PersistentVolume>::all(world.stage.client.clone()).list(&ListParams::default()).await?.items;
+    Ok(volumes.iter().any(|v| only(&v.metadata, "kubernetes.io/pv-protection")))
+}
+
+fn crash_looping(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|s| s.container_statuses.as_ref()).into_iter().flatten();
+    let mut waiting = containers.filter_map(|c| c.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
+    waiting.any(|reason| reason == "CrashLoopBackOff")
+}
+
+/// A Pod that waits for its volumes, or for its sandbox, after the kubelet has said that a try of it failed.
+async fn mount_retried(world: &World, pods: &[Pod]) -> Result<bool> {
+    let waiting: Vec<String> = pods.iter().filter(|p| !pod_ready(p)).map(ResourceExt::name_any).collect();
+    if waiting.is_empty() {
+        return Ok(false);
+    }
+    let events = world.stage.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
+    Ok(events.iter().any(|event| {
+        let about = event.involved_object.name.as_deref().unwrap_or_default();
+        let failed = ["FailedMount", "FailedCreatePodSandBox", "FailedSync"].contains(&event.reason.as_deref().unwrap_or_default());
+        failed && waiting.iter().any(|name| name == about)
+    }))
+}

@@ -1,0 +1,250 @@
+//! What is at work while things are killed: three agents, two of them peers, a model, messages without end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use axum::http::Request;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
+use yoi_e2e::stage::{Stage, uid};
+
+use crate::chance::Chance;
+use crate::checks::{self, Known};
+use crate::endpoints;
+use crate::inventory::{self, Inventory};
+use crate::ledger::Account;
+use crate::node::Node;
+use crate::power::Disk;
+
+/// How long what is left over may stay.
+const OUR_PATIENCE: Duration = Duration::from_secs(45);
+/// The same for what waits for another: the storage provisioner, which tries again after 15 s, then 30 s, 60 s when the API server died while it
+/// made something, and the controller of endpoints.
+const KUBERNETES_PATIENCE: Duration = Duration::from_secs(240);
+
+pub const AGENTS: [&str; 3] = ["a", "b", "c"];
+
+/// A message is written down by a command that adds its call's id to a file, so that a second execution would show, and commits it.
+const SCRIPT: &str = r#"
+rules:
+- name: heard
+  when: { lastUserContains: "told pass" }
+  steps: [{ text: I heard it. }]
+- name: a-to-b
+  when: { lastUserContains: "pass ", systemContains: 'the agent "a"' }
+  steps:
+  - toolCalls: [{ tool: SendToPeerPod, args: { to: b, message: "told {{user}}" } }]
+  - text: Passed on.
+- name: b-to-a
+  when: { lastUserContains: "pass ", systemContains: 'the agent "b"' }
+  steps:
+  - toolCalls: [{ tool: SendToPeerPod, args: { to: a, message: "told {{user}}" } }]
+  - text: Passed on.
+- name: work
+  when: {}
+  steps:
+  - text: I write it down.
+    toolCalls:
+    - tool: Shell
+      args:
+        command: |
+          test -d .git || { git init -q -b main . && printf 'traces\n' > .git/info/exclude; }
+          rm -f .git/*.lock .git/refs/heads/*.lock
+          sleep 0.$((RANDOM % 5))
+          echo '{{user}} {{call}}' >> traces
+          echo '{{user}}' >> numbers
+          sleep 0.$((RANDOM % 5))
+          git add -A && git commit -qm '{{user}} {{call}}' && git log -1 --format=%s
+  - text: Done.
+"#;
+
+pub struct World {
+    pub stage: Stage,
+    pub node: Node,
+    pub disk: Option<Disk>,
+    pub accounts: Vec<Arc<Account>>,
+    /// UIDs of the agents' trees.
+    pub trees: BTreeMap<&'static str, String>,
+    pub before: Inventory,
+    others: usize,
+    tasks: JoinSet<()>,
+}
+
+impl World {
+    /// With `power`, the sessions of the agents lie on a disk whose power can be cut.
+    pub async fn open(node: &Node, chance: &mut Chance, power: bool) -> Result<World> {
+        let client = Client::try_default().await?;
+        let others = node.pids(crate::node::Part::Runtime).await?.len();
+        let before = Inventory::take(&client, node).await?;
+        let stage = Stage::open("kills").await?;
+        let name = format!("kills-{:x}", chance.below(1 << 30));
+        let disk = if power { Some(Disk::make(&client, node, &name, AGENTS.len()).await?) } else { None };
+        stage.model(SCRIPT).await?;
+        stage.empty_project("p").await?;
+        let session = disk
+            .as_ref()
+            .map_or(json!({ "retain": "Delete" }), |disk| json!({ "claimTemplate": { "storageClassName": disk.name, "size": "16Mi" } }));
+        for agent in AGENTS {
+            stage.agent(agent, "p", json!({ "session": session })).await?;
+        }
+        let peer = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": "a.b" }, "spec": { "members": ["a", "b"] } });
+        stage.apply(&peer.to_string()).await?;
+        let mut trees = BTreeMap::new();
+        for agent in AGENTS {
+            stage.agent_ready(agent).await?;
+            trees.insert(agent, uid(&stage.get::<AgentWorkspace>(agent).await?));
+        }
+        stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+        let accounts: Vec<_> = AGENTS.iter().map(|agent| Account::new(&stage.namespace, agent)).collect();
+        let mut tasks = JoinSet::new();
+        for account in &accounts {
+            account.start(&stage.client, &mut tasks, chance.branch(&account.agent));
+        }
+        // What is there for the world's whole life.
+        let mounted = Inventory::take(&client, node).await?;
+        let before = before.with(disk.iter().flat_map(|disk| mounted.called(&disk.name)));
+        Ok(World { stage, node: node.clone(), disk, accounts, trees, before, others, tasks })
+    }
+
+    pub fn work(&self, on: bool) {
+        for account in &self.accounts {
+            account.work(on);
+        }
+    }
+
+    /// One more message to each agent.
+    pub fn proof(&self) {
+        for account in &self.accounts {
+            account.prove();
+        }
+    }
+
+    /// What the logs say that they should not, or not any more.
+    pub async fn broken(&self) -> Result<Vec<String>> {
+        let mut broken = Vec::new();
+        let shown = self.shown().await?;
+        let mut logs = BTreeMap::new();
+        for account in &self.accounts {
+            let read = account.read();
+            let log = self.log_of(account).await?;
+            let traces = self.node.file(&self.trees[account.agent.as_str()], "traces").await?;
+            let acknowledged = account.acknowledged();
+            let known = Known { agent: &account.agent, log: &log, read: &read, acknowledged: &acknowledged, traces: &traces };
+            broken.extend(account.seen_wrong());
+            broken.extend(checks::broken(&known));
+            broken.extend(checks::not_remembered(&account.agent, &log, &shown));
+            logs.insert(account.agent.clone(), log);
+        }
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            broken.extend(checks::passed_on(from, &logs[from], to, &logs[to]));
+        }
+        Ok(broken)
+    }
+
+    /// The whole log; asked for again only when Kubernetes itself did not lead there.
+    async fn log_of(&self, account: &Account) -> Result<Vec<String>> {
+        let (client, begun) = (&self.stage.client, Instant::now());
+        loop {
+            let before = endpoints::behind(client).await?;
+            let error = match account.log(client).await {
+                Ok(log) => return Ok(log),
+                Err(error) => error,
+            };
+            let behind = [before, endpoints::behind(client).await?].concat();
+            if behind.is_empty() || begun.elapsed() > KUBERNETES_PATIENCE {
+                return Err(error).with_context(|| format!("failed to read the log of {}; {behind:?}", account.agent));
+            }
+            println!("the log of {} is asked for again: {}", account.agent, behind[0]);
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// What belongs to nobody, when it is quiet and there was time to take it away.
+    pub async fn left_over(&self) -> Result<Vec<String>> {
+        let (begun, mut since) = (Instant::now(), Instant::now());
+        loop {
+            let mut left = inventory::held(&self.stage.client, &self.stage.namespace).await?;
+            left.extend(Inventory::strays(&self.stage.client, &self.node, &self.before).await?);
+            left.extend(inventory::connections(&self.stage.client, &self.node, AGENTS.len() + self.others).await?);
+            if left.is_empty() {
+                if since.elapsed() > OUR_PATIENCE {
+                    println!("the storage provisioner took back a folder after {:.0} s", since.elapsed().as_secs_f32());
+                }
+                return Ok(left);
+            }
+            if begun.elapsed() < KUBERNETES_PATIENCE && !endpoints::behind(&self.stage.client).await?.is_empty() {
+                since = Instant::now();
+            }
+            let provisioners = left.iter().all(|thing| [inventory::LOCAL_VOLUME, "volume pvc-"].iter().any(|kind| thing.starts_with(kind)));
+            if since.elapsed() > if provisioners { KUBERNETES_PATIENCE } else { OUR_PATIENCE } {
+                return Ok(left.into_iter().map(|thing| format!("left over: {thing}")).collect());
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// What the model was shown, by its own account.
+    async fn shown(&self) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{}/pods/scripted-model:8080/proxy/shown", self.stage.namespace);
+        Ok(self.stage.client.request_text(Request::get(path).body(Vec::new())?).await?)
+    }
+
+    /// Calls whose outcome is unknown, and all calls, so far.
+    pub fn calls(&self) -> (usize, usize) {
+        let count = |word: &str| self.accounts.iter().flat_map(|a| a.read()).filter(|line| line.contains(word)).count();
+        (count("\"outcome\":\"unknown\""), count("\"kind\":\"ToolEnded\""))
+    }
+
+    /// Pods of one of our Deployments or of the DaemonSet.
+    pub async fn pods(&self, namespace: &str, app: &str) -> Result<Vec<Pod>> {
+        let api: Api<Pod> = Api::namespaced(self.stage.client.clone(), namespace);
+        Ok(api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items)
+    }
+
+    /// The end: all of it goes, and nothing is left.
+    pub async fn close(mut self) -> Result<()> {
+        self.work(false);
+        self.tasks.shutdown().await;
+        let World { stage, node, disk, before, others, .. } = self;
+        let client = stage.client.clone();
+        // Kept when their YoiPods go, as is promised; here nobody wants them.
+        for agent in AGENTS {
+            crate::churn::delete::<YoiPod>(&stage, agent).await?;
+        }
+        stage.close().await?;
+        if let Some(disk) = disk {
+            disk.remove().await?;
+        }
+        let begun = Instant::now();
+        loop {
+            let mut left = Inventory::strays(&client, &node, &before).await?;
+            left.extend(inventory::connections(&client, &node, others).await?);
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(90), "left over after everything was deleted:\n  {}", left.join("\n  "));
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// The names of the agents' Pods.
+    pub async fn agent_pods(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for agent in AGENTS {
+            let pod: YoiPod = self.stage.get(agent).await?;
+            match pod.status.and_then(|s| s.pod) {
+                Some(pod) => names.push(pod.name),
+                None => bail!("{agent} has no Pod"),
+            }
+        }
+        Ok(names)
+    }
+}

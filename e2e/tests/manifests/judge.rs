@@ -1,0 +1,292 @@
+//! Do the API server, Rust and the operator agree, and is what they say fit for people?
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use yoi_crds::reason::Reason;
+use yoi_crds::{Condition, ConditionStatus};
+
+use crate::case::{Case, KINDS, Kind, Must, Way};
+use crate::rust::{Decide, Decided, Read, kept};
+use crate::schema;
+use crate::server::{Refusal, Said};
+
+/// Where the API server says no and Rust's types say yes, by the words of the refusal; and why that is right.
+const DOOR: &[(&str, &[&str], &str)] = &[
+    (
+        "bounds",
+        &[
+            "Too long",
+            "Too many",
+            "should match",
+            "should be at least",
+            "should be less",
+            "should be greater",
+            "at most",
+            "at least",
+            "Too short",
+        ],
+        "lengths, ranges and patterns are kept at the door only; the operator decides about such an object without falling over, which is tried here",
+    ),
+    ("doubled items", &["Duplicate value"], "a list is a list in Rust; that its items are keyed is the door's business"),
+    (
+        "strictness",
+        &["unknown field", "duplicate field", "field not declared in schema", "strict decoding error"],
+        "Rust skips what it does not know, so that a newer version's field stops no watch",
+    ),
+    (
+        "metadata",
+        &[
+            "metadata",
+            "ObjectMeta",
+            "the namespace of the provided object",
+            "does not match the namespace",
+            "resourceVersion",
+            "uid mismatch",
+            "Precondition failed",
+        ],
+        "names, labels, finalizers and owners are Kubernetes' own business, the same for every kind",
+    ),
+    (
+        "the head",
+        &["apiVersion", "in version", "does not match", "unrecognized", "could not find the requested resource", "kind: Invalid value"],
+        "the address says the kind, and the types are only read from an address",
+    ),
+    ("size", &["limit is", "too large", "exceeded max depth", "nesting"], "what is too large never gets to a reader"),
+    (
+        "lists as objects",
+        &["must be of type object: \"array\"", "expected map, got &{["],
+        "serde reads a list as the fields of a struct in their order; none is ever stored",
+    ),
+    ("YAML", &["error decoding YAML"], "server-side apply reads YAML, which has no control characters and no half surrogates"),
+    (
+        "words of another version",
+        &["Unsupported value"],
+        "an enum of Rust takes a word that it does not know as such, so that a newer version's word stops no watch",
+    ),
+];
+
+/// As [`DOOR`], for refusals in the words of our own rules.
+const RULES: &str = "rules, which say in CEL what Rust's types cannot";
+
+/// Where Rust's types say no to what was sent and the API server says yes: what is stored is another text, and that one Rust reads.
+const MENDED: &[(&str, &[&str], &str)] = &[
+    ("null", &["invalid type: null", "expected value"], "a null for a field with a default is dropped and the default put in its place"),
+    ("whole floats", &["floating point"], "5.0 and 5e0 are stored as 5"),
+    ("half surrogates", &["surrogate", "unexpected end of hex escape"], "what is no Unicode is stored as U+FFFD"),
+    ("merge patches", &["missing field", "Merge"], "a patch is no object; the object that it makes is read"),
+    ("numbers of YAML", &["invalid number", "expected `,` or `}`"], "server-side apply reads YAML, where 0x10 and 007 are numbers"),
+];
+
+/// Refusals of decoders, which come before any schema and know no fields.
+const DECODER: &[&str] = &[
+    "json parse error",
+    "cannot unmarshal",
+    "error decoding",
+    "parsing time",
+    "cannot be handled as",
+    "invalid data, expected int, got float64",
+    "the server could not find the requested resource",
+];
+
+#[derive(Debug)]
+pub struct Fault {
+    pub class: &'static str,
+    pub case: String,
+    pub what: String,
+}
+
+#[derive(Default)]
+pub struct Report {
+    counts: BTreeMap<(Kind, &'static str), [usize; 2]>,
+    /// How often each allowance was needed.
+    pub allowed: BTreeMap<&'static str, usize>,
+    pub faults: Vec<Fault>,
+    pub cases: usize,
+    /// Conditions and made objects that were looked at.
+    pub said: usize,
+}
+
+impl Report {
+    pub fn fault(&mut self, case: &Case, what: impl Into<String>) {
+        self.faults.push(Fault { class: case.class, case: case.told(), what: what.into() });
+    }
+
+    /// The faults in words, three of each sort, or nothing.
+    pub fn verdict(&self) -> anyhow::Result<()> {
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        let mut sorts: BTreeMap<String, Vec<&Fault>> = BTreeMap::new();
+        for fault in &self.faults {
+            let sort = format!("{} {}", fault.class, fault.what.chars().take(50).collect::<String>());
+            sorts.entry(sort).or_default().push(fault);
+        }
+        let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+        let shown = |(_, faults): (&String, &Vec<&Fault>)| {
+            let some: Vec<String> =
+                faults.iter().take(3).map(|f| format!("    {}\n        {}", cut(&f.case, 300), cut(&f.what, 500))).collect();
+            format!("  {} of this sort:\n{}", faults.len(), some.join("\n"))
+        };
+        let shown: Vec<String> = sorts.iter().map(shown).collect();
+        anyhow::bail!("{} faults in {} manifests:\n{}", self.faults.len(), self.cases, shown.join("\n"))
+    }
+
+    /// Allowances that no case needs would hide what they no longer explain.
+    pub fn unused(&self) -> Vec<&'static str> {
+        DOOR.iter().chain(MENDED).map(|(name, ..)| *name).filter(|name| !self.allowed.contains_key(name)).collect()
+    }
+
+    pub fn table(&self) -> String {
+        let mut lines = vec![format!("{:<16}{:<24}{:>8}{:>8}{:>8}", "kind", "class", "cases", "taken", "refused")];
+        let mut sums = [0, 0];
+        for ((kind, class), [taken, refused]) in &self.counts {
+            lines.push(format!("{:<16}{:<24}{:>8}{taken:>8}{refused:>8}", kind.word(), class, taken + refused));
+            sums = [sums[0] + taken, sums[1] + refused];
+        }
+        lines.push(format!("{:<40}{:>8}{:>8}{:>8}", "all", sums[0] + sums[1], sums[0], sums[1]));
+        let why = |name| DOOR.iter().chain(MENDED).find(|(known, ..)| *known == name).map_or("", |(.., why)| why);
+        lines.extend(self.allowed.iter().map(|(name, n)| format!("they differ {n:>4} times: {name}: {}", why(*name))));
+        lines.join("\n")
+    }
+
+    /// Looks at one case; gives back what the operator decided of the stored object, so that what it makes can be tried too.
+    pub fn judge(&mut self, case: &Case, said: &Said, read: Read, decide: Decide) -> Decided {
+        self.cases += 1;
+        let count = self.counts.entry((case.kind, case.class)).or_default();
+        count[usize::from(matches!(said, Said::Refused(_)))] += 1;
+        let whole = !matches!(case.way, Way::Merge | Way::MergeStatus);
+        let sent = kept(|| read(case.kind, &case.text)).and_then(|r| r);
+        if let Some(panic) = sent.as_ref().err().filter(|e| e.starts_with("it panics")) {
+            self.fault(case, format!("Rust's types: {panic}"));
+        }
+        match said {
+            Said::Taken(stored) => {
+                if case.must == Must::Refuse {
+                    self.fault(case, "the API server takes what must be refused");
+                }
+                if let Err(why) = kept(|| read(case.kind, stored)).and_then(|r| r) {
+                    self.fault(case, format!("stored, and Rust cannot read it, which breaks every watch: {why}"));
+                    return Decided::default();
+                }
+                if case.class.starts_with("unknown field") && spec_of(stored).contains("surplus") {
+                    self.fault(case, "a field that no schema knows is stored");
+                }
+                if let Some(why) = sent.as_ref().err().filter(|_| whole) {
+                    self.allow(case, MENDED, why, &format!("Rust refuses what the API server takes: {why}"));
+                }
+                self.decided(case, stored, decide)
+            }
+            Said::Refused(refusal) => {
+                if case.must == Must::Take {
+                    self.fault(case, format!("refused, and must be taken: {}", refusal.message));
+                }
+                for what in unfit(case, refusal) {
+                    self.fault(case, what);
+                }
+                if whole && sent.is_ok() {
+                    let words = refusal.message.clone();
+                    if is_rule(case.kind, &words) {
+                        *self.allowed.entry(RULES).or_default() += 1;
+                    } else {
+                        self.allow(case, DOOR, &words, &format!("Rust takes what the API server refuses: {words}"));
+                    }
+                    // An object that got past a door of another version must not fell the operator.
+                    if let Err(why) = decide(case.kind, &case.text) {
+                        self.fault(case, format!("the operator falls over it: {why}"));
+                    }
+                }
+                Decided::default()
+            }
+        }
+    }
+
+    fn allow(&mut self, case: &Case, list: &[(&'static str, &[&str], &'static str)], words: &str, otherwise: &str) {
+        match list.iter().find(|(_, signs, _)| signs.iter().any(|s| words.contains(s))) {
+            Some((name, ..)) => *self.allowed.entry(name).or_default() += 1,
+            None => self.fault(case, otherwise),
+        }
+    }
+
+    fn decided(&mut self, case: &Case, stored: &str, decide: Decide) -> Decided {
+        let decided = match decide(case.kind, stored) {
+            Ok(decided) => decided,
+            Err(why) => {
+                self.fault(case, format!("the operator falls over it: {why}"));
+                return Decided::default();
+            }
+        };
+        if decided.said.is_empty() && case.kind != Kind::WorkspaceNode {
+            self.fault(case, "taken, and the operator says nothing of it");
+        }
+        for condition in &decided.said {
+            self.said += 1;
+            if let Some(what) = unsaid(condition) {
+                self.fault(case, what);
+            }
+        }
+        decided
+    }
+}
+
+fn spec_of(stored: &str) -> String {
+    serde_json::from_str::<Value>(stored).map(|o| o["spec"].to_string()).unwrap_or_default()
+}
+
+/// Whether a refusal repeats a rule of our own.
+fn is_rule(kind: Kind, message: &str) -> bool {
+    static SAID: OnceLock<BTreeMap<Kind, Vec<String>>> = OnceLock::new();
+    let rules = SAID.get_or_init(|| {
+        let of = |kind| schema::rules(&schema::of(kind)).into_iter().map(|(_, said)| said).collect();
+        KINDS.into_iter().map(|kind| (kind, of(kind))).collect()
+    });
+    rules[&kind].iter().any(|said| message.contains(said.as_str()))
+}
+
+/// What is wrong with a refusal as a sentence for people.
+fn unfit(case: &Case, refusal: &Refusal) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let words = &refusal.message;
+    // Server-side apply answers a value of the wrong type with 500, as for every kind of Kubernetes; its words are good.
+    let typed = refusal.code == 500 && words.starts_with("failed to create typed patch object");
+    if !typed && !matches!(refusal.code, 400 | 403 | 404 | 405 | 409 | 413 | 415 | 422) {
+        wrong.push(format!("answered with {}: {words}", refusal.code));
+    }
+    let raw = ["failed rule:", "no such key", "evaluation error", "no such overload", "rule evaluation", "CEL"];
+    if let Some(sign) = raw.iter().find(|s| words.contains(**s)) {
+        wrong.push(format!("the refusal is no sentence (`{sign}`): {words}"));
+    }
+    if words.split_whitespace().count() < 3 {
+        wrong.push(format!("the refusal is no sentence: {words:?}"));
+    }
+    let lower = words.to_lowercase();
+    let named = case.names.is_empty() || case.names.split('|').any(|name| lower.contains(&name.to_lowercase()));
+    if refusal.code != 413 && !named && !DECODER.iter().any(|d| words.contains(d)) {
+        wrong.push(format!("the refusal does not name `{}`: {words}", case.names));
+    }
+    wrong
+}
+
+/// What is wrong with a condition as a sentence for people.
+pub fn unsaid(condition: &Condition) -> Option<String> {
+    let Condition { type_, status, reason, message, .. } = condition;
+    // Conditions of this file's own making.
+    if message == "It is." {
+        return None;
+    }
+    let told = format!("{type_} is {status:?}, {reason}: {message:?}");
+    if Reason::named(reason).is_none() {
+        return Some(format!("a reason that is on no page: {told}"));
+    }
+    if *status != ConditionStatus::True && message.split_whitespace().count() < 3 {
+        return Some(format!("a condition without a sentence: {told}"));
+    }
+    let debug = ["Some(", "None)", "Error {", "Err(", "::", "panicked", "failed rule"];
+    debug.iter().any(|d| message.contains(d)).then(|| format!("a condition in Rust's words: {told}"))
+}
+
+/// The conditions of an object as the cluster shows it.
+pub fn conditions(object: &Value) -> Vec<Condition> {
+    serde_json::from_value(object["status"]["conditions"].clone()).unwrap_or_default()
+}

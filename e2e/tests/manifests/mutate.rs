@@ -1,0 +1,341 @@
+//! Manifests that are wrong, odd or huge in one place, made from the schema: a new field is tried without anybody remembering it.
+
+use serde_json::{Value, json};
+
+use crate::case::{Case, KINDS, Kind, Must, RAW, Way, object, put, raw};
+use crate::schema::{self, Place};
+use crate::specimen::{self, Specimen};
+
+/// A change of one place: what is put there, and what must become of it.
+struct Change {
+    class: &'static str,
+    what: String,
+    /// `None` takes the place away.
+    value: Option<Value>,
+    /// What [`RAW`] in the value stands for.
+    raw: Option<String>,
+    must: Must,
+}
+
+impl Change {
+    fn to(class: &'static str, what: impl Into<String>, value: Value, must: Must) -> Self {
+        Change { class, what: what.into(), value: Some(value), raw: None, must }
+    }
+
+    fn raw(class: &'static str, what: &str, raw: &str, must: Must) -> Self {
+        Change { class, what: what.to_owned(), value: Some(json!(RAW)), raw: Some(raw.to_owned()), must }
+    }
+}
+
+/// Every generated case, in an order that never changes.
+pub fn all() -> Vec<Case> {
+    let specimens = specimen::all();
+    let mut cases = Vec::new();
+    for kind in KINDS {
+        for place in schema::places(kind, "spec") {
+            let Some(specimen) = holding(&specimens, kind, &place.pointer) else { continue };
+            for change in changes(&place) {
+                cases.push(of_spec(specimen, &place, change, cases.len()));
+            }
+            if place.has_fields() {
+                cases.extend(unknown_fields(specimen, &place, cases.len()));
+            }
+        }
+        cases.extend(of_status(&specimens, kind));
+    }
+    cases.extend(two_at_once(&specimens));
+    cases
+}
+
+/// Places that no specimen sets: of them nothing valid is known.
+pub fn unset() -> Vec<String> {
+    let specimens = specimen::all();
+    let of_spec = |kind: Kind| {
+        let bare = schema::places(kind, "spec").into_iter().filter(|p| holding(&specimens, kind, &p.pointer).is_none());
+        bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
+    };
+    let of_status = |kind: Kind| {
+        let whole = json!({ "status": specimen::status(kind) });
+        let bare = schema::places(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
+        bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
+    };
+    KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
+}
+
+fn holding<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
+    specimens.iter().filter(|s| s.kind == kind).find(|s| json!({ "spec": s.spec }).pointer(pointer).is_some())
+}
+
+fn of_spec(specimen: &Specimen, place: &Place, change: Change, number: usize) -> Case {
+    // Every fourth is put over a standing object, where what is immutable is guarded, too.
+    let way = match number % 4 {
+        1 => Way::Apply,
+        3 if !specimen.standing.is_empty() && specimen.kind != Kind::YoiPeer => Way::Update,
+        _ => Way::Create,
+    };
+    let fresh = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("case-{number}") };
+    let name = if way == Way::Update { specimen.standing.to_owned() } else { fresh };
+    let mut body = object(specimen.kind, &name, &specimen.spec);
+    assert!(put(&mut body, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
+    // 0x10 and 007 are numbers in YAML, which server-side apply reads.
+    let yaml = way == Way::Apply && change.class == "number" && change.raw.is_some();
+    let must = if yaml { Must::Either } else { change.must };
+    Case {
+        kind: specimen.kind,
+        class: change.class,
+        title: format!("{}: {}", place.pointer, change.what),
+        way,
+        strict: true,
+        name,
+        text: change.raw.map_or_else(|| body.to_string(), |text| raw(&body, &text)),
+        must,
+        names: place.fields(),
+        label: specimen.label,
+    }
+}
+
+/// At the place of every object, strictly and not; then deep.
+fn unknown_fields(specimen: &Specimen, place: &Place, number: usize) -> Vec<Case> {
+    let pointer = &place.pointer;
+    let bare = !place.schema["properties"].is_object();
+    let deep = |n: usize| format!("{}{}", "{\"d\":".repeat(n), format_args!("1{}", "}".repeat(n)));
+    let make = |i: usize, class: &'static str, strict: bool, way: Way, value: &str, must: Must| {
+        let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("unknown-{number}-{i}") };
+        let mut body = object(specimen.kind, &name, &specimen.spec);
+        put(&mut body, &format!("{pointer}/surplus"), Some(json!(RAW)));
+        let title = format!("{pointer}/surplus of {} bytes", value.len());
+        let (names, label) = ("surplus".to_owned(), specimen.label);
+        Case { kind: specimen.kind, class, title, way, strict, name, text: raw(&body, value), must, names, label }
+    };
+    let mut all = vec![
+        make(0, "unknown field", true, Way::Create, "1", Must::Refuse),
+        make(1, "unknown field", false, Way::Create, "[null, {\"a\": -1}]", Must::Take),
+        // Into an object without fields, server-side apply lets anything in, and it is dropped.
+        make(2, "unknown field", true, Way::Apply, "{}", if bare { Must::Either } else { Must::Refuse }),
+        make(3, "unknown field, deep", false, Way::Create, &deep(150), Must::Take),
+    ];
+    if pointer == "/spec" {
+        // Beyond what any decoder follows; and beyond what the API server and its store take at all.
+        all.push(make(4, "unknown field, deep", false, Way::Create, &deep(12_000), Must::Either));
+        all.push(make(5, "huge", false, Way::Create, &format!("\"{}\"", "x".repeat(1 << 20)), Must::Either));
+    }
+    all
+}
+
+fn of_status(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
+    let Some(standing) = specimens.iter().find(|s| s.kind == kind && !s.standing.is_empty()) else { return Vec::new() };
+    let mut cases = Vec::new();
+    for place in schema::places(kind, "status") {
+        for change in changes(&place) {
+            let mut patch = json!({ "status": specimen::status(kind) });
+            assert!(put(&mut patch, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
+            // A merge patch takes a null for "remove", so what is missing may be what stands there already.
+            let must = if matches!(change.class, "null" | "missing") { Must::Either } else { change.must };
+            cases.push(Case {
+                kind,
+                class: change.class,
+                title: format!("{}: {}", place.pointer, change.what),
+                way: Way::MergeStatus,
+                strict: true,
+                name: standing.standing.to_owned(),
+                text: change.raw.map_or_else(|| patch.to_string(), |text| raw(&patch, &text)),
+                must,
+                names: place.fields(),
+                label: standing.label,
+            });
+        }
+    }
+    cases
+}
+
+fn changes(place: &Place) -> Vec<Change> {
+    let mut all = swaps(place);
+    let bare = place.required && !place.defaulted();
+    all.push(Change {
+        class: "missing",
+        what: "taken away".into(),
+        value: None,
+        raw: None,
+        must: if bare { Must::Refuse } else { Must::Either },
+    });
+    let null = if bare && !place.nullable() { Must::Refuse } else { Must::Either };
+    all.push(Change::to("null", "null", Value::Null, null));
+    match place.type_() {
+        "string" => strings(place, &mut all),
+        "integer" => integers(place, &mut all),
+        "array" => lists(place, &mut all),
+        "object" => maps(place, &mut all),
+        _ => {}
+    }
+    all
+}
+
+fn swaps(place: &Place) -> Vec<Change> {
+    let others = [
+        ("string", json!("seven")),
+        ("integer", json!(7)),
+        ("boolean", json!(true)),
+        ("array", json!(["x"])),
+        ("object", json!({ "x": 1 })),
+        ("number", json!(1.5)),
+    ];
+    let fits = |type_: &str| type_ == place.type_();
+    let wrong = others.into_iter().filter(|(type_, _)| !fits(type_));
+    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", place.type_()), value, Must::Refuse)).collect()
+}
+
+/// Text that is odd but may be meant.
+const ODD: [(&str, &str); 12] = [
+    ("right to left", "\u{202e}txet\u{202c}"),
+    ("combining", "e\u{301}\u{301}\u{301}\u{301}"),
+    ("emoji", "👩‍👩‍👧‍👦🏴‍☠️"),
+    ("byte order mark", "\u{feff}x"),
+    ("not a character", "\u{ffff}"),
+    ("NUL", "a\u{0}b"),
+    ("escape", "\u{1b}[31m"),
+    ("lines", "a\nb\r\nc"),
+    ("blank", " "),
+    ("template", "{{ .Values.x }}$(HOME)${HOME}`id`"),
+    ("yes", "no"),
+    ("quotes", "'\"\\"),
+];
+
+fn strings(place: &Place, all: &mut Vec<Change>) {
+    let most = place.number("maxLength").and_then(|n| usize::try_from(n).ok());
+    let least = place.number("minLength").unwrap_or(0);
+    if place.schema["enum"].is_array() {
+        let first = place.schema["enum"][0].as_str().unwrap_or_default();
+        for word in ["Nonsense".to_owned(), first.to_lowercase(), format!("{first} "), String::new()] {
+            if !place.schema["enum"].as_array().is_some_and(|e| e.iter().any(|v| *v == word)) {
+                all.push(Change::to("unknown word", format!("{word:?}"), json!(word), Must::Refuse));
+            }
+        }
+        return;
+    }
+    all.push(Change::to("empty", "\"\"", json!(""), if least > 0 { Must::Refuse } else { Must::Either }));
+    if let Some(most) = most {
+        all.push(Change::to("at the bound", format!("{most} letters"), json!("a".repeat(most)), Must::Either));
+        all.push(Change::to("at the bound", format!("{most} four-byte letters"), json!("🦀".repeat(most)), Must::Either));
+        all.push(Change::to("above the bound", format!("{} letters", most + 1), json!("a".repeat(most + 1)), Must::Refuse));
+        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Must::Refuse));
+    } else {
+        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Must::Either));
+    }
+    for (what, text) in ODD {
+        all.push(Change::to("unicode", what, json!(text), Must::Either));
+    }
+    all.push(Change::raw("unicode", "half a surrogate pair", r#""a\ud800b""#, Must::Either));
+    all.push(Change::raw("unicode", "surrogates the wrong way round", r#""\udc00\ud83d""#, Must::Either));
+}
+
+fn integers(place: &Place, all: &mut Vec<Change>) {
+    let (least, most) = (place.number("minimum"), place.number("maximum"));
+    let out = |n: i64| least.is_some_and(|l| n < l) || most.is_some_and(|m| n > m);
+    let mut numbers = vec![-1, 0, 1, i64::from(i32::MAX), i64::from(i32::MAX) + 1, i64::from(i32::MIN) - 1, i64::MAX, i64::MIN];
+    numbers.extend(least.map(|l| l - 1));
+    numbers.extend(most.map(|m| m + 1));
+    numbers.sort_unstable();
+    numbers.dedup();
+    for n in numbers {
+        all.push(Change::to("number", n.to_string(), json!(n), if out(n) { Must::Refuse } else { Must::Either }));
+    }
+    for text in ["9223372036854775808", "1e30", "1e400", "-0", "5.0", "5e0", "0x10", "NaN", "007"] {
+        let sound = matches!(text, "-0" | "5.0" | "5e0");
+        all.push(Change::raw("number", text, text, if sound { Must::Either } else { Must::Refuse }));
+    }
+}
+
+fn lists(place: &Place, all: &mut Vec<Change>) {
+    let least = place.number("minItems").unwrap_or(0);
+    all.push(Change::to("empty", "[]", json!([]), if least > 0 { Must::Refuse } else { Must::Either }));
+    all.push(Change::to("null", "[null]", json!([null]), Must::Refuse));
+    let item = sample(&place.schema["items"], 0);
+    all.push(Change::to("doubled", "the same twice", json!([item, item]), Must::Either));
+    all.push(Change::to("nested", "[[[]]]", json!([[[]]]), Must::Refuse));
+    let many = |n: usize| Value::Array((0..n).map(|i| sample(&place.schema["items"], i)).collect());
+    if let Some(most) = place.number("maxItems").and_then(|n| usize::try_from(n).ok()) {
+        all.push(Change::to("at the bound", format!("{most} items"), many(most), Must::Either));
+        all.push(Change::to("above the bound", format!("{} items", most + 1), many(most + 1), Must::Refuse));
+    }
+    all.push(Change::to("huge", "2,000 items", many(2_000), Must::Either));
+}
+
+fn maps(place: &Place, all: &mut Vec<Change>) {
+    let values = &place.schema["additionalProperties"];
+    if !values.is_object() {
+        all.push(Change::to("empty", "{}", json!({}), Must::Either));
+        return;
+    }
+    let one = |key: &str| json!({ key: sample(values, 0) });
+    for (what, key) in
+        [("empty key", ""), ("blank key", " "), ("slashes", "a/b/c"), ("a path", "../../etc"), ("long key", &"k".repeat(400))]
+    {
+        all.push(Change::to("map", what, one(key), Must::Either));
+    }
+    for (what, key) in ODD {
+        all.push(Change::to("map", format!("key of {what}"), one(key), Must::Either));
+    }
+    let many = |n: usize| Value::Object((0..n).map(|i| (format!("example.com/k{i}"), sample(values, 0))).collect());
+    all.push(Change::to("map", "40 entries", many(40), Must::Either));
+    all.push(Change::to("huge", "2,000 entries", many(2_000), Must::Refuse));
+}
+
+/// Something of the right type, different for each `n` where that can be.
+fn sample(schema: &Value, n: usize) -> Value {
+    match schema["type"].as_str() {
+        Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!(format!("s{n}"))),
+        Some("integer" | "number") => json!(n + 1),
+        Some("boolean") => json!(true),
+        Some("array") => json!([]),
+        _ => Value::Object(schema["properties"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), sample(v, n))).collect()),
+    }
+}
+
+/// A small generator of its own, so that the cases are the same everywhere and for ever (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % n as u64).unwrap_or(0)
+    }
+}
+
+/// Two or three changes at once, by chance from a fixed seed.
+fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
+    let mut dice = Dice(2026);
+    let mut cases = Vec::new();
+    for specimen in specimens.iter().filter(|s| s.kind != Kind::WorkspaceNode) {
+        let places = schema::places(specimen.kind, "spec");
+        for number in 0..24 {
+            let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("twice-{number}") };
+            let mut body = object(specimen.kind, &name, &specimen.spec);
+            let mut titles = Vec::new();
+            for _ in 0..2 + dice.below(2) {
+                let place = &places[dice.below(places.len())];
+                let mut options: Vec<Change> = changes(place).into_iter().filter(|c| c.raw.is_none() && c.class != "huge").collect();
+                let change = options.swap_remove(dice.below(options.len()));
+                let title = format!("{}: {}", place.pointer, change.what);
+                if body.pointer(&place.pointer).is_some() && put(&mut body, &place.pointer, change.value) {
+                    titles.push(title);
+                }
+            }
+            cases.push(Case {
+                kind: specimen.kind,
+                class: "several",
+                title: titles.join("; "),
+                way: if number % 2 == 0 { Way::Create } else { Way::Apply },
+                strict: number % 3 == 0,
+                name,
+                text: body.to_string(),
+                must: Must::Either,
+                names: String::new(),
+                label: specimen.label,
+            });
+        }
+    }
+    cases
+}

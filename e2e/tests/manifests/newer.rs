@@ -1,0 +1,134 @@
+//! Objects that another version of the CRDs let in: a field, a word and a member of a union that this version does not know.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+use yoi_e2e::stage::Stage;
+
+const CHANGED: [&str; 3] = ["yoiprojects.yoi.dev", "yoipods.yoi.dev", "agentworkspaces.yoi.dev"];
+/// Whoever holds it may change the CRDs of the cluster.
+const LOCK: &str = "e2e-changes-crds";
+
+/// A newer version's schema is in force only while this runs its own few lines; whatever happens, the present one is put back.
+pub async fn run() -> Result<()> {
+    let stage = Stage::open("newer").await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+    lock(&stage).await?;
+    let mut before = Vec::new();
+    for name in CHANGED {
+        before.push(serde_json::to_value(crds.get(name).await?.spec)?);
+    }
+    let stored = async {
+        for (name, spec) in CHANGED.iter().zip(&before) {
+            put(&crds, name, newer(spec.clone())?).await?;
+        }
+        store(&stage).await
+    };
+    let stored = tokio::time::timeout(Duration::from_secs(60), stored).await;
+    for (name, spec) in CHANGED.iter().zip(&before) {
+        put(&crds, name, spec.clone()).await.with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
+    }
+    unlock(&stage).await?;
+    stored.context("the newer schemas were not served within a minute")??;
+
+    for (name, reason) in [("odd-word", "InvalidSpec"), ("odd-source", "InvalidSpec")] {
+        stage.unmet::<AgentWorkspace>(name, "Accepted", reason).await?;
+    }
+    stage.unmet::<YoiPod>("odd-state", "Accepted", "InvalidSpec").await?;
+    stage.unmet::<YoiPod>("odd-agent", "Accepted", "InvalidSpec").await?;
+    stage.unmet::<YoiProject>("odd-source", "Ready", "InvalidSpec").await?;
+    // The watches go on: what comes after is seen by everybody who must see it.
+    stage.empty_project("after").await?;
+    stage.agent("after", "after", json!({})).await?;
+    stage.agent_ready("after").await?;
+    let listed = stage.yoi(&["ls"]).await?;
+    ensure!(listed.code == 0, "kubectl yoi cannot list any more: {}", listed.err);
+    stage.close().await
+}
+
+/// The schema of a version to come.
+fn newer(mut spec: Value) -> Result<Value> {
+    let root = &mut spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let fields = root["properties"].as_object_mut().context("fields")?;
+    fields.insert("tomorrow".into(), json!({ "type": "object", "properties": { "of": { "type": "string" } } }));
+    for field in ["provider", "desiredState"] {
+        if let Some(words) = fields.get_mut(field).and_then(|f| f["enum"].as_array_mut()) {
+            words.push(json!("Tomorrow"));
+        }
+    }
+    for union in ["source", "agent"] {
+        let Some(union) = fields.get_mut(union) else { continue };
+        union["properties"]["tomorrow"] = json!({ "type": "object" });
+        union.as_object_mut().context("a union")?.remove("x-kubernetes-validations");
+    }
+    Ok(spec)
+}
+
+async fn put(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> Result<()> {
+    for _ in 0..10 {
+        let mut crd = crds.get(name).await?;
+        crd.spec = serde_json::from_value(spec.clone())?;
+        match crds.replace(name, &PostParams::default(), &crd).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(s)) if s.is_conflict() => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bail!("{name} changes all the time")
+}
+
+/// Stored as soon as the newer schemas are served.
+async fn store(stage: &Stage) -> Result<()> {
+    let agent = |more: Value| {
+        let mut spec =
+            json!({ "projectRef": { "name": "nowhere" }, "agent": { "builtin": {} }, "model": { "provider": "OpenAI", "name": "m" } });
+        spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        spec
+    };
+    let objects = [
+        ("AgentWorkspace", "odd-word", json!({ "source": { "empty": {} }, "provider": "Tomorrow", "tomorrow": { "of": "fields" } })),
+        ("AgentWorkspace", "odd-source", json!({ "source": { "tomorrow": {} } })),
+        ("YoiPod", "odd-state", agent(json!({ "desiredState": "Tomorrow" }))),
+        ("YoiPod", "odd-agent", agent(json!({ "agent": { "tomorrow": {} } }))),
+        ("YoiProject", "odd-source", json!({ "source": { "tomorrow": {} }, "provider": "Auto" })),
+    ];
+    for (kind, name, spec) in objects {
+        let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string();
+        let start = Instant::now();
+        loop {
+            let said = stage.try_apply(&object).await?;
+            if said.code == 0 {
+                break;
+            }
+            ensure!(start.elapsed() < Duration::from_secs(30), "{kind} {name} is not taken by the newer schema: {}", said.err);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+    Ok(())
+}
+
+fn locks(stage: &Stage) -> Api<ConfigMap> {
+    Api::namespaced(stage.client.clone(), "default")
+}
+
+async fn lock(stage: &Stage) -> Result<()> {
+    let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": LOCK } }))?;
+    for _ in 0..240 {
+        match locks(stage).create(&PostParams::default(), &map).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(s)) if s.is_already_exists() => tokio::time::sleep(Duration::from_millis(500)).await,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bail!("ConfigMap default/{LOCK} is held by another run; delete it if there is none")
+}
+
+async fn unlock(stage: &Stage) -> Result<()> {
+    locks(stage).delete(LOCK, &DeleteParams::default()).await?;
+    Ok(())
+}

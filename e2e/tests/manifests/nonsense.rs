@@ -1,0 +1,285 @@
+//! What must be refused whatever the schema says, and what must be taken however odd it looks. Written by hand: a rule that goes missing from the
+//! schema takes its generated cases along, but not these.
+
+mod agents;
+mod standing;
+
+use serde_json::{Value, json};
+
+use crate::case::{Case, Kind, Must, Way, object, put};
+use crate::specimen::{self, Specimen};
+
+struct Table {
+    cases: Vec<Case>,
+    specimens: Vec<Specimen>,
+}
+
+pub fn all() -> Vec<Case> {
+    let mut table = Table { cases: Vec::new(), specimens: specimen::all() };
+    names(&mut table);
+    paths(&mut table);
+    sources(&mut table);
+    agents::agents(&mut table);
+    agents::pods(&mut table);
+    trees(&mut table);
+    peers(&mut table);
+    standing::immutable(&mut table);
+    standing::metadata(&mut table);
+    table.cases
+}
+
+impl Table {
+    fn specimen(&self, label: &str) -> (Kind, &'static str, Value, &'static str) {
+        let found = self.specimens.iter().find(|s| s.label == label).expect("a specimen");
+        (found.kind, found.label, found.spec.clone(), found.standing)
+    }
+
+    fn push(&mut self, (class, label): (&'static str, &str), way: Way, name: &str, body: &Value, must: Must, names: &str) {
+        let (kind, label, ..) = self.specimen(label);
+        let (title, names) = (format!("{name} {}", shown(body)), names.to_owned());
+        self.cases.push(Case { kind, class, title, way, strict: true, name: name.to_owned(), text: body.to_string(), must, names, label });
+    }
+
+    /// A new object with these places changed (null takes away).
+    fn make(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], must: Must, names: &str) {
+        let (kind, _, spec, _) = self.specimen(label);
+        let name = if kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("n-{}", self.cases.len()) };
+        let mut body = object(kind, &name, &spec);
+        for (pointer, value) in changes {
+            assert!(put(&mut body, pointer, (!value.is_null()).then(|| value.clone())), "{pointer} does not stand in {label}");
+        }
+        let way = if self.cases.len().is_multiple_of(3) { Way::Apply } else { Way::Create };
+        self.push((class, label), way, &name, &body, must, names);
+        let title = changes.iter().map(|(p, v)| format!("{p} = {}", shown(v))).collect::<Vec<_>>().join(", ");
+        self.cases.last_mut().expect("the one just made").title = title;
+    }
+
+    fn refuse(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], names: &str) {
+        self.make(class, label, changes, Must::Refuse, names);
+    }
+
+    fn take(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)]) {
+        self.make(class, label, changes, Must::Take, "");
+    }
+
+    /// A merge patch of the standing specimen.
+    fn patch(&mut self, class: &'static str, label: &str, patch: &Value, must: Must, names: &str) {
+        let standing = self.specimen(label).3;
+        self.push((class, label), Way::Merge, standing, patch, must, names);
+    }
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 90 { format!("{}…", text.chars().take(90).collect::<String>()) } else { text }
+}
+
+fn names(t: &mut Table) {
+    let longest = "a".repeat(50);
+    for label in ["empty", "template of nothing", "base"] {
+        for wrong in
+            ["Upper", "with.dot", "-front", "back-", "under_score", "white space", "ä", "a/b", "..", "", &"a".repeat(51), &"a".repeat(254)]
+        {
+            let (kind, _, spec, _) = t.specimen(label);
+            t.push(("name", label), Way::Create, wrong, &object(kind, wrong, &spec), Must::Refuse, "name");
+        }
+        for right in ["a", "0", "7-7", longest.as_str()] {
+            let (kind, _, spec, _) = t.specimen(label);
+            t.push(("name", label), Way::Create, right, &object(kind, right, &spec), Must::Take, "");
+        }
+    }
+    for wrong in ["Upper", "a.b", "-a", "a-", "a_b", "ä", "../w", "", &"a".repeat(51)] {
+        t.refuse("reference", "template of nothing", &[("/spec/projectRef/name", json!(wrong))], "projectRef.name");
+        t.refuse("reference", "ref", &[("/spec/workspace/ref/name", json!(wrong))], "workspace.ref.name");
+        t.refuse("reference", "fork", &[("/spec/source/workspace/name", json!(wrong))], "source.workspace.name");
+        t.refuse("reference", "pair", &[("/spec/members/0", json!(wrong))], "members");
+    }
+    t.take("reference", "template of nothing", &[("/spec/projectRef/name", json!(longest))]);
+}
+
+fn paths(t: &mut Table) {
+    let wrong = [
+        "",
+        "/",
+        "//",
+        "relative",
+        "./a",
+        "../a",
+        "/..",
+        "/a/..",
+        "/a/../b",
+        "/a/../../etc",
+        "/a/./b",
+        "/a/.",
+        "/.",
+        "//a",
+        "/a//b",
+        "/a/",
+        "/a\u{0}b",
+        "/a\nb",
+        "/a b",
+        "/a\tb",
+        "/ä",
+        "/a:b",
+        "/a,b",
+        "/a\\b",
+        "/a;b",
+        "/$(HOME)",
+        "/~",
+        "/a*",
+        "C:\\a",
+        "/proc",
+        "/proc/self/root",
+        "/sys",
+        "/sys/fs",
+        "/dev",
+        "/dev/shm",
+        "/etc",
+        "/etc/passwd",
+        "/run",
+        "/run/secrets",
+        "/var/run/secrets/x",
+        "/yoi",
+        "/yoi/socket",
+        "/session",
+        "/session/log",
+        "/tmp",
+        "/home",
+        "/home/agent",
+        "/usr",
+        "/bin",
+        "/lib",
+        "/lib64",
+        "/sbin",
+        "/var",
+    ];
+    for path in wrong {
+        t.refuse("path", "empty", &[("/spec/path", json!(path))], "path");
+        t.refuse("path", "base", &[("/spec/path", json!(path))], "path");
+    }
+    t.refuse("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256))))], "path");
+    t.refuse("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256).replace("aa", "a/"))))], "path");
+    for path in ["/workspace", "/a", "/...", "/a/...", "/.a", "/a..b", "/srv/x", "/home/other", "/opt", "/usr/src/app", "/home/agent/tree"]
+    {
+        t.take("path", "empty", &[("/spec/path", json!(path))]);
+        t.take("path", "base", &[("/spec/path", json!(path))]);
+    }
+}
+
+fn sources(t: &mut Table) {
+    let git = json!({ "url": "https://git.example/p.git" });
+    for (label, source) in [
+        ("git", json!({})),
+        ("git", json!({ "git": git, "empty": {} })),
+        ("project", json!({})),
+        ("project", json!({ "project": { "name": "p" }, "empty": {} })),
+        ("project", json!({ "project": { "name": "p" }, "workspace": { "name": "w" } })),
+        ("project", json!({ "workspace": { "name": "w" }, "git": git })),
+        ("project", json!({ "project": { "name": "p" }, "workspace": { "name": "w" }, "git": git, "empty": {} })),
+    ] {
+        t.refuse("two sources or none", label, &[("/spec/source", source.clone())], "exactly one");
+        if label == "project" {
+            t.refuse("two sources or none", "template of git", &[("/spec/workspace/template/source", source)], "exactly one");
+        }
+    }
+    for url in [
+        "file:///etc/passwd",
+        "ssh://h/p",
+        "git@h:p",
+        "ext::sh -c id",
+        "https://",
+        "http:// h/p",
+        "https://h/p'x",
+        "https://h/\"p",
+        "https://h/p\n--upload-pack=x",
+        "--upload-pack=x",
+        "HTTPS://h/p",
+        "ftp://h/p",
+        "https://h/p\u{0}q",
+        "/srv/git",
+        "..",
+        "git://\t",
+        "https://token@h/p",
+        "https://user:word@h/p",
+        "git://@h/p",
+    ] {
+        t.refuse("address", "git", &[("/spec/source/git/url", json!(url))], "url");
+        t.refuse("address", "git tree", &[("/spec/source/git/url", json!(url))], "url");
+        t.refuse("address", "template of git", &[("/spec/workspace/template/source/git/url", json!(url))], "url");
+    }
+    for ref_ in ["--upload-pack=x", "-b", "a b", "a\u{0}b", "a~1", "a^{}", "a:b", "refs/../x\n", "", "/a", ".a", "ä", "a\\b", "a*", "@{u}"]
+    {
+        t.refuse("address", "git", &[("/spec/source/git/ref", json!(ref_))], "ref");
+    }
+    for ref_ in ["main", "v1.2.3", "feature/x+y", "0123456789abcdef0123456789abcdef01234567"] {
+        t.take("address", "git", &[("/spec/source/git/ref", json!(ref_))]);
+    }
+    for url in ["ftp://m/v1/", "m/v1", "javascript:alert(1)", "http://", "http:// m", "https://m/\u{0}", "http://m\n/", ""] {
+        t.refuse("address", "empty", &[("/spec/defaults/model/baseUrl", json!(url))], "baseUrl");
+    }
+    for owner in [
+        json!({ "uid": 0, "gid": 1000 }),
+        json!({ "uid": 1000, "gid": 0 }),
+        json!({ "uid": -1, "gid": 1 }),
+        json!({ "uid": 1_i64 << 31, "gid": 1 }),
+        json!({ "uid": 1 }),
+    ] {
+        t.refuse("owner", "empty", &[("/spec/owner", owner.clone())], "owner");
+        t.refuse("owner", "base", &[("/spec/owner", owner)], "owner");
+    }
+}
+
+fn trees(t: &mut Table) {
+    for ttl in ["", "s", "1", "1d", "-1s", "1.5h", "1h30m", "999999999s", " 1s", "1S", "∞", "1s\n", "١s"] {
+        t.refuse("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))], "ttlAfterRelease");
+    }
+    for ttl in ["0s", "10m", "99999999h", "00000001s"] {
+        t.take("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))]);
+    }
+    t.refuse("tree", "project", &[("/spec/claim", json!(false))], "ttlAfterRelease");
+    let owner = json!({ "uid": 1000, "gid": 1000 });
+    t.refuse("tree", "project", &[("/spec/owner", owner.clone())], "owner");
+    t.refuse("tree", "fork", &[("/spec/owner", owner)], "owner");
+    let base = json!({ "generation": "0123456789", "node": "n" });
+    for (field, value) in [
+        ("/spec/source", json!({ "project": { "name": "p" } })),
+        ("/spec/source", json!({ "workspace": { "name": "p" } })),
+        ("/spec/claim", json!(true)),
+        ("/spec/readOnly", json!(true)),
+    ] {
+        t.refuse("tree", "base", &[(field, value), ("/spec/base", base.clone())], "base");
+    }
+    for node in ["Node", "a b", "", "../n", "a_b"] {
+        t.refuse("tree", "base", &[("/spec/base/node", json!(node))], "node");
+    }
+    for generation in ["", "a/b", "A", "../x", "g g", "ä"] {
+        t.refuse("tree", "base", &[("/spec/base/generation", json!(generation))], "generation");
+    }
+    for provider in ["InPlace", "auto", "Zfs", ""] {
+        t.refuse("tree", "fork", &[("/spec/provider", json!(provider))], "provider");
+    }
+}
+
+fn peers(t: &mut Table) {
+    for (name, members, word) in [
+        ("a.a", json!(["a", "a"]), "own peer"),
+        ("b.a", json!(["b", "a"]), "sorted"),
+        ("a.b", json!(["b", "a"]), "sorted"),
+        ("a.c", json!(["a", "b"]), "name"),
+        ("ab", json!(["a", "b"]), "name"),
+        ("a.b.c", json!(["a", "b"]), "name"),
+        ("a", json!(["a"]), "members"),
+        ("a.b", json!([]), "members"),
+        ("a.b.c", json!(["a", "b", "c"]), "members"),
+        ("a.b", json!(["a", ""]), "members"),
+        ("a.b.c", json!(["a.b", "c"]), "members"),
+        ("a.b", json!(["a", "B"]), "members"),
+    ] {
+        t.push(("peer", "pair"), Way::Create, name, &object(Kind::YoiPeer, name, &json!({ "members": members })), Must::Refuse, word);
+    }
+    let (x, y) = ("x".repeat(50), "y".repeat(50));
+    for (name, members) in [(format!("{x}.{y}"), json!([x, y])), ("0.a".into(), json!(["0", "a"])), ("a-1.a1".into(), json!(["a-1", "a1"]))]
+    {
+        t.push(("peer", "pair"), Way::Create, &name, &object(Kind::YoiPeer, &name, &json!({ "members": members })), Must::Take, "");
+    }
+}

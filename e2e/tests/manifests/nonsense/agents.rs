@@ -1,0 +1,105 @@
+//! Agents and what they say of their Pods.
+
+use serde_json::{Value, json};
+
+use super::Table;
+
+pub(super) fn agents(t: &mut Table) {
+    let a = "template of nothing";
+    t.refuse("agent", a, &[("/spec/agent", json!({}))], "builtin");
+    t.refuse("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "task");
+    t.take("agent", a, &[("/spec/completion", json!("Stop"))]);
+    t.refuse("agent", "ref", &[("/spec/workspace", json!({ "ref": { "name": "w" }, "template": {} }))], "exactly one");
+    t.refuse("agent", "ref", &[("/spec/workspace", json!({}))], "exactly one");
+    t.refuse("agent", a, &[("/spec/session", json!({ "claimName": "c", "claimTemplate": {} }))], "claimTemplate");
+    for word in ["Paused", "running", "Suspended", ""] {
+        t.refuse("agent", a, &[("/spec/desiredState", json!(word))], "desiredState");
+    }
+    for (field, n) in [("turnsPerRun", 0), ("turnsPerRun", -1), ("turnsPerRun", 10_001), ("toolSeconds", 0), ("toolSeconds", 86_401)] {
+        t.refuse("agent", a, &[("/spec/limits", json!({ field: n }))], field);
+    }
+    for (key, secret) in [("a/b", "s"), ("", "s"), ("k", ""), ("k", "Upper"), ("k", "a b"), ("k", ".."), ("..", "s"), ("k\n", "s")] {
+        t.refuse("reference", a, &[("/spec/model/authSecretRef", json!({ "name": secret, "key": key }))], "authSecretRef");
+    }
+    t.take("agent", a, &[("/spec/model", Value::Null)]);
+    t.take(
+        "agent",
+        a,
+        &[("/spec/task", json!("\u{1}".repeat(65_536))), ("/spec/agent/builtin/instruction", json!("\u{1}".repeat(65_536)))],
+    );
+}
+
+const QUANTITIES: [&str; 18] =
+    ["", "lots", "1 Gi", "1GiB", "-1", "-1Gi", "1.2.3", "0x10", "1e", "∞", "NaN", "1Gi\n", "１Gi", "+-1", ".", "1,5", "1g", "Gi"];
+
+pub(super) fn pods(t: &mut Table) {
+    let (a, p) = ("template of nothing", "empty");
+    for (label, pod) in [(a, "/spec/pod"), (p, "/spec/defaults/pod")] {
+        for quantity in QUANTITIES {
+            t.refuse("quantity", label, &[(&format!("{pod}/resources/requests/cpu"), json!(quantity))], "requests");
+            t.refuse("quantity", label, &[(&format!("{pod}/resources/limits/cpu"), json!(quantity))], "limits");
+        }
+        for quantity in ["1", "0", "100m", "0.5", "1e3", "1000000u", "2k"] {
+            t.take("quantity", label, &[(&format!("{pod}/resources"), json!({ "limits": { "cpu": quantity } }))]);
+        }
+        let more = json!({ "requests": { "cpu": "2" }, "limits": { "cpu": "1" } });
+        t.refuse("quantity", label, &[(&format!("{pod}/resources"), more)], "requests");
+        let device = |requests: Value, limits: Value| json!({ "requests": requests, "limits": limits });
+        for wrong in [
+            device(json!({ "example.com/gpu": "1" }), json!({})),
+            device(json!({ "example.com/gpu": "1" }), json!({ "example.com/gpu": "2" })),
+            device(json!({}), json!({ "example.com/gpu": "1.5" })),
+            device(json!({}), json!({ "example.com/gpu": "500m" })),
+        ] {
+            t.refuse("quantity", label, &[(&format!("{pod}/resources"), wrong)], "devices");
+        }
+        let one = json!({ "example.com/gpu": "1" });
+        t.take("quantity", label, &[(&format!("{pod}/resources"), device(one.clone(), one.clone()))]);
+        t.take("quantity", label, &[(&format!("{pod}/resources"), json!({ "limits": one }))]);
+        for name in ["Cpu", "memory ", "a b", "", "gpu", "../x", "pods"] {
+            t.refuse("quantity", label, &[(&format!("{pod}/resources"), json!({ "limits": { name: "1" } }))], "limits");
+        }
+        for name in ["YOI_X", "YOI_", "1A", "A=B", "A B", "", "A\u{0}", "Ä", "A-B"] {
+            t.refuse("environment", label, &[(&format!("{pod}/env"), json!([{ "name": name, "value": "1" }]))], "name");
+        }
+        t.refuse("environment", label, &[(&format!("{pod}/env"), json!([{ "name": "A" }, { "name": "A" }]))], "env");
+        t.refuse("environment", label, &[(&format!("{pod}/env/0/value"), json!("a\u{0}b"))], "value");
+        let large: Vec<Value> = (0..64).map(|i| json!({ "name": format!("A{i}"), "value": "v".repeat(32_768) })).collect();
+        t.refuse("environment", label, &[(&format!("{pod}/env"), json!(large))], "env");
+        for image in ["", " ", " a", "a b", "a\nb", "a\u{0}", "-a", "ä"] {
+            t.refuse("image", label, &[(&format!("{pod}/image"), json!(image))], "image");
+        }
+        t.take(
+            "image",
+            label,
+            &[(&format!("{pod}/image"), json!(format!("registry.example:5000/Team/agent:v1@sha256:{}", "a".repeat(64))))],
+        );
+        for (key, value) in [
+            ("a b", "x"),
+            ("", "x"),
+            ("a/b/c", "x"),
+            ("-a", "x"),
+            ("ok", "a b"),
+            ("ok", "-x"),
+            ("ok", &"x".repeat(64)),
+            (&"k".repeat(64), "x"),
+        ] {
+            t.refuse("selector", label, &[(&format!("{pod}/nodeSelector"), json!({ key: value }))], "nodeSelector");
+        }
+        t.take("selector", label, &[(&format!("{pod}/nodeSelector"), json!({ "example.com/Pool_1": "", "x.y": "A.b_c" }))]);
+        for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
+            t.refuse("reference", label, &[(&format!("{pod}/runtimeClassName"), json!(name))], "runtimeClassName");
+            t.refuse("reference", label, &[(&format!("{pod}/imagePullSecrets"), json!([{ "name": name }]))], "imagePullSecrets");
+        }
+    }
+    for size in QUANTITIES.into_iter().chain(["0", "1e3", "10u", "0Gi"]) {
+        t.refuse("quantity", a, &[("/spec/session/claimTemplate/size", json!(size))], "size");
+    }
+    for size in ["1", "1.5Gi", "500Mi", "100000000000Ti"] {
+        t.take("quantity", a, &[("/spec/session/claimTemplate/size", json!(size))]);
+    }
+    for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
+        t.refuse("reference", a, &[("/spec/session/claimTemplate/storageClassName", json!(name))], "storageClassName");
+        t.refuse("reference", "ref", &[("/spec/session/claimName", json!(name))], "claimName");
+    }
+}

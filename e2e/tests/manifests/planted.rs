@@ -1,0 +1,151 @@
+//! Faults put in on purpose: what this harness is for must be seen by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::await_condition;
+use yoi_e2e::stage::Stage;
+
+use crate::case::{Case, KINDS, Kind, Must};
+use crate::judge::Report;
+use crate::server::{Said, Server};
+use crate::sweep::{all_said, stand};
+use crate::{nonsense, rust, schema};
+
+/// Of kinds that are ours in all but the rules.
+const GROUP: &str = "planted.yoi.example";
+
+/// An API server that refuses nothing.
+pub fn takes_everything() -> Report {
+    let mut report = Report::default();
+    for case in crate::cases().iter().filter(|c| c.must == Must::Refuse) {
+        report.judge(case, &Said::Taken(case.text.clone()), |_, _| Ok(()), |_, _| Ok(rust::Decided::default()));
+    }
+    report
+}
+
+/// A type whose enum lacks a word that the schema takes, and one that panics at another.
+pub fn reads_badly(kind: Kind, text: &str) -> Result<(), String> {
+    assert!(!text.contains("\"binding\":\"Immediate\""), "a word that nobody thought of");
+    if text.contains("\"provider\":\"Copy\"") {
+        return Err("unknown variant `Copy`, expected `Auto` or `Btrfs`".to_owned());
+    }
+    rust::read(kind, text)
+}
+
+/// Rules that others imply, kept because they say it better.
+pub const IMPLIED: [(Kind, &str, &str); 1] =
+    [(Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members")];
+
+pub struct Dropped {
+    /// Rules of all kinds, and those whose absence was seen.
+    pub all: BTreeSet<(Kind, String)>,
+    pub seen: BTreeSet<(Kind, String)>,
+    /// One fault in the harness's words.
+    pub sentence: String,
+}
+
+/// All rules are dropped from copies of our kinds; which of them are missed, and by what?
+pub async fn without_rules() -> Result<Dropped> {
+    let stage = Stage::open("planted").await?;
+    remove(&stage).await?;
+    let found = planted(&stage).await;
+    remove(&stage).await?;
+    stage.close().await?;
+    found
+}
+
+async fn planted(stage: &Stage) -> Result<Dropped> {
+    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+    for crd in copies()? {
+        let made = crds.create(&PostParams::default(), &crd).await?;
+        let name = made.metadata.name.context("a name")?;
+        tokio::time::timeout(Duration::from_secs(60), await_condition(crds.clone(), &name, is_crd_established())).await??;
+    }
+    let cases: Vec<Case> = nonsense::all().into_iter().filter(|c| c.must == Must::Refuse).collect();
+    let cases = Arc::new(cases);
+    let real = Server::new(&stage.client, &stage.namespace);
+    let copy = Server { group: GROUP.to_owned(), ..real.clone() };
+    stand(&real).await?;
+    stand_when_served(&copy).await?;
+    let (refused, said) = (all_said(&real, &cases).await?, all_said(&copy, &cases).await?);
+    let rules: BTreeMap<Kind, BTreeSet<String>> =
+        KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, said)| said).collect())).collect();
+    let mut dropped = Dropped { all: BTreeSet::new(), seen: BTreeSet::new(), sentence: String::new() };
+    for (kind, messages) in &rules {
+        dropped.all.extend(messages.iter().map(|m| (*kind, m.clone())));
+    }
+    for ((case, with), without) in cases.iter().zip(&refused).zip(&said) {
+        // Its only cause is one rule, so that rule alone stands between it and the cluster.
+        let Said::Refused(refusal) = with else { continue };
+        let [(_, only)] = refusal.causes.as_slice() else { continue };
+        let Some(rule) = rules[&case.kind].iter().find(|r| only.contains(r.as_str())) else { continue };
+        let mut report = Report::default();
+        report.judge(case, without, |_, _| Ok(()), |_, _| Ok(rust::Decided::default()));
+        if let Some(fault) = report.faults.iter().find(|f| f.what.contains("takes what must be refused")) {
+            dropped.seen.insert((case.kind, rule.clone()));
+            dropped.sentence = format!("{}: {}", fault.case, fault.what);
+        }
+    }
+    Ok(dropped)
+}
+
+/// A kind is served a moment after it is established.
+async fn stand_when_served(server: &Server) -> Result<()> {
+    for _ in 0..40 {
+        match stand(server).await {
+            Err(error) if error.to_string().contains("404") || error.to_string().contains("could not find") => {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            other => return other,
+        }
+    }
+    stand(server).await
+}
+
+fn copies() -> Result<Vec<CustomResourceDefinition>> {
+    yoi_crds::all()
+        .into_iter()
+        .filter(|c| c.spec.scope == "Namespaced")
+        .map(|crd| {
+            let mut copy = serde_json::to_value(crd)?;
+            let plural = copy["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
+            copy["metadata"]["name"] = format!("{plural}.{GROUP}").into();
+            copy["spec"]["group"] = GROUP.into();
+            for field in ["shortNames", "categories"] {
+                copy["spec"]["names"].as_object_mut().context("names")?.remove(field);
+            }
+            schema::without_rules(&mut copy, &|_| true);
+            Ok(serde_json::from_value(copy)?)
+        })
+        .collect()
+}
+
+async fn remove(stage: &Stage) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+    let names: Vec<String> = KINDS.into_iter().filter(|k| k.namespaced()).map(|k| format!("{}.{GROUP}", k.plural())).collect();
+    for name in &names {
+        match crds.delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(s)) if s.is_not_found() => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    for _ in 0..240 {
+        let mut left = 0;
+        for name in &names {
+            left += usize::from(crds.get_opt(name).await?.is_some());
+        }
+        if left == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    ensure!(false, "the copies of the CRDs do not go");
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What the API server says to a manifest, word for word.
+
+use anyhow::{Context, Result, bail};
+use axum::http::Request;
+use kube::Client;
+use serde_json::Value;
+
+use crate::case::{Case, Kind, Way};
+
+/// Bytes as they stand here and no others: no client library tidies them up.
+#[derive(Clone)]
+pub struct Server {
+    pub client: Client,
+    pub namespace: String,
+    pub group: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// The object as it is, or would be, stored.
+    Taken(String),
+    Refused(Refusal),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Refusal {
+    pub code: u16,
+    pub message: String,
+    /// Field and words of each cause.
+    pub causes: Vec<(String, String)>,
+}
+
+pub const GROUP: &str = "yoi.dev";
+
+impl Server {
+    pub fn new(client: &Client, namespace: &str) -> Server {
+        Server { client: client.clone(), namespace: namespace.to_owned(), group: GROUP.to_owned() }
+    }
+
+    fn collection(&self, kind: Kind) -> String {
+        let (group, plural) = (&self.group, kind.plural());
+        if kind.namespaced() {
+            format!("/apis/{group}/v1alpha1/namespaces/{}/{plural}", self.namespace)
+        } else {
+            format!("/apis/{group}/v1alpha1/{plural}")
+        }
+    }
+
+    /// Sends a case; with `dry`, nothing is stored.
+    pub async fn send(&self, case: &Case, dry: bool) -> Result<Said> {
+        let all = self.collection(case.kind);
+        let one = format!("{all}/{}", escaped(&case.name));
+        let (method, path, type_) = match case.way {
+            Way::Create => ("POST", all, "application/json"),
+            Way::Apply => ("PATCH", one, "application/apply-patch+yaml"),
+            Way::Update => ("PUT", one, "application/json"),
+            Way::Merge => ("PATCH", one, "application/merge-patch+json"),
+            Way::MergeStatus => ("PATCH", format!("{one}/status"), "application/merge-patch+json"),
+        };
+        let mut query = format!("fieldManager=somebody&fieldValidation={}", if case.strict { "Strict" } else { "Ignore" });
+        if dry {
+            query.push_str("&dryRun=All");
+        }
+        if case.way == Way::Apply {
+            query.push_str("&force=true");
+        }
+        let mut text = case.text.clone();
+        if self.group != GROUP {
+            text = text.replace(&format!("\"{GROUP}/v1alpha1\""), &format!("\"{}/v1alpha1\"", self.group));
+        }
+        for _ in 0..5 {
+            let mut body = text.clone();
+            if case.way == Way::Update {
+                // An update carries the version that it was made from.
+                let version = self.version(case).await?;
+                body = body.replacen("\"metadata\":{", &format!("\"metadata\":{{\"resourceVersion\":\"{version}\","), 1);
+            }
+            let said = self.raw(method, &format!("{path}?{query}"), type_, body).await?;
+            // Somebody wrote a status meanwhile: asked again, as any client does.
+            if !matches!(&said, Said::Refused(r) if r.code == 409 && r.message.contains("the object has been modified")) {
+                return Ok(said);
+            }
+        }
+        bail!("{} meets a conflict again and again", case.told())
+    }
+
+    async fn version(&self, case: &Case) -> Result<String> {
+        let path = format!("{}/{}", self.collection(case.kind), escaped(&case.name));
+        let object: Value = self.client.request(Request::get(path).body(Vec::new())?).await.context("the standing specimen")?;
+        Ok(object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Would the API server make this object?
+    pub async fn would_make(&self, object: &Value) -> Result<Said> {
+        let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default());
+        let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+        let plural = format!("{}s", kind.to_lowercase());
+        let path = match kind {
+            "PersistentVolume" => format!("{root}/{plural}"),
+            _ => format!("{root}/namespaces/{}/{plural}", self.namespace),
+        };
+        self.raw("POST", &format!("{path}?dryRun=All&fieldValidation=Strict"), "application/json", object.to_string()).await
+    }
+
+    async fn raw(&self, method: &str, uri: &str, type_: &str, body: String) -> Result<Said> {
+        let request = Request::builder().method(method).uri(uri).header("content-type", type_).header("accept", "application/json");
+        match self.client.request_text(request.body(body.into_bytes())?).await {
+            Ok(text) => Ok(Said::Taken(text)),
+            Err(kube::Error::Api(status)) => {
+                let causes = status.details.iter().flat_map(|d| &d.causes).map(|c| (c.field.clone(), c.message.clone())).collect();
+                Ok(Said::Refused(Refusal { code: status.code, message: status.message.clone(), causes }))
+            }
+            Err(other) => Err(other).with_context(|| format!("{method} {uri}")),
+        }
+    }
+}
+
+/// A name as a segment of a path, whatever it holds.
+fn escaped(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}

@@ -1,0 +1,130 @@
+//! Sends every case to the API server without storing it, and lets Rust judge beside it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use serde_json::Value;
+use yoi_e2e::stage::Stage;
+
+use crate::case::{Case, KINDS, Must, Way, object};
+use crate::judge::Report;
+use crate::server::{Said, Server};
+use crate::{rust, schema, specimen};
+
+/// Requests at the same time.
+const AT_ONCE: usize = 6;
+
+pub async fn run() -> Result<Report> {
+    let stage = Stage::open("manifests").await?;
+    same_schema(&stage).await?;
+    let server = Server::new(&stage.client, &stage.namespace);
+    stand(&server).await?;
+    let cases: Arc<Vec<Case>> = Arc::new(crate::cases());
+    let said = all_said(&server, &cases).await?;
+    let mut report = Report::default();
+    let mut made = BTreeSet::new();
+    let mut tried = Vec::new();
+    for (case, said) in cases.iter().zip(&said) {
+        let decided = report.judge(case, said, rust::read, rust::decide);
+        for object in decided.made {
+            // What differs in its name alone need not be tried twice.
+            if made.insert(nameless(&object)) {
+                tried.push((case, object));
+            }
+        }
+    }
+    let answers: Vec<(&Case, Value, Said)> = stream::iter(tried)
+        .map(|(case, object)| {
+            let server = server.clone();
+            async move {
+                let said = server.would_make(&bare(object.clone())).await?;
+                anyhow::Ok((case, object, said))
+            }
+        })
+        .buffered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await
+        .into_iter()
+        .collect::<Result<_>>()?;
+    report.said += answers.len();
+    println!("{} objects that the operator would make were tried", answers.len());
+    for (case, object, said) in answers {
+        if let Said::Refused(refusal) = said
+            && refusal.code != 409
+        {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            report.fault(case, format!("taken at apply, and then the operator's {kind} is refused: {}", refusal.message));
+        }
+    }
+    stage.close().await?;
+    Ok(report)
+}
+
+pub async fn all_said(server: &Server, cases: &Arc<Vec<Case>>) -> Result<Vec<Said>> {
+    stream::iter(0..cases.len())
+        .map(|i| {
+            let (server, cases) = (server.clone(), Arc::clone(cases));
+            async move { server.send(&cases[i], true).await }
+        })
+        .buffered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await
+        .into_iter()
+        .collect()
+}
+
+/// The specimens that updates and patches are made of.
+pub async fn stand(server: &Server) -> Result<()> {
+    for specimen in specimen::all().into_iter().filter(|s| !s.standing.is_empty()) {
+        let case = Case {
+            kind: specimen.kind,
+            class: "specimen",
+            title: specimen.label.to_owned(),
+            way: Way::Create,
+            strict: true,
+            name: specimen.standing.to_owned(),
+            text: object(specimen.kind, specimen.standing, &specimen.standing_spec()).to_string(),
+            must: Must::Take,
+            names: String::new(),
+            label: specimen.label,
+        };
+        let said = server.send(&case, false).await?;
+        ensure!(matches!(said, Said::Taken(_)), "{} is not a valid specimen: {said:?}", case.told());
+    }
+    Ok(())
+}
+
+/// Cases are made from the schemas of this tree, and judged by those of the cluster: they must be the same.
+async fn same_schema(stage: &Stage) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+    for kind in KINDS {
+        let there = serde_json::to_value(&crds.get(&format!("{}.yoi.dev", kind.plural())).await?.spec.versions[0].schema)?;
+        let differs = there["openAPIV3Schema"] != schema::of(kind);
+        ensure!(!differs, "the cluster's {} is not of this tree: install the charts again", kind.word());
+    }
+    Ok(())
+}
+
+/// Without what must only exist in the cluster, which no schema can know.
+fn bare(mut object: Value) -> Value {
+    if object["kind"] == "Pod"
+        && let Some(spec) = object["spec"].as_object_mut()
+    {
+        spec.remove("runtimeClassName");
+    }
+    object
+}
+
+fn nameless(object: &Value) -> String {
+    let mut object = object.clone();
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        for field in ["name", "labels", "annotations", "ownerReferences"] {
+            meta.remove(field);
+        }
+    }
+    object.to_string()
+}

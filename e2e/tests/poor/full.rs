@@ -1,0 +1,105 @@
+//! A session volume that is full, by the kernel's own word.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams};
+use serde_json::json;
+use yoi_crds::YoiPod;
+use yoi_crds::condition::ConditionStatus;
+use yoi_e2e::stage::Stage;
+use yoi_wire::entry::Body;
+
+use crate::{on_node, ready_is, send_until_taken, sentence, stops};
+
+/// A small ext4 in the node, with a volume and a claim of this namespace on it.
+struct Small {
+    folder: String,
+    volume: String,
+}
+
+impl Small {
+    async fn make(stage: &Stage) -> Result<Self> {
+        let name = stage.namespace.clone();
+        let folder = format!("/tmp/{name}");
+        // Not below the node's temporary folder alone: the mount must be the node's, where the kubelet looks.
+        let script = format!(
+            "mkdir -p {folder}/m; truncate -s 24M {folder}/img; mkfs.ext4 -q -F -m 0 {folder}/img; mount -o loop {folder}/img {folder}/m; chmod 0777 {folder}/m"
+        );
+        on_node(&script).await?.ok().context("failed to make a small disk in the node")?;
+        let nodes = Api::<Node>::all(stage.client.clone()).list(&Default::default()).await?.items;
+        let node = nodes.first().context("no node")?;
+        let host = node.labels().get("kubernetes.io/hostname").cloned().unwrap_or_else(|| node.name_any());
+        let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name }, "spec": {
+            "capacity": { "storage": "24Mi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "",
+            "claimRef": { "namespace": name, "name": "small" }, "local": { "path": format!("{folder}/m") },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+                { "key": "kubernetes.io/hostname", "operator": "In", "values": [host] }] }] } } } });
+        stage.apply(&volume.to_string()).await?;
+        let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "small" }, "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": { "requests": { "storage": "24Mi" } } } });
+        stage.apply(&claim.to_string()).await?;
+        Ok(Self { folder, volume: name })
+    }
+
+    async fn fill(&self) -> Result<()> {
+        let script = format!(
+            "for size in 1M 64k 4k 1; do dd if=/dev/zero bs=$size of={0}/m/ballast oflag=append conv=notrunc 2>/dev/null || true; done; sync {0}/m/ballast",
+            self.folder
+        );
+        on_node(&script).await?.ok().map(drop)
+    }
+
+    async fn make_room(&self) -> Result<()> {
+        on_node(&format!("rm {}/m/ballast", self.folder)).await?.ok().map(drop)
+    }
+
+    async fn remove(self, stage: &Stage) -> Result<()> {
+        Api::<PersistentVolume>::all(stage.client.clone()).delete(&self.volume, &DeleteParams::default()).await?;
+        on_node(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await?.ok().map(drop)
+    }
+}
+
+#[tokio::test]
+async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_go_on() -> Result<()> {
+    let stage = Stage::open("poor-full").await?;
+    stage.model("rules: [{ steps: [{ text: Hello. }] }]").await?;
+    stage.empty_project("p").await?;
+    let small = Small::make(&stage).await?;
+    stage.agent("a", "p", json!({ "session": { "claimName": "small" } })).await?;
+    stage.agent_ready("a").await?;
+    stage.yoi(&["send", "a", "the first word"]).await?.ok()?;
+
+    small.fill().await?;
+    let refused = stage.yoi(&["send", "a", "a word that finds no room"]).await?;
+    ensure!(refused.code != 0 && refused.err.contains("the message was not taken: the session volume is full"), "{refused:?}");
+    let condition = ready_is(&stage, "a", "DiskFull").await?;
+    sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
+    stage.yoi(&["log", "a"]).await?.ok()?;
+    small.make_room().await?;
+    stage.condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
+    send_until_taken(&stage, "a", "a word that finds room").await?;
+    let log = stage
+        .log_until("a", "the message", |log| {
+            log.iter().any(|l| matches!(&l.entry.body, Body::Input(input) if input.text == "a word that finds room")).then(|| log.to_vec())
+        })
+        .await?;
+    ensure!(
+        !log.iter().any(|l| matches!(&l.entry.body, Body::Input(input) if input.text.contains("no room"))),
+        "a refused message is in the log"
+    );
+
+    // Full again: it stops, and starts on the full volume, and says so.
+    small.fill().await?;
+    stops(&stage, "a", Duration::from_secs(40)).await?;
+    small.make_room().await?;
+    stage.yoi(&["start", "a", "--wait"]).await?.ok()?;
+    send_until_taken(&stage, "a", "the last word").await?;
+    stage.delete::<YoiPod>("a").await?;
+    stage.until_gone::<YoiPod>("a").await?;
+    let closed = small.remove(&stage).await;
+    stage.close().await?;
+    closed
+}

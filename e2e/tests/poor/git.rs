@@ -1,0 +1,74 @@
+//! Git servers that refuse, are silent or talk nonsense.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use yoi_crds::YoiProject;
+use yoi_crds::condition::ConditionStatus;
+use yoi_e2e::stage::Stage;
+
+use crate::sentence;
+
+/// A server that does with a connection what this line of Perl says, and a name for it.
+fn server(name: &str, deed: &str) -> String {
+    let program = format!("$s=IO::Socket::INET->new(Listen=>5,LocalPort=>9418,ReuseAddr=>1) or die; while($c=$s->accept){{ {deed} }}");
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": name } }, "spec": {
+        "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+        "containers": [{ "name": name, "image": "$image(agent)", "imagePullPolicy": "Never",
+            "command": ["perl", "-MIO::Socket::INET", "-e", program], "readinessProbe": { "exec": { "command": ["true"] } },
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } } }] } });
+    format!("{pod}\n---\n{}", service(name, name))
+}
+
+fn service(name: &str, app: &str) -> String {
+    json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name },
+        "spec": { "selector": { "app": app }, "ports": [{ "port": 9418 }] } })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_git_server_that_fails_is_named_holds_nobody_else_up_and_is_asked_again() -> Result<()> {
+    let stage = Stage::open("poor-git").await?;
+    stage.git().await?;
+    stage.apply(&server("silent", "push @k, $c")).await?;
+    stage.apply(&server("babble", "while(print $c \"x\" x 65536) {}")).await?;
+    stage.pod_ready("silent").await?;
+    stage.pod_ready("babble").await?;
+    let url = |host: &str, path: &str| format!("git://{host}.{}.svc:9418/{path}.git", stage.namespace);
+    let git = |url: String, reference: Option<&str>| match reference {
+        Some(reference) => json!({ "git": { "url": url, "ref": reference } }),
+        None => json!({ "git": { "url": url } }),
+    };
+    stage.project("silent", git(url("silent", "project"), None)).await?;
+    stage.project("babble", git(url("babble", "project"), None)).await?;
+    stage.project("absent", git(url("absent", "project"), None)).await?;
+    stage.project("refless", git(url("git", "project"), Some("no-such-branch"))).await?;
+    stage.project("nameless", git(url("git", "no-such-project"), None)).await?;
+    stage.project("good", git(url("git", "project"), None)).await?;
+    let failed = async |name: &str, words: &str| -> Result<()> {
+        let condition = stage.unmet::<YoiProject>(name, "Ready", "PopulateFailed").await?;
+        sentence(&condition, words)
+    };
+    let silent = async {
+        // Meanwhile it says what it waits for.
+        let condition = stage.unmet::<YoiProject>("silent", "Ready", "Populating").await?;
+        ensure!(!condition.message.is_empty(), "no word on what it waits for");
+        failed("silent", "the server has sent nothing for 60 s").await
+    };
+    let good = async { stage.condition::<YoiProject>("good", "Ready", ConditionStatus::True).await.map(drop) };
+    futures::try_join!(
+        good,
+        silent,
+        failed("babble", "protocol error"),
+        failed("absent", "unable to look up absent"),
+        failed("refless", "the source has no branch, tag or commit no-such-branch"),
+        failed("nameless", "access denied or repository not exported"),
+    )?;
+    // Mended, each goes on by itself: a server that is there now, a branch that is named now.
+    stage.apply(&service("absent", "git")).await?;
+    stage.merge::<YoiProject>("refless", &json!({ "spec": { "source": { "git": { "ref": "main" } } } })).await?;
+    futures::try_join!(async { stage.condition::<YoiProject>("absent", "Ready", ConditionStatus::True).await.map(drop) }, async {
+        stage.condition::<YoiProject>("refless", "Ready", ConditionStatus::True).await.map(drop)
+    },)?;
+    stage.close().await
+}

@@ -1,0 +1,124 @@
+//! Models that are away, refuse or talk nonsense.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use yoi_crds::YoiPod;
+use yoi_crds::condition::{ConditionStatus, find};
+use yoi_e2e::stage::Stage;
+use yoi_wire::entry::Body;
+
+use crate::{obeys, ready_is, sentence, stops};
+
+/// An outage of half a minute, and then a run of two turns.
+const SCRIPT: &str = r#"
+rules:
+- when: { lastUserContains: be overloaded }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: echo ran >> ran } }], fault: { status: 503, times: 6 } }
+  - { toolCalls: [{ tool: Shell, args: { command: cat ran } }] }
+  - { text: done }
+- when: { lastUserContains: be a web page }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: echo ran >> ran } }], fault: { show: html, times: 6 } }
+  - { toolCalls: [{ tool: Shell, args: { command: cat ran } }] }
+  - { text: done }
+- when: { lastUserContains: break off }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: echo ran >> ran } }], fault: { show: cutEnd, times: 6 } }
+  - { toolCalls: [{ tool: Shell, args: { command: cat ran } }] }
+  - { text: done }
+- when: { lastUserContains: be quiet }
+  steps: [{ text: never, fault: { show: hang, times: 1000 } }]
+- when: { lastUserContains: to your work }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: echo ran >> ran } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: cat ran } }] }
+  - { text: done }
+"#;
+
+/// Says which it is, since when, obeys meanwhile, goes on by itself, and has done its work once.
+async fn recovers(stage: &Stage, agent: &str, words: &str) -> Result<()> {
+    let first = ready_is(stage, agent, "ModelUnreachable").await?;
+    sentence(&first, words)?;
+    obeys(stage, agent).await?;
+    let now = stage.get::<YoiPod>(agent).await?.status.unwrap_or_default().conditions;
+    let now = find(&now, "Ready").cloned();
+    ensure!(
+        now.as_ref().is_some_and(|c| c.status == ConditionStatus::True || c.last_transition_time == first.last_transition_time),
+        "{agent}: since when it is so has moved: {first:?} {now:?}"
+    );
+    if agent == "late" {
+        stage.apply(&late_service(&json!({ "app": "scripted-model" }))).await?;
+    }
+    stage.task_complete(agent).await?;
+    let log = stage
+        .log_until(agent, "the end of its work", |log| {
+            log.iter().any(|l| matches!(&l.entry.body, Body::Assistant(a) if a.text == "done")).then(|| log.to_vec())
+        })
+        .await?;
+    let outputs: Vec<&str> =
+        log.iter().filter_map(|l| if let Body::ToolEnded(end) = &l.entry.body { Some(end.output.as_str()) } else { None }).collect();
+    ensure!(outputs.contains(&"ran\n[exit code 0]"), "{agent}: the command did not run once: {outputs:?}");
+    let notices = log.iter().filter(|l| matches!(l.entry.body, Body::Notice(_))).count();
+    ensure!(notices == 1, "{agent}: {notices} notices");
+    stage.condition::<YoiPod>(agent, "Ready", ConditionStatus::True).await.map(drop)
+}
+
+fn late_service(selector: &Value) -> String {
+    json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "late-model" },
+        "spec": { "selector": selector, "ports": [{ "port": 8080 }] } })
+    .to_string()
+}
+
+#[tokio::test]
+async fn an_agent_says_why_its_model_does_not_answer_obeys_and_goes_on_by_itself() -> Result<()> {
+    let stage = Stage::open("poor-models").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    let at = |host: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://{host}.{}.svc:8080/v1/", stage.namespace) });
+    for (name, task) in [("busy", "be overloaded"), ("page", "be a web page"), ("cut", "break off"), ("quiet", "be quiet")] {
+        stage.agent(name, "p", json!({ "task": task })).await?;
+    }
+    stage.agent("late", "p", json!({ "task": "to your work", "model": at("late-model") })).await?;
+    let stopped = async {
+        stage.agent_ready("quiet").await?;
+        stage.log_until("quiet", "a run", |log| log.iter().any(|l| l.entry.body.kind() == "RunStarted").then_some(())).await?;
+        obeys(&stage, "quiet").await?;
+        stops(&stage, "quiet", Duration::from_secs(40)).await
+    };
+    futures::try_join!(
+        recovers(&stage, "busy", "answered 503 Service Unavailable"),
+        recovers(&stage, "page", "no stream of a chat; check spec.model.baseUrl"),
+        recovers(&stage, "cut", "broke its answer off"),
+        recovers(&stage, "late", "has a name that cannot be resolved; check spec.model.baseUrl"),
+        stopped,
+    )?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_key_that_the_endpoint_refuses_is_said_and_never_shown() -> Result<()> {
+    let stage = Stage::open("poor-key").await?;
+    stage.model_with_key(SCRIPT, "sk-the-right-key").await?;
+    stage.empty_project("p").await?;
+    let secret = |key: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "model" }, "stringData": { "apiKey": key } }).to_string()
+    };
+    stage.apply(&secret("sk-the-wrong-key")).await?;
+    let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace),
+        "authSecretRef": { "name": "model", "key": "apiKey" } });
+    stage.agent("a", "p", json!({ "task": "to your work", "model": model })).await?;
+    let condition = ready_is(&stage, "a", "ModelUnreachable").await?;
+    sentence(&condition, "answered 401 Unauthorized; it does not take the key: correct the Secret")?;
+    obeys(&stage, "a").await?;
+    let said = stage.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.ok()?.out;
+    ensure!(!said.contains("sk-the-wrong-key"), "an object holds the key");
+    // As the sentence says: corrected, stopped and started, and the run goes on.
+    stage.apply(&secret("sk-the-right-key")).await?;
+    stops(&stage, "a", Duration::from_secs(40)).await?;
+    stage.yoi(&["start", "a"]).await?.ok()?;
+    stage.task_complete("a").await?;
+    stage.close().await
+}

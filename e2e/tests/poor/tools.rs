@@ -1,0 +1,89 @@
+//! Commands that do not behave, in a Pod.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use yoi_e2e::stage::Stage;
+use yoi_wire::entry::{Body, RunOutcome, ToolEnded, ToolOutcome};
+use yoi_wire::people::LogLine;
+
+use crate::{obeys, stops};
+
+const SCRIPT: &str = r#"
+rules:
+- when: { lastUserContains: misbehave }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: "trap '' TERM; sh -c ': unruly; while :; do sleep 1; done'" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "env -i /bin/sh -c 'setsid /bin/sh -c \": unruly; while :; do sleep 1; done\" & exit'; echo left" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "yes unruly" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "exec >&- 2>&-; sh -c ': unruly; sleep 1000'" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "kill -9 -1; kill -9 $$" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "kill -9 1; head -c 268435456 /dev/zero | wc -c" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c unrul[y]" } }] }
+  - { text: done }
+- when: { lastUserContains: end yourself }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: "echo begun >> begun; kill -TERM 1; sleep 1000" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "wc -l < begun" } }] }
+  - { text: done }
+- when: { lastUserContains: never end }
+  steps:
+  - { toolCalls: [{ tool: Shell, args: { command: "trap '' TERM; yes & while :; do sleep 1; done" } }] }
+  - { text: done }
+"#;
+
+fn ends(log: &[LogLine]) -> Vec<ToolEnded> {
+    log.iter().filter_map(|l| if let Body::ToolEnded(end) = &l.entry.body { Some(end.clone()) } else { None }).collect()
+}
+
+fn runs(log: &[LogLine]) -> Vec<RunOutcome> {
+    log.iter().filter_map(|l| if let Body::RunEnded(end) = &l.entry.body { Some(end.outcome) } else { None }).collect()
+}
+
+#[tokio::test]
+async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Result<()> {
+    let stage = Stage::open("poor-tools").await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    stage.agent("unruly", "p", json!({ "task": "misbehave", "limits": { "toolSeconds": 4 } })).await?;
+    stage.agent("suicide", "p", json!({ "task": "end yourself" })).await?;
+    stage.agent("stuck", "p", json!({ "task": "never end", "limits": { "toolSeconds": 3000 } })).await?;
+    let begun = async |agent: &str| {
+        stage.log_until(agent, "a call", |log| log.iter().any(|l| l.entry.body.kind() == "ToolStarted").then_some(())).await
+    };
+    let unruly = async {
+        begun("unruly").await?;
+        obeys(&stage, "unruly").await?;
+        stage.task_complete("unruly").await?;
+        let ends = ends(&stage.log("unruly").await?);
+        use ToolOutcome::{Failed, Succeeded, TimedOut};
+        let outcomes: Vec<ToolOutcome> = ends.iter().take(7).map(|end| end.outcome).collect();
+        ensure!(outcomes == [TimedOut, Succeeded, TimedOut, TimedOut, Failed, Succeeded, Failed], "{ends:?}");
+        ensure!(ends[2].output.contains("bytes left out") && ends[2].output.len() <= 256 << 10, "{} bytes", ends[2].output.len());
+        ensure!(ends[4].output.ends_with("[ended by signal 9]") && ends[5].output.contains("268435456"), "{ends:?}");
+        ensure!(ends[6].output.starts_with("0\n"), "something of them is left: {}", ends[6].output);
+        Ok(())
+    };
+    let suicide = async {
+        stage.task_complete("suicide").await?;
+        let log = stage.log("suicide").await?;
+        let ends = ends(&log);
+        ensure!(ends[0].outcome == ToolOutcome::Unknown && ends[1].output.starts_with("1\n"), "{ends:?}");
+        ensure!(runs(&log).first() == Some(&RunOutcome::Interrupted), "{:?}", runs(&log));
+        Ok(())
+    };
+    let stuck = async {
+        begun("stuck").await?;
+        obeys(&stage, "stuck").await?;
+        stops(&stage, "stuck", Duration::from_secs(40)).await?;
+        stage.yoi(&["start", "stuck", "--wait"]).await?.ok()?;
+        let log = stage.log("stuck").await?;
+        ensure!(ends(&log)[0].outcome == ToolOutcome::Unknown && runs(&log).first() == Some(&RunOutcome::Interrupted), "{log:?}");
+        // Closed by the runtime that was stopped, not by the one that came after it.
+        ensure!(log.iter().find(|l| l.entry.body.kind() == "RunEnded").is_some_and(|l| l.entry.run == 1), "{log:?}");
+        Ok(())
+    };
+    futures::try_join!(unruly, suicide, stuck)?;
+    stage.close().await
+}

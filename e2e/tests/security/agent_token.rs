@@ -1,0 +1,204 @@
+//! What an agent's token is worth, and where.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::TokenReview;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use yoi_crds::YoiPod;
+use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_wire::hub::asked;
+
+use crate::api::{ask, bearer, token};
+use crate::knock::{Gateway, gateway, pod_of, token_of};
+
+const AUDIENCE: &str = "gateway.yoi.dev";
+const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
+/// As the gateway promises: what the API server said of a token is believed so long.
+const MEMORY: Duration = Duration::from_secs(10);
+
+async fn agents(test: &str, names: &[&str]) -> Result<Stage> {
+    let stage = Stage::open(test).await?;
+    stage.model(SCRIPT).await?;
+    stage.empty_project("p").await?;
+    for name in names {
+        stage.agent(name, "p", json!({})).await?;
+    }
+    for name in names {
+        stage.agent_ready(name).await?;
+    }
+    Ok(stage)
+}
+
+/// Whom the gateway takes the bearer for; an error when it refuses.
+async fn who(gateway: &Gateway, token: &str) -> Result<Option<String>> {
+    let answer = gateway.as_runtime(token, asked::LIST_PODS, "{}").await?;
+    match answer.code {
+        200 => Ok(Some(answer.body["pods"][0]["name"].as_str().context("no name")?.to_owned())),
+        401 | 403 => {
+            ensure!(answer.body["reason"] == "NotAnAgent", "refused without a reason: {answer:?}");
+            Ok(None)
+        }
+        _ => anyhow::bail!("{answer:?}"),
+    }
+}
+
+async fn review(stage: &Stage, token: &str, audiences: &[&str]) -> Result<bool> {
+    let review: TokenReview = serde_json::from_value(json!({ "metadata": {}, "spec": { "token": token, "audiences": audiences } }))?;
+    let answer = Api::<TokenReview>::all(stage.client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(answer.status.and_then(|s| s.authenticated).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
+    let stage = agents("token-api", &["a"]).await?;
+    let mine = token_of(&stage, "a").await?;
+    let pod: Pod = stage.get(&pod_of(&stage, "a").await?).await?;
+    let ns = &stage.namespace;
+    let agent = bearer(&mine).await?;
+    // The control: the same account and Pod, for the API server's own audience.
+    let control = bearer(&token(&stage, ns, "default", &[], Some(&pod)).await?).await?;
+    let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned();
+    let (code, words) = ask(&control, "POST", &me, Some(&review)).await?;
+    ensure!(code == 200 && words.contains("system:serviceaccount"), "the control is nobody: {code} {words}");
+    let yoi = format!("/apis/yoi.dev/v1alpha1/namespaces/{ns}");
+    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{ns}/yoipods/a");
+    let message = json!({ "messageId": "m", "text": "t" });
+    let tries: Vec<(&str, String, Option<&Value>)> = vec![
+        ("POST", me, Some(&review)),
+        ("GET", "/api".to_owned(), None),
+        ("GET", "/apis".to_owned(), None),
+        ("GET", "/openapi/v2".to_owned(), None),
+        ("GET", "/api/v1/nodes".to_owned(), None),
+        ("GET", format!("/api/v1/namespaces/{ns}/pods"), None),
+        ("GET", format!("/api/v1/namespaces/{ns}/secrets"), None),
+        ("GET", format!("/api/v1/namespaces/{ns}/configmaps"), None),
+        ("POST", format!("/api/v1/namespaces/{ns}/pods/{}/exec?command=id", pod_of(&stage, "a").await?), None),
+        ("GET", format!("{yoi}/yoipods"), None),
+        ("GET", format!("{yoi}/yoipods/a"), None),
+        ("PATCH", format!("{yoi}/yoipods/a/status"), Some(&message)),
+        ("DELETE", format!("{yoi}/yoipods/a"), None),
+        ("GET", format!("{yoi}/agentworkspaces"), None),
+        ("GET", format!("{runtime}/log"), None),
+        ("GET", format!("{runtime}/diff"), None),
+        ("POST", format!("{runtime}/message"), Some(&message)),
+    ];
+    for (method, path, body) in &tries {
+        let (code, words) = ask(&agent, method, path, *body).await?;
+        ensure!(code == 401, "an agent's token: {method} {path}: {code} {words}");
+    }
+    println!("{} tries with an agent's token at the API server", tries.len());
+    // Nor does it prove anything to whoever asks the API server for another audience.
+    ensure!(self::review(&stage, &mine, &[AUDIENCE]).await?, "the control is not known");
+    for other in
+        ["https://kubernetes.default.svc.cluster.local", "https://kubernetes.default.svc", "vault", "runtime.yoi.dev", "GATEWAY.yoi.dev"]
+    {
+        ensure!(!self::review(&stage, &mine, &[other]).await?, "the token is good for {other}");
+    }
+    stage.close().await
+}
+
+#[tokio::test]
+async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
+    let stage = agents("token-pod", &["a"]).await?;
+    let (gateway, ns) = (gateway(&stage).await?, stage.namespace.clone());
+    let mine: Pod = stage.get(&pod_of(&stage, "a").await?).await?;
+    ensure!(who(&gateway, &token_of(&stage, "a").await?).await?.as_deref() == Some("a"), "the agent itself is nobody");
+    let control = token(&stage, &ns, "default", &[AUDIENCE], Some(&mine)).await?;
+    ensure!(who(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is nobody's");
+
+    // Pods that an attacker made: a plain one, one in the agent's clothes, and a namesake elsewhere.
+    let other = stage.beside().await?;
+    let labels = mine.metadata.labels.clone().unwrap_or_default();
+    let annotations = mine.metadata.annotations.clone().unwrap_or_default();
+    let pod = |name: &str, meta: Value| {
+        let mut metadata = json!({ "name": name });
+        if let (Some(metadata), Value::Object(meta)) = (metadata.as_object_mut(), meta) {
+            metadata.extend(meta);
+        }
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {
+            "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{ "name": "c", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+                "volumeMounts": [{ "name": "token", "mountPath": "/var/run/yoi" }] }],
+            "volumes": [{ "name": "token", "projected": { "sources": [{ "serviceAccountToken": { "audience": AUDIENCE, "path": "token" } }] } }] } })
+        .to_string()
+    };
+    let clothes = json!({ "labels": labels, "annotations": annotations });
+    let namesake = mine.metadata.name.clone().unwrap_or_default();
+    stage.apply(&pod("plain", json!({}))).await?;
+    stage.apply(&pod("dressed", clothes.clone())).await?;
+    stage.apply(&pod("a-99", clothes.clone())).await?;
+    other.apply(&pod(&namesake, clothes)).await?;
+    for name in ["plain", "dressed", "a-99"] {
+        stage.pod_ready(name).await?;
+        let projected = stage.kubectl(&["exec", name, "--", "cat", "/var/run/yoi/token"]).await?.ok()?.out;
+        ensure!(who(&gateway, projected.trim()).await?.is_none(), "the Pod {name} is taken for an agent");
+        let made = token(&stage, &ns, "default", &[AUDIENCE], Some(&stage.get(name).await?)).await?;
+        ensure!(who(&gateway, &made).await?.is_none(), "a token bound to {name} is an agent's");
+    }
+    let elsewhere = token(&other, &other.namespace, "default", &[AUDIENCE], Some(&other.get(&namesake).await?)).await?;
+    ensure!(who(&gateway, &elsewhere).await?.is_none(), "a namesake in another namespace is taken for the agent");
+    for (what, audiences, bound) in [
+        ("bound to nothing", &[AUDIENCE][..], None),
+        ("for the API server", &[], Some(&mine)),
+        ("for another audience", &["vault"], Some(&mine)),
+    ] {
+        let token = token(&stage, &ns, "default", audiences, bound).await?;
+        ensure!(who(&gateway, &token).await?.is_none(), "a token {what} is an agent's");
+    }
+    // And the agent is still who it was: nobody's clothes took its place.
+    let now: YoiPod = stage.get("a").await?;
+    ensure!(now.status.and_then(|s| s.pod).map(|p| p.uid) == mine.metadata.uid, "another Pod became the agent");
+    other.close().await?;
+    stage.close().await
+}
+
+/// Asks until the gateway knows the bearer no more; how long that took.
+async fn forgotten(gateway: &Gateway, token: &str) -> Result<Duration> {
+    let start = Instant::now();
+    while who(gateway, token).await?.is_some() {
+        ensure!(start.elapsed() < PATIENCE, "the token of a Pod that is gone still opens the gateway");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(start.elapsed())
+}
+
+#[tokio::test]
+async fn a_token_dies_with_its_pod_and_with_its_agent() -> Result<()> {
+    let stage = agents("token-gone", &["stopped", "killed", "replaced"]).await?;
+    let gateway = gateway(&stage).await?;
+    let mut old = Vec::new();
+    for name in ["stopped", "killed", "replaced"] {
+        let token = token_of(&stage, name).await?;
+        ensure!(who(&gateway, &token).await?.as_deref() == Some(name), "{name} is nobody while it runs");
+        old.push((name, token, pod_of(&stage, name).await?));
+    }
+    stage.yoi(&["stop", "stopped"]).await?.ok()?;
+    stage.delete::<Pod>(&old[1].2).await?;
+    stage.delete::<YoiPod>("replaced").await?;
+    stage.until_gone::<YoiPod>("replaced").await?;
+    stage.delete::<PersistentVolumeClaim>("replaced-session").await?;
+    stage.until_gone::<PersistentVolumeClaim>("replaced-session").await?;
+    stage.agent("replaced", "p", json!({})).await?;
+    for (name, token, pod) in &old {
+        // A Pod of this name may be there again: the replaced agent's first run counts from one like the old one's.
+        let gone = stage.until::<Pod, ()>(pod, "gone or new", |found| match found {
+            Some(found) if found.metadata.deletion_timestamp.is_some() => None,
+            Some(_) if *name != "replaced" => None,
+            _ => Some(()),
+        });
+        gone.await?;
+        let took = forgotten(&gateway, token).await?;
+        ensure!(took <= MEMORY + Duration::from_secs(1), "{name}: {took:?} after its Pod was gone, its token still opened the gateway");
+        println!("{name}: the token was worth nothing {took:?} after its Pod was gone");
+    }
+    stage.agent_ready("replaced").await?;
+    ensure!(who(&gateway, &token_of(&stage, "replaced").await?).await?.as_deref() == Some("replaced"), "the successor is nobody");
+    ensure!(who(&gateway, &old[2].1).await?.is_none(), "the predecessor's token speaks for the successor");
+    stage.close().await
+}

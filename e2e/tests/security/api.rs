@@ -1,0 +1,46 @@
+//! The API server, spoken to with a token.
+
+use anyhow::{Context, Result};
+use http::Request;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::{Api, PostParams};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use yoi_e2e::stage::Stage;
+
+/// The cluster, as the bearer of a token sees it: no certificate of the tester's own.
+pub async fn bearer(token: &str) -> Result<Client> {
+    let mut config = Config::infer().await?;
+    config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
+    Ok(Client::try_from(config)?)
+}
+
+/// The code of the answer, and its words.
+pub async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body)?;
+    match client.request_text(request).await {
+        Ok(text) => Ok((200, text)),
+        Err(kube::Error::Api(status)) => Ok((status.code, status.message.clone())),
+        Err(error) => Err(error).context(format!("{method} {path}")),
+    }
+}
+
+/// A token of a service account, made by whoever may make it; bound to a Pod when one is given.
+pub async fn token(stage: &Stage, namespace: &str, account: &str, audiences: &[&str], pod: Option<&Pod>) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(stage.client.clone(), namespace);
+    let bound = pod.map(|pod| json!({ "kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid }));
+    let request: TokenRequest =
+        serde_json::from_value(json!({ "spec": { "audiences": audiences, "expirationSeconds": 3600, "boundObjectRef": bound } }))?;
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    Ok(answer.status.context("no token")?.token)
+}
+
+/// One Pod of ours.
+pub async fn our_pod(stage: &Stage, namespace: &str, app: &str) -> Result<Pod> {
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+    let list = pods.list(&kube::api::ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?;
+    list.items.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).with_context(|| format!("no {app}"))
+}

@@ -1,0 +1,217 @@
+//! An agent's runtime gone bad: what it can say to the gateway under its own, true token.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{YoiPeer, YoiPod};
+use yoi_e2e::stage::{Stage, uid};
+use yoi_wire::entry::Body;
+use yoi_wire::hub::asked;
+
+use crate::knock::{API, RUNTIMES, gateway, token_of};
+
+const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
+
+/// a and b are peers, c is their neighbour without a bond; stranger lives in another namespace.
+async fn town(test: &str) -> Result<(Stage, Stage)> {
+    let (stage, other) = (Stage::open(test).await?, Stage::open("stranger").await?);
+    for (stage, names) in [(&stage, &["a", "b", "c"][..]), (&other, &["stranger"])] {
+        stage.model(SCRIPT).await?;
+        stage.empty_project("p").await?;
+        for name in names {
+            stage.agent(name, "p", json!({})).await?;
+        }
+    }
+    for name in ["a", "b", "c"] {
+        stage.agent_ready(name).await?;
+    }
+    other.agent_ready("stranger").await?;
+    stage.yoi(&["peer", "a", "b"]).await?.ok()?;
+    stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+    Ok((stage, other))
+}
+
+/// Who is said to have sent each peer message of an agent's log, and what.
+async fn heard(stage: &Stage, agent: &str) -> Result<Vec<(String, String, String)>> {
+    let log = stage.log(agent).await?;
+    Ok(log
+        .into_iter()
+        .filter_map(|line| match line.entry.body {
+            Body::PeerMessage(m) => Some((m.from.name, m.from.uid, m.text)),
+            _ => None,
+        })
+        .collect())
+}
+
+#[tokio::test]
+async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears() -> Result<()> {
+    let (stage, other) = town("forgery").await?;
+    let gateway = gateway(&stage).await?;
+    let token = token_of(&stage, "a").await?;
+    let (a, b): (YoiPod, YoiPod) = (stage.get("a").await?, stage.get("b").await?);
+    let (ns, elsewhere) = (stage.namespace.as_str(), other.namespace.as_str());
+    let (mut tries, mut sent) = (0, 0);
+
+    // Names that are not a peer's: each the same answer as a name that nobody bears, or nonsense.
+    let names = [
+        "c",
+        "stranger",
+        "nobody",
+        "a.b",
+        "b.a",
+        "../b",
+        "b/../c",
+        "/b",
+        "b/",
+        "%62",
+        "b%00",
+        "b\u{0}",
+        "B",
+        "b ",
+        " b",
+        "b\n",
+        "..",
+        ".",
+        "",
+        "b.svc",
+        "*",
+        "b,c",
+        "b;c",
+        "ｂ",
+        "b\u{200b}",
+        "{}",
+        "null",
+        "0",
+    ];
+    let mut names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+    names.extend([
+        format!("../{elsewhere}/stranger"),
+        format!("{elsewhere}/stranger"),
+        format!("stranger.{elsewhere}"),
+        uid(&b),
+        "b".repeat(5000),
+    ]);
+    for name in &names {
+        let body = json!({ "to": name, "messageId": format!("n{tries}"), "text": "forged" }).to_string();
+        let answer = gateway.as_runtime(&token, asked::SEND, &body).await?;
+        ensure!([400, 404].contains(&answer.code), "a message to {name:?} was not refused: {answer:?}");
+        tries += 1;
+    }
+    // Bodies that name another sender, another namespace, another place.
+    let forged = [
+        json!({ "from": { "agent": { "namespace": ns, "name": "c", "uid": "x" } } }),
+        json!({ "from": "c", "agent": "c", "sender": "c", "name": "c", "uid": uid(&b) }),
+        json!({ "namespace": elsewhere, "toNamespace": elsewhere }),
+        json!({ "from": { "person": "system:admin" }, "person": "system:admin" }),
+        json!({ "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| p.uid.clone()) }),
+    ];
+    for more in forged {
+        let mut body = json!({ "to": "b", "messageId": format!("m{sent}"), "text": format!("words {sent}") });
+        if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+            body.extend(more);
+        }
+        let answer = gateway.as_runtime(&token, asked::SEND, &body.to_string()).await?;
+        ensure!(answer.code == 200, "the control, a message to a peer, was refused: {answer:?}");
+        (tries, sent) = (tries + 1, sent + 1);
+    }
+    // Headers that the API port, a proxy, or somebody's framework might believe.
+    let headers: [&[(&str, &str)]; 9] = [
+        &[("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")],
+        &[("x-remote-extra-authentication.kubernetes.io%2fpod-uid", "x")],
+        &[("impersonate-user", "system:admin"), ("impersonate-uid", "x")],
+        &[("host", "b.other.svc")],
+        &[("host", SERVER_OF_ANOTHER)],
+        &[("x-forwarded-for", "127.0.0.1"), ("x-forwarded-host", "b"), ("forwarded", "for=127.0.0.1")],
+        &[("x-original-url", "/v1/log"), ("x-http-method-override", "GET")],
+        &[("x-yoi-agent", "c"), ("x-yoi-pod-uid", "x"), ("cookie", "agent=c")],
+        &[("content-type", "text/plain; charset=utf-7")],
+    ];
+    for more in headers {
+        let body = json!({ "to": "b", "messageId": format!("m{sent}"), "text": format!("words {sent}") }).to_string();
+        let answer = gateway.as_runtime_with(&token, asked::SEND, more, &body).await?;
+        ensure!([200, 415].contains(&answer.code), "{more:?}: {answer:?}");
+        sent += usize::from(answer.code == 200);
+        let list =
+            gateway.as_runtime_with(&token, asked::LIST_PODS, more, &json!({ "namespace": elsewhere, "all": true }).to_string()).await?;
+        let seen: Vec<_> = list.body["pods"].as_array().into_iter().flatten().map(|p| p["name"].clone()).collect();
+        ensure!(seen == [json!("a"), json!("b")], "with {more:?} a sees {seen:?}");
+        tries += 2;
+    }
+    // What only the other port, or a line, serves.
+    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{ns}/yoipods/b");
+    let bearer = format!("Bearer {token}");
+    for path in [
+        "/v1/log",
+        "/v1/inbox",
+        "/v1/diff",
+        "/v1/log?agent=b",
+        "/v1/pods/../log",
+        "/v1//log",
+        "/v1/%6cog",
+        "/v1/lines",
+        "/metrics",
+        "/",
+        "//",
+    ] {
+        for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
+            let answer = gateway.ask(RUNTIMES, None, method, path, &[("authorization", &bearer)], "{}").await?;
+            ensure!([400, 404, 405].contains(&answer.code), "{method} {path} on the runtimes' port: {answer:?}");
+            tries += 1;
+        }
+    }
+    for (port, codes) in [(RUNTIMES, [404, 405]), (API, [401, 401])] {
+        for (method, verb) in [("GET", "log"), ("GET", "diff"), ("POST", "message")] {
+            let more = [("authorization", bearer.as_str()), ("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")];
+            let answer = gateway.ask(port, None, method, &format!("{runtime}/{verb}"), &more, "{}").await?;
+            ensure!(codes.contains(&answer.code), "{method} {verb} of b on port {port}: {answer:?}");
+            tries += 1;
+        }
+    }
+    // A report speaks for its bearer, whatever it says.
+    let before: YoiPod = stage.get("b").await?;
+    let report = json!({ "runGeneration": 99, "ready": false, "reason": "Forged", "message": "m", "activity": "Idle",
+        "agent": { "namespace": ns, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
+    let answer = gateway.as_runtime(&token, asked::REPORT, &report.to_string()).await?;
+    ensure!(answer.code == 200 && answer.body["agent"]["name"] == "a" && answer.body["agent"]["uid"] == uid(&a), "{answer:?}");
+    let after: YoiPod = stage.get("b").await?;
+    ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
+    tries += 1;
+
+    // What came of all that: b heard a and nobody else, the others heard nothing.
+    let got = heard(&stage, "b").await?;
+    let wrong: Vec<_> = got.iter().filter(|(name, from, text)| name != "a" || *from != uid(&a) || !text.starts_with("words ")).collect();
+    ensure!(wrong.is_empty(), "b heard {wrong:?}");
+    stage
+        .log_until("b", "all that was sent", |log| {
+            (log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == sent).then_some(())
+        })
+        .await
+        .context(format!("{sent} messages were acknowledged"))?;
+    for (stage, name) in [(&stage, "c"), (&stage, "a"), (&other, "stranger")] {
+        ensure!(heard(stage, name).await?.is_empty(), "{name} got a message of a");
+    }
+    println!("{tries} forged requests, {sent} of them true messages to a peer");
+    other.close().await?;
+    stage.close().await
+}
+
+const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
+
+/// Two tokens in one request: the first may not vouch for what the second is taken for.
+#[tokio::test]
+async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
+    let (stage, other) = town("two-tokens").await?;
+    let gateway = gateway(&stage).await?;
+    let (a, c) = (format!("Bearer {}", token_of(&stage, "a").await?), format!("Bearer {}", token_of(&stage, "c").await?));
+    let headers = [("authorization", a.as_str()), ("authorization", c.as_str()), ("content-type", "application/json")];
+    let list = gateway.ask(RUNTIMES, None, "POST", asked::LIST_PODS, &headers, "{}").await?;
+    if list.code == 200 {
+        let me = list.body["pods"][0]["name"].as_str().unwrap_or_default();
+        let seen = list.body["pods"].as_array().map(Vec::len).unwrap_or_default();
+        ensure!((me, seen) == ("a", 2) || (me, seen) == ("c", 1), "{list:?}");
+    } else {
+        ensure!([400, 401].contains(&list.code), "{list:?}");
+    }
+    other.close().await?;
+    stage.close().await
+}

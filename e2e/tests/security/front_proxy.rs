@@ -1,0 +1,114 @@
+//! The aggregated API, asked directly: only the API server's front proxy may.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::json;
+use yoi_e2e::stage::Stage;
+
+use crate::knock::{API, Pair, gateways};
+
+const FRONT_PROXY: &str = "front-proxy-client";
+
+/// A certificate for this name, signed by a CA that nobody knows.
+fn self_made(name: &str) -> Result<Pair> {
+    let mut ca = CertificateParams::new(Vec::<String>::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = Issuer::new(ca, KeyPair::generate()?);
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    Ok(Pair { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
+}
+
+/// The tester's own: a good one of this cluster, of the CA for people and not of the front proxy's.
+fn of_the_cluster() -> Result<Option<Pair>> {
+    let config: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
+    let user = &config["users"][0]["user"];
+    let inline = |field: &str| -> Option<String> {
+        let text = user[field].as_str()?;
+        let bytes = k8s_openapi::ByteString::deserialize_base64(text)?;
+        String::from_utf8(bytes).ok()
+    };
+    Ok(match (inline("client-certificate-data"), inline("client-key-data")) {
+        (Some(certificate), Some(key)) => Some(Pair { certificate, key }),
+        _ => None,
+    })
+}
+
+trait Base64 {
+    fn deserialize_base64(text: &str) -> Option<Vec<u8>>;
+}
+
+impl Base64 for k8s_openapi::ByteString {
+    fn deserialize_base64(text: &str) -> Option<Vec<u8>> {
+        serde_json::from_value::<k8s_openapi::ByteString>(json!(text)).ok().map(|bytes| bytes.0)
+    }
+}
+
+/// The front proxy's own certificate, where the cluster's keys lie on this machine.
+fn true_one() -> Option<Pair> {
+    let root = std::env::var("YOI_DATA_ROOT").ok()?;
+    let keys = Path::new(&root).parent()?.join("pki");
+    let read = |name: &str| std::fs::read_to_string(keys.join(name)).ok();
+    Some(Pair { certificate: read("front-proxy-client.crt")?, key: read("front-proxy-client.key")? })
+}
+
+#[tokio::test]
+async fn whoever_is_not_the_front_proxy_is_nobody_whatever_the_headers_say() -> Result<()> {
+    let stage = Stage::open("front").await?;
+    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({})).await?;
+    stage.agent_ready("a").await?;
+    let path = |what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/{what}", stage.namespace);
+    let admin = [("x-remote-user", "system:admin"), ("x-remote-group", "system:masters"), ("content-type", "application/json")];
+    let message = json!({ "messageId": "m1", "text": "from nobody" }).to_string();
+    let deeds = [
+        ("GET", path("log")),
+        ("GET", path("diff")),
+        ("POST", path("message")),
+        ("GET", "/apis/runtime.yoi.dev/v1alpha1".to_owned()),
+        ("GET", "/readyz".to_owned()),
+    ];
+    let wrong = [("of our own making", Some(self_made(FRONT_PROXY)?)), ("of the cluster's users", of_the_cluster()?)];
+    let (mut tries, mut controls) = (0, 0);
+    for gateway in gateways(&stage).await? {
+        for (method, path) in &deeds {
+            let answer = gateway.ask(API, None, method, path, &admin, &message).await?;
+            ensure!(answer.code == 401 && answer.body["reason"] == "Unauthorized", "{method} {path} without a certificate: {answer:?}");
+            tries += 1;
+            for (what, pair) in &wrong {
+                let pair = pair.as_ref().with_context(|| format!("no certificate {what} to try with"))?;
+                // Refused in the handshake, or by its name.
+                match gateway.ask(API, Some(pair), method, path, &admin, &message).await {
+                    Ok(answer) => ensure!(answer.code == 401, "{method} {path} with a certificate {what}: {answer:?}"),
+                    Err(error) => {
+                        let words = format!("{error:?}").to_lowercase();
+                        ensure!(words.contains("alert") || words.contains("certificate") || words.contains("closed"), "{words}");
+                    }
+                }
+                tries += 1;
+            }
+        }
+        // The control: the same request by the front proxy itself.
+        if let Some(pair) = true_one() {
+            let answer = gateway.ask(API, Some(&pair), "GET", &path("log"), &admin, "").await?;
+            ensure!(answer.code == 200, "the front proxy is refused: {answer:?}");
+            // And what it says of the user is what counts: one without rights gets none.
+            let nobody = [("x-remote-user", "nobody"), ("x-remote-group", "system:authenticated")];
+            let answer = gateway.ask(API, Some(&pair), "GET", &path("log"), &nobody, "").await?;
+            ensure!(answer.code == 403, "a user without rights reads through the front proxy: {answer:?}");
+            controls += 1;
+        }
+    }
+    // The control that every cluster has: the same through the API server.
+    stage.kubectl(&["get", "--raw", &path("log")]).await?.ok()?;
+    let log = stage.log("a").await?;
+    let heard = log.iter().any(|l| matches!(l.entry.body, yoi_wire::entry::Body::Input(_)));
+    ensure!(!heard, "a message of nobody's got through");
+    println!("{tries} direct requests refused; {controls} controls with the front proxy's own certificate");
+    stage.close().await
+}

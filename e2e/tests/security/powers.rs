@@ -1,0 +1,65 @@
+//! What our own accounts may do, as the API server counts it, beside the committed list: a new power is seen.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use yoi_e2e::stage::Stage;
+
+use crate::api::{bearer, our_pod, token};
+
+/// One line for each rule: groups, resources, names, verbs.
+async fn powers(stage: &Stage, token: &str, namespace: &str) -> Result<BTreeSet<String>> {
+    let client = bearer(token).await?;
+    let review: SelfSubjectRulesReview = serde_json::from_value(json!({ "spec": { "namespace": namespace } }))?;
+    let answer = Api::<SelfSubjectRulesReview>::all(client).create(&PostParams::default(), &review).await?;
+    let status = answer.status.with_context(|| format!("no rules in {}", stage.namespace))?;
+    ensure!(!status.incomplete, "the API server cannot tell all rules: {:?}", status.evaluation_error);
+    let sorted = |words: Option<Vec<String>>| {
+        let words: BTreeSet<String> = words.unwrap_or_default().into_iter().collect();
+        words.into_iter().map(|w| if w.is_empty() { "core".to_owned() } else { w }).collect::<Vec<_>>().join(",")
+    };
+    let resources = status.resource_rules.into_iter().map(|rule| {
+        let names = sorted(rule.resource_names);
+        let names = if names.is_empty() { String::new() } else { format!(" named {names}") };
+        format!("{} {}{names}: {}", sorted(rule.api_groups), sorted(rule.resources), sorted(Some(rule.verbs)))
+    });
+    let others =
+        status.non_resource_rules.into_iter().map(|rule| format!("{}: {}", sorted(rule.non_resource_urls), sorted(Some(rule.verbs))));
+    Ok(resources.chain(others).collect())
+}
+
+/// The lines of the committed list, but its remarks.
+fn committed(text: &str) -> BTreeSet<String> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn our_accounts_have_the_powers_of_the_committed_list_and_no_more() -> Result<()> {
+    let stage = Stage::open("powers").await?;
+    let plain = self::token(&stage, &stage.namespace, "default", &[], None).await?;
+    let anyhow = powers(&stage, &plain, &stage.namespace).await?;
+    let mut wrong = Vec::new();
+    for (namespace, app, list) in [
+        ("yoi-node", "yoi-agent-shim", include_str!("powers/shim.txt")),
+        ("yoi-system", "yoi-gateway", include_str!("powers/gateway.txt")),
+        ("yoi-system", "yoi-operator", include_str!("powers/operator.txt")),
+    ] {
+        let pod = our_pod(&stage, namespace, app).await?;
+        let token = token(&stage, namespace, app, &[], Some(&pod)).await?;
+        // Anywhere and in the namespace of its own, but what every account may do.
+        let mut has = powers(&stage, &token, &stage.namespace).await?;
+        has.extend(powers(&stage, &token, namespace).await?);
+        has.retain(|line| !anyhow.contains(line));
+        let (listed, lines) = (committed(list), has.iter().cloned().collect::<Vec<_>>().join("\n"));
+        let more: Vec<_> = has.difference(&listed).collect();
+        let less: Vec<_> = listed.difference(&has).collect();
+        if !more.is_empty() || !less.is_empty() {
+            wrong.push(format!("{app} may do more: {more:#?}, less: {less:#?}. All:\n{lines}\n"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    stage.close().await
+}

@@ -1,0 +1,164 @@
+//! Words that must stand nowhere but where their owner put them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{YoiPeer, YoiPod};
+use yoi_e2e::stage::Stage;
+use yoi_wire::entry::Body;
+
+use crate::knock::token_of;
+
+const KINDS: &str = "yoiprojects,yoipods,yoipeers,agentworkspaces,workspacenodes,pods,configmaps,events,events.events.k8s.io,\
+    persistentvolumeclaims,persistentvolumes,networkpolicies,leases,deployments,daemonsets,services,serviceaccounts,apiservices,jobs";
+/// Namespace, label and port of each of our processes' metrics.
+const METRICS: [(&str, &str, u16); 3] =
+    [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)];
+
+fn random() -> Result<String> {
+    Ok(format!("mark{}", std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().replace('-', "")))
+}
+
+/// All that an ordinary reader of the cluster, its logs and its metrics finds, by where it stands.
+async fn readable(stage: &Stage) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    let objects = stage.kubectl(&["get", KINDS, "-A", "-o", "json"]).await?.ok()?.out;
+    let list: serde_json::Value = serde_json::from_str(&objects)?;
+    let items = list["items"].as_array().context("no list")?;
+    ensure!(items.len() > 30, "only {} objects were read", items.len());
+    for item in items {
+        let meta = &item["metadata"];
+        // The tester's own model is told its key on its command line, and its words in a script.
+        let told = [("Pod", "scripted-model"), ("ConfigMap", "script")];
+        if told.iter().any(|(kind, name)| item["kind"] == *kind && meta["name"] == *name) {
+            continue;
+        }
+        all.insert(format!("{} {}/{}", item["kind"], meta["namespace"], meta["name"]), item.to_string());
+    }
+    for namespace in ["yoi-system", "yoi-node", stage.namespace.as_str()] {
+        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        for pod in pods.list(&ListParams::default()).await?.items {
+            let name = pod.metadata.name.unwrap_or_default();
+            if name == "scripted-model" {
+                continue;
+            }
+            // The namespace that is named last counts.
+            let log = stage.kubectl(&["-n", namespace, "logs", &name, "--all-containers", "--since=15m"]).await?;
+            if log.code == 0 {
+                all.insert(format!("log of {namespace}/{name}"), log.out);
+            }
+        }
+    }
+    for (namespace, app, port) in METRICS {
+        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        for pod in pods.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items {
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/metrics", pod.metadata.name.unwrap_or_default());
+            let text = stage.kubectl(&["get", "--raw", &path]).await?;
+            if text.code == 0 {
+                all.insert(path, text.out);
+            }
+        }
+    }
+    let (logs, metrics) = (all.keys().filter(|k| k.starts_with("log of")).count(), all.keys().filter(|k| k.ends_with("/metrics")).count());
+    ensure!(logs >= 6 && metrics >= 4, "only {logs} logs and {metrics} metrics were read");
+    Ok(all)
+}
+
+#[tokio::test]
+async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_metric() -> Result<()> {
+    let stage = Stage::open("secrets").await?;
+    let (key, wrong, message, said, password) = (random()?, random()?, random()?, random()?, random()?);
+    let tell = json!([{ "tool": "SendToPeerPod", "args": { "to": "b", "message": message } }, { "tool": "Shell", "args": { "command": "env; cat /proc/1/environ" } }]);
+    let rules = json!({ "rules": [
+        { "when": { "lastUserContains": "tell b" }, "steps": [{ "toolCalls": tell }, { "text": format!("I say {said}") }] },
+        { "steps": [{ "text": "heard" }] } ] });
+    stage.model_with_key(&serde_yaml::to_string(&rules)?, &key).await?;
+    for (name, value) in [("right", &key), ("wrong", &wrong)] {
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { "apiKey": value } });
+        // Made, not applied: kubectl would write the value into an annotation of the Secret, which nobody here reads.
+        stage
+            .kubectl(&["create", "secret", "generic", name, &format!("--from-literal=apiKey={value}")])
+            .await?
+            .ok()
+            .or_else(|_| anyhow::bail!("{} was not made", secret["metadata"]["name"]))?;
+    }
+    stage.empty_project("p").await?;
+    let model = |secret: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace), "authSecretRef": { "name": secret } });
+    stage.agent("a", "p", json!({ "model": model("right") })).await?;
+    stage.agent("b", "p", json!({ "model": model("right") })).await?;
+    // Its key is refused, and the refusal is told in its conditions.
+    stage.agent("refused", "p", json!({ "model": model("wrong"), "task": "try it" })).await?;
+    // A password in a URL is refused at the door, with a sentence that does not repeat it.
+    for url in [
+        format!("https://user:{password}@git.example/x.git"),
+        format!("https://{password}@git.example/x.git"),
+        format!("http://u:{password}@git:80/x"),
+    ] {
+        for spec in [
+            json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": "q" }, "spec": { "source": { "git": { "url": url } } } }),
+            json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "q" }, "spec": { "source": { "git": { "url": url } } } }),
+        ] {
+            let tried = stage.try_apply(&spec.to_string()).await?;
+            ensure!(
+                tried.code != 0 && tried.err.contains("must not hold a user, password or token"),
+                "a password in a URL was taken: {tried:?}"
+            );
+        }
+    }
+    stage.agent_ready("a").await?;
+    stage.agent_ready("b").await?;
+    stage.yoi(&["peer", "a", "b"]).await?.ok()?;
+    stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+    stage.yoi(&["send", "a", &format!("tell b {message}")]).await?.ok()?;
+    let ended = |l: &&yoi_wire::people::LogLine| matches!(&l.entry.body, Body::RunEnded(_));
+    let log = stage.log_until("a", "a run's end", |log| (log.iter().filter(ended).count() == 1).then(|| log.to_vec())).await?;
+    stage.log_until("b", "a run's end", |log| (log.iter().filter(ended).count() == 1).then_some(())).await?;
+    stage.unmet::<YoiPod>("refused", "Ready", "ModelUnreachable").await?;
+    // The control: the words were said, and stand in the log that is theirs.
+    let own = serde_json::to_string(&log.iter().map(|l| format!("{:?}", l.entry.body)).collect::<Vec<_>>())?;
+    ensure!(own.contains(&message) && own.contains(&said), "nothing was said");
+    ensure!(!own.contains(&key), "the agent's shell read the model's key");
+
+    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), "yoi-system");
+    let tls = secrets.get("yoi-gateway-tls").await?.data.unwrap_or_default();
+    let mut marks: Vec<(String, String)> = vec![
+        ("the model's key".into(), key),
+        ("a refused key".into(), wrong),
+        ("a message".into(), message),
+        ("an answer".into(), said),
+        ("a password in a URL".into(), password),
+        ("the token of a".into(), token_of(&stage, "a").await?),
+    ];
+    for (name, value) in &tls {
+        // Lines of a key's PEM; certificates are public.
+        if name.ends_with(".key") {
+            let pem = String::from_utf8(value.0.clone())?;
+            let line = pem.lines().find(|l| !l.starts_with("-----") && l.len() > 40).context("a key without lines")?;
+            marks.push((format!("the key {name}"), line.to_owned()));
+        }
+    }
+    ensure!(marks.len() >= 8, "the keys of the gateway and its CA were not found: {:?}", tls.keys());
+    let all = readable(&stage).await?;
+    // What was read is the real thing: the gateway counted and timed that very message.
+    let told = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
+    for word in
+        ["yoi_gateway_deliveries_total{from=\"agent\",outcome=\"Sent\"}", "yoi_gateway_delivery_seconds_bucket", "yoi_gateway_lines "]
+    {
+        ensure!(told(word), "no gateway tells {word}");
+    }
+    for (what, mark) in &marks {
+        let encoded = serde_json::to_value(k8s_openapi::ByteString(mark.clone().into_bytes()))?;
+        let encoded = encoded.as_str().unwrap_or_default().trim_end_matches('=');
+        // The last characters of a base64 text hang on what follows it.
+        let encoded = &encoded[..encoded.len().saturating_sub(2)];
+        for (place, text) in &all {
+            ensure!(!text.contains(mark.as_str()) && !text.contains(encoded), "{what} stands in {place}");
+        }
+    }
+    println!("{} secret words looked for in {} places", marks.len(), all.len());
+    stage.close().await
+}

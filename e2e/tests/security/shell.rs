@@ -1,0 +1,203 @@
+//! What a shell inside an agent can do to its node and its neighbours.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use yoi_e2e::soon;
+use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_wire::entry::Body;
+
+use crate::knock::{pod_of, token_of};
+
+/// Each line: a name, and a deed whose success is written down as `name=yes`.
+const DEEDS: &[(&str, &str)] = &[
+    ("mount-tmpfs", "mkdir -p /tmp/m && /tmp/try mount /tmp/m tmpfs"),
+    ("mount-proc", "mkdir -p /tmp/p && /tmp/try mount /tmp/p proc"),
+    ("trace-init", "/tmp/try trace 1"),
+    ("open-by-handle", "/tmp/try handle /tmp"),
+    ("load-bpf", "/tmp/try bpf"),
+    ("user-namespace", "unshare -Ur true"),
+    ("mount-namespace", "unshare -m true"),
+    ("enter-init", "nsenter -t 1 -m true"),
+    ("make-device", "mknod /tmp/disk b 8 0"),
+    ("read-memory", "head -c 1 /dev/mem"),
+    ("kernel-log", "dmesg | head -1 | grep ."),
+    ("write-sysctl", "cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern"),
+    ("sysrq", "echo h > /proc/sysrq-trigger"),
+    ("write-cgroup", "mkdir /sys/fs/cgroup/mine || mkdir /sys/fs/cgroup/memory/mine"),
+    ("change-owner", "touch /tmp/o && chown 0 /tmp/o"),
+    ("become-root", "setpriv --reuid=0 true"),
+    ("set-clock", "date -s @1000000000"),
+    ("see-neighbours", "cat /proc/[0-9]*/comm 2>/dev/null | grep -E '^(kubelet|containerd|etcd|yoi-operator)$'"),
+    (
+        "containerd-socket",
+        "test -S /run/containerd/containerd.sock || timeout 10 find / -xdev -name 'containerd.sock*' 2>/dev/null | grep .",
+    ),
+    ("kubelet-folder", "ls /var/lib/kubelet/pods"),
+    ("mounter-socket", "test -S /run/yoi/mounter.sock || timeout 10 find / -xdev -name mounter.sock 2>/dev/null | grep ."),
+    ("api-token", "cat /var/run/secrets/kubernetes.io/serviceaccount/token"),
+    ("write-root", "touch /etc/x"),
+];
+
+/// System calls for which the agent's image has no program, by its C compiler.
+const PROGRAM: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int n, char **word) {
+  char room[512];
+  memset(room, 0, sizeof room);
+  if (!strcmp(word[1], "nothing")) return 3;
+  if (!strcmp(word[1], "mount")) return mount("none", word[2], word[3], 0, "") != 0;
+  if (!strcmp(word[1], "trace")) {
+    int pid = atoi(word[2]);
+    if (ptrace(16 /* PTRACE_ATTACH */, pid, 0, 0) != 0) return 1;
+    waitpid(pid, 0, 0x40000000 /* __WALL */);
+    return ptrace(17 /* PTRACE_DETACH */, pid, 0, 0) != 0;
+  }
+  if (!strcmp(word[1], "handle")) {
+    int mount_id;
+    *(unsigned *)room = 128;
+    if (syscall(SYS_name_to_handle_at, -100, word[2], room, &mount_id, 0) != 0) return 1;
+    int at = open(word[2], 0);
+    return syscall(SYS_open_by_handle_at, at, room, 0) < 0;
+  }
+  if (!strcmp(word[1], "bpf")) { *(int *)room = 2; *(int *)(room + 4) = 4; *(int *)(room + 8) = 8; *(int *)(room + 12) = 1; return syscall(SYS_bpf, 0, room, 72) < 0; }
+  return 1;
+}
+"#;
+
+/// Also asked in the agent only: what a privileged Pod has no counterpart of.
+const OF_THE_AGENT: &[(&str, &str)] = &[
+    ("trace-runtime", "/tmp/try trace 1"),
+    ("runtime-environment", "cat /proc/1/environ"),
+    ("runtime-memory", "head -c 1 /proc/1/mem"),
+    ("runtime-files", "ls /proc/1/fd/"),
+    ("stop-runtime", "kill -STOP 1 && sleep 1 && grep -q '^State:.T' /proc/1/status"),
+    ("write-runtime", "touch /yoi/x /yoi/bin/x"),
+    ("write-manifest", "touch /etc/yoi/x"),
+    ("write-token", "touch /var/run/yoi/token"),
+];
+
+fn script(deeds: &[&[(&str, &str)]]) -> String {
+    let made = format!(
+        "cat > /tmp/try.c <<'END'\n#include <fcntl.h>{PROGRAM}END\ntcc -o /tmp/try /tmp/try.c && /tmp/try nothing; test $? = 3 && echo compiled\n"
+    );
+    let tries = deeds
+        .concat()
+        .into_iter()
+        .map(|(name, deed)| format!("if ( {deed} ) >/dev/null 2>&1; then echo {name}=yes; else echo {name}=no; fi; "));
+    made + &tries.collect::<String>()
+}
+
+fn done(said: &str) -> Vec<&str> {
+    said.lines().filter_map(|line| line.strip_suffix("=yes")).collect()
+}
+
+#[tokio::test]
+async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Result<()> {
+    let stage = Stage::open("shell").await?;
+    let powers = "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Uid):' /proc/self/status; cat /proc/self/mountinfo; ";
+    let command = format!("{powers}{}true", script(&[DEEDS, OF_THE_AGENT]));
+    let rules =
+        json!({ "rules": [{ "steps": [{ "toolCalls": [{ "tool": "Shell", "args": { "command": command } }] }, { "text": "Tried." }] }] });
+    stage.model(&serde_yaml::to_string(&rules)?).await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({ "task": "try it", "limits": { "toolSeconds": 120 } })).await?;
+    stage.task_complete("a").await?;
+    let said = stage
+        .log("a")
+        .await?
+        .into_iter()
+        .find_map(|l| match l.entry.body {
+            Body::ToolEnded(t) => Some(t.output),
+            _ => None,
+        })
+        .context("the shell said nothing")?;
+    let tried = said.lines().filter(|l| l.ends_with("=yes") || l.ends_with("=no")).count();
+    ensure!(tried == DEEDS.len() + OF_THE_AGENT.len(), "{tried} of the deeds were tried:\n{said}");
+    ensure!(said.contains("compiled"), "the tries were not compiled:\n{said}");
+    ensure!(done(&said).is_empty(), "an agent's shell can {:?}", done(&said));
+    for line in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let none = said.lines().any(|l| l.starts_with(line) && l.ends_with("0000000000000000"));
+        ensure!(none, "the shell has capabilities: {said}");
+    }
+    ensure!(said.contains("NoNewPrivs:\t1") && said.contains("Seccomp:\t2") && said.contains("Uid:\t1000"), "{said}");
+    // Nothing of the node but what Pods have: no mount of its root, its sockets or other Pods' folders.
+    let lent: Vec<_> = said.lines().filter(|l| l.contains(" - ")).filter(|l| l.contains("/pods/") && l.contains("/volumes/")).collect();
+    let uid = stage.get::<k8s_openapi::api::core::v1::Pod>(&pod_of(&stage, "a").await?).await?.metadata.uid.unwrap_or_default();
+    ensure!(lent.iter().all(|l| l.contains(&uid)), "a folder of another Pod is mounted: {lent:?}");
+
+    // The control: the same deeds by a privileged Pod on the same node mostly succeed, so the script tries what it says.
+    let other = stage.beside().await?;
+    let free = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
+    Api::<Namespace>::all(stage.client.clone()).patch(&other.namespace, &PatchParams::default(), &Patch::Merge(&free)).await?;
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "free" }, "spec": {
+        "hostPID": true, "terminationGracePeriodSeconds": 0, "restartPolicy": "Never",
+        "containers": [{ "name": "free", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
+            "securityContext": { "privileged": true, "runAsUser": 0 },
+            "volumeMounts": [{ "name": "kubelet", "mountPath": "/var/lib/kubelet" }] }],
+        "volumes": [{ "name": "kubelet", "hostPath": { "path": "/var/lib/kubelet" } }] } });
+    other.apply(&pod.to_string()).await?;
+    other.pod_ready("free").await?;
+    let harmless: Vec<_> = DEEDS
+        .iter()
+        .filter(|(name, _)| !["trace-init", "set-clock", "sysrq", "write-cgroup", "write-sysctl"].contains(name))
+        .copied()
+        .collect();
+    let control = other.kubectl(&["exec", "free", "--", "/bin/bash", "-c", &script(&[&harmless])]).await?.out;
+    ensure!(control.contains("compiled"), "the control was not compiled:\n{control}");
+    let could = done(&control);
+    for deed in [
+        "mount-tmpfs",
+        "mount-namespace",
+        "enter-init",
+        "make-device",
+        "change-owner",
+        "see-neighbours",
+        "kubelet-folder",
+        "api-token",
+        "write-root",
+    ] {
+        ensure!(could.contains(&deed), "a privileged Pod cannot {deed}, so the try proves nothing:\n{control}");
+    }
+    println!("{tried} deeds tried in an agent's shell, {} of {} done by a privileged Pod", could.len(), harmless.len());
+    other.close().await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn an_agents_token_opens_no_kubelet() -> Result<()> {
+    let stage = Stage::open("kubelet").await?;
+    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({})).await?;
+    stage.agent_ready("a").await?;
+    let (pod, token) = (pod_of(&stage, "a").await?, token_of(&stage, "a").await?);
+    let nodes = Api::<Node>::all(stage.client.clone()).list(&Default::default()).await?.items;
+    let addresses = nodes.into_iter().flat_map(|n| n.status.and_then(|s| s.addresses).unwrap_or_default());
+    let address = addresses.into_iter().find(|a| a.type_ == "InternalIP").context("a node without an address")?.address;
+    let ask = |auth: &str, url: &str| format!("curl -sk -m 20 -o /dev/null -w '%{{http_code}}' {auth} {url}");
+    for path in ["pods", "runningpods/", "metrics", "configz", "logs/", "run/x/y/z", "exec/x/y/z"] {
+        for auth in [String::new(), format!("-H 'Authorization: Bearer {token}'")] {
+            let line = ask(&auth, &format!("https://{address}:10250/{path}"));
+            // No answer and a failing one open nothing and prove nothing: the kubelet has itself to ask the API server who that is.
+            let answered = soon(PATIENCE, "an answer of the kubelet", async || {
+                let said = stage.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
+                let code = said.out.trim();
+                Ok((!code.is_empty() && code != "000" && !code.starts_with('5')).then(|| code.to_owned()))
+            });
+            let (code, _) = answered.await?;
+            ensure!(["401", "403"].contains(&code.as_str()), "the kubelet's {path} answers an agent {code}");
+        }
+    }
+    // The control: it does answer who is allowed, by the API server.
+    let name = Api::<Node>::all(stage.client.clone()).list(&Default::default()).await?.items[0].metadata.name.clone().unwrap_or_default();
+    stage.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{name}/proxy/configz")]).await?.ok()?;
+    stage.close().await
+}

@@ -1,0 +1,76 @@
+//! No gateway answers while a namespace goes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use yoi_e2e::soon;
+use yoi_e2e::stage::{PATIENCE, Stage};
+
+use crate::house::{House, SYSTEM, held};
+
+async fn gateways(stage: &Stage, replicas: i32) -> Result<()> {
+    let api: Api<Deployment> = Api::namespaced(stage.client.clone(), SYSTEM);
+    api.patch("yoi-gateway", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": replicas } }))).await?;
+    soon(PATIENCE, &format!("{replicas} gateways"), async || {
+        let status = api.get("yoi-gateway").await?.status.unwrap_or_default();
+        let (all, ready) = (status.replicas.unwrap_or_default(), status.ready_replicas.unwrap_or_default());
+        Ok((all == replicas && ready == replicas).then_some(()))
+    })
+    .await
+    .map(drop)
+}
+
+#[tokio::test]
+async fn a_namespace_waits_for_a_gateway_and_ends_within_a_minute_of_its_return() -> Result<()> {
+    let _house = House::open().await?;
+    let stage = Stage::open("no-gateway").await?;
+    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({})).await?;
+    stage.agent_ready("a").await?;
+    let empty = Stage::open("no-gateway-empty").await?;
+    gateways(&stage, 0).await?;
+    let tried = absent(&stage, &empty).await;
+    // Whatever was found: the cluster gets its gateways back.
+    gateways(&stage, 2).await?;
+    tried?;
+    for stage in [&stage, &empty] {
+        let mut last = String::new();
+        let (_, took) = soon(Duration::from_secs(60), "the namespace is gone a minute after the gateways' return", async || {
+            let Some(words) = held(stage).await? else { return Ok(Some(())) };
+            last = words;
+            Ok(None)
+        })
+        .await
+        .map_err(|error| error.context(last))?;
+        println!("{} ended {took:?} after the gateways were back", stage.namespace);
+    }
+    Ok(())
+}
+
+/// While there is none: neither namespace ends, not even an empty one, and it is said why.
+async fn absent(stage: &Stage, empty: &Stage) -> Result<()> {
+    let api = Api::<Namespace>::all(stage.client.clone());
+    for stage in [stage, empty] {
+        api.delete(&stage.namespace, &DeleteParams::default()).await?;
+    }
+    for stage in [stage, empty] {
+        soon(PATIENCE, "the namespace says what holds it", async || {
+            let words = held(stage).await?;
+            ensure!(words.is_some(), "the namespace ended without a gateway: nothing was tried");
+            Ok(words.filter(|w| w.contains("Discovery") && w.contains("runtime.yoi.dev")))
+        })
+        .await?;
+    }
+    let doctor = empty.yoi(&["doctor"]).await?;
+    let said = format!("{}{}", doctor.out, doctor.err);
+    ensure!(
+        doctor.code != 0 && said.contains("yoi-gateway") && said.contains(&empty.namespace),
+        "doctor does not name the cause: {doctor:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Helm as an operator of the cluster uses it, and what the node shows.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, ListParams};
+use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
+use yoi_crds::YoiPod;
+use yoi_e2e::program::{self, Said};
+use yoi_e2e::soon;
+use yoi_e2e::stage::Stage;
+use yoi_wire::entry::{Body, RunOutcome};
+use yoi_wire::people::LogLine;
+
+pub const SYSTEM: &str = "yoi-system";
+static TURN: Mutex<()> = Mutex::const_new(());
+
+pub fn chart(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts").join(name)
+}
+
+pub async fn helm(words: &[&str]) -> Result<Said> {
+    program::run(&std::env::var("YOI_HELM")?, &[words, &["--namespace", SYSTEM]].concat(), &[], None).await
+}
+
+/// The installed charts, and the values of the operator's. One test at a time has them.
+pub struct House {
+    values: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl House {
+    /// Waits for the turn; installs Yoi again when a test before broke off without it.
+    pub async fn open() -> Result<House> {
+        let turn = TURN.lock().await;
+        // Beside the cluster's own kubeconfig, so that a run that broke off leaves them for the next.
+        let values = PathBuf::from(format!("{}.teardown-values.yaml", std::env::var("KUBECONFIG")?));
+        let said = helm(&["get", "values", "yoi-operator", "-o", "yaml"]).await?;
+        if said.code == 0 {
+            std::fs::write(&values, &said.out)?;
+        }
+        ensure!(values.exists(), "Yoi is not installed, and nobody knows with which values it was: {}", said.err);
+        let house = House { values, _turn: turn };
+        if said.code != 0 {
+            house.install(&[]).await?;
+        }
+        Ok(house)
+    }
+
+    /// Both charts, as the README says, with more settings.
+    pub async fn install(&self, more: &[&str]) -> Result<()> {
+        let crds = chart("yoi-crds");
+        helm(&["upgrade", "--install", "yoi-crds", &crds.to_string_lossy(), "--create-namespace", "--take-ownership"]).await?.ok()?;
+        let (chart, values) = (chart("yoi-operator"), self.values.to_string_lossy().into_owned());
+        let chart = chart.to_string_lossy().into_owned();
+        let words = ["upgrade", "--install", "yoi-operator", &chart, "-f", &values, "--create-namespace", "--wait", "--timeout", "110s"];
+        helm(&[&words[..], more].concat()).await?.ok().map(drop)
+    }
+
+    pub async fn uninstall(&self) -> Result<()> {
+        helm(&["uninstall", "yoi-operator", "--wait", "--timeout", "110s"]).await?.ok().map(drop)
+    }
+}
+
+/// Runs this in the node's namespaces.
+pub async fn on_node(script: &str) -> Result<String> {
+    let words = std::env::var("YOI_NODE_EXEC")?;
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.extend(["sh", "-c", script]);
+    Ok(program::run(words[0], &words[1..], &[], None).await?.ok()?.out)
+}
+
+/// The UIDs of the trees on the node's disk.
+pub async fn trees() -> Result<BTreeSet<String>> {
+    let root = std::env::var("YOI_DATA_ROOT")?;
+    let found = on_node(&format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'")).await?;
+    Ok(found.lines().map(str::to_owned).collect())
+}
+
+/// Lines of the node's mount table with one of these words.
+pub async fn mounts_of(words: &BTreeSet<String>) -> Result<Vec<String>> {
+    let table = on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?;
+    Ok(table.lines().filter(|line| words.iter().any(|word| line.contains(word.as_str()))).map(str::to_owned).collect())
+}
+
+/// Why a namespace that is to go is still there; `None` when it is gone.
+pub async fn held(stage: &Stage) -> Result<Option<String>> {
+    let api = Api::<Namespace>::all(stage.client.clone());
+    let Some(namespace) = api.get_opt(&stage.namespace).await? else { return Ok(None) };
+    let conditions = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
+    let said = conditions.into_iter().filter(|c| c.status == "True").map(|c| format!("{}: {}", c.type_, c.message.unwrap_or_default()));
+    Ok(Some(said.collect::<Vec<_>>().join("; ")))
+}
+
+/// What is left of an agent after anything: the same when nobody was harmed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alive {
+    pub uid: String,
+    pub pod: String,
+    pub session: String,
+    pub workspace: String,
+}
+
+pub async fn alive(stage: &Stage, agent: &str) -> Result<Alive> {
+    let yoipod: YoiPod = stage.get(agent).await?;
+    let workspace: yoi_crds::AgentWorkspace = stage.get(agent).await?;
+    let status = yoipod.status.clone().unwrap_or_default();
+    Ok(Alive {
+        uid: yoipod.metadata.uid.unwrap_or_default(),
+        pod: status.pod.context("no Pod")?.uid,
+        session: status.session.context("no session")?.id,
+        workspace: workspace.metadata.uid.unwrap_or_default(),
+    })
+}
+
+pub async fn pod_of(stage: &Stage, agent: &str) -> Result<Pod> {
+    let pods: Vec<Pod> = stage.list(&format!("yoi.dev/yoipod={agent}")).await?;
+    pods.into_iter().find(|p| p.metadata.deletion_timestamp.is_none()).with_context(|| format!("no Pod of {agent}"))
+}
+
+pub fn restarts(pod: &Pod) -> i32 {
+    pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()).into_iter().flatten().map(|c| c.restart_count).sum()
+}
+
+pub fn finished(log: &[LogLine]) -> usize {
+    log.iter().filter(|l| matches!(&l.entry.body, Body::RunEnded(r) if r.outcome == RunOutcome::Finished)).count()
+}
+
+pub fn inputs(log: &[LogLine]) -> usize {
+    log.iter().filter(|l| matches!(&l.entry.body, Body::Input(_))).count()
+}
+
+/// Sends until it is taken: a line may need a moment to come back.
+pub async fn send(stage: &Stage, agent: &str, text: &str) -> Result<Duration> {
+    let ((), took) = soon(yoi_e2e::stage::PATIENCE, &format!("a message to {agent} is delivered"), async || {
+        Ok((stage.yoi(&["send", agent, text]).await?.code == 0).then_some(()))
+    })
+    .await?;
+    Ok(took)
+}
+
+/// No gateway, operator or shim of ours runs.
+pub async fn nobody_home(stage: &Stage) -> Result<bool> {
+    for namespace in [SYSTEM, "yoi-node"] {
+        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let list = pods.list(&ListParams::default().labels("app.kubernetes.io/part-of=yoi")).await?;
+        if !list.items.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// An object as JSON, without what every write changes.
+pub fn spec_of<K: serde::Serialize>(object: &K) -> Result<Value> {
+    Ok(serde_json::to_value(object)?["spec"].clone())
+}

@@ -1,0 +1,11 @@
+//! Runs after everything else: namespaces, charts and gateways go while agents are at work; what must stay stays, and can be used again.
+//!
+//! Each test finds Yoi installed and leaves it so. They take turns, because each takes something away that is the whole cluster's.
+
+mod charts;
+mod gateway;
+mod house;
+mod namespace;
+mod sessions;
+mod uninstall;
+mod values;
