@@ -15,6 +15,15 @@ pub enum Action {
         /// Install into the cluster of this kubeconfig context instead of a local one
         #[arg(long, conflicts_with = "name")]
         context: Option<String>,
+        /// Push the images there, and let that cluster pull them: host and path, such as registry.example/team/yoi
+        #[arg(long, requires = "context", value_name = "HOST/PATH")]
+        registry: Option<String>,
+        /// The registry speaks plain HTTP
+        #[arg(long, requires = "registry")]
+        plain_http: bool,
+        /// A value of the chart yoi-operator, as `helm --set` takes it
+        #[arg(long, requires = "context", value_name = "KEY=VALUE")]
+        set: Vec<String>,
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
     },
@@ -33,7 +42,7 @@ pub enum Action {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
     },
-    /// Write the generated files: CRDs for kubectl and for the chart
+    /// Write the generated files: CRDs for kubectl and for the chart, the page of reasons
     Generate {
         /// Write nothing; fail when a file differs from what would be written
         #[arg(long)]
@@ -41,6 +50,19 @@ pub enum Action {
     },
     /// Check which crate imports which
     Law,
+    /// Measure, and write the figures and pictures of docs/benchmarks.md: release builds on a cluster of their own
+    Bench {
+        /// Leave that cluster running
+        #[arg(long)]
+        keep: bool,
+        /// workspace, session, cluster (all of them by default); after cluster its parts: agents, claims, messages, objects
+        wanted: Vec<String>,
+    },
+    /// Whether the harness of kills finds the faults of e2e/planted, each built and rolled out on the cluster yoi-faults
+    Planted {
+        /// Only this one
+        name: Option<String>,
+    },
     /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
     Test {
         /// Also the benchmarks
@@ -65,6 +87,11 @@ pub enum ClusterAction {
     },
     /// What runs, and where its files are
     Status {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+    },
+    /// End the node's first process and start it again, like a reboot: mounts and processes are gone, what is on disk stays
+    Reboot {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
     },

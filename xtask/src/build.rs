@@ -30,15 +30,21 @@ pub fn kubernetes() -> Result<PathBuf> {
     })
 }
 
-/// Folder of `helm`, `kind`, `coredns`, `pause`.
+/// Folder of `helm`, `kind`, `crane`, `coredns`, `pause`.
 pub fn tools() -> Result<PathBuf> {
     go(&Module {
         name: "tools",
         folder: "e2e/cluster/tools",
-        targets: &["./pause", "./coredns", "helm.sh/helm/v3/cmd/helm", "sigs.k8s.io/kind"],
+        targets: &[
+            "./pause",
+            "./coredns",
+            "helm.sh/helm/v3/cmd/helm",
+            "sigs.k8s.io/kind",
+            "github.com/google/go-containerregistry/cmd/crane",
+        ],
         link: "-s -w",
-        programs: &["pause", "coredns", "helm", "kind"],
-        about: "Compile helm, CoreDNS and kind (about 3 minutes, the first time only)",
+        programs: &["pause", "coredns", "helm", "kind", "crane"],
+        about: "Compile helm, CoreDNS, kind and crane (about 3 minutes, the first time only)",
         finish: |_| Ok(()),
     })
 }

@@ -129,6 +129,26 @@ fn stop(instance: Instance) -> Result<()> {
     cgroup::remove(instance)
 }
 
+/// Ends the node's first process, as a loss of power ends a machine, and starts it again from what stands on disk.
+pub fn reboot(instance: Instance) -> Result<()> {
+    let programs = build::kubernetes()?;
+    let _lock = lock(instance)?;
+    let inner = supervisor(instance).with_context(|| format!("the cluster {instance} does not run"))?;
+    let outer = fs::read_to_string(instance.path("pid"))?.split_whitespace().nth(1).and_then(|pid| pid.parse().ok());
+    let step = say::step(format!("Start the node of {instance} anew"));
+    let process = rustix::process::Pid::from_raw(inner as i32).context("failed to read the node's pid")?;
+    rustix::process::kill_process(process, rustix::process::Signal::KILL)?;
+    // The outer half removes the file that names the inner one, which must not be the next one's.
+    let alive = || [Some(inner), outer].into_iter().flatten().any(|pid| runs_here(instance, pid));
+    wait("the end of the node", Duration::from_secs(60), || Ok((!alive()).then_some(())))?;
+    network::remove(instance)?;
+    cgroup::remove(instance)?;
+    leftovers::detach_loops(instance)?;
+    start(instance, &programs)?;
+    step.done("");
+    Ok(())
+}
+
 pub fn down(instance: Instance) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("removing a node needs root");

@@ -1,4 +1,6 @@
-//! Files made from code, committed, and compared: the CRDs, for `kubectl apply -f crds/` and for their own chart.
+//! Files made from code, committed, and compared: the CRDs, for `kubectl apply -f crds/` and for their own chart; the page of reasons.
+
+mod reasons;
 
 use crate::instance::repository;
 use crate::say;
@@ -30,7 +32,7 @@ pub fn run(check: bool) -> Result<()> {
 }
 
 fn wanted() -> Result<Vec<(PathBuf, String)>> {
-    let mut files = vec![];
+    let mut files = vec![(repository().join("docs/reasons.md"), reasons::page())];
     for mut crd in yoi_crds::all() {
         let name = crd.spec.names.plural.clone();
         for folder in FOLDERS {

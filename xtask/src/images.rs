@@ -2,6 +2,7 @@
 
 mod base;
 mod oci;
+mod registry;
 
 use crate::command::{capture, command, found, quiet};
 use crate::instance::{Instance, cache, repository};
@@ -9,6 +10,7 @@ use crate::tree::Tree;
 use crate::{build, packages, say};
 use anyhow::{Context, Result, bail};
 use oci::{Archive, Image};
+pub use registry::{Registry, push};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,9 +74,25 @@ impl Built {
     }
 }
 
+/// How the programs are compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    Dev,
+    Release,
+}
+
 pub fn build_all() -> Result<Built> {
+    build_all_as(Profile::Dev)
+}
+
+pub fn build_all_as(profile: Profile) -> Result<Built> {
+    build_all_of(repository(), None, profile)
+}
+
+/// The images of the sources in `folder`, compiled into `target` where it is not the folder's own.
+pub fn build_all_of(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<Built> {
     packages::for_images()?;
-    let (programs, missing) = compile()?;
+    let (programs, missing) = compile(folder, target, profile)?;
     let mut archives = cluster_archives()?;
     // Before the step below, because the first time has a step of its own.
     let agent = base::agent()?;
@@ -138,13 +156,19 @@ fn with_libraries(tree: &mut Tree, to: &str, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds the shipped programs in the dev profile; says which are not there.
-fn compile() -> Result<(BTreeMap<&'static str, PathBuf>, Vec<String>)> {
+/// Builds the shipped programs; says which are not there.
+fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BTreeMap<&'static str, PathBuf>, Vec<String>)> {
     let step = say::step("Compile Yoi (a few minutes the first time)");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--keep-going", "--message-format=json-render-diagnostics"]).current_dir(repository());
+    cargo.args(["build", "--keep-going", "--message-format=json-render-diagnostics"]).current_dir(folder);
+    if let Some(target) = target {
+        cargo.arg("--target-dir").arg(target);
+    }
     for (package, _) in SHIPPED {
         cargo.args(["-p", package]);
+    }
+    if profile == Profile::Release {
+        cargo.arg("--release");
     }
     let output = cargo.stderr(std::process::Stdio::inherit()).output().context("failed to start cargo")?;
     let mut programs = BTreeMap::new();

@@ -1,13 +1,16 @@
 //! Yoi on a cluster: images to its nodes, two charts, the example fleet.
 
+mod elsewhere;
 mod fleet;
+
+pub use elsewhere::{Elsewhere, existing};
 
 use crate::cluster::{self, Kubectl};
 use crate::command::{command, quiet};
 use crate::images::{self, References};
 use crate::instance::{Instance, repository};
-use crate::{build, packages, say};
-use anyhow::{Context, Result, bail};
+use crate::{build, say};
+use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 const NAMESPACE: &str = "yoi-system";
@@ -25,41 +28,13 @@ pub fn local(instance: Instance) -> Result<()> {
     let target = Target::local(instance)?;
     charts(&target, &built.references())?;
     if let Some(plugin) = built.programs.get("kubectl-yoi") {
-        cluster::link_program(instance, "kubectl-yoi", plugin)?;
+        // By its second name it completes `kubectl yoi <TAB>`.
+        for name in ["kubectl-yoi", "kubectl_complete-yoi"] {
+            cluster::link_program(instance, name, plugin)?;
+        }
     }
-    fleet::start(&target.kubectl)?;
+    fleet::start(&target.kubectl, fleet::All, &References::new())?;
     explain(instance);
-    Ok(())
-}
-
-/// Somebody else's cluster, named by a context of the user's own kubeconfig.
-pub fn existing(context: &str) -> Result<()> {
-    let Some(kind) = context.strip_prefix("kind-") else {
-        let archives = images::build_all()?.archives;
-        let files: Vec<_> = archives.iter().map(|archive| format!("{}  {}", archive.reference(), archive.file.display())).collect();
-        bail!(
-            "only a kind cluster takes images from this machine. Push these OCI archives to a registry that {context} can reach, then \
-             `helm install` the charts with image.*.repository set:\n  {}",
-            files.join("\n  ")
-        );
-    };
-    packages::for_images()?;
-    let built = images::build_all()?;
-    built.complete()?;
-    let loader = build::tools()?.join("kind");
-    let step = say::step(format!("Load {} images into kind", built.archives.len()));
-    for archive in &built.archives {
-        step.progress(&archive.name);
-        quiet(command(&loader, ["load", "image-archive", "--name", kind]).arg(&archive.file))?;
-    }
-    step.done("");
-    let kubectl = Kubectl::of_context(&build::kubernetes()?, context);
-    let target =
-        Target { context: Some(context.to_owned()), kubeconfig: None, kubectl, settings: vec!["shim.loopBtrfs.enabled=true".into()] };
-    charts(&target, &built.references())?;
-    fleet::start(&target.kubectl)?;
-    println!("\nYoi runs in {context}.");
-    try_next();
     Ok(())
 }
 

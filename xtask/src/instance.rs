@@ -1,4 +1,4 @@
-//! The two clusters this machine can hold, and every name, place and address that follows from which one it is.
+//! The clusters this machine can hold side by side, and every name, place and address that follows from which one it is.
 
 use std::path::{Path, PathBuf};
 
@@ -9,27 +9,41 @@ pub enum Instance {
     Yoi,
     /// For `cargo xtask test`, beside the other
     YoiTest,
+    /// For `cargo xtask bench`, so that nothing else is measured with it
+    YoiBench,
+    /// For long fault runs, which kill all of it again and again
+    YoiFaults,
 }
 
 /// All state of all instances. Unix socket paths below it stay under 100 bytes.
 pub const ROOT: &str = "/var/lib/yoi-cluster";
 
 impl Instance {
-    pub const ALL: [Instance; 2] = [Instance::Yoi, Instance::YoiTest];
+    pub const ALL: [Instance; 4] = [Instance::Yoi, Instance::YoiTest, Instance::YoiBench, Instance::YoiFaults];
 
     pub fn name(self) -> &'static str {
         match self {
             Instance::Yoi => "yoi",
             Instance::YoiTest => "yoi-test",
+            Instance::YoiBench => "yoi-bench",
+            Instance::YoiFaults => "yoi-faults",
         }
     }
 
-    /// 198.18.0.0/15 is reserved for test networks, so no real network is hidden; each instance has one half.
-    fn network(self) -> u8 {
+    /// 198.18.0.0/15 is reserved for test networks, so no real network is hidden; each instance has a quarter: the second byte of its
+    /// addresses, and the first of its 128 third bytes.
+    fn network(self) -> (u8, u8) {
         match self {
-            Instance::Yoi => 18,
-            Instance::YoiTest => 19,
+            Instance::Yoi => (18, 0),
+            Instance::YoiTest => (19, 0),
+            Instance::YoiBench => (18, 128),
+            Instance::YoiFaults => (19, 128),
         }
+    }
+
+    fn address(self, third: u8, fourth: u8) -> String {
+        let (second, first) = self.network();
+        format!("198.{second}.{}.{fourth}", first + third)
     }
 
     pub fn state(self) -> PathBuf {
@@ -66,32 +80,32 @@ impl Instance {
     }
 
     pub fn host_address(self) -> String {
-        format!("198.{}.255.1", self.network())
+        self.address(127, 1)
     }
 
     /// Also where the API server listens.
     pub fn node_address(self) -> String {
-        format!("198.{}.255.2", self.network())
+        self.address(127, 2)
     }
 
     pub fn whole_range(self) -> String {
-        format!("198.{}.0.0/16", self.network())
+        self.address(0, 0) + "/17"
     }
 
     pub fn pod_range(self) -> String {
-        format!("198.{}.0.0/18", self.network())
+        self.address(0, 0) + "/18"
     }
 
     pub fn service_range(self) -> String {
-        format!("198.{}.128.0/18", self.network())
+        self.address(64, 0) + "/19"
     }
 
     pub fn api_service_address(self) -> String {
-        format!("198.{}.128.1", self.network())
+        self.address(64, 1)
     }
 
     pub fn dns_address(self) -> String {
-        format!("198.{}.128.10", self.network())
+        self.address(64, 10)
     }
 }
 

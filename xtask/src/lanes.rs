@@ -1,5 +1,6 @@
 //! `cargo xtask test`: independent lanes, each run even when another failed, unless it stands on that one.
 
+mod elsewhere;
 mod kind;
 mod report;
 
@@ -8,8 +9,8 @@ use crate::command::loud;
 use crate::images::{self, Built};
 use crate::install::{self, Target};
 use crate::instance::{Instance, repository};
-use crate::{build, generate, law};
-use anyhow::{Context, Result, bail};
+use crate::{generate, law, planted, witness};
+use anyhow::{Result, bail};
 use report::{Outcome, Report};
 use std::process::{Command, ExitCode};
 
@@ -32,6 +33,7 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         report.lane("generated files", || generate::run(true).map(|()| Outcome::Passed));
         report.lane("dependencies", dependencies);
         report.lane("kind configuration", kind::check);
+        report.lane("planted faults fit the code", || planted::check().map(|()| Outcome::Passed));
         report.lane("kind load image-archive", || Ok(Outcome::skipped("needs a Docker engine; only the configuration was checked")));
         report.lane("NetworkPolicies enforced", || Ok(Outcome::skipped("the local cluster's network stores them and enforces none")));
     }
@@ -48,20 +50,26 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         words.extend(filter);
         cargo(&words)
     });
-    on_a_cluster(&mut report, filter);
+    on_a_cluster(&mut report, all, filter);
     if all && filter.is_none() {
+        report.lane("planted faults found", || {
+            if !rustix::process::geteuid().is_root() {
+                return Ok(Outcome::skipped("a node needs root"));
+            }
+            planted::run(None).map(|()| Outcome::Passed)
+        });
         report.lane("benchmarks, shown only", || {
             if !rustix::process::geteuid().is_root() {
                 return Ok(Outcome::skipped("a loop-backed file system needs root"));
             }
-            cargo(&["bench", "-p", "yoi-workspace"])
+            cargo(&["bench", "-p", "yoi-workspace", "-p", "yoi-session"])
         });
     }
     report.print();
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn on_a_cluster(report: &mut Report, filter: Option<&str>) {
+fn on_a_cluster(report: &mut Report, all: bool, filter: Option<&str>) {
     let mut got = Gathered::default();
     let root = rustix::process::geteuid().is_root();
     report.lane("cluster up", || {
@@ -88,9 +96,25 @@ fn on_a_cluster(report: &mut Report, filter: Option<&str>) {
         Ok(Outcome::Passed)
     });
     report.lane("cluster tests", || match &got.built {
-        Some(built) if got.charts => cluster_tests(built, filter),
+        Some(built) if got.charts => cluster_tests(built, filter, all),
         _ => Ok(Outcome::skipped("Yoi is not installed")),
     });
+    if filter.is_none() {
+        report.lane("kills and a reboot", || match &got.built {
+            Some(built) if got.charts => {
+                // The tests before it end with the charts taken away.
+                install::charts(&Target::local(INSTANCE)?, &built.references())?;
+                kills(built, if all { 300 } else { 12 })
+            }
+            _ => Ok(Outcome::skipped("Yoi is not installed")),
+        });
+        report.lane("up by context and registry", || {
+            if !got.charts {
+                return Ok(Outcome::skipped("Yoi could not be installed"));
+            }
+            elsewhere::check().map(|()| Outcome::Passed)
+        });
+    }
     report.lane("cluster down, nothing left", || {
         let Some(before) = &got.before else { return Ok(Outcome::skipped("there was no cluster")) };
         cluster::down(INSTANCE)?;
@@ -102,21 +126,27 @@ fn on_a_cluster(report: &mut Report, filter: Option<&str>) {
     });
 }
 
-fn cluster_tests(built: &Built, filter: Option<&str>) -> Result<Outcome> {
-    let (kubernetes, tools) = (build::kubernetes()?, build::tools()?);
-    let plugin = built.programs.get("kubectl-yoi").context("kubectl-yoi was not built")?;
+fn cluster_tests(built: &Built, filter: Option<&str>, all: bool) -> Result<Outcome> {
     let mut test = Command::new(program());
     // They mostly wait for the cluster: more of them at once than there are cores.
-    test.args(["test", "--no-fail-fast", "-p", "yoi-e2e"]).args(filter).args(["--", "--test-threads=4"]).current_dir(repository());
-    test.env("KUBECONFIG", INSTANCE.kubeconfig())
-        .env("YOI_IMAGES", INSTANCE.path("images.json"))
-        .env("YOI_KUBECTL_YOI", plugin)
-        .env("YOI_HELM", tools.join("helm"))
-        .env("YOI_KUBECTL", kubernetes.join("kubectl"))
-        // A command line that runs what follows it inside the node, and the node's data root there.
-        .env("YOI_NODE_EXEC", format!("{} cluster exec --name {INSTANCE} --", std::env::current_exe()?.display()))
-        .env("YOI_DATA_ROOT", INSTANCE.path("yoi"));
+    test.args(["test", "--no-fail-fast", "-p", "yoi-e2e"]).args(filter).args(["--", "--test-threads=6"]).current_dir(repository());
+    if all {
+        // What takes minutes and needs the machine for itself.
+        test.arg("--include-ignored");
+    }
+    test.envs(witness::environment(INSTANCE, built)?);
     verdict(loud(&mut test)?, "cargo test -p yoi-e2e")
+}
+
+/// One after the other, and nothing beside them: they kill what any other test needs.
+fn kills(built: &Built, rounds: u32) -> Result<Outcome> {
+    let mut test = Command::new(program());
+    test.args(["test", "-p", "yoi-e2e", "--test", "kills", "--", "--test-threads=1", "--nocapture"]).current_dir(repository());
+    test.envs(witness::environment(INSTANCE, built)?);
+    if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
+        test.env("YOI_KILL_ROUNDS", rounds.to_string());
+    }
+    verdict(loud(&mut test)?, "cargo test -p yoi-e2e --test kills")
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.

@@ -1,6 +1,7 @@
 //! `cargo xtask`: a local Kubernetes, images, charts, generated files and the checks, from a fresh clone.
 
 mod args;
+mod bench;
 mod build;
 mod cluster;
 mod command;
@@ -11,8 +12,10 @@ mod instance;
 mod lanes;
 mod law;
 mod packages;
+mod planted;
 mod say;
 mod tree;
+mod witness;
 
 use anyhow::Result;
 use args::{Action, ClusterAction};
@@ -31,8 +34,11 @@ fn main() -> ExitCode {
 
 fn run(action: Action) -> Result<ExitCode> {
     match action {
-        Action::Up { context: None, name } => install::local(name)?,
-        Action::Up { context: Some(context), .. } => install::existing(&context)?,
+        Action::Up { context: None, name, .. } => install::local(name)?,
+        Action::Up { context: Some(context), registry, plain_http, set, .. } => {
+            let registry = registry.map(|prefix| images::Registry { prefix, plain_http });
+            install::existing(install::Elsewhere { context, registry, settings: set })?;
+        }
         Action::Down { name } => cluster::down(name)?,
         Action::Cluster { action: ClusterAction::Up { name } } => {
             cluster::up(name)?;
@@ -40,12 +46,15 @@ fn run(action: Action) -> Result<ExitCode> {
         }
         Action::Cluster { action: ClusterAction::Down { name } } => cluster::down(name)?,
         Action::Cluster { action: ClusterAction::Status { name } } => cluster::status(name)?,
+        Action::Cluster { action: ClusterAction::Reboot { name } } => cluster::reboot(name)?,
         Action::Cluster { action: ClusterAction::Exec { name, command } } => return cluster::exec(name, &command),
         Action::Images { name } => {
             images::build_and_import(name)?;
         }
         Action::Generate { check } => generate::run(check)?,
         Action::Law => law::run()?,
+        Action::Bench { keep, wanted } => bench::run(&wanted, keep)?,
+        Action::Planted { name } => planted::run(name.as_deref())?,
         Action::Test { all, filter } => return lanes::run(all, filter.as_deref()),
     }
     Ok(ExitCode::SUCCESS)

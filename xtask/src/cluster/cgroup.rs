@@ -69,7 +69,7 @@ pub fn procs(instance: Instance) -> Result<Vec<String>> {
 pub fn remove(instance: Instance) -> Result<()> {
     for root in hierarchies()? {
         let own = root.join(instance.cgroup());
-        wait(&format!("an empty {}", own.display()), Duration::from_secs(20), || Ok(remove_below(&own).is_ok().then_some(())))?;
+        wait(&format!("an empty {}", own.display()), Duration::from_secs(60), || Ok(remove_below(&own).is_ok().then_some(())))?;
     }
     Ok(())
 }

@@ -19,7 +19,20 @@ pub struct Prepared {
 const MOUNT_POINTS: [(&str, &str); 2] = [("/var/lib/kubelet", "kubelet"), ("/var/lib/cni", "cni/state")];
 
 pub fn prepare(instance: Instance, programs: &Path) -> Result<Prepared> {
-    let folders = ["etcd", "containerd", "kubelet", "cni/state", "cni/net.d", "log/node", "yoi", "local-path", "conf", "opt", "flexvolume"];
+    let folders = [
+        "etcd",
+        "containerd",
+        "kubelet",
+        "cni/state",
+        "cni/net.d",
+        "log/node",
+        "yoi",
+        "local-path",
+        "conf",
+        "opt",
+        "flexvolume",
+        "registries",
+    ];
     for folder in folders {
         fs::create_dir_all(instance.path(folder)).with_context(|| format!("failed to make {}", instance.path(folder)))?;
     }
@@ -115,6 +128,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni}"
     conf_dir = "{conf}"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
 "#,
         root = at("containerd"),
         socket = instance.containerd_socket(),
@@ -123,6 +138,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
         restrict = !has_sys_resource(),
         cni = packages::cni_folder(),
         conf = at("cni/net.d"),
+        registries = at("registries"),
     )
 }
 

@@ -1,0 +1,72 @@
+//! Somebody else's cluster, named by a context of the user's own kubeconfig: kind takes images from this machine, others pull them.
+
+use super::{Target, charts, fleet, try_next};
+use crate::cluster::Kubectl;
+use crate::command::{command, quiet};
+use crate::images::{self, Built, References, Registry};
+use crate::{build, packages, say};
+use anyhow::{Result, bail};
+
+pub struct Elsewhere {
+    pub context: String,
+    pub registry: Option<Registry>,
+    /// Values of the chart yoi-operator, as `helm --set` takes them.
+    pub settings: Vec<String>,
+}
+
+/// How images get to its nodes.
+enum Way {
+    Pull(Registry),
+    Load(String),
+}
+
+pub fn existing(place: Elsewhere) -> Result<()> {
+    let Elsewhere { context, registry, mut settings } = place;
+    let way = match (registry, context.strip_prefix("kind-")) {
+        (Some(registry), _) => Way::Pull(registry),
+        (None, Some(cluster)) => Way::Load(cluster.to_owned()),
+        (None, None) => bail!(
+            "the cluster of {context} has to pull the images: name a registry that it can reach, and that you may push to, by \
+             `cargo xtask up --context {context} --registry HOST/PATH`"
+        ),
+    };
+    let kubectl = Kubectl::of_context(&build::kubernetes()?, &context);
+    // Before minutes of building: does that cluster answer, and as whom?
+    kubectl.run(["auth", "can-i", "create", "customresourcedefinitions"])?;
+    packages::for_images()?;
+    let built = images::build_all()?;
+    built.complete()?;
+    // The examples name images by `yoi.dev/NAME:dev`, which kind gets under just that name.
+    let (chart, examples) = match way {
+        Way::Pull(registry) => {
+            let references = images::push(&built, &registry)?;
+            (references.clone(), references)
+        }
+        Way::Load(cluster) => {
+            load(&cluster, &built)?;
+            // A kind node's own file system is no Btrfs.
+            settings.insert(0, "shim.loopBtrfs.enabled=true".into());
+            (built.references(), References::new())
+        }
+    };
+    let target = Target { context: Some(context.clone()), kubeconfig: None, kubectl, settings };
+    charts(&target, &chart)?;
+    fleet::start(&target.kubectl, fleet::of_nodes(&target.kubectl)?, &examples)?;
+    println!("\nYoi runs in {context}.");
+    if let Some(plugin) = built.programs.get("kubectl-yoi") {
+        println!("The plugin for your PATH: {}", plugin.display());
+    }
+    try_next();
+    Ok(())
+}
+
+fn load(cluster: &str, built: &Built) -> Result<()> {
+    let kind = build::tools()?.join("kind");
+    let step = say::step(format!("Load {} images into kind", built.archives.len()));
+    for archive in &built.archives {
+        step.progress(&archive.name);
+        quiet(command(&kind, ["load", "image-archive", "--name", cluster]).arg(&archive.file))?;
+    }
+    step.done("");
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! `cargo xtask planted`: faults put into the product on purpose, each of which a harness has to find.
+//!
+//! A fault is a patch in `e2e/planted`; its head says which rounds to play, or which test to run, and what the harness must say. It is applied to a
+//! copy of HEAD below `target`, built there, and rolled out on a cluster of its own.
+
+mod patch;
+
+use crate::cluster;
+use crate::command::{capture, command, quiet};
+use crate::images;
+use crate::install::{self, Target};
+use crate::instance::{Instance, repository};
+use crate::{say, witness};
+use anyhow::{Context, Result, bail};
+use patch::Fault;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+const INSTANCE: Instance = Instance::YoiFaults;
+
+/// Each fault, or the one of this name. Succeeds if the harness found them, and by what it had to say.
+pub fn run(name: Option<&str>) -> Result<()> {
+    let faults: Vec<Fault> = patch::all()?.into_iter().filter(|fault| name.is_none_or(|name| fault.name == name)).collect();
+    if faults.is_empty() {
+        bail!("no planted fault is called {}", name.unwrap_or_default());
+    }
+    let source = Source::of_head()?;
+    let mut missed = Vec::new();
+    for fault in &faults {
+        let begun = Instant::now();
+        let found = source.with(fault).and_then(|()| hunt(&source, fault));
+        source.clean()?;
+        match found {
+            Ok(sentence) => say::note(&format!("{} was found in {} s: {sentence}", fault.name, begun.elapsed().as_secs())),
+            Err(error) => {
+                say::failure(&format!("{}: {error:#}", fault.name));
+                missed.push(fault.name.as_str());
+            }
+        }
+    }
+    if !missed.is_empty() {
+        bail!("not found: {}", missed.join(", "));
+    }
+    Ok(())
+}
+
+/// Whether every patch still fits the code as it stands.
+pub fn check() -> Result<()> {
+    for fault in patch::all()? {
+        let mut git = command("git", ["apply", "--check"]);
+        quiet(git.arg(&fault.file).current_dir(repository()))
+            .with_context(|| format!("the planted fault {} does not fit the code any more", fault.name))?;
+    }
+    Ok(())
+}
+
+/// A copy of HEAD with build output of its own.
+struct Source {
+    folder: PathBuf,
+    target: PathBuf,
+}
+
+impl Source {
+    fn of_head() -> Result<Source> {
+        let below = repository().join("target/planted");
+        let source = Source { folder: below.join("source"), target: below.join("target") };
+        let head = capture(command("git", ["rev-parse", "HEAD"]).current_dir(repository()))?;
+        if !source.folder.join(".git").exists() {
+            quiet(command("git", ["worktree", "prune"]).current_dir(repository()))?;
+            quiet(
+                command("git", ["worktree", "add", "--force", "--detach"]).arg(&source.folder).arg(head.trim()).current_dir(repository()),
+            )?;
+        }
+        source.clean()?;
+        source.git(&["checkout", "--quiet", "--force", "--detach", head.trim()])?;
+        Ok(source)
+    }
+
+    fn git(&self, words: &[&str]) -> Result<()> {
+        quiet(command("git", words).current_dir(&self.folder))
+    }
+
+    fn clean(&self) -> Result<()> {
+        self.git(&["checkout", "--quiet", "--force", "--", "."])
+    }
+
+    fn with(&self, fault: &Fault) -> Result<()> {
+        quiet(command("git", ["apply"]).arg(&fault.file).current_dir(&self.folder)).context("the patch does not fit HEAD")
+    }
+}
+
+/// Builds, rolls out, lets the harness look, and takes the cluster away: what it holds after a fault is of no use.
+fn hunt(source: &Source, fault: &Fault) -> Result<String> {
+    cluster::down(INSTANCE)?;
+    cluster::up(INSTANCE)?;
+    let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
+    images::import_all(INSTANCE, &built)?;
+    install::charts(&Target::local(INSTANCE)?, &built.references())?;
+    let step = say::step(format!("Look for {}", fault.name));
+    let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let (target, test) = &fault.harness;
+    harness.args(["test", "-p", "yoi-e2e", "--test", target, "--target-dir"]).arg(&source.target).current_dir(&source.folder);
+    harness.args(["--", "--test-threads=1", "--nocapture", test]);
+    harness.envs(witness::environment(INSTANCE, &built)?);
+    harness.envs(fault.settings.iter().map(|(name, value)| (*name, value)));
+    let output = harness.output().context("failed to start cargo")?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    step.done(output.status.to_string());
+    let verdict = judge(output.status.success(), &said, fault);
+    if verdict.is_ok() {
+        cluster::down(INSTANCE)?;
+    }
+    verdict
+}
+
+/// The sentence with which the fault was found.
+fn judge(passed: bool, said: &str, fault: &Fault) -> Result<String> {
+    if passed {
+        bail!("{} let it pass", fault.harness.1);
+    }
+    let found = said.lines().find(|line| line.contains(&fault.says));
+    found
+        .map(|line| line.trim().to_owned())
+        .with_context(|| format!("the harness failed, and not with {:?}:\n{}", fault.says, crate::command::tail(said, 20)))
+}
+
+fn folder() -> PathBuf {
+    repository().join("e2e/planted")
+}
+
+fn named(file: &Path) -> Option<String> {
+    Some(file.file_name()?.to_str()?.strip_suffix(".patch")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault() -> Fault {
+        Fault {
+            name: "f".into(),
+            file: PathBuf::new(),
+            harness: ("kills".into(), "power".into()),
+            settings: vec![],
+            says: "is gone".into(),
+        }
+    }
+
+    #[test]
+    fn a_fault_is_found_only_by_what_the_harness_had_to_say() {
+        assert_eq!(judge(false, "round 1\n  an entry is gone from a\n", &fault()).unwrap(), "an entry is gone from a");
+        assert!(judge(false, "not converged", &fault()).is_err());
+        assert!(judge(true, "an entry is gone", &fault()).is_err());
+    }
+
+    #[test]
+    fn every_planted_fault_says_how_it_is_found() {
+        let faults = patch::all().unwrap();
+        assert!(faults.len() >= 4, "{}", faults.len());
+    }
+}
