@@ -1,6 +1,7 @@
 //! `cargo xtask test`: independent lanes, each run even when another failed, unless it stands on that one.
 
 mod elsewhere;
+mod kills;
 mod kind;
 mod report;
 
@@ -101,11 +102,7 @@ fn on_a_cluster(report: &mut Report, all: bool, filter: Option<&str>) {
     });
     if filter.is_none() {
         report.lane("kills and a reboot", || match &got.built {
-            Some(built) if got.charts => {
-                // The tests before it end with the charts taken away.
-                install::charts(&Target::local(INSTANCE)?, &built.references())?;
-                kills(built, if all { 300 } else { 12 })
-            }
+            Some(built) if got.charts => kills::run(built, all),
             _ => Ok(Outcome::skipped("Yoi is not installed")),
         });
         report.lane("up by context and registry", || {
@@ -136,17 +133,6 @@ fn cluster_tests(built: &Built, filter: Option<&str>, all: bool) -> Result<Outco
     }
     test.envs(witness::environment(INSTANCE, built)?);
     verdict(loud(&mut test)?, "cargo test -p yoi-e2e")
-}
-
-/// One after the other, and nothing beside them: they kill what any other test needs.
-fn kills(built: &Built, rounds: u32) -> Result<Outcome> {
-    let mut test = Command::new(program());
-    test.args(["test", "-p", "yoi-e2e", "--test", "kills", "--", "--test-threads=1", "--nocapture"]).current_dir(repository());
-    test.envs(witness::environment(INSTANCE, built)?);
-    if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
-        test.env("YOI_KILL_ROUNDS", rounds.to_string());
-    }
-    verdict(loud(&mut test)?, "cargo test -p yoi-e2e --test kills")
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.

@@ -20,5 +20,7 @@ pub fn environment(instance: Instance, built: &Built) -> Result<Vec<(&'static st
         // A command line that runs what follows it inside the node, and the node's data root there.
         ("YOI_NODE_EXEC", format!("{} cluster exec --name {instance} --", std::env::current_exe()?.display())),
         ("YOI_DATA_ROOT", instance.path("yoi")),
+        // An error of a test says what happened; fifty frames of the executor after it only push that out of sight.
+        ("RUST_LIB_BACKTRACE", "0".to_owned()),
     ])
 }

@@ -7,6 +7,7 @@ mod chance;
 mod checks;
 mod churn;
 mod endpoints;
+mod evidence;
 mod full;
 mod inventory;
 mod ledger;
@@ -62,6 +63,11 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
             table.add(round + 1, row);
             if !broken.is_empty() {
                 table.print();
+                evidence::print(&world).await;
+                // What comes after must not stand on this world's ruins.
+                if let Err(error) = world.close().await {
+                    println!("its world could not be taken away: {error:#}");
+                }
                 let again = format!("YOI_KILL_SEED={seed} YOI_KILL_ROUNDS={rounds} YOI_KILL_KINDS={}", only.unwrap_or_default());
                 bail!("round {} ({}) broke {} promises; again: {again}\n  {}", round + 1, kind.name(), broken.len(), broken.join("\n  "));
             }
