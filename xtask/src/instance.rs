@@ -11,7 +11,7 @@ pub enum Instance {
     YoiTest,
     /// For `cargo xtask bench`, so that nothing else is measured with it
     YoiBench,
-    /// For long fault runs, which kill all of it again and again
+    /// For tests that kill or take away what others need, beside the one above
     YoiFaults,
 }
 

@@ -1,29 +1,17 @@
 //! `cargo xtask test`: independent lanes, each run even when another failed, unless it stands on that one.
 
+mod clusters;
 mod elsewhere;
-mod kills;
 mod kind;
+mod prefixed;
 mod report;
 
-use crate::cluster::{self, Inventory};
 use crate::command::loud;
-use crate::images::{self, Built};
-use crate::install::{self, Target};
-use crate::instance::{Instance, repository};
-use crate::{generate, law, planted, witness};
+use crate::instance::repository;
+use crate::{generate, law, planted};
 use anyhow::{Result, bail};
 use report::{Outcome, Report};
 use std::process::{Command, ExitCode};
-
-const INSTANCE: Instance = Instance::YoiTest;
-
-/// What later lanes take from earlier ones.
-#[derive(Default)]
-struct Gathered {
-    before: Option<Inventory>,
-    built: Option<Built>,
-    charts: bool,
-}
 
 pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
     let mut report = Report::default();
@@ -51,7 +39,7 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         words.extend(filter);
         cargo(&words)
     });
-    on_a_cluster(&mut report, all, filter);
+    clusters::lanes(&mut report, all, filter);
     if all && filter.is_none() {
         report.lane("planted faults found", || {
             if !rustix::process::geteuid().is_root() {
@@ -68,71 +56,6 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
     }
     report.print();
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-fn on_a_cluster(report: &mut Report, all: bool, filter: Option<&str>) {
-    let mut got = Gathered::default();
-    let root = rustix::process::geteuid().is_root();
-    report.lane("cluster up", || {
-        if !root {
-            return Ok(Outcome::skipped("a node needs root"));
-        }
-        cluster::down(INSTANCE)?;
-        got.before = Some(Inventory::take()?);
-        cluster::up(INSTANCE)?;
-        Ok(Outcome::Passed)
-    });
-    let up = report.passed("cluster up");
-    report.lane("images", || {
-        if !up {
-            return Ok(Outcome::skipped("no cluster to import them into"));
-        }
-        got.built = Some(images::build_and_import(INSTANCE)?);
-        Ok(Outcome::Passed)
-    });
-    report.lane("charts", || {
-        let Some(built) = &got.built else { return Ok(Outcome::skipped("no images")) };
-        install::charts(&Target::local(INSTANCE)?, &built.references())?;
-        got.charts = true;
-        Ok(Outcome::Passed)
-    });
-    report.lane("cluster tests", || match &got.built {
-        Some(built) if got.charts => cluster_tests(built, filter, all),
-        _ => Ok(Outcome::skipped("Yoi is not installed")),
-    });
-    if filter.is_none() {
-        report.lane("kills and a reboot", || match &got.built {
-            Some(built) if got.charts => kills::run(built, all),
-            _ => Ok(Outcome::skipped("Yoi is not installed")),
-        });
-        report.lane("up by context and registry", || {
-            if !got.charts {
-                return Ok(Outcome::skipped("Yoi could not be installed"));
-            }
-            elsewhere::check().map(|()| Outcome::Passed)
-        });
-    }
-    report.lane("cluster down, nothing left", || {
-        let Some(before) = &got.before else { return Ok(Outcome::skipped("there was no cluster")) };
-        cluster::down(INSTANCE)?;
-        let after = Inventory::take()?;
-        match after.beyond(before, INSTANCE).as_slice() {
-            [] => Ok(Outcome::Passed),
-            left => bail!("{} things are left behind:\n  {}", left.len(), left.join("\n  ")),
-        }
-    });
-}
-
-fn cluster_tests(built: &Built, filter: Option<&str>, all: bool) -> Result<Outcome> {
-    let mut test = Command::new(program());
-    // They mostly wait for the cluster: more of them at once than there are cores.
-    test.args(["test", "--no-fail-fast", "-p", "yoi-e2e"]).args(filter).args(["--", "--test-threads=6"]).current_dir(repository());
-    if all {
-        // What takes minutes and needs the machine for itself.
-        test.arg("--include-ignored");
-    }
-    test.envs(witness::environment(INSTANCE, built)?);
-    verdict(loud(&mut test)?, "cargo test -p yoi-e2e")
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.

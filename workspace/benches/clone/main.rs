@@ -2,9 +2,10 @@
 //! rows are also written to `FOLDER/workspace.json`.
 //!
 //! Ours and the bare call take turns on the same file system, and what is compared with each other (sizes, numbers) takes turns as well, so
-//! that a busy moment hits all of them.
+//! that a busy moment hits all of them. Numbers are measured one after the other too, because a node has one data root.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it is told by the environment where to write")]
 
+mod crowd;
 mod disk;
 
 use std::fs::{self, File};
@@ -18,13 +19,9 @@ use yoi_workspace::{Access, Journal, Making, Owner, Provider, ProviderKind, Uid}
 
 const KIND: ProviderKind = ProviderKind::Btrfs;
 const SAMPLES: usize = 150;
-const CROWD_SAMPLES: usize = 100;
 const SIZES: [usize; 3] = [1_500, 13_000, 57_000];
-const NUMBERS: [usize; 4] = [1, 100, 1_000, 5_000];
 const THREADS: usize = 32;
 const EACH: usize = 40;
-/// Makings between two clearings, of each kind.
-const BATCH: usize = 20;
 
 fn main() {
     if !rustix::process::geteuid().is_root() {
@@ -36,7 +33,7 @@ fn main() {
     let began = Instant::now();
     let mut table = Table::default();
     sizes(temp.path(), &mut table);
-    numbers(temp.path(), &mut table);
+    crowd::numbers(temp.path(), &mut table);
     println!("\n{:.0?} in all", began.elapsed());
     if let Some(folder) = std::env::var_os("YOI_BENCH_OUT") {
         fs::write(PathBuf::from(folder).join("workspace.json"), serde_json::to_vec_pretty(&table.rows).unwrap()).unwrap();
@@ -268,67 +265,4 @@ fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
         &words,
         &met(most < f64::from(1 << 20), "< 1 MiB"),
     );
-}
-
-/// From a tree of 13,000 files, because the growth depends on the tree: from one of 1,500 small files the bare ioctl was seen to take 7 times as
-/// long with 5,000 snapshots there. A guess, not measured: a snapshot adds a reference to every block that the root points to, which are
-/// hundreds of leaves in the small tree and few in the large one.
-fn numbers(temp: &Path, table: &mut Table) {
-    struct Crowd {
-        pool: Pool,
-        base: Uid,
-        root: File,
-        parent: File,
-        ours: Times,
-        bare: Times,
-        gone: Times,
-        made: Vec<(Uid, String)>,
-    }
-    let mut crowds: Vec<_> = NUMBERS
-        .iter()
-        .map(|number| {
-            let pool = Pool::new(temp, &format!("crowd{number}"));
-            let (base, root) = base(&pool, SIZES[1]);
-            let next = AtomicU64::new(0);
-            std::thread::scope(|scope| {
-                for _ in 0..THREADS {
-                    scope.spawn(|| {
-                        while next.fetch_add(1, Ordering::Relaxed) < *number as u64 {
-                            make(pool.hand(), base);
-                        }
-                    });
-                }
-            });
-            pool.hand().settle().unwrap();
-            let parent = pool.folder("bare");
-            Crowd { pool, base, root, parent, ours: Times::default(), bare: Times::default(), gone: Times::default(), made: vec![] }
-        })
-        .collect();
-    for n in 0..CROWD_SAMPLES {
-        for k in 0..NUMBERS.len() {
-            let Crowd { pool, base, root, parent, ours, bare, made, .. } = &mut crowds[(n + k) % NUMBERS.len()];
-            let (mut new, name) = (*base, n.to_string());
-            take_turns(n, || ours.time(|| new = make(pool.hand(), *base)), || bare.time(|| snapshot(root, parent, &name)));
-            made.push((new, name));
-        }
-        // The number stays near what it is. What goes is waited for: the kernel takes a deleted snapshot apart in the background, and where
-        // thousands share its blocks that is work which would be counted to the next making.
-        if n % BATCH == BATCH - 1 {
-            for Crowd { pool, parent, gone, made, .. } in &mut crowds {
-                for (new, name) in made.drain(..) {
-                    gone.time(|| pool.hand().destroy(new).unwrap());
-                    disk::delete(parent, &name);
-                }
-                disk::wait_for_the_cleaner(parent);
-            }
-        }
-    }
-    table.head("Making a workspace, by workspaces of the same base that are there");
-    for (number, crowd) in NUMBERS.iter().zip(&crowds) {
-        table.over(&format!("verb over ioctl, {number} there"), &crowd.ours, &crowd.bare, Some(1.2));
-    }
-    let (first, last) = (&crowds[0], &crowds[crowds.len() - 1]);
-    table.over("verb, 5,000 there over 1", &last.ours, &first.ours, Some(1.5));
-    table.over("bare ioctl, 5,000 there over 1", &last.bare, &first.bare, None);
-    table.over("destroy, 5,000 there over 1", &last.gone, &first.gone, None);
 }

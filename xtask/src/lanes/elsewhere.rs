@@ -1,6 +1,6 @@
 //! The way of `up --context NAME --registry HOST/PATH`, on a cluster that is known to it by nothing but a context and can only pull.
 
-use super::INSTANCE;
+use super::clusters::SHARED as INSTANCE;
 use crate::build;
 use crate::cluster::Kubectl;
 use crate::command::{command, loud, wait};

@@ -1,4 +1,4 @@
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
 
 pub enum Outcome {
@@ -18,6 +18,27 @@ struct Row {
     outcome: Result<Outcome>,
 }
 
+fn row(lane: &'static str, run: impl FnOnce() -> Result<Outcome>) -> Row {
+    let began = Instant::now();
+    let outcome = run();
+    if let Err(error) = &outcome {
+        crate::say::failure(&format!("{lane}: {error:#}"));
+    }
+    Row { lane, took: began.elapsed(), outcome }
+}
+
+/// A lane that may run beside others.
+pub struct Lane<'a> {
+    name: &'static str,
+    run: Box<dyn FnOnce() -> Result<Outcome> + Send + 'a>,
+}
+
+impl<'a> Lane<'a> {
+    pub fn new(name: &'static str, run: impl FnOnce() -> Result<Outcome> + Send + 'a) -> Self {
+        Self { name, run: Box::new(run) }
+    }
+}
+
 #[derive(Default)]
 pub struct Report(Vec<Row>);
 
@@ -25,12 +46,18 @@ impl Report {
     /// Runs a lane now; its failure is a row, and the next lane still runs.
     pub fn lane(&mut self, lane: &'static str, run: impl FnOnce() -> Result<Outcome>) {
         eprintln!("\n== {lane}");
-        let began = Instant::now();
-        let outcome = run();
-        if let Err(error) = &outcome {
-            crate::say::failure(&format!("{error:#}"));
-        }
-        self.0.push(Row { lane, took: began.elapsed(), outcome });
+        self.0.push(row(lane, run));
+    }
+
+    /// Runs lanes at the same time.
+    pub fn beside(&mut self, lanes: Vec<Lane<'_>>) {
+        eprintln!("\n== {}", lanes.iter().map(|lane| lane.name).collect::<Vec<_>>().join(", beside it "));
+        let rows = std::thread::scope(|scope| {
+            let running: Vec<_> = lanes.into_iter().map(|lane| (lane.name, scope.spawn(move || row(lane.name, lane.run)))).collect();
+            let panicked = |name| Row { lane: name, took: Duration::ZERO, outcome: Err(anyhow!("it panicked")) };
+            running.into_iter().map(|(name, row)| row.join().unwrap_or_else(|_| panicked(name))).collect::<Vec<_>>()
+        });
+        self.0.extend(rows);
     }
 
     pub fn passed(&self, lane: &str) -> bool {
@@ -75,5 +102,17 @@ mod tests {
         report.lane("c", || Ok(Outcome::skipped("no root")));
         assert_eq!(report.sum(), "1 passed, 1 failed, 1 skipped");
         assert!(report.failed() && report.passed("a") && !report.passed("c"));
+    }
+
+    #[test]
+    fn lanes_beside_each_other_are_rows_of_their_own_also_when_one_panics() {
+        let mut report = Report::default();
+        let (told, heard) = std::sync::mpsc::channel();
+        let wait = move || heard.recv_timeout(Duration::from_secs(10)).map(|()| Outcome::Passed).map_err(Into::into);
+        let tell = move || told.send(()).map(|()| Outcome::Passed).map_err(Into::into);
+        // The first ends only if the second runs meanwhile.
+        report.beside(vec![Lane::new("waits", wait), Lane::new("tells", tell), Lane::new("panics", || panic!("on purpose"))]);
+        assert_eq!(report.sum(), "2 passed, 1 failed, 0 skipped");
+        assert!(report.passed("waits") && report.passed("tells") && !report.passed("panics"));
     }
 }
