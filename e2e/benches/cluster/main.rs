@@ -12,6 +12,7 @@ mod measure;
 mod messages;
 mod objects;
 mod trace;
+mod writes;
 
 use anyhow::{Result, ensure};
 use measure::Row;

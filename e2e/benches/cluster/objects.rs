@@ -4,22 +4,42 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::program;
 use yoi_e2e::stage::{PATIENCE, Stage};
 
 use crate::measure::Row;
+use crate::writes::{Writes, quiet_writes, writes};
 
 const MANY: usize = 1_000;
+/// As many as run on one node beside everything else.
+const RUNNING: usize = 20;
 const QUIET: Duration = Duration::from_secs(60);
 
 pub async fn run() -> Result<Vec<Row>> {
     let stage = Stage::open("bench-objects").await?;
     stage.empty_project("p").await?;
     let idle = memory().await?;
-    let before = writes(&stage).await?;
+
+    eprint!("\r  {RUNNING} running agents ");
+    let first = quiet_writes(&stage).await?;
+    let agents: Vec<String> = (0..RUNNING).map(|n| format!("r{n}")).collect();
+    for agent in &agents {
+        stage.agent(agent, "p", json!({ "session": { "retain": "Delete" } })).await?;
+    }
+    for agent in &agents {
+        stage.agent_ready(agent).await?;
+    }
+    let ready = quiet_writes(&stage).await?.since(first);
+    for agent in &agents {
+        stage.api::<YoiPod>().delete(agent, &DeleteParams::default()).await?;
+    }
+    for agent in &agents {
+        stage.until_gone::<YoiPod>(agent).await?;
+    }
+    let before = quiet_writes(&stage).await?;
 
     eprint!("\r  {MANY} YoiPods ");
     // Stopped: a thousand Pods are more than one node has, and the operator holds a stopped agent's objects as it does a running one's.
@@ -62,24 +82,31 @@ pub async fn run() -> Result<Vec<Row>> {
 
     eprint!("\r  quiet for {} s ", QUIET.as_secs());
     tokio::time::sleep(QUIET).await;
-    let silence = writes(&stage).await? - after_workspaces;
+    let silence = writes(&stage).await?.since(after_workspaces);
     eprintln!();
     stage.close().await?;
 
-    // The harness itself made one of each.
-    let each = |after: u64, before: u64| (after - before) as f64 / MANY as f64 - 1.0;
-    let rows = vec![
+    let mut rows = vec![
         Row::number("operator's memory (RSS), nothing but an empty project", "MiB", idle, Some(64.0)),
-        Row::number(&format!("operator's memory (RSS), {MANY} YoiPods and {MANY} workspaces"), "MiB", full, Some(150.0)),
-        Row::number("writes to yoi.dev objects for each stopped YoiPod", "writes", each(after_pods, before), None),
-        Row::number(
-            "writes to yoi.dev objects for each workspace with a claim, to Ready",
-            "writes",
-            each(after_workspaces, after_pods),
-            None,
-        ),
-        Row::number(&format!("writes to yoi.dev objects in {} s of quiet", QUIET.as_secs()), "writes", silence as f64, Some(0.0)),
+        Row::number(&format!("operator's memory (RSS), {MANY} stopped YoiPods and {MANY} workspaces"), "MiB", full, Some(150.0)),
     ];
+    let mut add = |what: &str, n: usize, written: Writes, harness: f64| {
+        // The harness itself made one of each, and deletes none.
+        let each = |all: u64| all as f64 / n as f64;
+        rows.push(Row::number(&format!("writes to yoi.dev objects for each {what}"), "writes", each(written.ours) - harness, None));
+        rows.push(Row::number(
+            &format!("writes of the operator to objects of all kinds for each {what}"),
+            "writes",
+            each(written.operators),
+            None,
+        ));
+    };
+    add(&format!("of {RUNNING} running agents, to Ready"), RUNNING, ready, 1.0);
+    add("stopped YoiPod", MANY, after_pods.since(before), 1.0);
+    add("workspace with a claim, to Ready", MANY, after_workspaces.since(after_pods), 1.0);
+    for (whose, written) in [("writes to yoi.dev objects", silence.ours), ("writes of the operator but to its Lease", silence.operators)] {
+        rows.push(Row::number(&format!("{whose} in {} s of quiet", QUIET.as_secs()), "writes", written as f64, Some(0.0)));
+    }
     rows.iter().for_each(Row::show);
     Ok(rows)
 }
@@ -117,28 +144,4 @@ where
         ensure!(began.elapsed() < 4 * PATIENCE, "{spoken} of {all} have a condition Ready");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-}
-
-/// Once two looks ten seconds apart agree.
-async fn quiet_writes(stage: &Stage) -> Result<u64> {
-    let began = std::time::Instant::now();
-    let mut last = writes(stage).await?;
-    loop {
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        let now = writes(stage).await?;
-        if now == last {
-            return Ok(now);
-        }
-        ensure!(began.elapsed() < 4 * PATIENCE, "objects are written again and again");
-        last = now;
-    }
-}
-
-/// All requests that changed or tried to change an object of ours, whoever made them, as the API server counts them.
-async fn writes(stage: &Stage) -> Result<u64> {
-    let text = stage.client.request_text(http::Request::get("/metrics").body(vec![])?).await?;
-    let counted = text.lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains("group=\"yoi.dev\""));
-    let writing =
-        counted.filter(|line| ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\""))));
-    Ok(writing.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64)
 }

@@ -142,6 +142,15 @@ impl Churn {
         create::<AgentWorkspace>(stage, fork(&self.name("proof"))).await
     }
 
+    /// Whether this round made it, to stay until the next one.
+    pub fn made(&self, kind: &str, name: &str) -> bool {
+        match kind {
+            "Pod" => name == self.name("guest"),
+            "PersistentVolumeClaim" => name == self.name("claim"),
+            _ => false,
+        }
+    }
+
     /// What is not as it was asked for.
     pub fn open(&self, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Vec<String> {
         let mut open = Vec::new();

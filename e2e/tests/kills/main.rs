@@ -3,6 +3,7 @@
 //! `YOI_KILL_ROUNDS` (12: one of each kind), `YOI_KILL_SEED`, `YOI_KILL_KINDS` (some kinds only, as in `shim,power`), `YOI_KILL_WITHIN`
 //! (seconds, 60: how long all may take to converge, back-off of the kubelet not counted).
 
+mod census;
 mod chance;
 mod checks;
 mod churn;
@@ -22,7 +23,7 @@ mod world;
 
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use chance::Chance;
 use churn::Churn;
@@ -33,6 +34,8 @@ use world::World;
 
 /// A world's log grows, and its model reads all of it each time: after so many rounds another begins.
 const ROUNDS_OF_A_WORLD: usize = 12;
+/// In so many, at least one tool call is surely at work when its runtime dies.
+const MANY_ROUNDS: usize = 36;
 
 fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
@@ -77,6 +80,10 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
         world.close().await?;
     }
     table.print();
+    // Nothing is proved where nothing happens.
+    let (messages, unknown) = table.happened();
+    ensure!(messages > 0, "no message was acknowledged in {rounds} rounds");
+    ensure!(unknown > 0 || only.is_some() || rounds < MANY_ROUNDS, "no tool call was interrupted in {rounds} rounds");
     Ok(())
 }
 
@@ -94,12 +101,14 @@ async fn play(world: &World, turn: u64, kind: Kind, chance: &mut Chance) -> Resu
     churn.prove(&world.stage).await?;
     world.work(false);
     world.proof();
-    let (settled, open) = settle::settle(world, &churn, struck).await?;
+    let (mut settled, open) = settle::settle(world, &churn, struck).await?;
     let quiet = open.is_empty();
     broken.extend(open);
     broken.extend(world.broken().await?);
     if quiet {
-        broken.extend(world.left_over().await?);
+        let (cleared, left) = world.left_over(&churn).await?;
+        settled.cleared = cleared;
+        broken.extend(left);
     }
     Ok(Row::of(world, kind, said, settled, broken))
 }

@@ -20,6 +20,8 @@ pub struct Settled {
     pub took: Duration,
     /// Of it, a container or a volume waited for the kubelet's next try, or a deletion for the watch of a controller of Kubernetes.
     pub backed_off: Duration,
+    /// After that, until nothing was left over.
+    pub cleared: Duration,
 }
 
 /// With back-off set aside; see the issue.
@@ -48,7 +50,7 @@ pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Set
         };
         let took = begun.elapsed();
         if view.open.is_empty() {
-            return Ok((Settled { took, backed_off }, Vec::new()));
+            return Ok((Settled { took, backed_off, cleared: Duration::ZERO }, Vec::new()));
         }
         if view.backing_off {
             backed_off += last.elapsed();
@@ -56,7 +58,7 @@ pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Set
         last = Instant::now();
         if took.saturating_sub(backed_off) > allowed() || took > AT_MOST {
             let open = view.open.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", took.as_secs()));
-            return Ok((Settled { took, backed_off }, open.collect()));
+            return Ok((Settled { took, backed_off, cleared: Duration::ZERO }, open.collect()));
         }
         sleep(STEP).await;
     }

@@ -42,7 +42,8 @@ const DECK: [Kind; 12] = [
     Kind::Partition,
 ];
 
-const STOPPED: [Part; 4] = [Part::Operator, Part::Gateway, Part::Shim, Part::Kubelet];
+const STOPPED: [Part; 9] =
+    [Part::Operator, Part::Gateway, Part::Shim, Part::Mounter, Part::Runtime, Part::Kubelet, Part::Containerd, Part::ApiServer, Part::Etcd];
 const STOP_FOR: Duration = Duration::from_secs(18);
 
 impl Kind {
@@ -79,7 +80,7 @@ pub fn deal(chance: &mut Chance, rounds: usize, only: Option<&str>) -> Result<Ve
     while dealt.len() < rounds {
         let mut next = deck.clone();
         chance.shuffle(&mut next);
-        let turn = dealt.len() / DECK.len();
+        let turn = dealt.len() / deck.len();
         dealt.extend(next.into_iter().map(|kind| match kind {
             Kind::Stop(_) => Kind::Stop(stops[turn % stops.len()]),
             other => other,
@@ -96,24 +97,30 @@ pub async fn strike(world: &World, kind: Kind, chance: &mut Chance) -> Result<(S
         Kind::Everything => {
             let at = chance.millis(500, 4500);
             sleep(at).await;
-            let mut pids = Vec::new();
+            let (mut pids, mut wrong) = (Vec::new(), Vec::new());
             for part in Part::ALL {
-                pids.extend(world.node.pids(part).await?);
+                let found = world.node.pids(part).await?;
+                // Agents do not run a tool at every moment.
+                if found.is_empty() && part != Part::Tools {
+                    wrong.push(missed(part));
+                }
+                pids.extend(found);
             }
             world.node.signal("KILL", &pids).await?;
-            Ok((format!("{} processes at {}", pids.len(), shown(at)), Vec::new()))
+            Ok((format!("{} processes at {}", pids.len(), shown(at)), wrong))
         }
         Kind::Stop(part) => {
             let at = chance.millis(500, 4000);
             sleep(at).await;
             let mut pids = world.node.pids(part).await?;
-            if part == Part::Gateway && chance.below(2) == 0 {
+            let wrong = if pids.is_empty() { vec![missed(part)] } else { Vec::new() };
+            if [Part::Gateway, Part::Runtime].contains(&part) && chance.below(2) == 0 {
                 pids.truncate(1);
             }
             world.node.signal("STOP", &pids).await?;
             sleep(STOP_FOR).await;
             world.node.signal("CONT", &pids).await?;
-            Ok((format!("{} of them at {} for {} s", pids.len(), shown(at), STOP_FOR.as_secs()), Vec::new()))
+            Ok((format!("{} of them at {} for {} s", pids.len(), shown(at), STOP_FOR.as_secs()), wrong))
         }
         Kind::PowerCut => power_cut(world, chance).await.map(|said| (said, Vec::new())),
         Kind::Partition => partition::late_writes(world, chance).await,
@@ -124,20 +131,32 @@ fn shown(at: Duration) -> String {
     format!("{:.1} s", at.as_secs_f32())
 }
 
-async fn kills(world: &World, part: Part, chance: &mut Chance) -> Result<(String, Vec<String>)> {
+/// A round that hits nothing proves nothing.
+fn missed(part: Part) -> String {
+    format!("no process of {part} was there to be hit")
+}
+
+async fn kills(world: &World, card: Part, chance: &mut Chance) -> Result<(String, Vec<String>)> {
     let (mut said, mut wrong) = (Vec::new(), Vec::new());
     let mut passed = Duration::ZERO;
-    for _ in 0..1 + chance.below(3) {
+    // Two cards stand for two parts each, and a round of theirs hits both.
+    let mut parts = match card {
+        Part::Kubelet => vec![Part::Kubelet, Part::Containerd],
+        Part::ApiServer => vec![Part::ApiServer, Part::Etcd],
+        other => vec![other],
+    };
+    chance.shuffle(&mut parts);
+    let blows = parts.len() + usize::try_from(chance.below(4 - parts.len() as u64))?;
+    for blow in 0..blows {
         let wait = chance.millis(200, 3000);
         sleep(wait).await;
         passed += wait;
-        // Two cards stand for two parts each.
-        let part = match part {
-            Part::Kubelet => *chance.one(&[Part::Kubelet, Part::Containerd]),
-            Part::ApiServer => *chance.one(&[Part::ApiServer, Part::Etcd]),
-            other => other,
-        };
+        let part = parts[blow % parts.len()];
         let mut pids = alive(&world.node, part).await?;
+        // The first blow comes when all is well; later ones may come before the kubelet's next try.
+        if pids.is_empty() && blow < parts.len() {
+            wrong.push(missed(part));
+        }
         if chance.below(2) == 0 && !pids.is_empty() {
             pids = vec![*chance.one(&pids)];
         }
@@ -155,15 +174,15 @@ async fn kills(world: &World, part: Part, chance: &mut Chance) -> Result<(String
     Ok((said.join(", "), wrong))
 }
 
-/// Its processes; one that has just been killed is waited for a little, so that the next blow hits something.
+/// Its processes; one that has just been killed, or that comes and goes, is waited for a little, so that the blow hits something.
 async fn alive(node: &Node, part: Part) -> Result<Vec<u32>> {
-    let begun = Instant::now();
+    let (begun, patience) = (Instant::now(), Duration::from_secs(if part == Part::Tools { 15 } else { 4 }));
     loop {
         let pids = node.pids(part).await?;
-        if !pids.is_empty() || part == Part::Tools || begun.elapsed() > Duration::from_secs(4) {
+        if !pids.is_empty() || begun.elapsed() > patience {
             return Ok(pids);
         }
-        sleep(Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(100)).await;
     }
 }
 

@@ -40,10 +40,11 @@ pub struct Table(Vec<Row>);
 impl Table {
     pub fn add(&mut self, number: usize, row: Row) {
         println!(
-            "round {number:>3}  {:<20} converged {:>5.1} s, of it back-off {:>4.1} s | in this world: {} messages ({} repeated), {} calls ({} unknown) | {}",
+            "round {number:>3}  {:<20} converged {:>5.1} s, of it back-off {:>4.1} s, clean after {:>4.1} s | in this world: {} messages ({} repeated), {} calls ({} unknown) | {}",
             row.kind.name(),
             row.settled.took.as_secs_f32(),
             row.settled.backed_off.as_secs_f32(),
+            row.settled.cleared.as_secs_f32(),
             row.acknowledged,
             row.repeated,
             row.calls,
@@ -53,12 +54,21 @@ impl Table {
         self.0.push(row);
     }
 
+    /// Messages that were acknowledged and calls whose outcome is unknown, at the most in one world.
+    pub fn happened(&self) -> (usize, usize) {
+        let most = |of: fn(&Row) -> usize| self.0.iter().map(of).max().unwrap_or_default();
+        (most(|row| row.acknowledged), most(|row| row.unknown))
+    }
+
     pub fn print(&self) {
         let mut by: BTreeMap<Kind, Vec<Settled>> = BTreeMap::new();
         for row in &self.0 {
             by.entry(row.kind).or_default().push(row.settled);
         }
-        println!("\n{:<20} {:>6} {:>8} {:>8} {:>8} {:>14}", "kind", "rounds", "p50 s", "p99 s", "max s", "back-off max s");
+        println!(
+            "\n{:<20} {:>6} {:>8} {:>8} {:>8} {:>14} {:>12}",
+            "kind", "rounds", "p50 s", "p99 s", "max s", "back-off max s", "clean max s"
+        );
         for (kind, all) in by {
             line(&kind.name(), &all);
         }
@@ -72,6 +82,7 @@ fn line(name: &str, all: &[Settled]) {
     let mut took: Vec<Duration> = all.iter().map(|settled| settled.took).collect();
     took.sort_unstable();
     let at = |part: usize| took.get((took.len() * part).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default().as_secs_f32();
-    let waited = all.iter().map(|settled| settled.backed_off).max().unwrap_or_default().as_secs_f32();
-    println!("{name:<20} {:>6} {:>8.1} {:>8.1} {:>8.1} {waited:>14.1}", took.len(), at(50), at(99), at(100));
+    let most = |of: fn(&Settled) -> Duration| all.iter().map(of).max().unwrap_or_default().as_secs_f32();
+    let (waited, cleared) = (most(|settled| settled.backed_off), most(|settled| settled.cleared));
+    println!("{name:<20} {:>6} {:>8.1} {:>8.1} {:>8.1} {waited:>14.1} {cleared:>12.1}", took.len(), at(50), at(99), at(100));
 }

@@ -1,6 +1,6 @@
 //! What is at work while things are killed: three agents, two of them peers, a model, messages without end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,10 @@ use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
 use yoi_e2e::stage::{Stage, uid};
 
+use crate::census::{self, Inhabitant};
 use crate::chance::Chance;
 use crate::checks::{self, Known};
+use crate::churn::Churn;
 use crate::endpoints;
 use crate::inventory::{self, Inventory};
 use crate::ledger::Account;
@@ -74,6 +76,8 @@ pub struct World {
     /// UIDs of the agents' trees.
     pub trees: BTreeMap<&'static str, String>,
     pub before: Inventory,
+    /// Objects that are there for the world's whole life.
+    first: BTreeSet<Inhabitant>,
     others: usize,
     tasks: JoinSet<()>,
 }
@@ -111,7 +115,8 @@ impl World {
         // What is there for the world's whole life.
         let mounted = Inventory::take(&client, node).await?;
         let before = before.with(disk.iter().flat_map(|disk| mounted.called(&disk.name)));
-        Ok(World { stage, node: node.clone(), disk, accounts, trees, before, others, tasks })
+        let first = census::take(&stage).await?;
+        Ok(World { stage, node: node.clone(), disk, accounts, trees, before, first, others, tasks })
     }
 
     pub fn work(&self, on: bool) {
@@ -167,25 +172,26 @@ impl World {
         }
     }
 
-    /// What belongs to nobody, when it is quiet and there was time to take it away.
-    pub async fn left_over(&self) -> Result<Vec<String>> {
+    /// What belongs to nobody, when it is quiet and there was time to take it away, and how long that took.
+    pub async fn left_over(&self, round: &Churn) -> Result<(Duration, Vec<String>)> {
         let (begun, mut since) = (Instant::now(), Instant::now());
         loop {
             let mut left = inventory::held(&self.stage.client, &self.stage.namespace).await?;
+            left.extend(census::strangers(&census::take(&self.stage).await?, &self.first, round));
             left.extend(Inventory::strays(&self.stage.client, &self.node, &self.before).await?);
             left.extend(inventory::connections(&self.stage.client, &self.node, AGENTS.len() + self.others).await?);
             if left.is_empty() {
                 if since.elapsed() > OUR_PATIENCE {
                     println!("the storage provisioner took back a folder after {:.0} s", since.elapsed().as_secs_f32());
                 }
-                return Ok(left);
+                return Ok((begun.elapsed(), left));
             }
             if begun.elapsed() < KUBERNETES_PATIENCE && !endpoints::behind(&self.stage.client).await?.is_empty() {
                 since = Instant::now();
             }
             let provisioners = left.iter().all(|thing| [inventory::LOCAL_VOLUME, "volume pvc-"].iter().any(|kind| thing.starts_with(kind)));
             if since.elapsed() > if provisioners { KUBERNETES_PATIENCE } else { OUR_PATIENCE } {
-                return Ok(left.into_iter().map(|thing| format!("left over: {thing}")).collect());
+                return Ok((begun.elapsed(), left.into_iter().map(|thing| format!("left over: {thing}")).collect()));
             }
             sleep(Duration::from_secs(1)).await;
         }

@@ -18,6 +18,7 @@ rules:
   - { toolCalls: [{ tool: Shell, args: { command: "env -i /bin/sh -c 'setsid /bin/sh -c \": unruly; while :; do sleep 1; done\" & exit'; echo left" } }] }
   - { toolCalls: [{ tool: Shell, args: { command: "yes unruly" } }] }
   - { toolCalls: [{ tool: Shell, args: { command: "exec >&- 2>&-; sh -c ': unruly; sleep 1000'" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c unrul[y]" } }] }
   - { toolCalls: [{ tool: Shell, args: { command: "kill -9 -1; kill -9 $$" } }] }
   - { toolCalls: [{ tool: Shell, args: { command: "kill -9 1; head -c 268435456 /dev/zero | wc -c" } }] }
   - { toolCalls: [{ tool: Shell, args: { command: "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c unrul[y]" } }] }
@@ -57,12 +58,16 @@ async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Resu
         obeys(&stage, "unruly").await?;
         stage.task_complete("unruly").await?;
         let ends = ends(&stage.log("unruly").await?);
+        ensure!(ends.len() >= 8, "{ends:?}");
+        // Before a command ends them all, and after.
+        for count in [&ends[4], &ends[7]] {
+            ensure!(count.output.starts_with("0\n"), "something of them is left: {}", count.output);
+        }
         use ToolOutcome::{Failed, Succeeded, TimedOut};
-        let outcomes: Vec<ToolOutcome> = ends.iter().take(7).map(|end| end.outcome).collect();
-        ensure!(outcomes == [TimedOut, Succeeded, TimedOut, TimedOut, Failed, Succeeded, Failed], "{ends:?}");
+        let outcomes: Vec<ToolOutcome> = ends.iter().take(8).map(|end| end.outcome).collect();
+        ensure!(outcomes == [TimedOut, Succeeded, TimedOut, TimedOut, Failed, Failed, Succeeded, Failed], "{ends:?}");
         ensure!(ends[2].output.contains("bytes left out") && ends[2].output.len() <= 256 << 10, "{} bytes", ends[2].output.len());
-        ensure!(ends[4].output.ends_with("[ended by signal 9]") && ends[5].output.contains("268435456"), "{ends:?}");
-        ensure!(ends[6].output.starts_with("0\n"), "something of them is left: {}", ends[6].output);
+        ensure!(ends[5].output.ends_with("[ended by signal 9]") && ends[6].output.contains("268435456"), "{ends:?}");
         Ok(())
     };
     let suicide = async {

@@ -1,0 +1,91 @@
+//! The objects of the world's namespace: who is there that nobody asked for.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use yoi_crds::YoiPeer;
+use yoi_e2e::stage::{Object, Stage};
+
+use crate::churn::Churn;
+use crate::world::AGENTS;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Inhabitant {
+    kind: String,
+    name: String,
+    /// The YoiPod that it is a Pod of.
+    agent: Option<String>,
+}
+
+/// All of the namespace but what settles for itself: workspaces and YoiPods, see [`Churn::open`].
+pub async fn take(stage: &Stage) -> Result<BTreeSet<Inhabitant>> {
+    async fn add<K: Object>(stage: &Stage, all: &mut BTreeSet<Inhabitant>) -> Result<()> {
+        let listed = stage.api::<K>().list(&ListParams::default()).await?.items;
+        all.extend(listed.iter().map(|object| Inhabitant {
+            kind: K::kind(&()).into_owned(),
+            name: object.name_any(),
+            agent: object.labels().get("yoi.dev/yoipod").cloned(),
+        }));
+        Ok(())
+    }
+    let mut all = BTreeSet::new();
+    add::<Pod>(stage, &mut all).await?;
+    add::<PersistentVolumeClaim>(stage, &mut all).await?;
+    add::<ConfigMap>(stage, &mut all).await?;
+    add::<Secret>(stage, &mut all).await?;
+    add::<NetworkPolicy>(stage, &mut all).await?;
+    add::<YoiPeer>(stage, &mut all).await?;
+    Ok(all)
+}
+
+/// Neither there from the beginning, nor this round's, nor an agent's one Pod.
+pub fn strangers(now: &BTreeSet<Inhabitant>, first: &BTreeSet<Inhabitant>, round: &Churn) -> Vec<String> {
+    let mut pods: BTreeSet<&str> = BTreeSet::new();
+    let mut stranger = |one: &&Inhabitant| {
+        let agents = one.agent.as_deref().filter(|agent| one.kind == "Pod" && AGENTS.contains(agent));
+        match agents {
+            // Its name changes with the run; a second one is nobody's.
+            Some(agent) => !pods.insert(agent),
+            None => !first.contains(*one) && !round.made(&one.kind, &one.name),
+        }
+    };
+    now.iter().filter(|one| stranger(one)).map(|one| format!("{} {} belongs to nobody that is there", one.kind, one.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(kind: &str, name: &str, agent: Option<&str>) -> Inhabitant {
+        Inhabitant { kind: kind.into(), name: name.into(), agent: agent.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_planted_leak_is_a_stranger_and_nothing_else_is() {
+        let claim = |name: &str| one("PersistentVolumeClaim", name, None);
+        let first = BTreeSet::from([claim("a-session"), one("Pod", "a-1", Some("a")), one("Pod", "scripted-model", None)]);
+        let mut now = BTreeSet::from([
+            claim("a-session"),
+            claim("claim-3"),
+            one("Pod", "a-7", Some("a")),
+            one("Pod", "guest-3", None),
+            one("Pod", "scripted-model", None),
+        ]);
+        let round = Churn::new(3);
+        assert!(strangers(&now, &first, &round).is_empty());
+        let leaks = [
+            claim("brief-3-session"),
+            claim("claim-2"),
+            one("Pod", "a-8", Some("a")),
+            one("Pod", "brief-3", Some("brief-3")),
+            one("Secret", "s", None),
+        ];
+        now.extend(leaks.clone());
+        let found = strangers(&now, &first, &round);
+        assert_eq!(found.len(), leaks.len(), "{found:?}");
+    }
+}
