@@ -4,4 +4,5 @@ pub mod making;
 pub mod mounting;
 pub mod node;
 pub mod status;
+pub mod stray;
 pub mod sweep;

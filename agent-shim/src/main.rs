@@ -4,6 +4,8 @@ mod args;
 mod chain;
 mod decide;
 mod mounter;
+#[cfg(test)]
+mod must;
 mod proto;
 #[cfg(test)]
 mod sample;

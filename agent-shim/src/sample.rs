@@ -50,6 +50,7 @@ pub fn record(n: u8, provider: ProviderKind, state: State) -> Record {
         making: Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } },
         state,
         since: Since::Nothing,
+        of: Some(format!("team/ws-{n}")),
     }
 }
 

@@ -48,6 +48,7 @@ use crate::proto::csi::node_server::NodeServer;
 use crate::proto::registration::registration_server::RegistrationServer;
 use authority::Localhost;
 use csi::Csi;
+use health::{Ended, Parts};
 use publish::{Exhibit, PublicationError, Publications};
 use registration::Registrar;
 use runtimes::{RuntimeError, Runtimes};
@@ -79,6 +80,8 @@ pub enum ShimError {
     Registration(String),
     #[error("failed to listen for signals")]
     Signal(#[source] io::Error),
+    #[error(transparent)]
+    Ended(#[from] Ended),
 }
 
 /// How long those who still speak may take once the process is told to end.
@@ -129,11 +132,12 @@ async fn run(args: ShimArgs) -> Result<(), ShimError> {
     recover::tolerate("open the sockets of Pods", mounting::reopen(&world).await);
 
     let health = tokio::spawn(health::serve(world.clone(), args.health_address));
-    let (door, node) = (door::run(world.clone(), client.clone(), nudges), node::run(world.clone(), client));
-    let background = tokio::spawn(async move { tokio::join!(door, node) }.in_current_span());
-    let ended = doors(&world, &folder, &args.kubelet_dir, health).await;
+    let mut parts = Parts::default();
+    parts.spawn("the making door", door::run(world.clone(), client.clone(), nudges).in_current_span());
+    parts.spawn("the report of the node", node::run(world.clone(), client).in_current_span());
+    let ended = doors(&world, &folder, &args.kubelet_dir, health, &mut parts).await;
     world.stop.cancel();
-    _ = tokio::time::timeout(GRACE, background).await;
+    _ = tokio::time::timeout(GRACE, parts.rest()).await;
     ended
 }
 
@@ -168,12 +172,13 @@ fn wanted(publications: &Publications) -> Vec<crate::mounter::verb::Digest> {
     digests.collect::<HashSet<_>>().into_iter().collect()
 }
 
-/// Opens both sockets and waits for the end.
+/// Opens both sockets and waits for the end, which comes too when one of the parts ends.
 async fn doors(
     world: &Arc<World>,
     folder: &Path,
     kubelet_dir: &Path,
     health: tokio::task::JoinHandle<io::Result<()>>,
+    parts: &mut Parts,
 ) -> Result<(), ShimError> {
     let endpoint = folder.join("csi.sock");
     let csi = serve_csi(world.clone(), listen(&endpoint)?);
@@ -193,6 +198,7 @@ async fn doors(
         done = &mut both => return done.map_err(ShimError::Grpc),
         done = health => done.map_err(io::Error::other).and_then(|d| d).map_err(ShimError::Health),
         Some(said) = refusals.recv() => Err(ShimError::Registration(said)),
+        ended = parts.ended() => Err(ended.into()),
         told = told_to_end() => told,
     };
     // The kubelet sees the name go and forgets the driver; what is mounted stays mounted.

@@ -45,6 +45,10 @@ pub struct Record {
     pub state: State,
     #[serde(default)]
     pub since: Since,
+    /// Whose tree it is, in the words of whoever asked for it; nobody here understands them. None where none were given, and once somebody may
+    /// have worked in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
 }
 
 /// Everything that the journal holds.
@@ -134,14 +138,23 @@ impl Journal {
         Ok(Self { dir, path: path.to_owned(), faults })
     }
 
-    /// Everything that is here. Half-written files of a crash are removed.
+    /// Everything that is here. Half-written files of a crash are removed, so nobody may be writing.
     pub fn all(&self) -> Result<Contents, JournalError> {
+        self.read(true)
+    }
+
+    /// Everything that is here, while others write.
+    pub fn contents(&self) -> Result<Contents, JournalError> {
+        self.read(false)
+    }
+
+    fn read(&self, sweep: bool) -> Result<Contents, JournalError> {
         let mut found = Contents::default();
         for entry in rustix::fs::Dir::read_from(&self.dir).step("read the directory").map_err(JournalError::List)? {
             let entry = entry.step("read the directory").map_err(JournalError::List)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if let Some(stem) = name.strip_suffix(".json.tmp") {
-                if stem.parse::<Uid>().is_ok() {
+                if sweep && stem.parse::<Uid>().is_ok() {
                     rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).step("remove a half record").map_err(JournalError::List)?;
                 }
             } else if let Some(Ok(uid)) = name.strip_suffix(".json").map(str::parse::<Uid>) {
@@ -180,6 +193,11 @@ impl Journal {
 
     /// The intent to make a tree. Answers `Creating`, or how far an earlier, equal intent has come.
     pub fn begin_create(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<State, JournalError> {
+        self.begin_create_of(uid, provider, making, None)
+    }
+
+    /// The same, with a word on whose tree it will be. An earlier intent keeps its own.
+    pub fn begin_create_of(&self, uid: Uid, provider: ProviderKind, making: Making, of: Option<String>) -> Result<State, JournalError> {
         match self.get(uid)? {
             Some(r) if r.provider != provider || r.making != making => Err(JournalError::Conflict { uid }),
             Some(Record { state: State::Destroying, .. }) => {
@@ -187,7 +205,7 @@ impl Journal {
             }
             Some(r) => Ok(r.state),
             None => {
-                self.put(&Record { uid, provider, making, state: State::Creating, since: self.since(making)? })?;
+                self.put(&Record { uid, provider, making, state: State::Creating, since: self.since(making)?, of })?;
                 Ok(State::Creating)
             }
         }
@@ -208,6 +226,16 @@ impl Journal {
     /// The tree stands.
     pub fn created(&self, uid: Uid) -> Result<(), JournalError> {
         self.step(uid, State::Ready)
+    }
+
+    /// Somebody is about to work in the tree: from now on it is worth more than its object, and whose it was is forgotten.
+    pub fn shown(&self, uid: Uid) -> Result<(), JournalError> {
+        match self.get(uid) {
+            Ok(Some(record)) if record.of.is_some() => self.put(&Record { of: None, ..record }),
+            Ok(_) => Ok(()),
+            Err(error) if error.damage().is_some() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The intent to seal a tree.

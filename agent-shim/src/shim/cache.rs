@@ -31,6 +31,13 @@ impl Cache {
         self.lock().known.get(&uid).cloned()
     }
 
+    /// The workspace whose tree a YoiPod's Pod mounts.
+    pub fn of_pod(&self, pod: Uid) -> Option<Arc<AgentWorkspace>> {
+        let pod = pod.to_string();
+        let its = |ws: &&Arc<AgentWorkspace>| ws.status.as_ref().and_then(|s| s.pod_uid.as_deref()) == Some(&pod);
+        self.lock().known.values().find(its).cloned()
+    }
+
     pub fn reference(&self, uid: Uid) -> Option<ObjectRef<AgentWorkspace>> {
         self.get(uid).map(|ws| ObjectRef::from_obj(&*ws))
     }

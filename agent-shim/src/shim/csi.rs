@@ -5,12 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use kube::ResourceExt;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument;
-use yoi_crds::name::TOPOLOGY_NODE;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::name::{TOPOLOGY_NODE, label};
 use yoi_wire::identity::CSI_DRIVER;
+use yoi_workspace::Uid;
 
+use super::door;
 use super::mounting::{self, NotMounted};
 use super::world::World;
 use crate::chain::whole;
@@ -29,11 +33,27 @@ const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
 const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 
 impl Csi {
-    /// Whose every line is that is logged on the way: the Pod, and the workspace of whose tree it is about.
-    fn span(&self, volume: &PodVolume) -> tracing::Span {
+    /// Whose every line is that is logged on the way: the workspace, and before this node has heard of it, the Pod. `named` is the Pod's
+    /// namespace and name, which the kubelet tells when it mounts and not when it unmounts.
+    fn span(&self, volume: &PodVolume, tree: Option<Uid>, named: Option<(&str, &str)>) -> tracing::Span {
         let (pod, name) = (volume.pod, volume.name.as_str());
-        tracing::info_span!("volume", object = tracing::field::Empty, %pod, volume = name, uid = tracing::field::Empty, node = self.0.node)
+        let ws = match tree {
+            Some(uid) => self.0.cache.get(uid),
+            None => self.0.cache.of_pod(pod),
+        };
+        let (object, uid) = match &ws {
+            Some(ws) => (Some(door::named(ws)), ws.metadata.uid.clone().unwrap_or_default()),
+            None => (named.map(|(namespace, name)| format!("{namespace}/{name}")), pod.to_string()),
+        };
+        let run = ws.zip(named).and_then(|(ws, (_, pod))| run_of(&ws, pod));
+        let tree = tree.map(tracing::field::display);
+        tracing::info_span!("volume", object, uid, run, %pod, tree, volume = name, node = self.0.node)
     }
+}
+
+/// The operator names the Pods of a YoiPod `NAME-RUN`.
+fn run_of(ws: &AgentWorkspace, pod: &str) -> Option<u64> {
+    pod.strip_prefix(ws.labels().get(label::YOIPOD)?)?.strip_prefix('-')?.parse().ok()
 }
 
 /// Every code but Aborted, Unavailable and the like tells the kubelet that nothing is mounted and that it need not unpublish.
@@ -79,12 +99,12 @@ impl Node for Csi {
         let asked = asked(&self.0.kubelet_dir, &r.volume_id, &r.target_path, r.readonly, &r.volume_context)
             .map_err(|e| Status::invalid_argument(whole(&e)))?;
         let began = Instant::now();
-        let span = self.span(&asked.volume);
+        let tree = match asked.what {
+            Wish::Tree(uid) | Wish::Claim(uid) => Some(uid),
+            Wish::Runtime(_) => None,
+        };
         let said = |key| r.volume_context.get(key).map(String::as_str).unwrap_or_default();
-        span.record("object", format!("{}/{}", said(POD_NAMESPACE), said(POD_NAME)));
-        if let Wish::Tree(uid) | Wish::Claim(uid) = asked.what {
-            span.record("uid", tracing::field::display(uid));
-        }
+        let span = self.span(&asked.volume, tree, Some((said(POD_NAMESPACE), said(POD_NAME))));
         let work = async {
             let done = mounting::publish(&self.0, asked).await;
             self.0.counts.published(&done, began.elapsed());
@@ -109,7 +129,8 @@ impl Node for Csi {
         let volume =
             PodVolume::from_target(&self.0.kubelet_dir, Path::new(&r.target_path)).map_err(|e| Status::invalid_argument(e.to_string()))?;
         // As with publishing: what has begun is finished, whoever hangs up.
-        let (world, span) = (self.0.clone(), self.span(&volume));
+        let (world, tree) = (self.0.clone(), self.0.publications.get(&volume).and_then(|p| p.shows.tree()));
+        let span = self.span(&volume, tree, None);
         let work = async move {
             let done = mounting::unpublish(&world, &volume).await;
             match &done {
@@ -154,4 +175,20 @@ impl Node for Csi {
 
 fn not_advertised() -> Status {
     Status::unimplemented("not among the capabilities of this driver")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sample::workspace;
+
+    #[test]
+    fn the_run_is_read_from_the_name_of_a_yoipods_pod_and_of_no_other() {
+        let of_a = workspace(1, json!({ "metadata": { "labels": { "yoi.dev/yoipod": "a" } } }));
+        let runs = ["a-3", "a-b-3", "a", "a-", "a-3x", "b-3", ""].map(|pod| run_of(&of_a, pod));
+        assert_eq!(runs, [Some(3), None, None, None, None, None, None]);
+        assert_eq!(run_of(&workspace(1, json!({})), "a-3"), None);
+    }
 }

@@ -49,22 +49,22 @@ pub async fn run(world: Arc<World>, client: Client, nudges: UnboundedReceiver<Ob
     let mine = watcher::Config::default().fields(&format!("status.nodeName={}", world.node));
     let (reader, writer) = reflector::store();
     let told = world.clone();
-    let (tell, ended) = unbounded_channel();
+    let (tell, news) = unbounded_channel();
     let stream = watcher(api, mine)
         .default_backoff()
         .modify(|ws| ws.managed_fields_mut().clear())
         .inspect(move |event| match event {
             Ok(event) => {
                 told.cache.heard(event);
-                if let Some(ws) = vanished::untold(event) {
-                    _ = tell.send(ws);
+                if let Some(news) = vanished::news(event) {
+                    _ = tell.send(news);
                 }
             }
             Err(error) => tracing::warn!(error = whole(error), "the watch of workspaces broke"),
         })
         .reflect(writer)
         .applied_objects();
-    let buried = vanished::run(world.clone(), client.clone(), ended);
+    let buried = vanished::run(world.clone(), client.clone(), news);
     let door = Arc::new(Door { reports: Reports::new(client, &world.node), failures: Mutex::default(), world: world.clone() });
     let work = Controller::for_stream(stream, reader)
         .with_config(controller::Config::default().concurrency(AT_ONCE))
@@ -85,7 +85,7 @@ async fn reconcile(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Actio
     look(queued, door).instrument(span).await
 }
 
-fn named(ws: &AgentWorkspace) -> String {
+pub fn named(ws: &AgentWorkspace) -> String {
     format!("{}/{}", ws.namespace().unwrap_or_default(), ws.name_any())
 }
 

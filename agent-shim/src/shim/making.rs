@@ -12,6 +12,7 @@ use super::world::{Trouble, World};
 use crate::chain::whole;
 use crate::decide::making::{self, Deed, Seen};
 use crate::decide::status::{self, Said, reason_of, selected};
+use crate::decide::stray;
 use crate::mounter::client::Failure;
 
 /// What came of looking at one workspace.
@@ -100,10 +101,10 @@ async fn find(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, T
         tracing::error!("a tree that stood is on no disk of this node");
         return Ok(Outcome::retry(status::unmade(None, reason, &message)));
     };
-    let sealed = sealed.is_some();
+    let (sealed, of) = (sealed.is_some(), stray::remembered(ws));
     world
         .journal(move |j| {
-            j.begin_create(uid, provider, making)?;
+            j.begin_create_of(uid, provider, making, of)?;
             j.created(uid)?;
             if sealed { j.begin_seal(uid).and_then(|()| j.sealed(uid)) } else { Ok(()) }
         })
@@ -122,8 +123,8 @@ async fn make(
     because: &str,
     making: Making,
 ) -> Result<Outcome, Trouble> {
-    let began = Instant::now();
-    world.journal(move |j| j.begin_create(uid, provider, making)).await?;
+    let (began, of) = (Instant::now(), stray::remembered(ws));
+    world.journal(move |j| j.begin_create_of(uid, provider, making, of)).await?;
     let made = world.mounter.make(uid, provider, making).await;
     world.counts.made(provider, made.is_ok(), began.elapsed());
     if let Err(failure) = made {

@@ -31,6 +31,16 @@ pub enum Exhibit {
     },
 }
 
+impl Exhibit {
+    /// The workspace whose tree it is.
+    pub fn tree(&self) -> Option<Uid> {
+        match self {
+            Exhibit::Tree { tree, .. } => Some(*tree),
+            Exhibit::Runtime { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum PublicationError {
     #[error("failed to open the publish records in {path}")]

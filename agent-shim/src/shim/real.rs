@@ -21,7 +21,7 @@ pub struct Ground {
 impl Ground {
     pub fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("cannot run: needs root for loop devices and mounts");
+            crate::must::skipped("needs root for loop devices and mounts");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

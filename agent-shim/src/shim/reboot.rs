@@ -139,7 +139,7 @@ async fn another_disk_in_the_place_of_the_data_root_is_refused_and_a_mounter_tha
 #[tokio::test]
 async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("cannot run: needs root for loop devices");
+        crate::must::skipped("needs root for loop devices");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -25,7 +25,6 @@ use yoi_wire::identity::SHIM_SOCKET;
 use yoi_wire::node::{CHANGES, Change, ChangeKind, ChangeList};
 use yoi_workspace::{Journal, JournalError, Making, Since, State as Life, Uid};
 
-use super::publish::Exhibit;
 use super::world::{Trouble, World};
 use crate::chain::whole;
 
@@ -60,7 +59,7 @@ impl Sockets {
         }
         let listener = bind(&world.runtimes.pod_dir(pod))?;
         let router = Router::new().route(CHANGES, get(changes)).with_state((world.clone(), pod));
-        let serving = tokio::spawn(serve(listener, router));
+        let serving = tokio::spawn(serve(listener, router, pod));
         served.insert(pod, AbortOnDropHandle::new(serving));
         Ok(())
     }
@@ -71,7 +70,7 @@ impl Sockets {
 }
 
 /// An agent is not trusted: it gets few connections, each for one question that must come soon, and can use up nothing of its node.
-async fn serve(listener: UnixListener, router: Router) {
+async fn serve(listener: UnixListener, router: Router, pod: Uid) {
     let turns = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -79,7 +78,7 @@ async fn serve(listener: UnixListener, router: Router) {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Descriptors that are used up come back.
-                tracing::warn!(%error, "a Pod's connection was not accepted");
+                tracing::warn!(%pod, %error, "a Pod's connection was not accepted");
                 tokio::time::sleep(PATIENCE).await;
                 continue;
             }
@@ -89,7 +88,7 @@ async fn serve(listener: UnixListener, router: Router) {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
             if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "a Pod's connection broke");
+                tracing::debug!(%pod, %error, "a Pod's connection broke");
             }
             drop(turn);
         });
@@ -134,10 +133,7 @@ impl IntoResponse for NoList {
 }
 
 async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<ChangeList>, NoList> {
-    let tree = world.publications.of_pod(pod).into_iter().find_map(|p| match p.shows {
-        Exhibit::Tree { tree, .. } => Some(tree),
-        Exhibit::Runtime { .. } => None,
-    });
+    let tree = world.publications.of_pod(pod).into_iter().find_map(|p| p.shows.tree());
     let tree = tree.ok_or(NoList::NoTree)?;
     let since = since(&world, tree).await?.ok_or(NoList::NoBase)?;
     let turn = world.sockets.lists.acquire().await.map_err(|e| Trouble::Task(io::Error::other(e)))?;
@@ -196,7 +192,7 @@ mod tests {
     use crate::mounter::client::{Failure, Mounter};
     use crate::mounter::verb::{Answer, Verb};
     use crate::sample::uid;
-    use crate::shim::publish::Publication;
+    use crate::shim::publish::{Exhibit, Publication};
     use crate::shim::tests::Stage;
     use crate::volume::PodVolume;
 

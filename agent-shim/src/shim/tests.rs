@@ -38,7 +38,7 @@ impl Stage {
     }
 
     /// A shim that starts on what another one left.
-    fn again(self) -> Self {
+    pub fn again(self) -> Self {
         Self::on(self.dir.unwrap(), self.fake)
     }
 

@@ -105,7 +105,8 @@ impl World {
     pub async fn adopt(&self) -> Result<(), Trouble> {
         let found = self.mounter.mounts().await?;
         for record in sweep::unrecorded(&self.publications.all(), &found) {
-            tracing::warn!(volume = %record.volume, "found a mount without a record");
+            let uid = record.shows.tree().map(tracing::field::display);
+            tracing::warn!(uid, volume = %record.volume, "found a mount without a record");
             self.publications.put(record).await?;
         }
         Ok(())
@@ -115,7 +116,8 @@ impl World {
     pub async fn sweep(&self) -> Result<(), Trouble> {
         let records = self.publications.all();
         for record in sweep::stale(&records, &self.mounter.mounts().await?) {
-            tracing::warn!(volume = %record.volume, "forgot the record of a Pod that is gone");
+            let uid = record.shows.tree().map(tracing::field::display);
+            tracing::warn!(uid, volume = %record.volume, "forgot the record of a Pod that is gone");
             super::mounting::unpublish(self, &record.volume).await?;
         }
         Ok(())

@@ -59,7 +59,7 @@ fn half_records_are_swept_and_damaged_ones_are_named() {
     assert_eq!((found.records.len(), found.damaged.len()), (0, 1));
     assert!(found.damaged[0].why.contains(path.to_str().unwrap()), "{found:?}");
     let other = Uid::from_bytes([8; 16]);
-    let record = Record { uid: UID, provider: ProviderKind::Copy, making: EMPTY, state: State::Ready, since: Since::Nothing };
+    let record = Record { uid: UID, provider: ProviderKind::Copy, making: EMPTY, state: State::Ready, since: Since::Nothing, of: None };
     std::fs::write(at.join(format!("{other}.json")), serde_json::to_string(&record).unwrap()).unwrap();
     assert!(matches!(journal.get(other), Err(JournalError::Parse { .. })));
 }
@@ -113,5 +113,22 @@ fn what_a_fork_is_compared_with_is_known_when_its_parent_is_gone() {
     assert_eq!(make(5, clone_of(4)), Since::Tree(uid(1)), "a fork of a fork whose parent is gone");
     assert_eq!(make(6, clone_of(9)), Since::Unknown);
     let old = r#"{"uid":"07070707-0707-0707-0707-070707070707","provider":"Copy","making":{"Empty":{"owner":{"uid":0,"gid":0}}},"state":"Ready"}"#;
-    assert_eq!(serde_json::from_str::<Record>(old).unwrap().since, Since::Unknown, "written by an earlier version");
+    let old = serde_json::from_str::<Record>(old).unwrap();
+    assert_eq!((old.since, old.of), (Since::Unknown, None), "written by an earlier version");
+}
+
+#[test]
+fn whose_tree_it_is_stays_with_its_record() {
+    let (dir, journal) = journal();
+    journal.begin_create_of(UID, ProviderKind::Copy, EMPTY, Some("team/ws".into())).unwrap();
+    journal.created(UID).unwrap();
+    journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap();
+    journal.begin_destroy(UID).unwrap();
+    assert_eq!(journal.get(UID).unwrap().unwrap().of.as_deref(), Some("team/ws"));
+
+    // Another one writes at this moment.
+    let half = dir.path().join("journal").join(format!("{}.json.tmp", Uid::from_bytes([8; 16])));
+    std::fs::write(&half, "{\"uid\":").unwrap();
+    assert_eq!(journal.contents().unwrap().records.len(), 1);
+    assert!(half.exists());
 }

@@ -70,7 +70,14 @@ impl World {
         let records = self
             .record
             .iter()
-            .map(|state| Record { uid: UID, provider: ProviderKind::Copy, making, state: *state, since: crate::journal::Since::Unknown })
+            .map(|state| Record {
+                uid: UID,
+                provider: ProviderKind::Copy,
+                making,
+                state: *state,
+                since: crate::journal::Since::Unknown,
+                of: None,
+            })
             .collect();
         (Contents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
     }
