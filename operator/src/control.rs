@@ -57,6 +57,15 @@ impl Context {
         Context { client, world, settings, recorder, metrics, stop, rounds, failures: Failures::default() }
     }
 
+    /// No Pod of ours is made where its network policy is not.
+    fn fenced<S>(&self, namespace: &str, mut plan: Plan<S>) -> Plan<S> {
+        if let Some(rules) = &self.settings.network {
+            let existing = self.world.policies.by(&Key::Namespace(namespace.to_owned()));
+            network::before_pods(&mut plan.steps, namespace, rules, &existing);
+        }
+        plan
+    }
+
     fn forget(&self, kind: &str, namespace: &str, name: &str) {
         self.failures.forget(kind, namespace, name);
         self.metrics.failing(self.failures.count());
@@ -99,7 +108,8 @@ impl Governed for AgentWorkspace {
         self.status.as_ref()
     }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
-        workspace::plan(&observe::workspace(&context.world, self), &context.settings, now)
+        let namespace = self.namespace().unwrap_or_default();
+        context.fenced(&namespace, workspace::plan(&observe::workspace(&context.world, self), &context.settings, now))
     }
 }
 
@@ -112,7 +122,8 @@ impl Governed for YoiPod {
         Subject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
     }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
-        yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now)
+        let namespace = self.namespace().unwrap_or_default();
+        context.fenced(&namespace, yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now))
     }
 }
 

@@ -26,6 +26,14 @@ pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<Network
         .collect()
 }
 
+/// Puts those steps before the first Pod that a plan makes: nobody else may have had a round here yet, and what is fenced in later was open until
+/// then.
+pub fn before_pods(steps: &mut Vec<Step>, namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) {
+    if let Some(first) = steps.iter().position(|s| matches!(s, Step::EnsurePod(_))) {
+        steps.splice(first..first, ensure(namespace, network, existing));
+    }
+}
+
 fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
     let gateway = NetworkPolicyEgressRule {
         to: Some(vec![NetworkPolicyPeer {

@@ -238,7 +238,7 @@ impl<'a> Round<'a> {
             base: workspace,
             git,
             owner,
-            hostname: self.seen.nodes.hostname(self.before.node_name.as_deref().unwrap_or_default()),
+            hostname: self.before.node_name.as_deref().filter(|n| self.seen.nodes.exists(n)).map(|n| self.seen.nodes.hostname(n)),
             revision: base::pinned_revision(workspace, &self.seen.bases),
             settings: self.settings,
             now: self.now,

@@ -38,8 +38,9 @@ pub(crate) struct Filling<'a> {
     pub base: &'a AgentWorkspace,
     pub git: &'a GitSource,
     pub owner: Owner,
-    /// Name of the hostname label's value on the base's node.
-    pub hostname: String,
+    /// The hostname label's value on the base's node. None while there is no such node: a Pod would be bound to a name that may not be its own
+    /// when it comes back, and wait for ever.
+    pub hostname: Option<String>,
     pub revision: Option<String>,
     pub settings: &'a Settings,
     pub now: jiff::Timestamp,
@@ -66,7 +67,12 @@ impl Filling<'_> {
                     None,
                 );
             }
-            return self.told(vec![self.ensure(1)], Verdict::no(reason::POPULATING, self.words("is being filled from")), None, None);
+            return self.told(
+                self.ensure(1).into_iter().collect(),
+                Verdict::no(reason::POPULATING, self.words("is being filled from")),
+                None,
+                None,
+            );
         };
         // Two exist only between the making of a new one and the removal of the failed one before it.
         let steps: Vec<Step> = pods
@@ -100,7 +106,7 @@ impl Filling<'_> {
             return self.told(steps, populated, Some(pod), Some(left));
         }
         // The new one first: its number is made from the old one's.
-        steps.push(self.ensure(tried + 1));
+        steps.extend(self.ensure(tried + 1));
         self.told(steps, populated, Some(pod), None)
     }
 
@@ -112,11 +118,12 @@ impl Filling<'_> {
         format!("the base {what} {}", without_user(&self.git.url))
     }
 
-    fn ensure(&self, attempt: u32) -> Step {
-        Step::EnsurePod(Box::new(self.pod(attempt)))
+    fn ensure(&self, attempt: u32) -> Option<Step> {
+        let hostname = self.hostname.clone()?;
+        Some(Step::EnsurePod(Box::new(self.pod(attempt, hostname))))
     }
 
-    fn pod(&self, attempt: u32) -> Pod {
+    fn pod(&self, attempt: u32, hostname: String) -> Pod {
         let base = &self.base.metadata;
         let plain = |key: &str, value: &str| EnvVar { name: key.to_owned(), value: Some(value.to_owned()), value_from: None };
         let path = self.base.spec.path.as_str();
@@ -158,7 +165,7 @@ impl Filling<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                affinity: Some(restricted::only_on(vec![self.hostname.clone()])),
+                affinity: Some(restricted::only_on(vec![hostname])),
                 automount_service_account_token: Some(false),
                 enable_service_links: Some(false),
                 containers: vec![container],

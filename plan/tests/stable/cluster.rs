@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::manage::{annotation, controlled_by, controller, deleting, uid};
@@ -43,9 +44,10 @@ pub struct Objects {
     pub maps: Map<ConfigMap>,
     pub machines: Map<Machine>,
     pub offers: Map<WorkspaceNode>,
+    pub policies: Map<NetworkPolicy>,
     pub terminating: bool,
     /// Raised with each change of a kind, in the order of the fields.
-    pub revisions: [u64; 10],
+    pub revisions: [u64; 11],
 }
 
 pub trait Object: Clone + 'static {
@@ -76,7 +78,8 @@ objects!(
     6 false volumes: PersistentVolume,
     7 true maps: ConfigMap,
     8 false machines: Machine,
-    9 false offers: WorkspaceNode
+    9 false offers: WorkspaceNode,
+    10 true policies: NetworkPolicy
 );
 
 /// What the API server answered.
@@ -104,6 +107,8 @@ pub struct Cluster {
     pub disks: BTreeMap<String, BTreeSet<String>>,
     /// UIDs of workspaces that somebody took away by force: who takes the finalizers off takes over the duty.
     pub forced: BTreeSet<String>,
+    /// Network policies that somebody took away or opened, until the operator has applied them again.
+    pub torn: BTreeSet<String>,
     pub cover: Cover,
 }
 
@@ -235,7 +240,7 @@ impl Cluster {
                 pod.metadata.finalizers = Some(vec!["kubelet".to_owned()]);
                 self.ensure(Kind::Pod, pod)
             }
-            Step::EnsureNetworkPolicy(_) => Answer::Done,
+            Step::EnsureNetworkPolicy(o) => self.apply_policy(o),
             Step::OwnClaim { claim, owners } => {
                 let same = |c: &&Arc<PersistentVolumeClaim>| uid(&c.metadata) == claim.uid;
                 if self.get(&claim.name).filter(same).is_some_and(|c| c.metadata.owner_references.as_ref() != Some(owners)) {
@@ -290,6 +295,19 @@ impl Cluster {
                 Answer::Done
             }
         }
+    }
+
+    /// Applied by force: whatever somebody else wrote there is ours again.
+    fn apply_policy(&mut self, wanted: &NetworkPolicy) -> Answer {
+        let title = wanted.metadata.name.clone().expect("a name");
+        match self.get::<NetworkPolicy>(&title) {
+            Some(there) if there.spec == wanted.spec => {}
+            Some(_) => self.change::<NetworkPolicy>(&title, |p| p.spec.clone_from(&wanted.spec)),
+            None if self.now.terminating => return Answer::Quiet,
+            None => drop(self.born(wanted.clone())),
+        }
+        self.torn.remove(&title);
+        Answer::Done
     }
 
     fn set_finalizers(&mut self, of: &Target, version: &str, all: &[String]) -> Answer {

@@ -53,6 +53,8 @@ pub const FEATURES: &[&str] = &[
     "node: its shim offers nothing",
     "node: its shim is gone",
     "node: full",
+    "network policy: deleted",
+    "network policy: opened",
     "namespace: terminating",
     "deleted: project",
     "deleted: workspace",
@@ -87,7 +89,10 @@ pub const FEATURES: &[&str] = &[
     "runtime: reports a failure",
     "runtime: reports a run that is over",
     "task: fails",
+    "operator: dies before its first step",
     "operator: dies between steps",
+    "operator: dies after its fourth step",
+    "operator: dies before the status",
     "operator: old view",
     "operator: what it made is not seen yet",
     "operator: restarts",
@@ -103,6 +108,7 @@ const STEPS: &[&str] = &[
     "RemoveFinalizer node-data of AgentWorkspace",
     "EnsureWorkspace",
     "EnsureWorkspace base",
+    "EnsureNetworkPolicy",
     "EnsureClaim of a session",
     "EnsureClaim of a workspace",
     "EnsureVolume",
@@ -148,6 +154,18 @@ impl Cover {
     pub fn step(&mut self, step: &Step) {
         *self.steps.entry(variant(step)).or_default() += 1;
         self.tell(|| format!("    {}", step.deed()));
+    }
+
+    /// The operator died after so many steps of a plan; `mute`: all were done, and the status was not written.
+    pub fn death(&mut self, done: usize, mute: bool) {
+        match done {
+            _ if mute => self.feature("operator: dies before the status"),
+            0 => self.feature("operator: dies before its first step"),
+            _ => self.feature("operator: dies between steps"),
+        }
+        if done >= 4 {
+            self.feature("operator: dies after its fourth step");
+        }
     }
 
     pub fn reason(&mut self, said: &str) {

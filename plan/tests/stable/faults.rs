@@ -52,6 +52,7 @@ pub enum Fault {
     OldBasesStay,
     ForgetTheHour,
     OfferStays,
+    NoPolicy,
 }
 
 pub const ALL: &[Fault] = &[
@@ -81,6 +82,7 @@ pub const ALL: &[Fault] = &[
     Fault::OldBasesStay,
     Fault::ForgetTheHour,
     Fault::OfferStays,
+    Fault::NoPolicy,
 ];
 
 impl Fault {
@@ -144,6 +146,7 @@ impl Fault {
             Fault::ManifestsStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::ConfigMap)),
             Fault::OldBasesStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind.is_none())),
             Fault::OfferStays => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::WorkspaceNode)),
+            Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }
     }

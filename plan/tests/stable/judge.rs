@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{Condition, find, is_true};
 use yoi_crds::name::{finalizer, label};
@@ -10,6 +11,7 @@ use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
 use yoi_plan::manage::{annotation, controlled_by, controller, deleting, label as label_of, uid};
 use yoi_plan::names;
+use yoi_plan::network;
 use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::{MADE_FOR, run_generation};
@@ -84,7 +86,14 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             }
             if is_agent(pod) { agent_made(c, about, pod, step) } else { populator_made(c, about, step) }
         }
-        Step::EnsureNetworkPolicy(_) => Ok(()),
+        Step::EnsureNetworkPolicy(policy) => {
+            making(&policy.metadata)?;
+            let both = ["Ingress".to_owned(), "Egress".to_owned()];
+            let closed = policy.spec.as_ref().is_some_and(|s| s.policy_types.as_deref() == Some(&both) && s.ingress.is_none());
+            hold(closed, "a network policy lets somebody in", step)?;
+            let same = c.get::<NetworkPolicy>(policy.metadata.name.as_deref().unwrap_or_default()).is_some_and(|p| p.spec == policy.spec);
+            hold(!same || !about.fresh, "a network policy is applied and says nothing new", step)
+        }
         Step::OwnClaim { claim, owners } => {
             target(claim)?;
             let there = c.by_uid(Kind::Claim, &claim.uid);
@@ -148,11 +157,17 @@ fn volume_made(c: &Cluster, about: &About, volume: &PersistentVolume, step: &Ste
     hold(same || !about.fresh, "a volume is made for a claim that is not its own", step)
 }
 
+/// Where somebody tears a policy down, the operator puts it up again with the project's next round, and no Pod waits for that.
+fn fenced(c: &Cluster, policy: &str) -> bool {
+    c.torn.contains(policy) || c.get::<NetworkPolicy>(policy).is_some()
+}
+
 fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
     let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     let map = volumes.iter().find_map(|v| v.config_map.as_ref()).map(|m| m.name.clone()).unwrap_or_default();
     let ours = c.now.maps.get(&map).is_some_and(|m| controlled_by(&m.metadata, &about.uid));
     hold(ours || !about.fresh, "a Pod is made before its manifest", step)?;
+    hold(fenced(c, network::AGENTS), "an agent is made before its network policy", step)?;
     let claim = volumes.iter().find_map(|v| v.persistent_volume_claim.as_ref()).map(|m| m.claim_name.clone()).unwrap_or_default();
     let named = c.now.yoipods.values().any(|y| uid(&y.metadata) == about.uid && y.spec.session.claim_name.is_some());
     let session = c.get::<PersistentVolumeClaim>(&claim);
@@ -166,6 +181,7 @@ fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
 
 fn populator_made(c: &Cluster, about: &About, step: &Step) -> Verdict {
     let base = c.now.workspaces.values().find(|w| uid(&w.metadata) == about.uid);
+    hold(fenced(c, network::POPULATORS), "a populator is made before its network policy", step)?;
     let conditions = base.and_then(|b| b.status.as_ref()).map(|s| s.conditions.as_slice()).unwrap_or_default();
     hold(!about.fresh || !is_true(conditions, condition::SEALED), "a sealed base is filled again", step)?;
     hold(!about.fresh || is_true(conditions, condition::PROVISIONED), "a base is filled before it is made", step)

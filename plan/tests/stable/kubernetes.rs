@@ -88,6 +88,7 @@ fn namespace_controller(c: &mut Cluster) {
         all::<Pod>(c);
         all::<PersistentVolumeClaim>(c);
         all::<k8s_openapi::api::core::v1::ConfigMap>(c);
+        all::<k8s_openapi::api::networking::v1::NetworkPolicy>(c);
     }
 }
 

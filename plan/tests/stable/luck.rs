@@ -1,6 +1,7 @@
-//! Bad luck: machines, containers, shims, the namespace.
+//! Bad luck: machines, containers, shims, network policies, the namespace.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateWaiting, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::name::TOPOLOGY_NODE;
@@ -20,9 +21,10 @@ pub fn machine(c: &mut Cluster, title: &str) {
 }
 
 pub fn strike(c: &mut Cluster, dice: &mut Dice) {
-    match dice.roll(5) {
+    match dice.roll(8) {
         0 | 1 => node(c, dice),
         2 | 3 => pod(c, dice),
+        4..=6 => policy(c, dice),
         _ => shim(c, dice),
     }
 }
@@ -101,6 +103,22 @@ fn shim(c: &mut Cluster, dice: &mut Dice) {
             c.cover.feature("node: its shim offers nothing");
         }
         c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, ready)));
+    }
+}
+
+fn policy(c: &mut Cluster, dice: &mut Dice) {
+    let mut torn = c.names::<NetworkPolicy>();
+    // Both at once: plans become as long as they ever do.
+    torn.truncate(if dice.one_in(3) { 1 } else { 2 });
+    for title in torn {
+        if dice.one_in(2) {
+            c.cover.feature("network policy: deleted");
+            c.purge::<NetworkPolicy>(&title);
+        } else {
+            c.cover.feature("network policy: opened");
+            c.change::<NetworkPolicy>(&title, |p| p.spec = None);
+        }
+        c.torn.insert(title);
     }
 }
 

@@ -83,16 +83,13 @@ impl Life {
         }
         let all = self.operator.all();
         let Some((kind, title)) = dice.pick(&all).cloned() else { return Ok(()) };
-        let stop = dice.one_in(4).then(|| usize::try_from(dice.roll(4)).expect("small"));
-        self.operator.round(c, kind, &title, stop)?;
-        if stop.is_some() {
-            c.cover.feature("operator: dies between steps");
-            if dice.one_in(2) {
-                // The next process lists everything anew.
-                c.cover.feature("operator: restarts");
-                self.operator.due.clear();
-                self.operator.catch_up_all(c);
-            }
+        let luck = dice.roll(u64::MAX);
+        self.operator.round(c, kind, &title, Some(luck))?;
+        if std::mem::take(&mut self.operator.died) && dice.one_in(2) {
+            // The next process lists everything anew.
+            c.cover.feature("operator: restarts");
+            self.operator.due.clear();
+            self.operator.catch_up_all(c);
         }
         Ok(())
     }

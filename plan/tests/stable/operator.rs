@@ -12,13 +12,13 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStat
 use yoi_plan::manage::{controlled_by, label as label_of, name, uid};
 use yoi_plan::nodes::{Nodes, left_over};
 use yoi_plan::say::{Conditions, blame};
-use yoi_plan::settings::Settings;
+use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::workspace::base::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{names, peer, project, workspace, yoipod};
+use yoi_plan::{names, network, peer, project, workspace, yoipod};
 
-use crate::cluster::{Answer, Broken, Cluster, Object, Objects};
+use crate::cluster::{Answer, Broken, Cluster, NS, Object, Objects};
 use crate::faults::Fault;
 use crate::judge::{self, About};
 use crate::kubernetes::nodes;
@@ -47,18 +47,25 @@ pub struct Operator {
     settings: Settings,
     /// When each object wants to be looked at again.
     pub due: BTreeMap<(Governed, String), jiff::Timestamp>,
+    /// The process died in its last round.
+    pub died: bool,
 }
 
 fn settings() -> Settings {
     let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
+    Settings { network: Some(fence()), ..Settings::new("agent", gateway) }
 }
 
-pub const KINDS: usize = 11;
+/// What the chart's values allow.
+pub fn fence() -> Network {
+    Network { gateway_namespace: "yoi".into(), gateway_port: 8443, ..Network::default() }
+}
+
+pub const KINDS: usize = 12;
 
 impl Operator {
     pub fn new(fault: Fault) -> Self {
-        Operator { seen: Objects::default(), nodes: Arc::default(), fault, settings: settings(), due: BTreeMap::new() }
+        Operator { seen: Objects::default(), nodes: Arc::default(), fault, settings: settings(), due: BTreeMap::new(), died: false }
     }
 
     /// The cache of one kind hears of everything up to now.
@@ -88,6 +95,7 @@ impl Operator {
                     self.nodes = Arc::new(nodes(&seen.machines, &seen.offers));
                 }
             }
+            10 => drop(take::<k8s_openapi::api::networking::v1::NetworkPolicy>(seen, now, |_| true)),
             _ => seen.terminating = now.terminating,
         }
     }
@@ -112,14 +120,14 @@ impl Operator {
         all
     }
 
-    /// One round. `stop_after`: the process dies after so many steps.
-    pub fn round(&mut self, c: &mut Cluster, kind: Governed, title: &str, stop_after: Option<usize>) -> Result<Did, Broken> {
+    /// One round. `luck`: the process may die in any place of the plan, before any step or before the status. Long plans are rare, so each is cut.
+    pub fn round(&mut self, c: &mut Cluster, kind: Governed, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let did = match kind {
-            Governed::Project => self.project(c, title, stop_after),
-            Governed::Workspace => self.workspace(c, title, stop_after),
-            Governed::YoiPod => self.yoipod(c, title, stop_after),
-            Governed::Peer => self.peer(c, title, stop_after),
-            Governed::Offer => self.offer(c, title, stop_after),
+            Governed::Project => self.project(c, title, luck),
+            Governed::Workspace => self.workspace(c, title, luck),
+            Governed::YoiPod => self.yoipod(c, title, luck),
+            Governed::Peer => self.peer(c, title, luck),
+            Governed::Offer => self.offer(c, title, luck),
         }?;
         let at = c.seconds;
         if did != Did::Nothing {
@@ -132,6 +140,14 @@ impl Operator {
         self.seen.revisions == c.now.revisions && self.seen.terminating == c.now.terminating
     }
 
+    fn fenced<S>(&self, mut plan: Plan<S>) -> Plan<S> {
+        if let Some(rules) = &self.settings.network {
+            let existing: Vec<_> = self.seen.policies.values().cloned().collect();
+            network::before_pods(&mut plan.steps, NS, rules, &existing);
+        }
+        plan
+    }
+
     /// Steps, then the status: `None` where nothing is to be written.
     fn carry_out<S: Conditions + Clone>(
         &mut self,
@@ -139,7 +155,7 @@ impl Operator {
         (kind, object): (Governed, &ObjectMeta),
         mut plan: Plan<S>,
         before: &[yoi_crds::Condition],
-        stop_after: Option<usize>,
+        luck: Option<u64>,
     ) -> Result<(Option<S>, String), Broken> {
         let step_kind = match kind {
             Governed::Project | Governed::Peer => None,
@@ -155,8 +171,12 @@ impl Operator {
             None => drop(self.due.remove(&key)),
         }
         let mut words: Vec<String> = Vec::new();
+        let places = plan.steps.len() as u64 + 1;
+        let dies_at = luck.filter(|n| n % 4 == 0 || places > 4).map(|n| usize::try_from(n / 4 % places).expect("small"));
         for (i, step) in plan.steps.iter().enumerate() {
-            if stop_after == Some(i) {
+            if dies_at == Some(i) {
+                self.died = true;
+                c.cover.death(i, false);
                 return Ok((None, words.join(", ")));
             }
             c.cover.step(step);
@@ -173,7 +193,9 @@ impl Operator {
                 }
             }
         }
-        if stop_after == Some(plan.steps.len()) {
+        if dies_at == Some(plan.steps.len()) {
+            self.died = true;
+            c.cover.death(plan.steps.len(), plan.status.is_some());
             return Ok((None, words.join(", ")));
         }
         Ok((plan.status, words.join(", ")))
@@ -188,16 +210,20 @@ impl Operator {
         c.get::<K>(name(meta)).is_some_and(|o| o.meta().resource_version == meta.resource_version)
     }
 
-    fn project(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+    fn project(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let view = &self.seen;
         let Some(object) = view.projects.get(title).cloned() else { return Ok(Did::Nothing) };
         let bases = bases(view, &[uid(&object.metadata)]);
         let origins: BTreeSet<String> =
             view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
         let seen = project::Observed { project: object.clone(), terminating: view.terminating, bases, origins, nodes: self.nodes.clone() };
-        let plan = project::plan(&seen, c.now());
+        let mut plan = project::plan(&seen, c.now());
+        if let (Some(rules), Some(_)) = (&self.settings.network, &plan.status) {
+            let existing: Vec<_> = view.policies.values().cloned().collect();
+            plan.steps.splice(0..0, network::ensure(NS, rules, &existing));
+        }
         let before = object.status.clone().unwrap_or_default();
-        let (status, words) = self.carry_out(c, (Governed::Project, &object.metadata), plan, &before.conditions, stop)?;
+        let (status, words) = self.carry_out(c, (Governed::Project, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
         self.fault.conditions(c, &mut status.conditions);
         let wrote = sorted(status.clone()) != sorted(before.clone());
@@ -208,7 +234,7 @@ impl Operator {
         Ok(Self::did(title, &words, wrote))
     }
 
-    fn workspace(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+    fn workspace(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let view = &self.seen;
         let Some(object) = view.workspaces.get(title).cloned() else { return Ok(Did::Nothing) };
         let project = object.spec.source.project.as_ref().and_then(|p| view.projects.get(&p.name)).cloned();
@@ -232,9 +258,9 @@ impl Operator {
             users,
             project,
         };
-        let plan = workspace::plan(&seen, &self.settings, c.now());
+        let plan = self.fenced(workspace::plan(&seen, &self.settings, c.now()));
         let before = own_workspace(object.status.clone().unwrap_or_default());
-        let (status, words) = self.carry_out(c, (Governed::Workspace, &object.metadata), plan, &before.conditions, stop)?;
+        let (status, words) = self.carry_out(c, (Governed::Workspace, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &words, false)) };
         self.fault.conditions(c, &mut status.conditions);
         self.fault.workspace(c, &object, &mut status);
@@ -252,7 +278,7 @@ impl Operator {
         Ok(Self::did(title, &words, wrote))
     }
 
-    fn yoipod(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+    fn yoipod(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let view = &self.seen;
         let Some(object) = view.yoipods.get(title).cloned() else { return Ok(Did::Nothing) };
         let project = view.projects.get(&object.spec.project_ref.name).cloned();
@@ -278,9 +304,9 @@ impl Operator {
             project,
             workspace,
         };
-        let plan = yoipod::plan(&seen, &self.settings, c.now());
+        let plan = self.fenced(yoipod::plan(&seen, &self.settings, c.now()));
         let before = own_yoipod(object.status.clone().unwrap_or_default());
-        let (status, words) = self.carry_out(c, (Governed::YoiPod, &object.metadata), plan, &before.conditions, stop)?;
+        let (status, words) = self.carry_out(c, (Governed::YoiPod, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &words, false)) };
         self.fault.conditions(c, &mut status.conditions);
         self.fault.yoipod(&before, &mut status);
@@ -301,14 +327,14 @@ impl Operator {
         Ok(Self::did(title, &words, wrote))
     }
 
-    fn peer(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+    fn peer(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let view = &self.seen;
         let Some(object) = view.peers.get(title).cloned() else { return Ok(Did::Nothing) };
         let member = |i: usize| object.spec.members.get(i).and_then(|m| view.yoipods.get(m)).cloned();
         let seen = peer::Observed { peer: object.clone(), terminating: view.terminating, members: [member(0), member(1)] };
         let plan = peer::plan(&seen, c.now());
         let before = object.status.clone().unwrap_or_default();
-        let (status, words) = self.carry_out(c, (Governed::Peer, &object.metadata), plan, &before.conditions, stop)?;
+        let (status, words) = self.carry_out(c, (Governed::Peer, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
         self.fault.peer(view_members(&self.seen, &object), &mut status);
         let wrote = sorted(status.clone()) != sorted(before.clone());
@@ -320,10 +346,10 @@ impl Operator {
     }
 
     /// What a node that is no more left behind.
-    fn offer(&mut self, c: &mut Cluster, title: &str, stop: Option<usize>) -> Result<Did, Broken> {
+    fn offer(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(Did::Nothing) };
         let plan: Plan<yoi_crds::YoiPeerStatus> = Plan::only(left_over(&object, &self.nodes));
-        let (_, words) = self.carry_out(c, (Governed::Offer, &object.metadata), plan, &[], stop)?;
+        let (_, words) = self.carry_out(c, (Governed::Offer, &object.metadata), plan, &[], luck)?;
         Ok(Self::did(title, &words, false))
     }
 }

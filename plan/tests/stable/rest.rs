@@ -8,10 +8,12 @@ use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::{AgentWorkspace, Condition, YoiPod};
 use yoi_plan::manage::{controlled_by, deleting, name, uid};
+use yoi_plan::network;
 use yoi_plan::workspace::claim::tree_behind;
 
-use crate::cluster::{Broken, Cluster};
+use crate::cluster::{Broken, Cluster, NS};
 use crate::kubernetes::{held, is_agent, mounted, nodes, over};
+use crate::operator::fence;
 use crate::people::strangers;
 
 type Verdict = Result<(), Broken>;
@@ -37,6 +39,11 @@ pub fn check(c: &Cluster) -> Verdict {
     }
     c.now.workspaces.values().try_for_each(|w| workspace(c, w))?;
     c.now.yoipods.values().try_for_each(|y| yoipod(c, y))?;
+    let policies: Vec<_> = c.now.policies.values().cloned().collect();
+    let open = network::ensure(NS, &fence(), &policies);
+    if let (Some(step), true) = (open.first(), c.now.projects.values().any(|p| !deleting(&p.metadata))) {
+        return broken(format!("a namespace with a project rests without its network policy: {}", step.deed()));
+    }
     for (title, project) in &c.now.projects {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
         let (fine, why, words) = ready(conditions);
