@@ -27,7 +27,7 @@ pub struct Deed {
 pub enum AccessError {
     #[error("failed to ask the API server for the caller's rights")]
     Review(#[source] kube::Error),
-    #[error("failed to get the caller's rights within {0:?}")]
+    #[error("failed to get the caller's rights within {}", crate::seconds(*.0))]
     TimedOut(Duration),
 }
 

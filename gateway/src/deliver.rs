@@ -83,7 +83,7 @@ impl Courier {
 
     /// One line for each message, whatever became of it; never its text.
     pub fn audit(&self, from: &Sender, namespace: &str, to: &str, target: Option<&AgentRecord>, id: &str, outcome: Result<(), &Refusal>) {
-        let said = outcome.map_or_else(|refusal| format!("{:?}", refusal.reason), |()| "Sent".to_owned());
+        let said = word(outcome.map_err(|refusal| refusal.reason));
         let (kind, agent, person) = match from {
             Sender { agent: Some(agent), .. } => ("agent", Some(agent), None),
             Sender { person, .. } => ("person", None, person.as_deref()),
@@ -93,7 +93,7 @@ impl Courier {
         let (to, message_id) = (short(to), short(id));
         let (uid, run) = (target.map(|target| target.name.uid.as_str()), target.map(|target| target.run_generation));
         tracing::info!(target: "audit", agent = agent_name, agent_uid, person, namespace, to, uid, run, message_id, outcome = said, "message");
-        self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said }).inc();
+        self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said.to_owned() }).inc();
     }
 
     async fn hand_over(&self, target: &AgentRecord, message: &Deliver) -> Result<Sent, Refusal> {
@@ -130,6 +130,21 @@ impl Courier {
                 Ok(Err(_)) | Err(_) => return Err(lost()),
             }
         }
+    }
+}
+
+/// What became of a message, as the metric and the audit log spell it: the wire's own words, which dashboards match on.
+fn word(outcome: Result<(), RefusalReason>) -> &'static str {
+    match outcome {
+        Ok(()) => "Sent",
+        Err(RefusalReason::NotAnAgent) => "NotAnAgent",
+        Err(RefusalReason::NotVisible) => "NotVisible",
+        Err(RefusalReason::NotAPeer) => "NotAPeer",
+        Err(RefusalReason::Unreachable) => "Unreachable",
+        Err(RefusalReason::InboxFull) => "InboxFull",
+        Err(RefusalReason::Invalid) => "Invalid",
+        Err(RefusalReason::ReceiverFailed) => "ReceiverFailed",
+        Err(RefusalReason::Unacknowledged) => "Unacknowledged",
     }
 }
 
@@ -207,6 +222,15 @@ mod tests {
         assert_eq!(answer(200, ""), Err(RefusalReason::ReceiverFailed));
         assert_eq!(answer(429, ""), Err(RefusalReason::InboxFull));
         assert_eq!(answer(500, r#"{"reason":"ReceiverFailed","message":"disk"}"#), Err(RefusalReason::ReceiverFailed));
+    }
+
+    #[test]
+    fn an_outcome_is_spelt_as_on_the_wire() {
+        use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
+        for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged] {
+            assert_eq!(serde_json::to_value(reason).unwrap(), word(Err(reason)));
+        }
+        assert_eq!(word(Ok(())), "Sent");
     }
 
     #[test]

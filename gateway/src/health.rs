@@ -1,4 +1,6 @@
 //! Probes and metrics, in clear text.
+//!
+//! Alive says no more than that the process is: it ends with the first of its parts that does.
 
 use std::sync::Arc;
 

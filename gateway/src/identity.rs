@@ -50,7 +50,7 @@ pub enum IdentityError {
     Review(#[source] kube::Error),
     #[error("failed to ask the API server which YoiPod the Pod runs")]
     Lookup(#[source] kube::Error),
-    #[error("failed to get the API server's answer within {0:?}")]
+    #[error("failed to get the API server's answer within {}", crate::seconds(*.0))]
     TimedOut(Duration),
 }
 

@@ -67,7 +67,7 @@ impl Keeper {
         sleep(self.settings.hint_after).await;
         let Some(line) = self.lines.get(&line.agent.uid).filter(|now| now.id == line.id) else { return };
         if !self.stopping.is_cancelled() {
-            self.make_so(&line.agent, &Wish::Live { pod_uid: line.pod_uid, activity: line.activity }).await;
+            self.make_so(&line.agent, line.run_generation, &Wish::Live { pod_uid: line.pod_uid, activity: line.activity }).await;
         }
     }
 
@@ -77,9 +77,9 @@ impl Keeper {
         self.lines.remove(&line);
         self.metrics.lines.set(self.lines.count() as i64);
         let Line { agent, pod_uid, run_generation: run, .. } = &line;
-        tracing::info!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, run, pod_uid, ?end, "line ended");
+        tracing::info!(object = %agent, uid = agent.uid, run, pod_uid, ?end, "line ended");
         sleep(self.settings.grace).await;
-        self.unhint(line.agent, line.pod_uid).await;
+        self.unhint(line.agent, line.run_generation, line.pod_uid).await;
     }
 
     /// Takes down hints that no line of this replica bears out: those of Pods that went while no gateway was there to see it. Once, after
@@ -89,24 +89,24 @@ impl Keeper {
         sleep(self.settings.sweep_after).await;
         for record in self.world.agents() {
             if let Some(live) = &record.ours.live {
-                self.clone().unhint(record.name.clone(), live.pod_uid.clone()).await;
+                self.clone().unhint(record.name.clone(), record.run_generation, live.pod_uid.clone()).await;
             }
         }
     }
 
-    async fn unhint(self, agent: AgentName, pod_uid: String) {
+    async fn unhint(self, agent: AgentName, run: i64, pod_uid: String) {
         let up = self.lines.get(&agent.uid).is_some_and(|line| line.pod_uid == pod_uid);
         if !up && !self.stopping.is_cancelled() {
-            self.make_so(&agent, &Wish::NotLive { pod_uid }).await;
+            self.make_so(&agent, run, &Wish::NotLive { pod_uid }).await;
         }
     }
 
-    async fn make_so(&self, agent: &AgentName, wish: &Wish) {
+    async fn make_so(&self, agent: &AgentName, run: i64, wish: &Wish) {
         match self.writer.write(agent, wish).await {
             Ok(_) | Err(crate::status::WriteError::Gone(_)) => {}
             Err(error) => {
                 let error = crate::chain(&error);
-                tracing::warn!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, error, "live hint not written");
+                tracing::warn!(object = %agent, uid = agent.uid, run, error, "live hint not written");
             }
         }
     }

@@ -13,6 +13,8 @@
 //! # Assumptions
 //! Runtimes keep a line to every replica, so a replica without a line to an agent may call it unreachable.
 
+#![cfg_attr(not(test), deny(clippy::use_debug))]
+
 mod access;
 pub mod args;
 mod certs;
@@ -34,7 +36,12 @@ mod turns;
 mod world;
 
 pub use hub::{Hub, Settings};
-pub use run::{Ports, run};
+pub use run::{Ended, Ports, run};
+
+/// A time for people.
+fn seconds(time: std::time::Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
 
 /// An error with all its sources, on one line. Some errors of kube say their source themselves; that is said once.
 pub fn chain(error: &dyn std::error::Error) -> String {
@@ -49,4 +56,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+    use std::time::Duration;
+
+    #[test]
+    fn times_are_told_in_seconds_and_not_as_rust_has_them() {
+        assert_eq!([5_000, 300, 2_500].map(|millis| seconds(Duration::from_millis(millis))), ["5 s", "0.3 s", "2.5 s"]);
+        let late = crate::access::AccessError::TimedOut(Duration::from_secs(5)).to_string();
+        assert_eq!(late, "failed to get the caller's rights within 5 s");
+        let late = crate::identity::IdentityError::TimedOut(Duration::from_secs(5)).to_string();
+        assert_eq!(late, "failed to get the API server's answer within 5 s");
+    }
 }

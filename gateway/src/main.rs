@@ -27,6 +27,8 @@ enum StartError {
     Client(#[source] kube::Error),
     #[error("failed to listen for signals")]
     Signal(#[source] std::io::Error),
+    #[error(transparent)]
+    Ended(#[from] yoi_gateway::Ended),
 }
 
 #[tokio::main]
@@ -40,7 +42,7 @@ async fn main() -> ExitCode {
     match start(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&error), "not started");
+            tracing::error!(error = chain(&error), "ended");
             ExitCode::FAILURE
         }
     }
@@ -66,8 +68,7 @@ async fn start(args: Args) -> Result<(), StartError> {
         tracing::info!("stopping");
         stopped.cancel();
     });
-    run(client, args.tls_dir, ports, Settings::default(), stop).await;
-    Ok(())
+    Ok(run(client, args.tls_dir, ports, Settings::default(), stop).await?)
 }
 
 async fn client() -> Result<Client, StartError> {

@@ -77,3 +77,36 @@ impl Metrics {
 pub fn count(family: &Family<OutcomeLabels, Counter>, outcome: &'static str) {
     family.get_or_create(&OutcomeLabels { outcome }).inc();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The rows of `docs/metrics.md` for an OpenMetrics text.
+    fn rows(text: &str) -> BTreeSet<String> {
+        let kind = |name: &str| text.lines().find_map(|line| line.strip_prefix("# TYPE ")?.strip_prefix(name)?.strip_prefix(' '));
+        let families = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+        let row = |(name, help): (&str, &str)| format!("| `{name}` | {} | {} |", kind(name).unwrap(), help.trim_end_matches('.'));
+        families.inspect(|(name, help)| assert!(help.len() > 1, "{name} does not say what it means")).map(row).collect()
+    }
+
+    fn page(prefix: &str) -> BTreeSet<String> {
+        let page = include_str!("../../docs/metrics.md");
+        page.lines().filter(|line| line.starts_with(&format!("| `{prefix}_"))).map(str::to_owned).collect()
+    }
+
+    /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
+    #[test]
+    fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
+        let all = Metrics::default();
+        let Metrics { registry: _, lines: _, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes } = &all;
+        drop(requests.get_or_create(&RequestLabels { port: "api", route: String::new(), code: 200 }));
+        drop(deliveries.get_or_create(&DeliveryLabels { from: "person", outcome: "Sent".to_owned() }));
+        drop(delivery_seconds.get_or_create(&OutcomeLabels { outcome: "sent" }));
+        [token_reviews, access_reviews, status_writes].into_iter().for_each(|family| count(family, "failed"));
+        let text = all.text();
+        assert_eq!(rows(&text), page("yoi_gateway"));
+    }
+}

@@ -1,6 +1,9 @@
 //! The process: everything started in order, and ended in order.
 
+use std::collections::HashMap;
+use std::future::{Future, pending};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +16,7 @@ use kube::Client;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use yoi_line::{ClientAuth, ServeLimits, serve_plain, serve_tls, tls_server_config};
 
@@ -32,29 +35,95 @@ pub struct Ports {
 
 type Tls = watch::Receiver<Arc<ServerConfig>>;
 
+/// The process ends rather than live on with a part that does not work.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to go on: {part} ended{}", if *panicked { " by a panic" } else { "" })]
+pub struct Ended {
+    part: &'static str,
+    panicked: bool,
+}
+
+/// Tasks that live as long as the process, by name. Dropped, they end.
+#[derive(Default)]
+struct Parts {
+    tasks: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Parts {
+    fn spawn(&mut self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let id = self.tasks.spawn(task).id();
+        self.names.insert(id, part);
+    }
+
+    /// The first part that ends, although none should.
+    async fn ended(&mut self) -> Ended {
+        let (id, panicked) = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, ()))) => (id, false),
+            Some(Err(error)) => (error.id(), error.is_panic()),
+            None => return Ended { part: "everything", panicked: false },
+        };
+        Ended { part: self.names.get(&id).copied().unwrap_or("a task"), panicked }
+    }
+}
+
+/// Until the doors are closed: by `stop`, or because a part has ended. Then they close as they do at every stop.
+async fn hold(parts: &mut Parts, doors: impl Future<Output = ()>, stop: &CancellationToken) -> Result<(), Ended> {
+    let mut doors = pin!(doors);
+    let held = tokio::select! {
+        biased;
+        // From here on parts may end.
+        () = stop.cancelled() => Ok(()),
+        ended = parts.ended() => Err(ended),
+        () = &mut doors => return Ok(()),
+    };
+    if let Err(ended) = &held {
+        tracing::error!(error = %ended, "stopping");
+        stop.cancel();
+    }
+    doors.await;
+    held
+}
+
 /// Runs until `stop`, then takes nothing new, lets what is under way end within `settings.drain`, and ends all lines.
-pub async fn run(client: Client, tls_dir: PathBuf, ports: Ports, settings: Settings, stop: CancellationToken) {
+///
+/// # Errors
+/// When a part of it has ended, with that part's name.
+pub async fn run(client: Client, tls_dir: PathBuf, ports: Ports, settings: Settings, stop: CancellationToken) -> Result<(), Ended> {
     let (hub, changes) = Hub::new(client.clone(), settings, stop.clone());
     let (keys_said, keys) = watch::channel(None);
     let (proxy_said, proxy) = watch::channel(None);
 
-    // Dropped at the end of this function, and with it all of them.
-    let mut background = JoinSet::new();
-    background.spawn(follow::follow(client.clone(), hub.world.clone()));
-    background.spawn(hub.keeper.clone().run(changes));
-    background.spawn(hub.keeper.clone().sweep());
-    background.spawn(frontproxy::follow(client, proxy_said));
-    background.spawn(certs::follow(tls_dir, settings.keys_every, keys_said));
+    let mut parts = Parts::default();
+    parts.spawn("the watch of YoiPods and YoiPeers", follow::follow(client.clone(), hub.world.clone()));
+    parts.spawn("the keeper of live hints", hub.keeper.clone().run(changes));
+    let sweep = hub.keeper.clone().sweep();
+    // Done once, and no less alive for it.
+    parts.spawn("the sweep of live hints", async move {
+        sweep.await;
+        pending().await
+    });
+    parts.spawn("the watch of the front proxy's ConfigMap", frontproxy::follow(client, proxy_said));
+    parts.spawn("the reading of certificates", certs::follow(tls_dir, settings.keys_every, keys_said));
     let health = health::router(hub.clone());
     let plain = ServeLimits { drain: Duration::ZERO, guests: Some(settings.guests), ..ServeLimits::default() };
-    background.spawn(async move {
-        serve_plain(ports.health, health, plain, std::future::pending()).await;
+    parts.spawn("the health server", async move {
+        serve_plain(ports.health, health, plain, pending()).await;
     });
+    let (runtimes_said, runtimes_tls) = watch::channel(None);
+    parts.spawn("the certificate of the runtimes' port", configure("runtimes", keys.clone(), None, runtimes_said));
+    let (api_said, api_tls) = watch::channel(None);
+    parts.spawn("the certificate of the API port", configure("api", keys, Some(proxy.clone()), api_said));
 
-    let runtimes = door("runtimes", ports.runtimes, runtimes::router(hub.clone()), &hub, &hub.runtimes_up, keys.clone(), None);
-    let api = door("api", ports.api, people::router(hub.clone(), proxy.clone()), &hub, &hub.api_up, keys, Some(proxy));
-    futures::join!(runtimes, api);
+    let many = ServeLimits { drain: settings.drain, guests: Some(settings.guests), ..ServeLimits::default() };
+    // The API server asks for all people over a few connections.
+    let few = ServeLimits { streams: settings.streams, ..many };
+    let runtimes = door("runtimes", ports.runtimes, runtimes::router(hub.clone()), &hub, &hub.runtimes_up, runtimes_tls, few);
+    let api = door("api", ports.api, people::router(hub.clone(), proxy), &hub, &hub.api_up, api_tls, many);
+    let doors = async { _ = futures::join!(runtimes, api) };
+    let held = hold(&mut parts, doors, &hub.stopping).await;
     hub.lines.close_all();
+    held
 }
 
 async fn door(
@@ -63,14 +132,10 @@ async fn door(
     router: Router,
     hub: &Arc<Hub>,
     up: &AtomicBool,
-    keys: watch::Receiver<Option<Keys>>,
-    proxy: Option<watch::Receiver<Option<FrontProxy>>>,
+    first: watch::Receiver<Option<Arc<ServerConfig>>>,
+    limits: ServeLimits,
 ) {
-    // The API server asks for all people over a few connections, and shows its certificate before it asks.
-    let streams = if proxy.is_some() { ServeLimits::default().streams } else { hub.settings.streams };
-    let (config_said, first) = watch::channel(None);
     let mut configs = JoinSet::new();
-    configs.spawn(configure(port, keys, proxy, config_said));
     let Some(tls) = hub.stopping.run_until_cancelled(ready(first, &mut configs)).await else { return };
     // Lists first: a runtime that is told "no agent" because nobody has looked yet would take it for a verdict.
     if hub.stopping.run_until_cancelled(hub.world.listed()).await.is_none() {
@@ -79,7 +144,6 @@ async fn door(
     up.store(true, Ordering::Relaxed);
     tracing::info!(port, address = ?listener.local_addr().ok(), "open");
     let router = router.layer(middleware::from_fn_with_state((hub.clone(), port), counted));
-    let limits = ServeLimits { drain: hub.settings.drain, streams, guests: Some(hub.settings.guests), ..ServeLimits::default() };
     let served = serve_tls(listener, tls, router, limits, hub.stopping.cancelled()).await;
     up.store(false, Ordering::Relaxed);
     tracing::info!(port, cut = served.cut, "closed");
@@ -102,8 +166,8 @@ async fn ready(mut first: watch::Receiver<Option<Arc<ServerConfig>>>, keep: &mut
             return tls;
         }
         if first.changed().await.is_err() {
-            // Its writer lives in `keep`, and ends only with it.
-            std::future::pending::<()>().await;
+            // Its writer is a part: with it the process ends.
+            pending::<()>().await;
         }
     }
 }
@@ -153,4 +217,29 @@ async fn counted(State((hub, port)): State<(Arc<Hub>, &'static str)>, request: R
     let response = next.run(request).await;
     hub.metrics.requests.get_or_create(&RequestLabels { port, route, code: response.status().as_u16() }).inc();
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_panics_or_ends_is_named_and_the_doors_close_as_at_every_stop() {
+        for panicked in [true, false] {
+            let (stop, mut parts) = (CancellationToken::new(), Parts::default());
+            parts.spawn("the watch", pending());
+            parts.spawn("the keeper", async move { assert!(!panicked, "planted") });
+            let ended = hold(&mut parts, stop.cancelled(), &stop).await.unwrap_err();
+            assert_eq!(ended, Ended { part: "the keeper", panicked });
+            assert!(stop.is_cancelled() && ended.to_string().contains("the keeper ended"), "{ended}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stop_is_no_error_even_when_parts_end_with_it() {
+        let (stop, mut parts) = (CancellationToken::new(), Parts::default());
+        parts.spawn("the keeper", stop.clone().cancelled_owned());
+        stop.cancel();
+        assert_eq!(hold(&mut parts, stop.cancelled(), &stop).await, Ok(()));
+    }
 }

@@ -63,7 +63,10 @@ async fn identify(State(hub): State<Arc<Hub>>, mut request: Request, next: Next)
     let within = hub.settings.request_within;
     timeout(within, answer).await.map_err(|_| Refused {
         status: StatusCode::REQUEST_TIMEOUT,
-        refusal: Refusal { reason: RefusalReason::Unreachable, message: format!("the request of {agent} was not done within {within:?}") },
+        refusal: Refusal {
+            reason: RefusalReason::Unreachable,
+            message: format!("the request of {agent} was not done within {}", crate::seconds(within)),
+        },
     })
 }
 

@@ -82,7 +82,7 @@ async fn ask(hub: &Hub, record: &AgentRecord, path: String) -> Result<axum::http
     *request.uri_mut() = path.parse::<Uri>().map_err(|error| broken(error.to_string()))?;
     let line = hub.courier.line_to(record).await.map_err(|_| unreachable(record))?;
     let answer = timeout(hub.settings.answer_within, line.request(request)).await;
-    let answer = answer.map_err(|_| broken(format!("nothing came within {:?}", hub.settings.answer_within)))?;
+    let answer = answer.map_err(|_| broken(format!("nothing came within {}", crate::seconds(hub.settings.answer_within))))?;
     let answer = answer.map_err(|error| broken(crate::chain(&error)))?;
     if answer.status().is_success() {
         return Ok(answer);

@@ -35,18 +35,22 @@ impl Target {
             Failure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).of(name)
         })?;
         if !allowed {
-            let message = format!(
-                "yoipods.{GROUP} {name:?} is forbidden: User {:?} cannot {verb} resource \"yoipods/{subresource}\" in API group \"{GROUP}\" in the \
-                 namespace {namespace:?}; ask for a role that allows it",
-                user.name
-            );
-            return Err(Failure::new(StatusCode::FORBIDDEN, message).of(name));
+            return Err(Failure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &deed)).of(name));
         }
         hub.world.agent(&Key::new(namespace, name)).ok_or_else(|| {
             let message = format!("YoiPod {namespace}/{name} not found; see kubectl get yoipods -n {namespace}");
             Failure::new(StatusCode::NOT_FOUND, message).of(name)
         })
     }
+}
+
+/// As the API server says it of its own kinds.
+fn forbidden(user: &str, deed: &Deed) -> String {
+    let Deed { verb, subresource, namespace, name } = deed;
+    format!(
+        "yoipods.{GROUP} \"{name}\" is forbidden: User \"{user}\" cannot {verb} resource \"yoipods/{subresource}\" in API group \"{GROUP}\" in the \
+         namespace \"{namespace}\"; ask for a role that allows it"
+    )
 }
 
 /// Why nobody answers for this agent, and what to do next.
@@ -64,4 +68,19 @@ pub fn unreachable(record: &AgentRecord) -> Failure {
         ),
     };
     Failure::new(code, format!("YoiPod {namespace}/{name} {why}")).of(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_is_named_as_the_cluster_knows_them() {
+        let deed = Deed { verb: "get", subresource: "log", namespace: "ns".into(), name: "a".into() };
+        assert_eq!(
+            forbidden("CORP\\o'neil", &deed),
+            "yoipods.runtime.yoi.dev \"a\" is forbidden: User \"CORP\\o'neil\" cannot get resource \"yoipods/log\" in API group \
+             \"runtime.yoi.dev\" in the namespace \"ns\"; ask for a role that allows it"
+        );
+    }
 }

@@ -22,14 +22,17 @@ pub async fn open(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Call
         refusal: Refusal { reason: RefusalReason::Invalid, message: error.to_string() },
     })?;
     tokio::spawn(async move {
+        let Caller { agent, pod_uid, run_generation: run } = caller;
         let handle = match accepted.await {
             Ok(handle) => handle,
-            Err(error) => return tracing::debug!(uid = caller.agent.uid, error = crate::chain(&error), "line not opened"),
+            Err(error) => {
+                let error = crate::chain(&error);
+                return tracing::debug!(object = %agent, uid = agent.uid, run, pod_uid, error, "line not opened");
+            }
         };
-        let Caller { agent, pod_uid, run_generation: run } = caller;
         match hub.lines.open(agent.clone(), pod_uid.clone(), run, handle.clone()) {
             Ok(line) => {
-                tracing::info!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, run, pod_uid, "line open");
+                tracing::info!(object = %agent, uid = agent.uid, run, pod_uid, "line open");
                 hub.metrics.lines.set(hub.lines.count() as i64);
                 if hub.stopping.is_cancelled() {
                     // It came between the last look and the closing of all lines.
@@ -40,7 +43,7 @@ pub async fn open(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Call
                 hub.keeper.clone().mourn(line).await;
             }
             Err(error) => {
-                tracing::info!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, run, pod_uid, %error, "line of a former Pod refused");
+                tracing::info!(object = %agent, uid = agent.uid, run, pod_uid, %error, "line of a former Pod refused");
                 handle.close();
             }
         }

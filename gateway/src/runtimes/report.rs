@@ -23,7 +23,7 @@ pub async fn take(
     let wish = Wish::Reported { pod_uid: caller.pod_uid, report };
     match hub.writer.write(&caller.agent, &wish).await {
         Ok(_) => Ok(Json(ReportTaken { agent: caller.agent })),
-        Err(error) => Err(refused(&error)),
+        Err(error) => Err(refused(&error, caller.run_generation)),
     }
 }
 
@@ -43,14 +43,14 @@ fn check(report: &Report) -> Result<(), Refusal> {
     Err(Refusal { reason: RefusalReason::Invalid, message: wrong.to_owned() })
 }
 
-fn refused(error: &WriteError) -> Refused {
+fn refused(error: &WriteError, run: i64) -> Refused {
     match error {
         WriteError::Gone(_) => {
             Refused { status: StatusCode::FORBIDDEN, refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() } }
         }
         WriteError::Read(agent, _) | WriteError::Write(agent, _) | WriteError::Contended(agent) => {
             let error_chain = crate::chain(error);
-            tracing::warn!(namespace = agent.namespace, agent = agent.name, uid = agent.uid, error = error_chain, "report not written");
+            tracing::warn!(object = %agent, uid = agent.uid, run, error = error_chain, "report not written");
             Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; report again") }.into()
         }
     }

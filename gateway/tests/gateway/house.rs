@@ -80,7 +80,7 @@ pub struct Replica {
     pub health: SocketAddr,
     pub tls_dir: tempfile::TempDir,
     pub stop: CancellationToken,
-    pub task: JoinHandle<()>,
+    pub task: JoinHandle<Result<(), yoi_gateway::Ended>>,
 }
 
 pub struct House {

@@ -68,7 +68,7 @@ async fn a_stop_ends_followers_and_lines_and_leaves_hints_alone() {
     // Cut, not ended: nobody may take it for the end of the log.
     assert!(soon("the cut", response.into_body().collect()).await.is_err());
     soon("the line's end", state.wait_for(|state| state.up() == 0)).await.unwrap();
-    soon("the end", replica.task).await.unwrap();
+    soon("the end", replica.task).await.unwrap().unwrap();
     assert!(since.elapsed() < quick().drain + Duration::from_secs(2), "{:?}", since.elapsed());
     assert_eq!(house.api.get("yoipods", "ns", "a")["status"]["live"]["podUID"], "p-a");
 }
