@@ -13,9 +13,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tracing::error;
 
 use crate::lean;
+use crate::subject::{Subject, tell};
 
 /// Something that an object concerns: an index entry, and what to wake when the object changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -251,15 +251,15 @@ where
 }
 
 fn unreadable<K: Resource<DynamicType = ()>>(bad: &InvalidObject) {
-    let meta = &bad.metadata;
-    error!(
-        kind = %K::kind(&()),
-        namespace = meta.namespace.as_deref().unwrap_or_default(),
-        name = meta.name.as_deref().unwrap_or_default(),
-        uid = meta.uid.as_deref().unwrap_or_default(),
-        error = bad.error,
-        "an object cannot be read and is left alone; mend or delete it"
-    );
+    let meta = bad.metadata.clone();
+    let subject = Subject {
+        kind: K::kind(&()).into_owned(),
+        namespace: meta.namespace.unwrap_or_default(),
+        name: meta.name.unwrap_or_default(),
+        uid: meta.uid.unwrap_or_default(),
+        run_generation: None,
+    };
+    tell!(error, &subject, error = bad.error, "an object cannot be read and is left alone; mend or delete it");
 }
 
 fn note<K: Resource<DynamicType = ()>>(index: &Mutex<Index>, keys: fn(&K) -> Vec<Key>, event: &watcher::Event<K>) -> Vec<Key> {

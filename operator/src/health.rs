@@ -172,3 +172,37 @@ async fn metrics(State(health): State<Health>) -> Response {
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode metrics: {error}\n")).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::traffic;
+
+    /// The rows of `docs/metrics.md` for an OpenMetrics text.
+    fn rows(text: &str) -> BTreeSet<String> {
+        let kind = |name: &str| text.lines().find_map(|line| line.strip_prefix("# TYPE ")?.strip_prefix(name)?.strip_prefix(' '));
+        let families = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+        let row = |(name, help): (&str, &str)| format!("| `{name}` | {} | {} |", kind(name).unwrap(), help.trim_end_matches('.'));
+        families.inspect(|(name, help)| assert!(help.len() > 1, "{name} does not say what it means")).map(row).collect()
+    }
+
+    fn page(prefix: &str) -> BTreeSet<String> {
+        let page = include_str!("../../docs/metrics.md");
+        page.lines().filter(|line| line.starts_with(&format!("| `{prefix}_"))).map(str::to_owned).collect()
+    }
+
+    /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
+    #[test]
+    fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
+        let Metrics { reconciles, errors, seconds, objects, leader: _, failing: _, writes, registry } = Metrics::default();
+        let of_kind = OfKind { kind: "YoiPod".to_owned() };
+        drop((reconciles.get_or_create(&of_kind), errors.get_or_create(&of_kind), seconds.get_or_create(&of_kind)));
+        drop(objects.get_or_create(&ByReady { kind: "YoiPod".to_owned(), ready: true }));
+        traffic::count(&writes, &axum::http::Request::post("/api/v1/namespaces/n/pods").body(()).unwrap());
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        assert_eq!(rows(&text), page("yoi_operator"));
+    }
+}

@@ -24,6 +24,12 @@ impl Subject {
             run_generation,
         }
     }
+
+    /// As the logs of all our processes spell it.
+    #[must_use]
+    pub fn object(&self) -> String {
+        if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
+    }
 }
 
 /// A log line about an object. The level means: error, someone must act; warn, recovered oddness; info, a change made; debug, a decision.
@@ -32,10 +38,9 @@ macro_rules! tell {
         let about: &$crate::subject::Subject = $subject;
         tracing::$level!(
             kind = about.kind,
-            namespace = about.namespace,
-            name = about.name,
+            object = about.object(),
             uid = about.uid,
-            run_generation = about.run_generation,
+            run = about.run_generation,
             $($rest)+
         )
     }};

@@ -27,7 +27,7 @@ pub enum ShimError {
     Refused { status: StatusCode, message: String },
     #[error("failed to read the shim's answer: {0}")]
     Read(String),
-    #[error("failed to get changes from the node's shim within {WITHIN:?}")]
+    #[error("failed to get changes from the node's shim within {} s", WITHIN.as_secs())]
     TimedOut,
 }
 
@@ -62,4 +62,14 @@ async fn ask(socket: &Path) -> Result<ChangeList, ShimError> {
         return Err(ShimError::Refused { status, message });
     }
     serde_json::from_slice(&body).map_err(|error| ShimError::Read(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shim_that_takes_too_long_is_told_in_seconds() {
+        assert_eq!(ShimError::TimedOut.to_string(), "failed to get changes from the node's shim within 20 s");
+    }
 }

@@ -34,8 +34,8 @@ impl Origin {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut fields = String::new();
         if let Some((agent, run)) = &known.agent {
-            let (agent, uid) = (json!(format!("{}/{}", agent.namespace, agent.name)), json!(agent.uid));
-            fields.push_str(&format!("\"agent\":{agent},\"uid\":{uid},\"run\":{run},"));
+            let (object, uid) = (json!(agent.to_string()), json!(agent.uid));
+            fields.push_str(&format!("\"object\":{object},\"uid\":{uid},\"run\":{run},"));
         }
         if let Some(session) = &known.session {
             fields.push_str(&format!("\"session\":{},", json!(session)));

@@ -2,6 +2,8 @@
 //!
 //! The log holds one entry a line. `yoi-session` frames and checks the line; this module says what an entry means.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -66,6 +68,13 @@ pub struct AgentName {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+}
+
+/// `namespace/name`: the field `object` of a log line.
+impl fmt::Display for AgentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

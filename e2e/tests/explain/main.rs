@@ -5,6 +5,8 @@
 mod doctor;
 mod errors;
 mod faults;
+mod logs;
+mod mended;
 mod metrics;
 mod people;
 mod story;

@@ -1,4 +1,5 @@
-//! Every metric that our processes show stands on `docs/metrics.md` in the same words.
+//! Every metric that our processes show stands on `docs/metrics.md` in the same words. That every row has its metric is told by the processes' own
+//! tests: a family that was not counted yet is not shown.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -28,7 +29,10 @@ async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_pag
     let _whole = CLUSTER.read().await;
     let stage = Stage::open("metrics").await?;
     let page = include_str!("../../../docs/metrics.md");
-    let mut rows = 0;
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let stray = rows.iter().find(|row| !["operator", "gateway", "shim"].iter().any(|who| row.starts_with(&format!("| `yoi_{who}_"))));
+    ensure!(stray.is_none(), "a row of no process: {stray:?}");
+    let mut seen = 0;
     for (namespace, app, port) in
         [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)]
     {
@@ -41,10 +45,10 @@ async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_pag
             ensure!(help.split_whitespace().count() >= 3, "{name} does not say what it means: {help}");
             ensure!(!name.ends_with("_seconds") || help.contains("in seconds"), "{name} does not say its unit: {help}");
             let row = format!("| `{name}` | {kind} | {} |", help.trim_end_matches('.'));
-            ensure!(page.contains(&row), "docs/metrics.md lacks or words otherwise:\n{row}");
-            rows += 1;
+            ensure!(rows.contains(&row.as_str()), "docs/metrics.md lacks or words otherwise:\n{row}");
+            seen += 1;
         }
     }
-    ensure!(rows >= 10, "only {rows} metrics were seen");
+    ensure!(seen * 2 >= rows.len(), "only {seen} of {} metrics were seen", rows.len());
     stage.close().await
 }

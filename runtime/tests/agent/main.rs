@@ -18,6 +18,7 @@ mod bench;
 mod diffs;
 mod gateway;
 mod messages;
+mod must;
 mod poor;
 mod restarts;
 mod runs;

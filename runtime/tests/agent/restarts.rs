@@ -135,7 +135,7 @@ async fn f5_a_full_disk_stops_the_run_before_the_call_and_room_lets_it_go_on() {
     let bench = Bench::new(&script).await;
     let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(bench.session()).status();
     if !mounted.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no right to mount a small disk");
+        crate::must::skipped("no right to mount a small disk");
         return;
     }
     let _unmounted = Unmount(bench.session());

@@ -15,7 +15,7 @@ async fn each_line_of_the_processs_log_says_whose_it_is_and_none_what_was_said()
     let lines: Vec<Value> = bench.stderr().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let opened = lines.iter().position(|line| line["fields"]["kind"] == "RuntimeStarted").unwrap();
     for (number, line) in lines.iter().enumerate() {
-        assert_eq!((&line["agent"], &line["uid"], &line["run"]), (&"ns/a".into(), &"uid-a".into(), &3.into()), "{line}");
+        assert_eq!((&line["object"], &line["uid"], &line["run"]), (&"ns/a".into(), &"uid-a".into(), &3.into()), "{line}");
         assert!(number < opened || line["session"] == start.session.as_str(), "{line}");
         assert!(line["fields"]["message"].is_string(), "{line}");
     }

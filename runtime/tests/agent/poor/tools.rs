@@ -148,7 +148,7 @@ async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_lives() {
     let mut runtime = bench.start(1, None);
     bench.gateway.report(|report| report.ready).await;
     let Some(few) = Few::at_most(150, runtime.child.id()) else {
-        println!("SKIPPED: no right to limit processes");
+        crate::must::skipped("no right to limit processes");
         return;
     };
     bench.gateway.deliver("go", crate::restarts::person(), "go").await;

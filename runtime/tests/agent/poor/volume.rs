@@ -26,7 +26,7 @@ impl Volume {
         std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
         // Nothing kept back for root: full is full for everybody.
         if !run("mkfs.ext4", &[&"-q", &"-F", &"-m", &"0", &image]) {
-            println!("SKIPPED: no mkfs.ext4");
+            crate::must::skipped("no mkfs.ext4");
             return None;
         }
         Self::mount(&image, at)
@@ -42,7 +42,7 @@ impl Volume {
 
     fn mount(image: &Path, at: &Path) -> Option<Self> {
         if !run("mount", &[&"-o", &"loop", &image, &at]) {
-            println!("SKIPPED: no right to mount a small disk");
+            crate::must::skipped("no right to mount a small disk");
             return None;
         }
         Some(Self { image: image.to_owned(), at: at.to_owned() })

@@ -1,0 +1,92 @@
+//! Each line of our processes' logs that is about an agent says whose it is: object, UID and, where it is known, the run.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use serde_json::{Map, Value, json};
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::stage::{PATIENCE, Stage, uid};
+
+use super::CLUSTER;
+
+/// Namespace, label and container of who writes of agents. The mounter is not among them: it is told UIDs and nothing else.
+const WRITERS: [(&str, &str, &str); 3] =
+    [("yoi-system", "yoi-operator", ""), ("yoi-system", "yoi-gateway", ""), ("yoi-node", "yoi-agent-shim", "shim")];
+
+/// All that a line says, its spans' fields below its own.
+fn said(line: &str) -> Option<Value> {
+    let Value::Object(whole) = serde_json::from_str(line).ok()? else { return None };
+    let spans = whole.get("spans").and_then(Value::as_array).into_iter().flatten().chain(whole.get("span"));
+    let parts = spans.chain(whole.get("fields")).filter_map(Value::as_object);
+    let mut all: Map<String, Value> = parts.flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
+    all.extend(whole.iter().filter(|(key, _)| !["span", "spans", "fields"].contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
+    Some(Value::Object(all))
+}
+
+/// The lines of all replicas that hold one of these words.
+async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
+    let api: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+    let mut lines = Vec::new();
+    for pod in api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items {
+        let name = pod.name_any();
+        let mut args = vec!["-n", namespace, "logs", name.as_str(), "--since=15m"];
+        if !container.is_empty() {
+            args.extend(["-c", container]);
+        }
+        let log = stage.kubectl(&args).await?.ok()?.out;
+        for line in log.lines().filter(|line| words.iter().any(|word| line.contains(word))) {
+            lines.push(said(line).with_context(|| format!("{app}: not a line of JSON: {line}"))?);
+        }
+    }
+    Ok(lines)
+}
+
+#[tokio::test]
+async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
+    let _whole = CLUSTER.read().await;
+    let stage = Stage::open("logs").await?;
+    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({ "task": "say it" })).await?;
+    stage.task_complete("a").await?;
+    let (yoipod, workspace): (YoiPod, AgentWorkspace) = (stage.get("a").await?, stage.get("a").await?);
+    let status = yoipod.status.as_ref().context("no status")?;
+    let (run, pod) = (status.run_generation.context("no run")?, status.pod.as_ref().context("no Pod")?);
+    let (agent, tree, object) = (uid(&yoipod), uid(&workspace), format!("{}/a", stage.namespace));
+    // An agent may have worked before the kubelet has told that its container runs, and until then it gives no log.
+    stage.pod_ready(&pod.name).await?;
+    let own = stage.kubectl(&["logs", &pod.name]).await?.ok()?.out;
+    let line = own.lines().next_back().and_then(said).context("the runtime says nothing")?;
+    ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
+    // Its line ends, and its tree is unmounted.
+    stage.yoi(&["stop", "a", "--wait"]).await?.ok()?;
+
+    let words = [stage.namespace.as_str(), &agent, &tree];
+    // What must be said of it, by whom, and whether the run is known there.
+    let wanted = [
+        vec![("step done", &agent, true)],
+        vec![("line open", &agent, true), ("line ended", &agent, true)],
+        vec![("made a tree", &tree, false), ("mounted", &tree, true), ("unmounted", &tree, false)],
+    ];
+    for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
+        let start = std::time::Instant::now();
+        loop {
+            let lines = about(&stage, writer, &words).await?;
+            for line in &lines {
+                let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", stage.namespace)));
+                let uid = line["uid"].as_str().is_some_and(|uid| !uid.is_empty());
+                ensure!(ours && uid, "{} does not say whose it is: {line}", writer.1);
+            }
+            let has = |(message, uid, with_run): &(&str, &String, bool)| {
+                let its = |line: &Value| line["message"] == *message && line["uid"] == uid.as_str() && line["object"] == object.as_str();
+                lines.iter().any(|line| its(line) && (!with_run || line["run"] == run))
+            };
+            let Some((message, uid, _)) = wanted.iter().find(|one| !has(one)) else { break };
+            // A log is read a little behind what is written to it.
+            ensure!(start.elapsed() < PATIENCE, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
+    }
+    stage.close().await
+}
