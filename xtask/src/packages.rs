@@ -31,6 +31,14 @@ const IMAGES: &[Need] = &[
     Need { what: "ldd", package: "libc-bin" },
 ];
 
+/// What the tests of the crates run on small disks of their own.
+const TESTS: &[Need] = &[
+    Need { what: "mkfs.ext4", package: "e2fsprogs" },
+    Need { what: "mkfs.btrfs", package: "btrfs-progs" },
+    Need { what: "mount", package: "mount" },
+    Need { what: "git", package: "git" },
+];
+
 pub fn for_cluster() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("a node needs root: run this again as root (for example `sudo -E env PATH=\"$PATH\" cargo xtask ...`)");
@@ -40,6 +48,10 @@ pub fn for_cluster() -> Result<()> {
 
 pub fn for_images() -> Result<()> {
     install(IMAGES)
+}
+
+pub fn for_tests() -> Result<()> {
+    install(TESTS)
 }
 
 fn install(needs: &[Need]) -> Result<()> {

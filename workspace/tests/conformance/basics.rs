@@ -126,7 +126,7 @@ fn w40(lab: &Lab) -> Verdict {
 
 fn w42(lab: &Lab) -> Verdict {
     if !is_root() {
-        return Verdict::NotRun("needs root to give files away");
+        return Verdict::Lacks("needs root to give files away");
     }
     let uid = lab.uid();
     lab.provider().create_empty(uid, Owner { uid: 1000, gid: 1001 }).unwrap();
@@ -227,8 +227,11 @@ fn probe(lab: &Lab) -> Verdict {
 }
 
 fn image(lab: &Lab) -> Verdict {
-    if lab.lane != Lane::Copy || !is_root() {
-        return Verdict::NotRun(if is_root() { "one lane is enough" } else { "needs root" });
+    if lab.lane != Lane::Copy {
+        return Verdict::NotRun("one lane is enough");
+    }
+    if !is_root() {
+        return Verdict::Lacks("needs root");
     }
     let (image, at) = (lab.dir.join("image"), lab.dir.join("at"));
     let ensure = || ensure_loop_btrfs(&image, 512 << 20, &at);

@@ -72,7 +72,7 @@ fn w34(lab: &Lab) -> Verdict {
 
 fn w35(lab: &Lab) -> Verdict {
     if !is_root() {
-        return Verdict::NotRun("needs root for immutable files and mounts");
+        return Verdict::Lacks("needs root for immutable files and mounts");
     }
     let (uid, path) = lab.empty();
     fill_repository(&path);

@@ -364,8 +364,8 @@ const ERRORS: [(Counted, Strike); 5] = [
 ];
 
 fn all(lab: &Lab, verb: Verb, at_least: usize) -> Verdict {
-    if let Some(why) = not_here(lab) {
-        return Verdict::NotRun(why);
+    if let Some(verdict) = not_here(lab) {
+        return verdict;
     }
     let scene = Scene::new(lab, HONEST);
     let (mut cases, mut each) = (0, Vec::new());
@@ -386,11 +386,11 @@ fn all(lab: &Lab, verb: Verb, at_least: usize) -> Verdict {
     Verdict::Ran
 }
 
-fn not_here(lab: &Lab) -> Option<&'static str> {
+fn not_here(lab: &Lab) -> Option<Verdict> {
     if lab.lane == Lane::CopyOnBtrfs {
-        return Some("the lanes Copy and Btrfs are enough");
+        return Some(Verdict::NotRun("the lanes Copy and Btrfs are enough"));
     }
-    (!is_root()).then_some("needs root to mount, and to own files of others")
+    (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
 }
 
 fn make(lab: &Lab) -> Verdict {
@@ -419,8 +419,8 @@ fn recover(lab: &Lab) -> Verdict {
 
 /// The harness must complain of this crew.
 fn found(lab: &Lab, crew: Crew, verb: Verb) -> Verdict {
-    if let Some(why) = not_here(lab) {
-        return Verdict::NotRun(why);
+    if let Some(verdict) = not_here(lab) {
+        return verdict;
     }
     let complaint = Scene::new(lab, crew).hunt(verb, Counted::Changes, Strike::Death).expect_err("the harness is blind");
     println!("    found: {complaint}");

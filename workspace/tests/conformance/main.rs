@@ -1,6 +1,7 @@
 //! One suite for every provider. `cargo test -p yoi-workspace --test conformance [FILTER]`.
 //!
-//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason and counted apart.
+//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason and counted apart. Where the machine
+//! was given what it needs (`YOI_MUST_RUN`, set by `cargo xtask test`), one that lacks something is a failure.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a harness of its own: it has a filter and calls git")]
 
 mod basics;
@@ -24,13 +25,17 @@ use lab::{Lab, Lane};
 /// How a case ended, if it did not panic.
 pub enum Verdict {
     Ran,
+    /// It means nothing in this lane.
     NotRun(&'static str),
+    /// This machine, or this user, has not got what it needs.
+    Lacks(&'static str),
 }
 
 pub type Case = (&'static str, fn(&Lab) -> Verdict);
 
 fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let must = lab::must_run();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in [Lane::Copy, Lane::CopyOnBtrfs, Lane::Btrfs] {
         let cases = [
@@ -51,6 +56,11 @@ fn main() -> ExitCode {
         }
         let ground = match lab::Ground::prepare(lane) {
             Ok(ground) => ground,
+            Err(why) if must => {
+                wanted.iter().for_each(|(name, _)| println!("test {name} ... FAILED: it must run here: {why}"));
+                failed.extend(wanted.into_iter().map(|(name, _)| name));
+                continue;
+            }
             Err(why) => {
                 wanted.iter().for_each(|(name, _)| println!("test {name} ... NOT RUN: {why}"));
                 not_run += wanted.len();
@@ -64,7 +74,11 @@ fn main() -> ExitCode {
                     println!("test {name} ... ok ({:.2?})", started.elapsed());
                     passed += 1;
                 }
-                Ok(Verdict::NotRun(why)) => {
+                Ok(Verdict::Lacks(why)) if must => {
+                    println!("test {name} ... FAILED: it must run here: {why}");
+                    failed.push(name);
+                }
+                Ok(Verdict::NotRun(why) | Verdict::Lacks(why)) => {
                     println!("test {name} ... NOT RUN: {why}");
                     not_run += 1;
                 }

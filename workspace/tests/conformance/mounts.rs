@@ -30,7 +30,7 @@ fn at(path: &Path) -> Vec<mountinfo::Mount> {
 macro_rules! needs_root {
     () => {
         if !is_root() {
-            return Verdict::NotRun("needs root to mount");
+            return Verdict::Lacks("needs root to mount");
         }
     };
 }

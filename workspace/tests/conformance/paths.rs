@@ -158,7 +158,7 @@ fn ground(lab: &Lab, outside: &Outside) -> (TargetRoot, PathBuf) {
 macro_rules! needs_root {
     () => {
         if !is_root() {
-            return Verdict::NotRun("needs root to mount");
+            return Verdict::Lacks("needs root to mount");
         }
     };
 }

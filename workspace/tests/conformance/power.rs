@@ -57,8 +57,8 @@ impl Drop for Disk {
 fn here(lab: &Lab) -> Option<Verdict> {
     match lab.lane {
         Lane::Btrfs | Lane::CopyOnBtrfs => Some(Verdict::NotRun("brings disks of its own; one lane is enough")),
-        Lane::Copy if !is_root() => Some(Verdict::NotRun("needs root")),
-        Lane::Copy if !has("mkfs.ext4") || !has("mkfs.btrfs") => Some(Verdict::NotRun("needs mkfs.ext4")),
+        Lane::Copy if !is_root() => Some(Verdict::Lacks("needs root")),
+        Lane::Copy if !has("mkfs.ext4") || !has("mkfs.btrfs") => Some(Verdict::Lacks("needs mkfs.ext4 and mkfs.btrfs")),
         Lane::Copy => None,
     }
 }
