@@ -1,6 +1,7 @@
 //! The command line, parsed once. No other place reads flags or the environment.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -87,7 +88,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Objects of every namespace, not only of one.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    #[arg(short = 'A', long)]
     pub all_namespaces: bool,
 }
 
@@ -230,7 +231,7 @@ pub struct Diff {
     #[arg(value_parser = name)]
     pub name: String,
     /// Only the paths, with A, M or D.
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long)]
     pub name_only: bool,
 }
 
@@ -282,7 +283,7 @@ pub struct WorkspaceCreate {
     /// Delete it so long after its claim was released, e.g. 30s, 10m.
     #[arg(long, requires = "claim")]
     pub ttl: Option<String>,
-    /// Where containers see the tree.
+    /// Where the containers of YoiPods see the tree; a Pod that mounts the claim says it in its own mountPath.
     #[arg(long, default_value = "/workspace")]
     pub path: String,
     /// Wait until it is ready.
@@ -291,6 +292,52 @@ pub struct WorkspaceCreate {
     /// How long to wait.
     #[arg(long, default_value = "5m", value_parser = duration, requires = "wait")]
     pub timeout: std::time::Duration,
+}
+
+/// The flags of [`Cluster`].
+const CLUSTER: [&str; 3] = ["--context", "--kubeconfig", "--namespace"];
+
+impl Cli {
+    /// The command line of this process, which ends here when it is wrong.
+    pub fn read() -> Self {
+        Self::try_parse().and_then(Self::checked).unwrap_or_else(|error| error.exit())
+    }
+
+    /// clap's own conflicts see no flag of every verb that stands before the verb.
+    fn checked(self) -> Result<Self, clap::Error> {
+        match self.idle() {
+            Some((flag, verb)) => Err(Cli::command().error(ErrorKind::ArgumentConflict, format!("{flag} would do nothing with `{verb}`"))),
+            None => Ok(self),
+        }
+    }
+
+    /// A flag that was given and would do nothing, and with what.
+    fn idle(&self) -> Option<(&'static str, &'static str)> {
+        let Cli { cluster: Cluster { context, kubeconfig, namespace }, output, command } = self;
+        let given = [
+            ("--context", context.is_some()),
+            ("--kubeconfig", kubeconfig.is_some()),
+            ("--namespace", namespace.is_some()),
+            ("--output", output.is_some()),
+        ];
+        let (verb, idle): (_, &[&str]) = match command {
+            Command::Completion { shell: _ } => ("completion", &["--context", "--kubeconfig", "--namespace", "--output"]),
+            Command::Crds => match output {
+                // What it prints anyway.
+                None | Some(Output::Yaml) => ("crds", &CLUSTER),
+                Some(Output::Json | Output::Name) => ("crds", &["--context", "--kubeconfig", "--namespace", "--output"]),
+            },
+            Command::Explain { reason: _ } => ("explain", &CLUSTER),
+            Command::Ls(ls) if ls.all_namespaces => ("ls --all-namespaces", &["--namespace"]),
+            Command::Workspace(Workspace::Ls { all_namespaces: true }) => ("workspace ls --all-namespaces", &["--namespace"]),
+            Command::Doctor(doctor) if doctor.all_namespaces => ("doctor --all-namespaces", &["--namespace"]),
+            Command::Diff(diff) if diff.name_only => ("diff --name-only", &["--output"]),
+            Command::Run(_) | Command::Ls(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) => return None,
+            Command::Stop(_) | Command::Start(_) | Command::Rm(_) | Command::Diff(_) | Command::Workspace(_) => return None,
+            Command::Doctor(_) => return None,
+        };
+        given.into_iter().find(|(flag, given)| *given && idle.contains(flag)).map(|(flag, _)| (flag, verb))
+    }
 }
 
 /// The words to complete, when kubectl has called this program by the name of its completion.
@@ -320,49 +367,4 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_have_a_unit() {
-        assert_eq!(duration("10m"), Ok(std::time::Duration::from_secs(600)));
-        assert!(duration("10").is_err());
-        assert!(duration("ten").is_err());
-    }
-
-    #[test]
-    fn what_cannot_be_a_name_is_a_wrong_command_line() {
-        for wrong in ["a/b", "../x", "A", "a b", "", "-a", "a-", "a.b"] {
-            for line in [vec!["log", wrong], vec!["ls", "-n", wrong], vec!["run", "x", "-p", wrong], vec!["peer", "a", wrong]] {
-                let parsed = Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.iter().copied()));
-                assert!(parsed.is_err_and(|error| error.exit_code() == 2), "{line:?}");
-            }
-        }
-        assert!(Cli::try_parse_from(["kubectl-yoi", "log", "a-1"]).is_ok());
-    }
-
-    #[test]
-    fn a_flag_that_would_do_nothing_is_refused() {
-        for line in
-            ["stop a --timeout 1m", "workspace create w --empty --timeout 1m", "diff a --name-only -o json", "run a -p p --timeout 1m"]
-        {
-            assert!(Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.split(' '))).is_err(), "{line}");
-        }
-        for line in ["stop a", "stop a -w --timeout 1m", "diff a -o json", "run a -p p"] {
-            assert!(Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.split(' '))).is_ok(), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_workspace_comes_from_exactly_one_source() {
-        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w"]).is_err());
-        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--project", "p"]).is_err());
-        assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--claim", "--wait"]).is_ok());
-    }
-}
+mod tests;

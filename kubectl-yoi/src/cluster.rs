@@ -15,7 +15,7 @@ use yoi_crds::name::manager;
 use yoi_wire::people::{GROUP, VERSION};
 
 use crate::args;
-use crate::error::{self, Error};
+use crate::error::{self, About, Class, Error};
 
 pub struct Cluster {
     pub client: Client,
@@ -82,19 +82,44 @@ impl Cluster {
     /// The command that lists the objects of a kind: the next step where one of them is missing.
     pub fn look<K: Object>(&self) -> String {
         let list = match &*K::plural(&()) {
-            "yoipods" => "kubectl yoi ls agents".to_owned(),
-            "agentworkspaces" => "kubectl yoi ls workspaces".to_owned(),
-            "yoipeers" => "kubectl yoi ls peers".to_owned(),
+            "yoipods" => return self.line("ls agents"),
+            "agentworkspaces" => return self.line("ls workspaces"),
+            "yoipeers" => return self.line("ls peers"),
             other => format!("kubectl get {other}"),
         };
         format!("{list} -n {}", self.namespace)
     }
 
+    /// `kubectl yoi` with these words, as a person types it: right in whatever namespace the person's context is.
+    pub fn line(&self, words: &str) -> String {
+        format!("kubectl yoi {words} -n {}", self.namespace)
+    }
+
+    /// The doctor, where it looks at the same objects.
+    pub fn doctor(&self, all_namespaces: bool) -> String {
+        if all_namespaces { "kubectl yoi doctor -A".to_owned() } else { self.line("doctor") }
+    }
+
     /// What the API server said of a deed on one object.
     fn said<K: Object>(&self, deed: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
-        let (what, look) = (self.called::<K>(name), self.look::<K>());
-        let deed = format!("{deed} {what}");
-        move |error| Error::api(deed, &what, &look, error)
+        let about = About { what: self.called::<K>(name), look: self.look::<K>(), doctor: self.doctor(false) };
+        let deed = format!("{deed} {}", about.what);
+        move |error| Error::api(deed, &about, error)
+    }
+
+    /// A verb's own no to a deed on one object.
+    pub fn refused<K: Object>(&self, deed: &str, name: &str, message: impl Into<String>, next: impl Into<String>) -> Error {
+        Error::refused(format!("{deed} {}", self.called::<K>(name)), message, next, Class::Other)
+    }
+
+    /// It was there before the wait.
+    pub fn gone<K: Object>(&self, name: &str) -> Error {
+        Error::Gone { what: self.called::<K>(name), next: self.look::<K>() }
+    }
+
+    pub fn task_failed(&self, name: &str, why: &str) -> Error {
+        let next = self.line(&format!("log {name}"));
+        Error::TaskFailed { what: self.called::<YoiPod>(name), why: why.to_owned(), next }
     }
 
     pub async fn get<K: Object>(&self, name: &str) -> Result<K, Error> {
@@ -104,8 +129,9 @@ impl Cluster {
     pub async fn list<K: Object>(&self, all_namespaces: bool) -> Result<Vec<K>, Error> {
         let api: Api<K> = if all_namespaces { Api::all(self.client.clone()) } else { self.api() };
         let what = format!("the list of {}s", K::kind(&()));
+        let about = About { what, look: "kubectl get crds".to_owned(), doctor: self.doctor(all_namespaces) };
         let listed = api.list(&ListParams::default()).await;
-        let mut items = listed.map_err(|e| Error::api(format!("read {what}"), &what, "kubectl get crds", e))?.items;
+        let mut items = listed.map_err(|e| Error::api(format!("read {}", about.what), &about, e))?.items;
         items.sort_by_key(|o| (o.namespace(), o.name_any()));
         Ok(items)
     }
@@ -167,6 +193,12 @@ impl Cluster {
         }
     }
 
+    /// No request to this agent could be made of what was given.
+    fn unasked(&self, name: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        let deed = format!("write a request to {}", self.called::<YoiPod>(name));
+        Error::local(deed, error, "check its name, the namespace and the words of the command line")
+    }
+
     fn runtime_path(&self, name: &str, subresource: &str) -> String {
         format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoipods/{name}/{subresource}", self.namespace)
     }
@@ -175,23 +207,21 @@ impl Cluster {
     pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
         let request = http::Request::get(format!("{}?{query}", self.runtime_path(name, subresource)))
             .body(Vec::new())
-            .map_err(|e| Error::Local { deed: "build the request", source: Box::new(e) })?;
+            .map_err(|e| self.unasked(name, e))?;
         self.client.request_stream(request).await.map_err(self.said::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
     pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
-        let request = http::Request::get(self.runtime_path(name, subresource))
-            .body(Vec::new())
-            .map_err(|e| Error::Local { deed: "build the request", source: Box::new(e) })?;
+        let request = http::Request::get(self.runtime_path(name, subresource)).body(Vec::new()).map_err(|e| self.unasked(name, e))?;
         self.client.request(request).await.map_err(self.said::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
     pub async fn post<T: DeserializeOwned>(&self, name: &str, subresource: &str, body: &impl Serialize) -> Result<T, Error> {
-        let bytes = serde_json::to_vec(body).map_err(|e| Error::Local { deed: "write the request", source: Box::new(e) })?;
+        let bytes = serde_json::to_vec(body).map_err(|e| self.unasked(name, e))?;
         let request = http::Request::post(self.runtime_path(name, subresource))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(bytes)
-            .map_err(|e| Error::Local { deed: "build the request", source: Box::new(e) })?;
+            .map_err(|e| self.unasked(name, e))?;
         self.client.request(request).await.map_err(self.said::<YoiPod>(&format!("post a {subresource} to"), name))
     }
 }
@@ -204,4 +234,63 @@ pub enum Wait<T> {
 /// Lines of a stream, without their newline.
 pub fn lines(reader: impl AsyncBufRead + Unpin) -> impl futures::Stream<Item = std::io::Result<String>> {
     futures::AsyncBufReadExt::lines(reader).into_stream()
+}
+
+/// A cluster for tables: whatever is asked, it answers this.
+#[cfg(test)]
+pub fn answering(answer: serde_json::Value) -> Cluster {
+    use kube::client::Body;
+    let service = tower::service_fn(move |_: http::Request<Body>| {
+        let answer = http::Response::new(Body::from(answer.to_string().into_bytes()));
+        std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+    });
+    Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+    use serde_json::json;
+    use yoi_crds::AgentWorkspace;
+
+    #[tokio::test]
+    async fn what_ended_while_it_was_waited_for_is_told_with_the_next_command_of_its_namespace() {
+        let cluster = answering(json!({}));
+        for (error, words, code) in [
+            (cluster.gone::<YoiPod>("a"), "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
+            (cluster.gone::<AgentWorkspace>("w"), "AgentWorkspace ns/w was deleted meanwhile\n  next: kubectl yoi ls workspaces -n ns", 3),
+            (cluster.task_failed("a", "no"), "the task of YoiPod ns/a failed: no\n  next: kubectl yoi log a -n ns", 6),
+            (cluster.refused::<YoiPod>("stop", "a", "no", "look"), "failed to stop YoiPod ns/a: no\n  next: look", 1),
+        ] {
+            assert_eq!((error.to_string().as_str(), error.exit_code()), (words, code));
+        }
+        assert_eq!([cluster.doctor(false), cluster.doctor(true)], ["kubectl yoi doctor -n ns", "kubectl yoi doctor -A"]);
+    }
+
+    /// Verbs that say no by themselves, on a cluster where every object is this one.
+    #[tokio::test]
+    async fn every_no_of_a_verb_names_its_object_and_a_next_step_of_its_namespace() {
+        let object = json!({ "metadata": { "name": "a", "namespace": "ns" },
+            "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "source": { "empty": {} } },
+            "status": { "pod": { "name": "a-1", "uid": "u" } } });
+        let cluster = answering(object);
+        for (line, words, next) in [
+            ("peer a a", "failed to give a peer to YoiPod ns/a: an agent cannot be its own peer", "kubectl yoi ls agents -n ns"),
+            ("rm a", "failed to delete YoiPod ns/a: its Pod is still there", "kubectl yoi stop --wait a -n ns"),
+            ("run a -p p", "failed to run YoiPod ns/a: neither the command nor YoiProject ns/p says which", "give --model-provider"),
+        ] {
+            let cli = Cli::try_parse_from(["kubectl-yoi"].into_iter().chain(line.split(' '))).unwrap();
+            let said = match cli.command {
+                Command::Peer(args) => crate::commands::peer::peer(&cluster, None, &args).await,
+                Command::Rm(args) => crate::commands::agents::rm(&cluster, None, &args).await,
+                Command::Run(args) => crate::commands::run::run(&cluster, None, args).await,
+                _ => panic!("no row calls `{line}`"),
+            };
+            let said = said.unwrap_err().to_string();
+            let (why, step) = said.split_once("\n  next: ").unwrap_or_else(|| panic!("no next step: {said}"));
+            assert!(why.starts_with(words) && step.contains(next), "{said}");
+        }
+    }
 }

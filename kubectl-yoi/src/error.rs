@@ -9,19 +9,50 @@ pub enum Error {
     Config { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{what} does not exist\n  next: {next}")]
     Missing { what: String, next: String },
-    #[error("failed to {deed}: {message}{}", and_next(.next))]
-    Refused { deed: String, message: String, next: Option<String>, class: Class },
+    /// It was there when the verb began.
+    #[error("{what} was deleted meanwhile\n  next: {next}")]
+    Gone { what: String, next: String },
+    #[error("failed to {deed}: {message}{next}")]
+    Refused { deed: String, message: String, next: Next, class: Class },
     #[error("failed to {deed}: {message}\n  next: {next}")]
     Unreachable { deed: String, message: String, next: &'static str },
     #[error("{what} is not there yet after {seconds} s: {why}\n  next: {next}")]
     TimedOut { what: String, seconds: u64, why: String, next: String },
-    #[error("the task of YoiPod {name} failed: {why}\n  next: kubectl yoi log {name}")]
-    TaskFailed { name: String, why: String },
+    #[error("the task of {what} failed: {why}\n  next: {next}")]
+    TaskFailed { what: String, why: String, next: String },
     /// What the doctor found stands above it.
-    #[error("{}\n  next: run the commands above, then look again: kubectl yoi doctor", counted(*.errors, *.warnings, *.unknown))]
-    Unhealthy { errors: usize, warnings: usize, unknown: usize },
-    #[error("failed to {deed}: {source}")]
-    Local { deed: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{}\n  next: run the commands above, then look again: {again}", counted(*.errors, *.warnings, *.unknown))]
+    Unhealthy { errors: usize, warnings: usize, unknown: usize, again: String },
+    #[error("failed to {deed}: {source}\n  next: {next}")]
+    Local { deed: String, source: Box<dyn std::error::Error + Send + Sync>, next: &'static str },
+}
+
+/// What a person does after a refusal. None is made without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    Step(String),
+    /// It stands in the message: the gateway said it, and a step is told once.
+    InMessage,
+}
+
+impl std::fmt::Display for Next {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Next::Step(step) => write!(f, "\n  next: {step}"),
+            Next::InMessage => Ok(()),
+        }
+    }
+}
+
+/// What a deed is about.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// `YoiPod ns/a`.
+    pub what: String,
+    /// The command to look for it.
+    pub look: String,
+    /// `kubectl yoi doctor`, where it looks at this.
+    pub doctor: String,
 }
 
 /// Whom to blame for a refusal.
@@ -42,15 +73,11 @@ fn counted(errors: usize, warnings: usize, unknown: usize) -> String {
     format!("the doctor found {}", words.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-fn and_next(next: &Option<String>) -> String {
-    next.as_ref().map(|n| format!("\n  next: {n}")).unwrap_or_default()
-}
-
 impl Error {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Missing { .. } => 3,
+            Error::Missing { .. } | Error::Gone { .. } => 3,
             Error::Refused { class, .. } => match class {
                 Class::Forbidden => 4,
                 Class::Unreachable => 5,
@@ -69,66 +96,73 @@ impl Error {
         Error::Unreachable { deed: deed.to_owned(), message: format!("no answer in {} s", after.as_secs()), next: LOOK_AT_CLUSTER }
     }
 
-    /// From an answer of the API server, for the deed «failed to ...» on the object `what`; `look` is the command to look for it.
+    /// Somebody says no to the deed «failed to ...», which names its object.
     #[must_use]
-    pub fn api(deed: impl Into<String>, what: &str, look: &str, error: kube::Error) -> Self {
+    pub fn refused(deed: impl Into<String>, message: impl Into<String>, next: impl Into<String>, class: Class) -> Self {
+        Error::Refused { deed: deed.into(), message: message.into(), next: Next::Step(next.into()), class }
+    }
+
+    /// Something of this machine, or an answer that has come, does not do.
+    #[must_use]
+    pub fn local(deed: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static, next: &'static str) -> Self {
+        Error::Local { deed: deed.into(), source: Box::new(source), next }
+    }
+
+    /// From an answer of the API server, for the deed «failed to ...».
+    #[must_use]
+    pub fn api(deed: impl Into<String>, about: &About, error: kube::Error) -> Self {
         let deed = deed.into();
         match error {
-            kube::Error::Api(status) => Self::status(deed, what, look, &status),
+            kube::Error::Api(status) => Self::status(deed, about, &status),
             // Somebody answered, with something else than what was asked for.
-            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => Error::Refused {
-                deed,
-                message: format!("the answer cannot be understood: {}", chain(&other)),
-                next: Some("take the plugin and the charts of the same version: kubectl yoi --version".to_owned()),
-                class: Class::Other,
-            },
+            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => {
+                Error::refused(deed, format!("the answer cannot be understood: {}", chain(&other)), SAME_VERSION, Class::Other)
+            }
             other => Error::Unreachable { deed, message: chain(&other), next: LOOK_AT_CLUSTER },
         }
     }
 
-    fn status(deed: String, what: &str, look: &str, status: &Status) -> Self {
+    fn status(deed: String, about: &About, status: &Status) -> Self {
+        let About { what, look, doctor } = about;
         // The gateway names the object too, and has read more of it.
-        let rest = status.message.strip_prefix(what).filter(|rest| rest.starts_with([':', ' ']));
+        let rest = status.message.strip_prefix(what.as_str()).filter(|rest| rest.starts_with([':', ' ']));
         let message = rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])).to_owned();
         let missing_api = status.message.contains("could not find the requested resource");
         let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces").map(|details| &details.name);
         match status.code {
-            404 if missing_api => Error::Refused {
-                deed,
-                message: "the cluster does not know this API".to_owned(),
-                next: Some("install the charts yoi-crds and yoi-operator, or ask what is wrong: kubectl yoi doctor".to_owned()),
-                class: Class::Other,
-            },
+            404 if missing_api => {
+                let next = format!("install the charts yoi-crds and yoi-operator, or ask what is wrong: {doctor}");
+                Error::refused(deed, "the cluster does not know this API", next, Class::Other)
+            }
             404 => match missing_namespace {
                 Some(namespace) => {
                     Error::Missing { what: format!("namespace {namespace}"), next: format!("kubectl create namespace {namespace}") }
                 }
-                None => Error::Missing { what: what.to_owned(), next: look.to_owned() },
+                None => Error::Missing { what: what.clone(), next: look.clone() },
             },
-            401 | 403 => Error::Refused {
-                deed,
-                message,
-                next: Some("ask for the role yoi-edit (or yoi-view to read) in this namespace".to_owned()),
-                class: Class::Forbidden,
-            },
-            409 if status.reason == "AlreadyExists" => Error::Refused {
-                deed,
-                message: format!("{what} exists already"),
-                next: Some(format!("take another name, or look at it: {look}")),
-                class: Class::Other,
-            },
+            401 | 403 => {
+                Error::refused(deed, message, "ask for the role yoi-edit (or yoi-view to read) in this namespace", Class::Forbidden)
+            }
+            409 if status.reason == "AlreadyExists" => {
+                Error::refused(deed, format!("{what} exists already"), format!("take another name, or look at it: {look}"), Class::Other)
+            }
             // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
             409 | 429 | 502..=504 => {
                 // Where the gateway said it, the next step stands in the sentence; else nobody stands behind the aggregated API.
-                let next =
-                    (!message.contains("kubectl")).then(|| "try again; if it stays so, ask what is wrong: kubectl yoi doctor".to_owned());
+                let next = if message.contains("kubectl") {
+                    Next::InMessage
+                } else {
+                    Next::Step(format!("try again; if it stays so, ask what is wrong: {doctor}"))
+                };
                 Error::Refused { deed, message, next, class: Class::Unreachable }
             }
-            _ => Error::Refused { deed, message, next: Some(format!("see {look}")), class: Class::Other },
+            _ => Error::refused(deed, message, format!("see {look}"), Class::Other),
         }
     }
 }
 
+/// Where what was said is not understood.
+pub const SAME_VERSION: &str = "take the plugin and the charts of the same version: kubectl yoi --version";
 const LOOK_AT_CLUSTER: &str = "is this the right cluster, and does it answer? kubectl cluster-info";
 
 /// What broke a watch, in the server's own words.
@@ -166,8 +200,12 @@ mod tests {
         Status { code, reason: reason.into(), message: message.into(), ..Default::default() }
     }
 
+    fn about() -> About {
+        About { what: "YoiPod ns/a".into(), look: "kubectl yoi ls agents -n ns".into(), doctor: "kubectl yoi doctor -n ns".into() }
+    }
+
     fn of(status: Status) -> Error {
-        Error::api("read the log of YoiPod ns/a", "YoiPod ns/a", "kubectl yoi ls agents -n ns", kube::Error::Api(Box::new(status)))
+        Error::api("read the log of YoiPod ns/a", &about(), kube::Error::Api(Box::new(status)))
     }
 
     #[test]
@@ -187,9 +225,6 @@ mod tests {
         ] {
             assert_eq!(of(said(code, reason, "no")).exit_code(), exit, "{code} {reason}");
         }
-        assert_eq!(Error::TaskFailed { name: "a".into(), why: "no".into() }.exit_code(), 6);
-        let late = Error::TimedOut { what: "YoiPod ns/a: ready".into(), seconds: 2, why: "no".into(), next: "x".into() };
-        assert_eq!(late.exit_code(), 5);
     }
 
     /// One of each variant; a variant without a row does not compile.
@@ -198,6 +233,7 @@ mod tests {
             match error {
                 Error::Config { .. } => "Config",
                 Error::Missing { .. } => "Missing",
+                Error::Gone { .. } => "Gone",
                 Error::Refused { .. } => "Refused",
                 Error::Unreachable { .. } => "Unreachable",
                 Error::TimedOut { .. } => "TimedOut",
@@ -206,32 +242,34 @@ mod tests {
                 Error::Local { .. } => "Local",
             }
         }
-        let source = || Box::new(std::io::Error::other("no such file"));
-        let refused = |class| Error::Refused { deed: "stop YoiPod ns/a".into(), message: "no".into(), next: Some("look".into()), class };
+        let source = || std::io::Error::other("no such file");
+        let (what, look) = (|| "YoiPod ns/a".to_owned(), || "kubectl yoi ls agents -n ns".to_owned());
+        let refused = |class| Error::refused("stop YoiPod ns/a", "no", "look", class);
+        let unhealthy =
+            |errors, warnings, unknown| Error::Unhealthy { errors, warnings, unknown, again: "kubectl yoi doctor -n ns".into() };
+        let late =
+            Error::TimedOut { what: "YoiPod ns/a: ready".into(), seconds: 2, why: "PodPending".into(), next: "kubectl describe".into() };
+        let failed = Error::TaskFailed { what: what(), why: "the model said no".into(), next: "kubectl yoi log a -n ns".into() };
         let rows = vec![
-            (Error::Config { source: source() }, "set KUBECONFIG", 1),
-            (Error::Missing { what: "YoiPod ns/a".into(), next: "kubectl yoi ls agents -n ns".into() }, "YoiPod ns/a does not exist", 3),
-            (refused(Class::Forbidden), "failed to stop YoiPod ns/a: no", 4),
-            (refused(Class::Unreachable), "failed to stop YoiPod ns/a: no", 5),
-            (refused(Class::Other), "failed to stop YoiPod ns/a: no", 1),
+            (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
+            (Error::Missing { what: what(), next: look() }, "YoiPod ns/a does not exist\n  next: kubectl yoi ls agents -n ns", 3),
+            (Error::Gone { what: what(), next: look() }, "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
+            (refused(Class::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
+            (refused(Class::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
+            (refused(Class::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
             (Error::silent("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
+            (late, "YoiPod ns/a: ready is not there yet after 2 s: PodPending", 5),
+            (failed, "the task of YoiPod ns/a failed: the model said no\n  next: kubectl yoi log a -n ns", 6),
+            (unhealthy(1, 2, 1), "found 1 error, 2 warnings, 1 thing not looked at", 1),
             (
-                Error::TimedOut {
-                    what: "YoiPod ns/a: ready".into(),
-                    seconds: 2,
-                    why: "PodPending".into(),
-                    next: "kubectl describe".into(),
-                },
-                "YoiPod ns/a: ready is not there yet after 2 s: PodPending",
-                5,
+                unhealthy(0, 0, 3),
+                "found 3 things not looked at\n  next: run the commands above, then look again: kubectl yoi doctor -n ns",
+                4,
             ),
-            (Error::TaskFailed { name: "a".into(), why: "the model said no".into() }, "kubectl yoi log a", 6),
-            (Error::Unhealthy { errors: 1, warnings: 2, unknown: 1 }, "found 1 error, 2 warnings, 1 thing not looked at", 1),
-            (Error::Unhealthy { errors: 0, warnings: 0, unknown: 3 }, "found 3 things not looked at", 4),
-            (Error::Local { deed: "read standard input", source: source() }, "failed to read standard input: no such file", 1),
+            (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
         let told: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(told.len(), 8, "a variant has no row: {told:?}");
+        assert_eq!(told.len(), 9, "a variant has no row: {told:?}");
         rows
     }
 
@@ -241,8 +279,7 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(words), "`{words}` is not in: {text}");
             assert_eq!(error.exit_code(), code, "{text}");
-            // What is this machine's own has no next step but itself.
-            assert!(matches!(error, Error::Local { .. }) || text.contains("\n  next: "), "{text}");
+            assert!(text.contains("\n  next: "), "{text}");
             for rust in ["{ ", "Some(", "Err(", "Error(", "Error {", "\\\"", "None"] {
                 assert!(!text.contains(rust), "`{rust}` is Rust's, in: {text}");
             }
@@ -253,11 +290,15 @@ mod tests {
     fn every_error_names_the_object_and_what_to_do_and_shows_no_rust() {
         let broken = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
         let garbled = kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err());
-        let other = |error| Error::api("read the log of YoiPod ns/a", "YoiPod ns/a", "look", error);
+        let other = |error| Error::api("read the log of YoiPod ns/a", &about(), error);
         let errors = [
             of(said(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
             of(said(403, "Forbidden", "may not")),
+            of(said(404, "NotFound", "the server could not find the requested resource")),
             of(said(409, "AlreadyExists", "is there")),
+            of(said(429, "TooManyRequests", "wait")),
+            of(said(500, "InternalError", "no")),
+            of(said(503, "ServiceUnavailable", "nobody")),
             other(broken),
             other(garbled),
         ];
@@ -276,7 +317,7 @@ mod tests {
         assert_eq!(stopped, "failed to read the log of YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns");
         assert_eq!(of(said(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
         let nobody = of(said(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
-        assert!(nobody.contains("\n  next: ") && nobody.contains("kubectl yoi doctor"), "{nobody}");
+        assert!(nobody.contains("\n  next: ") && nobody.ends_with("kubectl yoi doctor -n ns"), "{nobody}");
     }
 
     #[test]

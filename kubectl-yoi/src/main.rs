@@ -11,7 +11,7 @@ mod show;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use args::{Cli, Command, Workspace};
 use cluster::Cluster;
@@ -22,7 +22,7 @@ async fn main() -> ExitCode {
     if let Some(words) = args::to_complete() {
         return ended(show::print(&complete::answer(&Cli::command(), &words)));
     }
-    ended(act(Cli::parse()).await)
+    ended(act(Cli::read()).await)
 }
 
 fn ended(done: Result<(), Error>) -> ExitCode {

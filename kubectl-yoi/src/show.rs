@@ -41,16 +41,21 @@ pub fn value<T: Serialize>(form: Output, value: &T) -> Result<(), Error> {
 }
 
 fn document<T: Serialize>(form: Output, value: &T) -> Result<String, Error> {
-    let mut value = serde_json::to_value(value).map_err(|e| Error::Local { deed: "write JSON", source: Box::new(e) })?;
+    let mut value = serde_json::to_value(value).map_err(|e| no_form("JSON", e))?;
     without_managed_fields(&mut value);
     Ok(match form {
-        Output::Yaml => {
-            "---\n".to_owned() + &serde_yaml::to_string(&value).map_err(|e| Error::Local { deed: "write YAML", source: Box::new(e) })?
-        }
-        Output::Json | Output::Name => {
-            serde_json::to_string_pretty(&value).map_err(|e| Error::Local { deed: "write JSON", source: Box::new(e) })? + "\n"
-        }
+        Output::Yaml => yaml(&value)?,
+        Output::Json | Output::Name => serde_json::to_string_pretty(&value).map_err(|e| no_form("JSON", e))? + "\n",
     })
+}
+
+/// One document of YAML.
+pub fn yaml(value: &serde_json::Value) -> Result<String, Error> {
+    Ok("---\n".to_owned() + &serde_yaml::to_string(value).map_err(|e| no_form("YAML", e))?)
+}
+
+fn no_form(form: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::local(format!("write the answer as {form}"), error, "take another form of it: -o json, -o yaml, or none")
 }
 
 /// As kubectl does: who wrote which field is longer than the object, and read by nobody.
@@ -72,7 +77,7 @@ pub fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::Local { deed: "write the answer", source: Box::new(error) })
+            Err(Error::local("write the answer", error, "look at where it goes: a disk without room, or a file that may not be written"))
         }
         _ => Ok(()),
     }

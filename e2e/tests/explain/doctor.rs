@@ -1,8 +1,8 @@
-//! `kubectl yoi doctor` as tests see it, and a shell that runs what it says.
+//! `kubectl yoi doctor` as tests of every target see it, and a shell for what it says.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use yoi_e2e::program::{self, Said};
 use yoi_e2e::stage::{PATIENCE, Stage};
@@ -61,21 +61,6 @@ pub async fn named(stage: &Stage, args: &[&str], check: &str, object: &str, word
     }
 }
 
-/// Asks until the doctor says it no more.
-pub async fn healed(stage: &Stage, args: &[&str], finding: &Finding) -> Result<()> {
-    let start = Instant::now();
-    loop {
-        let findings = doctor(stage, args).await?;
-        let Some(still) =
-            findings.iter().find(|f| f.check == finding.check && f.object == finding.object && f.severity == finding.severity)
-        else {
-            return Ok(());
-        };
-        ensure!(start.elapsed() < PATIENCE, "it still says {still:?}");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
 /// A line as a person types it, with kubectl, helm and the plugin on PATH.
 pub async fn run(line: &str) -> Result<Said> {
     let mut path = Vec::new();
@@ -86,13 +71,4 @@ pub async fn run(line: &str) -> Result<Said> {
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let path = std::env::join_paths(path)?.to_string_lossy().into_owned();
     program::run("sh", &["-c", line], &[("PATH", &path), ("MODEL_KEY", "a-key")], None).await
-}
-
-/// Runs the command of a finding, which must do what it says.
-pub async fn mend(finding: &Finding) -> Result<()> {
-    let said = run(&finding.command).await?;
-    if said.code != 0 {
-        bail!("`{}` failed: {said:?}", finding.command);
-    }
-    Ok(())
 }

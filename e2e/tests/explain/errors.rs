@@ -130,6 +130,8 @@ async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Res
     told(&stage.yoi(&["log", "absent"]).await?, 3, &[&format!("YoiPod {here}/absent does not exist"), "\n  next: kubectl yoi ls agents"])?;
     told(&stage.yoi(&["run", "a", "-p", "absent"]).await?, 3, &[&format!("YoiProject {here}/absent does not exist"), "\n  next: "])?;
     told(&stage.yoi(&["workspace", "rm", "w"]).await?, 3, &[&format!("AgentWorkspace {here}/w does not exist"), "\n  next: "])?;
+    let itself = stage.yoi(&["peer", "a", "a"]).await?;
+    told(&itself, 1, &[&format!("YoiPod {here}/a"), "cannot be its own peer", &format!("kubectl yoi ls agents -n {here}")])?;
 
     stage.agent("still", "p", json!({ "desiredState": "Stopped" })).await?;
     stage.unmet::<yoi_crds::YoiPod>("still", "Ready", "Stopped").await?;

@@ -11,7 +11,8 @@ use yoi_e2e::program::Said;
 use yoi_e2e::stage::{PATIENCE, Stage};
 
 use super::CLUSTER;
-use super::doctor::{doctor, healed, mend, named, run};
+use super::doctor::{doctor, named, run};
+use super::mended::{healed, mend};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
 const GATEWAYS: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2";

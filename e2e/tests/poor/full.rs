@@ -8,11 +8,12 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
-use yoi_crds::condition::ConditionStatus;
-use yoi_e2e::stage::Stage;
+use yoi_crds::condition::{ConditionStatus, find};
+use yoi_e2e::soon;
+use yoi_e2e::stage::{PATIENCE, Stage};
 use yoi_wire::entry::Body;
 
-use crate::{on_node, ready_is, send_until_taken, sentence, stops};
+use crate::{diagnosed, on_node, ready_is, send_until_taken, sentence, stops};
 
 /// A small ext4 in the node, with a volume and a claim of this namespace on it.
 struct Small {
@@ -77,6 +78,7 @@ async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_g
     ensure!(refused.code != 0 && refused.err.contains("the message was not taken: the session volume is full"), "{refused:?}");
     let condition = ready_is(&stage, "a", "DiskFull").await?;
     sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
+    diagnosed(&stage, "agents", "YoiPod", "a", "the session volume is full").await?;
     stage.yoi(&["log", "a"]).await?.ok()?;
     small.make_room().await?;
     stage.condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
@@ -91,11 +93,23 @@ async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_g
         "a refused message is in the log"
     );
 
-    // Full again: it stops, and starts on the full volume, and says so.
+    // Full again: it stops, and starts on the full volume, and says so as soon as it wants room.
     small.fill().await?;
     stops(&stage, "a", Duration::from_secs(40)).await?;
+    small.fill().await?;
+    stage.yoi(&["start", "a"]).await?.ok()?;
+    let (condition, _) = soon(PATIENCE, "the agent that started on a full volume says so", async || {
+        // What the start let go has room for a word or two, until it is filled too.
+        if stage.yoi(&["send", "a", "a word to a full volume"]).await?.code == 0 {
+            small.fill().await?;
+        }
+        let conditions = stage.get::<YoiPod>("a").await?.status.unwrap_or_default().conditions;
+        Ok(find(&conditions, "Ready").filter(|c| c.reason == "DiskFull").cloned())
+    })
+    .await?;
+    sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
     small.make_room().await?;
-    stage.yoi(&["start", "a", "--wait"]).await?.ok()?;
+    stage.agent_ready("a").await?;
     send_until_taken(&stage, "a", "the last word").await?;
     stage.delete::<YoiPod>("a").await?;
     stage.until_gone::<YoiPod>("a").await?;

@@ -6,7 +6,7 @@ use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::stage::Stage;
 
-use crate::sentence;
+use crate::{diagnosed, sentence};
 
 /// A server that does with a connection what this line of Perl says, and a name for it.
 fn server(name: &str, deed: &str) -> String {
@@ -60,9 +60,15 @@ async fn a_git_server_that_fails_is_named_holds_nobody_else_up_and_is_asked_agai
         good,
         silent,
         failed("babble", "protocol error"),
-        failed("absent", "unable to look up absent"),
+        async {
+            failed("absent", "unable to look up absent").await?;
+            diagnosed(&stage, "dns", "YoiProject", "absent", "unable to look up absent").await
+        },
         failed("refless", "the source has no branch, tag or commit no-such-branch"),
-        failed("nameless", "access denied or repository not exported"),
+        async {
+            failed("nameless", "access denied or repository not exported").await?;
+            diagnosed(&stage, "agents", "YoiProject", "nameless", "access denied or repository not exported").await
+        },
     )?;
     // Mended, each goes on by itself: a server that is there now, a branch that is named now.
     stage.apply(&service("absent", "git")).await?;

@@ -1,6 +1,8 @@
 //! The world is poor, on the cluster: each kind of want once, from the object's conditions down to the kernel. The many variants of each are
 //! tried on the binaries alone (`runtime/tests/agent/poor`, `workspace`).
 
+#[path = "../explain/doctor.rs"]
+mod doctor;
 mod full;
 mod git;
 mod models;
@@ -53,6 +55,14 @@ fn sentence(condition: &Condition, words: &str) -> Result<()> {
     for wrong in ["Error {", "Some(", "None", "os error", "kind:", "sk-"] {
         ensure!(!message.contains(wrong), "{wrong:?} in {message:?}");
     }
+    Ok(())
+}
+
+/// The doctor names this object for what ails it, by this check, as an error; asked again until it does.
+async fn diagnosed(stage: &Stage, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
+    let object = format!("{kind} {}/{name}", stage.namespace);
+    let finding = doctor::named(stage, &[], check, &object, words).await?;
+    ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
     Ok(())
 }
 

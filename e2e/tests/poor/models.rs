@@ -9,7 +9,7 @@ use yoi_crds::condition::{ConditionStatus, find};
 use yoi_e2e::stage::Stage;
 use yoi_wire::entry::Body;
 
-use crate::{obeys, ready_is, sentence, stops};
+use crate::{diagnosed, obeys, ready_is, sentence, stops};
 
 /// An outage of half a minute, and then a run of two turns.
 const SCRIPT: &str = r#"
@@ -50,6 +50,10 @@ async fn recovers(stage: &Stage, agent: &str, words: &str) -> Result<()> {
         "{agent}: since when it is so has moved: {first:?} {now:?}"
     );
     if agent == "late" {
+        // By both checks: what ails the agent, and that it is a name.
+        for check in ["agents", "dns"] {
+            diagnosed(stage, check, "YoiPod", agent, words).await?;
+        }
         stage.apply(&late_service(&json!({ "app": "scripted-model" }))).await?;
     }
     stage.task_complete(agent).await?;
@@ -112,6 +116,7 @@ async fn a_key_that_the_endpoint_refuses_is_said_and_never_shown() -> Result<()>
     stage.agent("a", "p", json!({ "task": "to your work", "model": model })).await?;
     let condition = ready_is(&stage, "a", "ModelUnreachable").await?;
     sentence(&condition, "answered 401 Unauthorized; it does not take the key: correct the Secret")?;
+    diagnosed(&stage, "agents", "YoiPod", "a", "answered 401 Unauthorized; it does not take the key").await?;
     obeys(&stage, "a").await?;
     let said = stage.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.ok()?.out;
     ensure!(!said.contains("sk-the-wrong-key"), "an object holds the key");

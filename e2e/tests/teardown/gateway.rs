@@ -10,6 +10,7 @@ use serde_json::json;
 use yoi_e2e::soon;
 use yoi_e2e::stage::{PATIENCE, Stage};
 
+use crate::doctor::named;
 use crate::house::{House, SYSTEM, held};
 
 async fn gateways(stage: &Stage, replicas: i32) -> Result<()> {
@@ -66,11 +67,11 @@ async fn absent(stage: &Stage, empty: &Stage) -> Result<()> {
         })
         .await?;
     }
-    let doctor = empty.yoi(&["doctor"]).await?;
-    let said = format!("{}{}", doctor.out, doctor.err);
-    ensure!(
-        doctor.code != 0 && said.contains("yoi-gateway") && said.contains(&empty.namespace),
-        "doctor does not name the cause: {doctor:?}"
-    );
+    for waiting in [stage, empty] {
+        let object = format!("Namespace {}", waiting.namespace);
+        let finding = named(empty, &[], "stuck", &object, "cannot end while the aggregated API runtime.yoi.dev does not answer").await?;
+        ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
+        ensure!(finding.command == "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2", "{finding:?}");
+    }
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! Each test finds Yoi installed and leaves it so. They take turns, because each takes something away that is the whole cluster's.
 
 mod charts;
+#[path = "../explain/doctor.rs"]
+mod doctor;
 mod gateway;
 mod house;
 mod namespace;

@@ -7,7 +7,7 @@ use yoi_crds::reason::condition;
 
 use crate::args::{Names, Output, Rm};
 use crate::cluster::{Cluster, Wait};
-use crate::error::{Class, Error};
+use crate::error::Error;
 use crate::show;
 
 pub async fn stop(cluster: &Cluster, output: Option<Output>, args: &Names) -> Result<(), Error> {
@@ -32,10 +32,7 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
                     },
                     |pod: Option<&YoiPod>| {
                         let Some(pod) = pod else {
-                            return Err(Error::Missing {
-                                what: cluster.called::<YoiPod>(name),
-                                next: "it was deleted meanwhile".to_owned(),
-                            });
+                            return Err(cluster.gone::<YoiPod>(name));
                         };
                         let status = pod.status.clone().unwrap_or_default();
                         let reached = match state {
@@ -71,12 +68,8 @@ pub async fn rm(cluster: &Cluster, output: Option<Output>, args: &Rm) -> Result<
         let status = pod.status.clone().unwrap_or_default();
         // A Pod that is still named may still write; only an agent that is stopped for certain is deleted.
         if status.pod.is_some() {
-            return Err(Error::Refused {
-                deed: format!("delete {}", cluster.called::<YoiPod>(name)),
-                message: "its Pod is still there".to_owned(),
-                next: Some(format!("kubectl yoi stop --wait {name}")),
-                class: Class::Other,
-            });
+            let next = cluster.line(&format!("stop --wait {name}"));
+            return Err(cluster.refused::<YoiPod>("delete", name, "its Pod is still there", next));
         }
         let session = match (&status.session_claim_name, pod.spec.session.retain, &pod.spec.session.claim_name) {
             (Some(claim), SessionRetain::Delete, None) => format!("its session claim {claim} goes too"),

@@ -37,7 +37,7 @@ pub async fn doctor(cluster: &Cluster, output: Option<Output>, args: &Doctor) ->
     }
     match (count(Severity::Error), count(Severity::Warning), count(Severity::Unknown)) {
         (0, 0, 0) => Ok(()),
-        (errors, warnings, unknown) => Err(Error::Unhealthy { errors, warnings, unknown }),
+        (errors, warnings, unknown) => Err(Error::Unhealthy { errors, warnings, unknown, again: cluster.doctor(args.all_namespaces) }),
     }
 }
 

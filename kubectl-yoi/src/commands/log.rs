@@ -11,7 +11,7 @@ use yoi_wire::people::LogLine;
 
 use crate::args::{Log, Output};
 use crate::cluster::{Cluster, lines};
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, SAME_VERSION};
 use crate::show;
 
 /// How long a followed log that broke is tried again before that is an error.
@@ -52,7 +52,8 @@ fn passes(error: &Error) -> bool {
     match error {
         Error::Refused { class, .. } => *class != Class::Forbidden,
         Error::Unreachable { .. } | Error::TimedOut { .. } => true,
-        Error::Config { .. } | Error::Missing { .. } | Error::TaskFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } => false,
+        Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } => false,
+        Error::TaskFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } => false,
     }
 }
 
@@ -89,25 +90,23 @@ async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut
         query.push_str(&format!("&tail={tail}"));
     }
     let mut stream = lines(cluster.stream(&args.name, "log", &query).await?);
+    let agent = cluster.called::<YoiPod>(&args.name);
     let color = std::io::stdout().is_terminal();
     let mut out = std::io::stdout().lock();
     while let Some(line) = stream.next().await {
         let line = line.map_err(|e| Error::Unreachable {
-            deed: format!("read the log of {} to its end", cluster.called::<YoiPod>(&args.name)),
+            deed: format!("read the log of {agent} to its end"),
             message: e.to_string(),
             next: "read on after the last token (`--after`), or follow it (`-f`)",
         })?;
         if line.is_empty() {
             continue;
         }
-        let parsed: LogLine = parse(&line)?;
+        let parsed: LogLine = parse(&line, &agent)?;
         let written = match output {
             // As it stands, a line an entry: what a program reads, it can keep.
             Some(Output::Json) => writeln!(out, "{line}"),
-            Some(Output::Yaml) => {
-                let value: serde_json::Value = parse(&line)?;
-                write!(out, "---\n{}", serde_yaml::to_string(&value).map_err(|e| Error::Local { deed: "write YAML", source: Box::new(e) })?)
-            }
+            Some(Output::Yaml) => write!(out, "{}", show::yaml(&parse(&line, &agent)?)?),
             Some(Output::Name) => writeln!(out, "{}", parsed.entry.id),
             None => writeln!(out, "{}", tell(&parsed.entry, color)),
         };
@@ -119,8 +118,8 @@ async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut
     Ok(Read::Ended)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(line: &str) -> Result<T, Error> {
-    serde_json::from_str(line).map_err(|e| Error::Local { deed: "understand a line of the log", source: Box::new(e) })
+fn parse<T: serde::de::DeserializeOwned>(line: &str, agent: &str) -> Result<T, Error> {
+    serde_json::from_str(line).map_err(|e| Error::local(format!("understand a line of the log of {agent}"), e, SAME_VERSION))
 }
 
 fn escape(text: &str) -> String {
@@ -199,15 +198,22 @@ mod tests {
     fn an_entry_of_a_newer_version_is_shown() {
         let line =
             r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Teleported","body":{"to":"mars"}}}"#;
-        let told = tell(&parse::<LogLine>(line).expect("a line").entry, false);
+        let told = tell(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, false);
         assert!(told.starts_with("10:20:30") && told.contains("Teleported") && told.contains("mars"), "{told}");
     }
 
     #[test]
     fn what_an_agent_says_cannot_command_the_terminal() {
         let line = r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Assistant","body":{"text":"a\u001b[2Jb\nc"}}}"#;
-        let told = tell(&parse::<LogLine>(line).expect("a line").entry, true);
+        let told = tell(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, true);
         assert!(told.contains("a\u{fffd}[2Jb\n                  c"), "{told:?}");
+    }
+
+    #[test]
+    fn a_line_that_is_not_understood_names_the_agent_and_what_to_do() {
+        let error = parse::<LogLine>("<html>", "YoiPod ns/a").expect_err("no line").to_string();
+        assert!(error.starts_with("failed to understand a line of the log of YoiPod ns/a: "), "{error}");
+        assert!(error.ends_with("\n  next: take the plugin and the charts of the same version: kubectl yoi --version"), "{error}");
     }
 
     #[test]

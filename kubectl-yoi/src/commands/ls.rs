@@ -31,6 +31,9 @@ pub async fn ls(cluster: &Cluster, output: Option<Output>, args: &Ls) -> Result<
         }
         (Some(_), Some(What::Workspaces)) => show::objects(output, &workspaces, workspace_name, String::new),
         (Some(_), Some(What::Peers)) => show::objects(output, &peers, peer_name, String::new),
+        (Some(Output::Name), Some(What::Sessions)) => {
+            show::print(&pods.iter().filter_map(session_name).map(|name| name + "\n").collect::<String>())
+        }
         (Some(_), Some(What::Agents | What::Sessions)) => show::objects(output, &pods, pod_name, String::new),
         (Some(Output::Name), None) => {
             let names = pods.iter().map(pod_name).chain(workspaces.iter().map(workspace_name)).chain(peers.iter().map(peer_name));
@@ -42,6 +45,12 @@ pub async fn ls(cluster: &Cluster, output: Option<Output>, args: &Ls) -> Result<
 
 fn pod_name(pod: &YoiPod) -> String {
     format!("yoipod.yoi.dev/{}", pod.name_any())
+}
+
+/// The claim that the session is on, of the agents that the table of sessions names.
+fn session_name(pod: &YoiPod) -> Option<String> {
+    let status = pod.status.as_ref().filter(|s| s.session.is_some())?;
+    Some(format!("persistentvolumeclaim/{}", status.session_claim_name.as_deref()?))
 }
 
 fn workspace_name(workspace: &AgentWorkspace) -> String {
@@ -137,4 +146,23 @@ fn relations(peers: &[YoiPeer], place: Option<&str>) -> String {
         table.add_row(row);
     }
     show::lines(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_session_is_named_by_its_claim_and_an_agent_without_one_by_nothing() {
+        let pod = |status| {
+            let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} } });
+            let pod: YoiPod = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": spec, "status": status })).unwrap();
+            session_name(&pod)
+        };
+        let session = json!({ "id": "i", "segment": "s" });
+        assert_eq!(pod(json!({ "session": session, "sessionClaimName": "kept" })).as_deref(), Some("persistentvolumeclaim/kept"));
+        assert_eq!(pod(json!({ "sessionClaimName": "a-session" })), None, "nothing was said in it yet");
+        assert_eq!(pod(json!(null)), None);
+    }
 }

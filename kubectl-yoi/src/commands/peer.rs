@@ -4,7 +4,7 @@ use yoi_crds::{YoiPeer, YoiPeerSpec, YoiPod};
 
 use crate::args::{Output, Peer};
 use crate::cluster::Cluster;
-use crate::error::{Class, Error};
+use crate::error::Error;
 use crate::show;
 
 pub async fn peer(cluster: &Cluster, output: Option<Output>, args: &Peer) -> Result<(), Error> {
@@ -12,12 +12,8 @@ pub async fn peer(cluster: &Cluster, output: Option<Output>, args: &Peer) -> Res
     members.sort();
     let [a, b] = members.clone();
     if a == b {
-        return Err(Error::Refused {
-            deed: format!("peer {a} with itself"),
-            message: "an agent cannot be its own peer".to_owned(),
-            next: None,
-            class: Class::Other,
-        });
+        let next = format!("name another agent beside it: {}", cluster.look::<YoiPod>());
+        return Err(cluster.refused::<YoiPod>("give a peer to", &a, "an agent cannot be its own peer", next));
     }
     let name = format!("{a}.{b}");
     if args.rm {

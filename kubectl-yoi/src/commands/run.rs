@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use kube::ResourceExt;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::pod::{Agent, BuiltinAgent, Completion, Model, ModelProvider, PodWorkspace, SecretKeyRef, WorkspaceTemplate};
 use yoi_crds::reason::condition;
@@ -19,12 +18,9 @@ pub async fn run(cluster: &Cluster, output: Option<Output>, args: Run) -> Result
     let project: YoiProject = cluster.get(&args.project).await?;
     let model = model(&args.model);
     if model.is_none() && project.spec.defaults.model.is_none() {
-        return Err(Error::Refused {
-            deed: format!("run {}", args.name),
-            message: format!("neither the command nor YoiProject {}/{} says which model to use", cluster.namespace, args.project),
-            next: Some("give --model-provider, --model and --model-url, or set spec.defaults.model of the project".to_owned()),
-            class: crate::error::Class::Other,
-        });
+        let message = format!("neither the command nor {} says which model to use", cluster.called::<YoiProject>(&args.project));
+        let next = "give --model-provider, --model and --model-url, or set spec.defaults.model of the project";
+        return Err(cluster.refused::<YoiPod>("run", &args.name, message, next));
     }
     let task = args.task.map(super::send::text_or_stdin).transpose()?;
     let has_task = task.is_some();
@@ -49,12 +45,13 @@ pub async fn run(cluster: &Cluster, output: Option<Output>, args: Run) -> Result
     };
     let made = cluster.create(&YoiPod::new(&args.name, spec)).await?;
     if !args.wait {
-        let sentence = format!("yoipod.yoi.dev/{0} created\nfollow it: kubectl yoi log {0} -f", args.name);
+        let follow = cluster.line(&format!("log {} -f", args.name));
+        let sentence = format!("yoipod.yoi.dev/{} created\nfollow it: {follow}", args.name);
         return show::object(output, &made, &format!("yoipod.yoi.dev/{}", args.name), &sentence);
     }
     let done = wait(cluster, &args.name, has_task, args.timeout).await?;
     let sentence = if has_task {
-        format!("task of {0} done\nits changes: kubectl yoi diff {0}", args.name)
+        format!("task of {} done\nits changes: {}", args.name, cluster.line(&format!("diff {}", args.name)))
     } else {
         format!("{} is ready", args.name)
     };
@@ -70,14 +67,14 @@ async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) 
     let result = cluster
         .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
             let Some(pod) = pod else {
-                return Err(Error::Missing { what: cluster.called::<YoiPod>(name), next: "it was deleted meanwhile".to_owned() });
+                return Err(cluster.gone::<YoiPod>(name));
             };
             let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
             if has_task {
                 match find(conditions, condition::TASK_COMPLETE) {
                     Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Over(pod.clone())),
                     Some(c) if c.reason == yoi_crds::reason::TASK_FAILED => {
-                        return Err(Error::TaskFailed { name: pod.name_any(), why: c.message.clone() });
+                        return Err(cluster.task_failed(name, &c.message));
                     }
                     _ => {}
                 }

@@ -13,7 +13,8 @@ use crate::show;
 pub async fn send(cluster: &Cluster, output: Option<Output>, args: &Send) -> Result<(), Error> {
     let message = Message { message_id: uuid::Uuid::now_v7().to_string(), text: text_or_stdin(args.text.clone())? };
     let sent: Sent = cluster.post(&args.name, "message", &message).await?;
-    let sentence = format!("delivered to {0} as {1}\nits answer: kubectl yoi log {0} -f", args.name, sent.message_id);
+    let follow = cluster.line(&format!("log {} -f", args.name));
+    let sentence = format!("delivered to {} as {}\nits answer: {follow}", args.name, sent.message_id);
     show::object(output, &sent, &sent.message_id, &sentence)
 }
 
@@ -23,6 +24,7 @@ pub fn text_or_stdin(text: String) -> Result<String, Error> {
         return Ok(text);
     }
     let mut read = String::new();
-    std::io::stdin().read_to_string(&mut read).map_err(|e| Error::Local { deed: "read standard input", source: Box::new(e) })?;
+    let no_text = |e| Error::local("read standard input", e, "give it text in UTF-8, or say the words themselves in place of `-`");
+    std::io::stdin().read_to_string(&mut read).map_err(no_text)?;
     Ok(read)
 }

@@ -37,10 +37,7 @@ pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCr
         (made, state) = cluster
             .wait(&name, args.timeout, "ready", |ws: Option<&AgentWorkspace>| {
                 let Some(ws) = ws else {
-                    return Err(Error::Missing {
-                        what: cluster.called::<AgentWorkspace>(&name),
-                        next: "it was deleted meanwhile".to_owned(),
-                    });
+                    return Err(cluster.gone::<AgentWorkspace>(&name));
                 };
                 let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let ready = find(conditions, condition::READY);

@@ -19,7 +19,7 @@ use yoi_wire::people::{GROUP, VERSION};
 
 use super::world::{Because, Called, Looked, NotLooked, Right, World};
 use crate::cluster::Cluster;
-use crate::error::Error;
+use crate::error::{About, Error};
 
 /// For the first word of the API server: without it there is nothing to say.
 const GREETING: Duration = Duration::from_secs(5);
@@ -146,7 +146,10 @@ pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<World, Er
     let greeted = tokio::time::timeout(GREETING, cluster.client.apiserver_version()).await;
     let greeting = match greeted {
         Ok(Ok(greeting)) => greeting,
-        Ok(Err(error)) => return Err(Error::api(deed, "the cluster", "kubectl cluster-info", error)),
+        Ok(Err(error)) => {
+            let (what, look) = ("the cluster".to_owned(), "kubectl cluster-info".to_owned());
+            return Err(Error::api(deed, &About { what, look, doctor: cluster.doctor(all_namespaces) }, error));
+        }
         Err(_) => return Err(Error::silent(deed, GREETING)),
     };
     let bar = ProgressBar::new(27);

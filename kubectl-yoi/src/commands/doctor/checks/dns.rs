@@ -7,8 +7,10 @@ use super::super::finding::Finding;
 use super::super::world::{World, called, seen};
 use super::or_ok;
 
-/// How the resolvers of libc, Rust and git word it.
+/// How it is worded by our runtime, by git over git:// and over https://, and by the resolvers of libc and Rust, which others pass on.
 const WORDS: &[&str] = &[
+    "has a name that cannot be resolved",
+    "unable to look up",
     "dns error",
     "failed to lookup address",
     "Name or service not known",
@@ -48,17 +50,43 @@ fn told(object: &str, said: Option<&yoi_crds::Condition>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{found, healthy};
+    use super::super::sample::{condition, found, healthy};
+    use super::super::{Severity, check_named};
 
     #[test]
-    fn a_dns_without_a_ready_pod_and_an_agent_that_cannot_resolve_are_told() {
+    fn a_dns_without_a_ready_pod_is_told() {
         let mut world = healthy();
         world.dns_slices.as_mut().unwrap().clear();
         found(&world, "dns", "no Pod of the cluster's DNS");
+    }
+
+    #[test]
+    fn an_agent_or_a_project_that_cannot_resolve_a_name_is_told_however_that_is_worded() {
+        // The first two as the runtime and git say them on a cluster, the others as resolvers do.
+        for words in [
+            "the model endpoint late-model.ns.svc:8080 has a name that cannot be resolved; check spec.model.baseUrl, and the cluster's DNS",
+            "fatal: unable to look up absent.ns.svc (port 9418) (Name or service not known)",
+            "fatal: unable to look up absent.ns.svc (port 9418) (No address associated with hostname)",
+            "fatal: unable to access 'https://absent/': Could not resolve host: absent",
+            "ssh: Could not resolve hostname absent: Temporary failure in name resolution",
+            "error sending request: dns error: failed to lookup address information",
+        ] {
+            let mut world = healthy();
+            condition(&mut world, "Ready", "ModelUnreachable", words);
+            let told = found(&world, "dns", words);
+            assert_eq!((told.object.as_str(), told.severity), ("YoiPod ns/a", Severity::Error), "{words}");
+            let mut world = healthy();
+            let mut said = yoi_crds::Condition { type_: "SourceReady".to_owned(), reason: "PopulateFailed".to_owned(), ..met(&world) };
+            (said.status, said.message) = (yoi_crds::ConditionStatus::False, words.to_owned());
+            world.projects.as_mut().unwrap()[0].status.as_mut().unwrap().conditions.push(said);
+            assert_eq!(found(&world, "dns", words).object, "YoiProject ns/p");
+        }
         let mut world = healthy();
-        let ready = &mut world.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions[0];
-        ready.status = yoi_crds::ConditionStatus::False;
-        ready.message = "error sending request: dns error: no such host".to_owned();
-        found(&world, "dns", "cannot resolve a name");
+        condition(&mut world, "Ready", "ModelUnreachable", "nobody listens at the model endpoint m:8080 (connection refused)");
+        assert_eq!(check_named(&world, "dns")[0].severity, Severity::Ok, "another trouble of the way is none of names");
+    }
+
+    fn met(world: &super::World) -> yoi_crds::Condition {
+        world.projects.as_ref().unwrap()[0].status.as_ref().unwrap().conditions[0].clone()
     }
 }

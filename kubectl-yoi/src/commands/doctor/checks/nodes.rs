@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{JOURNAL_DAMAGED, condition};
 use yoi_crds::source::Provider;
 
 use super::super::finding::Finding;
@@ -92,6 +92,13 @@ fn one(world: &World, node: &WorkspaceNode) -> Vec<Finding> {
             found.push(Finding::note(called(node), what, command));
         }
     }
+    if let Some(c) = find(&status.conditions, condition::JOURNAL_READABLE).filter(|c| c.status == ConditionStatus::False) {
+        let advice = JOURNAL_DAMAGED.advice().unwrap_or_default();
+        // A record that is out of the way is no record; which one it is, and whether there is a backup of it, a person sees.
+        let command =
+            format!("kubectl debug node/{} -it --profile=sysadmin --image=busybox -- mv /host/FILE /host/FILE.aside", node.name_any());
+        found.push(Finding::error(called(node), format!("{}: {}. {advice}", c.reason, c.message.trim_end_matches('.')), command));
+    }
     if let Some(c) = status.capacity.filter(|c| c.total_bytes > 0) {
         let percent = c.free_bytes * 100 / c.total_bytes;
         let what = format!("{percent} % of its data root is free ({} of {} MiB)", c.free_bytes >> 20, c.total_bytes >> 20);
@@ -121,6 +128,21 @@ mod tests {
             status.capacity = Some(yoi_crds::node::Capacity { total_bytes: 100 << 20, free_bytes: free << 20 });
             assert_eq!(found(&world, "nodes", "of its data root is free").severity, severity);
         }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_an_error_on_a_node_that_is_ready() {
+        let mut world = healthy();
+        let conditions = &mut world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions;
+        let mut readable = yoi_crds::Condition { type_: "JournalReadable".to_owned(), ..conditions[0].clone() };
+        conditions.push(readable.clone());
+        assert_eq!(check_named(&world, "nodes")[0].severity, Severity::Ok, "every record can be read");
+        (readable.status, readable.reason) = (yoi_crds::ConditionStatus::False, "JournalDamaged".to_owned());
+        readable.message = "failed to understand the record /var/lib/yoi/journal/x.json: EOF (and 1 more)".to_owned();
+        world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions[1] = readable;
+        let told = found(&world, "nodes", "JournalDamaged: failed to understand the record /var/lib/yoi/journal/x.json");
+        assert_eq!((told.object.as_str(), told.severity), ("WorkspaceNode n", Severity::Error));
+        assert!(told.message.contains("move it away") && told.command.unwrap().starts_with("kubectl debug node/n "));
     }
 
     #[test]

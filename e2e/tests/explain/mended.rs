@@ -1,0 +1,32 @@
+//! What a finding's command does.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use yoi_e2e::stage::{PATIENCE, Stage};
+
+use super::doctor::{Finding, doctor, run};
+
+/// Asks until the doctor says it no more.
+pub async fn healed(stage: &Stage, args: &[&str], finding: &Finding) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let findings = doctor(stage, args).await?;
+        let Some(still) =
+            findings.iter().find(|f| f.check == finding.check && f.object == finding.object && f.severity == finding.severity)
+        else {
+            return Ok(());
+        };
+        ensure!(start.elapsed() < PATIENCE, "it still says {still:?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Runs the command of a finding, which must do what it says.
+pub async fn mend(finding: &Finding) -> Result<()> {
+    let said = run(&finding.command).await?;
+    if said.code != 0 {
+        bail!("`{}` failed: {said:?}", finding.command);
+    }
+    Ok(())
+}

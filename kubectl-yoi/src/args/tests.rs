@@ -1,0 +1,74 @@
+use super::*;
+
+fn parsed(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.split(' '))).and_then(Cli::checked)
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn durations_have_a_unit() {
+    assert_eq!(duration("10m"), Ok(std::time::Duration::from_secs(600)));
+    assert!(duration("10").is_err());
+    assert!(duration("ten").is_err());
+}
+
+#[test]
+fn what_cannot_be_a_name_is_a_wrong_command_line() {
+    for wrong in ["a/b", "../x", "A", "a b", "", "-a", "a-", "a.b"] {
+        for line in [vec!["log", wrong], vec!["ls", "-n", wrong], vec!["run", "x", "-p", wrong], vec!["peer", "a", wrong]] {
+            let parsed = Cli::try_parse_from(std::iter::once("kubectl-yoi").chain(line.iter().copied()));
+            assert!(parsed.is_err_and(|error| error.exit_code() == 2), "{line:?}");
+        }
+    }
+    assert!(Cli::try_parse_from(["kubectl-yoi", "log", "a-1"]).is_ok());
+}
+
+#[test]
+fn a_flag_that_would_do_nothing_is_refused() {
+    for line in ["stop a --timeout 1m", "workspace create w --empty --timeout 1m", "run a -p p --timeout 1m"] {
+        assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
+    }
+    // Before the verb as well as behind it.
+    for (verb, flags) in [
+        ("diff a --name-only", &["-o json"][..]),
+        ("crds", &["-o json", "-o name", "-n x", "--context x", "--kubeconfig x"]),
+        ("completion bash", &["-o json", "-o yaml", "-n x", "--context x", "--kubeconfig x"]),
+        ("explain PodGone", &["-n x", "--context x", "--kubeconfig x"]),
+        ("ls -A", &["-n x"]),
+        ("ls sessions -A", &["-n x"]),
+        ("workspace ls -A", &["-n x"]),
+        ("doctor -A", &["-n x"]),
+    ] {
+        assert!(parsed(verb).is_ok(), "{verb}");
+        for flag in flags {
+            for line in [format!("{verb} {flag}"), format!("{flag} {verb}")] {
+                let error = parsed(&line).expect_err(&line);
+                assert!(error.exit_code() == 2 && error.to_string().contains("would do nothing with `"), "{line}: {error}");
+            }
+        }
+    }
+    for line in [
+        "stop a",
+        "stop a -w --timeout 1m",
+        "diff a -o json",
+        "run a -p p",
+        "crds -o yaml",
+        "explain PodGone -o json",
+        "ls -A --context x",
+        "workspace ls -n x",
+        "doctor -n x -o json",
+    ] {
+        assert!(parsed(line).is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn a_workspace_comes_from_exactly_one_source() {
+    assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w"]).is_err());
+    assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--project", "p"]).is_err());
+    assert!(Cli::try_parse_from(["kubectl-yoi", "workspace", "create", "w", "--empty", "--claim", "--wait"]).is_ok());
+}
