@@ -18,8 +18,10 @@ use crate::source::Provider;
     shortname = "wsnode",
     category = "yoi",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Providers", type_ = "string", json_path = ".status.providers[?(@.available==true)].name"),
-    printcolumn(name = "Free", type_ = "integer", json_path = ".status.capacity.freeBytes"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    // The API server prints the first match only: the one that Auto takes.
+    printcolumn(name = "Provider", type_ = "string", json_path = ".status.providers[?(@.available==true)].name"),
+    printcolumn(name = "Free Bytes", type_ = "integer", json_path = ".status.capacity.freeBytes"),
     printcolumn(name = "Kernel", type_ = "string", json_path = ".status.kernel", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]

@@ -279,6 +279,8 @@ pub struct EnvVar {
 /// The volume of the session log: an ordinary claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("!(has(self.claimName) && has(self.claimTemplate))", "at most one of claimName and claimTemplate may be set"))]
+#[x_kube(validation = ("!has(self.claimName) || self.retain != 'Delete'",
+    "retain Delete is for a claim that Yoi makes: the one that claimName names stays"))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSettings {
     /// An existing claim of this namespace.

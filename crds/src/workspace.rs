@@ -43,12 +43,14 @@ use crate::word::words;
 #[x_kube(validation = ("!has(self.owner) || (!has(self.source.project) && !has(self.source.workspace))",
     "owner cannot be set: a clone has the owner of the project or workspace that it is made from"))]
 #[x_kube(validation = ("!has(self.ttlAfterRelease) || self.claim", "ttlAfterRelease needs a claim: a YoiPod's workspace goes with its YoiPod"))]
+#[x_kube(validation = ("self.binding != 'Immediate' || self.claim",
+    "binding Immediate needs a claim: without one the tree is made where its YoiPod's Pod runs"))]
 #[serde(rename_all = "camelCase")]
 pub struct AgentWorkspaceSpec {
     pub source: WorkspaceSource,
     #[serde(default)]
     pub provider: Provider,
-    /// Where containers see the tree.
+    /// Where the containers of YoiPods see the tree. A Pod that mounts the claim says in its own mountPath where.
     #[serde(default = "default_path")]
     #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
     #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
@@ -59,7 +61,7 @@ pub struct AgentWorkspaceSpec {
     /// True: a claim of the same name is made, for Pods that are not ours. False: only a YoiPod mounts it.
     #[serde(default)]
     pub claim: bool,
-    /// When that claim binds.
+    /// When that claim binds. Immediate needs `claim`.
     #[serde(default)]
     pub binding: Binding,
     #[serde(default)]

@@ -1,7 +1,10 @@
 //! The charts as Helm and the API server see them.
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use yoi_e2e::program::{self, Said};
@@ -15,9 +18,12 @@ async fn helm(args: &[&str]) -> Result<Said> {
     program::run(&std::env::var("YOI_HELM")?, args, &[], None).await
 }
 
+async fn template(chart: &str, more: &[&str]) -> Result<Said> {
+    helm(&[&["template", chart, &charts(chart), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
+}
+
 async fn rendered(more: &[&str]) -> Result<Said> {
-    helm(&[&["template", "yoi-operator", &charts("yoi-operator"), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat())
-        .await
+    template("yoi-operator", more).await
 }
 
 #[tokio::test]
@@ -47,12 +53,13 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
 #[tokio::test]
 async fn every_rendered_object_passes_the_servers_strict_dry_run() -> Result<()> {
     let stage = Stage::open("charts").await?;
-    for more in [&[][..], &["--set", "shim.loopBtrfs.enabled=true", "--set", "logFormat=text", "--set", "image.pullSecrets[0].name=s"]] {
-        let objects = rendered(more).await?.ok()?.out;
+    let other = ["--set", "shim.loopBtrfs.enabled=true", "--set", "logFormat=text", "--set", "image.pullSecrets[0].name=s"];
+    for (chart, more) in [("yoi-crds", &[][..]), ("yoi-operator", &[]), ("yoi-operator", &other)] {
+        let objects = template(chart, more).await?.ok()?.out;
         let kubectl = std::env::var("YOI_KUBECTL")?;
         let args = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"];
         let said = program::run(&kubectl, &args, &[], Some(&objects)).await?.ok()?;
-        ensure!(!said.err.to_lowercase().contains("warning"), "{}", said.err);
+        ensure!(!said.err.to_lowercase().contains("warning"), "{chart}: {}", said.err);
     }
     stage.close().await
 }
@@ -71,6 +78,63 @@ async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
                 ensure!(object["kind"] == "Role" && (makes || rule["resourceNames"].is_array()), "{rule} reads users' Secrets");
             }
         }
+    }
+    Ok(())
+}
+
+/// Where a container mounts what of the host, by path of the host.
+fn of_the_host<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a str, &'a str> {
+    let paths = pod.volumes.iter().flatten().filter_map(|v| Some((v.name.as_str(), v.host_path.as_ref()?.path.as_str())));
+    let paths: BTreeMap<_, _> = paths.collect();
+    let mounts = container.volume_mounts.iter().flatten();
+    mounts.filter_map(|m| Some((*paths.get(m.name.as_str())?, m.mount_path.as_str()))).collect()
+}
+
+/// Names of the volumes that a container mounts and that hold a token of a service account.
+fn tokens<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
+    let holds = |name: &str| {
+        let volume = pod.volumes.iter().flatten().find(|v| v.name == name);
+        let sources = volume.and_then(|v| v.projected.as_ref()).and_then(|p| p.sources.as_ref());
+        sources.into_iter().flatten().any(|s| s.service_account_token.is_some())
+    };
+    container.volume_mounts.iter().flatten().map(|m| m.name.as_str()).filter(|name| holds(name)).collect()
+}
+
+#[tokio::test]
+async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody() -> Result<()> {
+    for more in [&[][..], &["--set", "shim.loopBtrfs.enabled=true", "--set", "shim.dataRoot=/srv/yoi"]] {
+        let objects = rendered(more).await?.ok()?.out;
+        let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
+        let sets: Vec<DaemonSet> =
+            documents.into_iter().filter(|o| o["kind"] == "DaemonSet").map(serde_json::from_value).collect::<Result<_, _>>()?;
+        let [set] = sets.as_slice() else { anyhow::bail!("{} DaemonSets", sets.len()) };
+        let pod = set.spec.as_ref().and_then(|s| s.template.spec.as_ref()).context("a DaemonSet without a Pod")?;
+        ensure!(pod.host_network != Some(true) && pod.host_pid != Some(true) && pod.host_ipc != Some(true), "the Pod shares the host's");
+        // With it every container would get the token.
+        ensure!(pod.automount_service_account_token == Some(false), "the token is mounted into all");
+        ensure!(pod.init_containers.is_none(), "there is a third one");
+        let [shim, mounter] = pod.containers.as_slice() else { anyhow::bail!("{} containers", pod.containers.len()) };
+        ensure!((shim.name.as_str(), mounter.name.as_str()) == ("shim", "mounter"), "{} and {}", shim.name, mounter.name);
+
+        let rights = shim.security_context.clone().unwrap_or_default();
+        let capabilities = rights.capabilities.unwrap_or_default();
+        ensure!(capabilities.add.is_none_or(|added| added.is_empty()), "shim is given capabilities");
+        ensure!(capabilities.drop == Some(vec!["ALL".to_owned()]), "shim keeps some of {:?}", capabilities.drop);
+        ensure!(rights.privileged != Some(true) && rights.allow_privilege_escalation == Some(false), "shim is or may get privileged");
+        ensure!(rights.read_only_root_filesystem == Some(true), "shim may write its image");
+        // The plugin's folder, where the journal is, too, and the registry; nothing of Pods, nothing of trees.
+        let folders = ["/var/lib/kubelet/plugins/csi.yoi.dev", "/var/lib/kubelet/plugins_registry"];
+        let mounted = of_the_host(pod, shim);
+        ensure!(mounted == folders.map(|path| (path, path)).into(), "shim has of the host: {mounted:?}");
+        let shared = shim.volume_mounts.iter().flatten().find(|m| m.mount_propagation.is_some());
+        ensure!(shared.is_none() && shim.volume_devices.is_none(), "{shared:?}");
+        ensure!(tokens(pod, shim) == ["api"], "shim cannot speak to the API server");
+
+        ensure!(tokens(pod, mounter).is_empty(), "mounter has a token");
+        ensure!(mounter.ports.is_none(), "mounter is spoken to");
+        let root = if more.is_empty() { "/var/lib/yoi" } else { "/srv/yoi" };
+        let mounted = of_the_host(pod, mounter);
+        ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter has of the host: {mounted:?}");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use yoi_e2e::program;
 use yoi_e2e::stage::Stage;
 
 const SCRIPT: &str = "
@@ -34,6 +35,9 @@ async fn run_wait_ls_log_and_diff_tell_people_and_programs() -> Result<()> {
     ensure!(listed["agents"][0]["metadata"]["name"] == "a", "{listed}");
     let names = stage.yoi(&["ls", "agents", "-o", "name"]).await?.ok()?.out;
     ensure!(names == "yoipod.yoi.dev/a\n", "{names}");
+    let names = stage.yoi(&["ls", "sessions", "-o", "name"]).await?.ok()?.out;
+    ensure!(names == "persistentvolumeclaim/a-session\n", "{names}");
+    stage.kubectl(&["get", names.trim()]).await?.ok()?;
 
     let log = stage.yoi(&["log", "a"]).await?.ok()?.out;
     for word in ["do it well", "→ Write", "Done well.", "finished"] {
@@ -69,7 +73,8 @@ async fn exit_codes_mean_something() -> Result<()> {
     let late = stage.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "2s"]).await?;
     ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
     for shell in ["bash", "zsh", "fish"] {
-        let script = stage.yoi(&["completion", shell]).await?.ok()?.out;
+        // Without the namespace that a stage adds: it would do nothing, and is refused.
+        let script = program::run(&std::env::var("YOI_KUBECTL_YOI")?, &["completion", shell], &[], None).await?.ok()?.out;
         ensure!(script.contains("workspace"), "{shell}");
     }
     stage.close().await
@@ -83,7 +88,7 @@ async fn kubectl_alone_tells_the_story() -> Result<()> {
     stage.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.ok()?;
     let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,workspacenodes";
     let table = stage.kubectl(&["get", kinds]).await?.ok()?.out;
-    for word in ["READY", "REASON", "PROVIDERS", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
+    for word in ["READY", "REASON", "PROVIDER", "FREE BYTES", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
     // Events are written behind the objects that they speak of.

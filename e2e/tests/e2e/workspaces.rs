@@ -1,11 +1,12 @@
 //! Trees: isolated, forked, gone when deleted.
 
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::Stage;
-use yoi_wire::entry::Body;
+use yoi_e2e::fixture::PATH;
+use yoi_e2e::stage::{Stage, uid};
+use yoi_wire::entry::{Body, ToolOutcome};
 
 const SCRIPT: &str = r#"
 rules:
@@ -41,7 +42,31 @@ rules:
   steps:
   - toolCalls: [{ tool: Shell, args: { command: "cat same" } }]
   - text: Seen.
+- name: frozen
+  when: { lastUserContains: "try to write" }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: same, content: "written\n" } }]
+  - toolCalls: [{ tool: Shell, args: { command: "cat README.md; touch new 2>&1; rm -rf src 2>&1; find src -type f; git status --porcelain" } }]
+  - text: Tried.
 "#;
+
+/// A tree that is made before anybody works in it.
+async fn tree(stage: &Stage, name: &str, project: &str, more: Value) -> Result<()> {
+    let mut spec = json!({ "source": { "project": { "name": project } }, "path": PATH });
+    if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+        spec.extend(more);
+    }
+    let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec });
+    stage.apply(&object.to_string()).await
+}
+
+async fn outputs(stage: &Stage, agent: &str) -> Result<Vec<(ToolOutcome, String)>> {
+    let ended = stage.log(agent).await?.into_iter().filter_map(|l| match l.entry.body {
+        Body::ToolEnded(t) => Some((t.outcome, t.output)),
+        _ => None,
+    });
+    Ok(ended.collect())
+}
 
 async fn last_output(stage: &Stage, agent: &str) -> Result<String> {
     let log = stage.log(agent).await?;
@@ -159,5 +184,74 @@ async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result
     // A snapshot of a tree that is no subvolume is not to be had, and a copy is not what was asked for.
     stage.apply(&workspace("named", json!({ "project": { "name": "p" } }), "Btrfs")).await?;
     stage.unmet::<AgentWorkspace>("named", "ProviderSelected", "ProviderUnavailable").await?;
+    stage.close().await
+}
+
+#[tokio::test]
+async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next_one() -> Result<()> {
+    let stage = Stage::open("ref").await?;
+    stage.model(SCRIPT).await?;
+    stage.git_project("p").await?;
+    tree(&stage, "shared", "p", json!({})).await?;
+    // Without a claim it waits for the Pod that is to have it.
+    stage.unmet::<AgentWorkspace>("shared", "Scheduled", "WaitingForConsumer").await?;
+    let before = uid(&stage.get::<AgentWorkspace>("shared").await?);
+    let by_ref = json!({ "ref": { "name": "shared" } });
+    stage.agent("first", "p", json!({ "task": "write left", "workspace": by_ref })).await?;
+    stage.task_complete("first").await?;
+    let seen = last_output(&stage, "first").await?;
+    ensure!(seen.starts_with("left\n"), "{seen}");
+    let own = stage.api::<AgentWorkspace>().get_opt("first").await?;
+    ensure!(own.is_none(), "the agent has a tree of its own, too");
+
+    // It is not the agent's: it stays when the agent goes, with what is in it.
+    stage.delete::<YoiPod>("first").await?;
+    stage.until_gone::<YoiPod>("first").await?;
+    stage.agent("second", "p", json!({ "task": "look again", "workspace": by_ref })).await?;
+    stage.task_complete("second").await?;
+    let seen = last_output(&stage, "second").await?;
+    ensure!(seen.starts_with("left\n"), "{seen}");
+    ensure!(uid(&stage.get::<AgentWorkspace>("shared").await?) == before, "another tree of that name");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -> Result<()> {
+    let stage = Stage::open("frozen").await?;
+    stage.model(SCRIPT).await?;
+    stage.git_project("p").await?;
+    tree(&stage, "frozen", "p", json!({ "readOnly": true })).await?;
+    stage.agent("reader", "p", json!({ "task": "try to write", "workspace": { "ref": { "name": "frozen" } } })).await?;
+    stage.task_complete("reader").await?;
+    let said = outputs(&stage, "reader").await?;
+    let [(wrote, why), (_, seen)] = said.as_slice() else { anyhow::bail!("{said:?}") };
+    ensure!(*wrote == ToolOutcome::Failed && why.contains("Read-only file system"), "{wrote:?}: {why}");
+    ensure!(seen.contains("Fixture") && seen.lines().any(|l| l == "src/main.c"), "the tree is not what it is made from: {seen}");
+    // Of the new file, and of each that was to go.
+    ensure!(seen.matches("Read-only file system").count() >= 2, "{seen}");
+    ensure!(!seen.contains("?? ") && !seen.contains(" D "), "something was written: {seen}");
+    stage.close().await
+}
+
+#[tokio::test]
+async fn a_field_that_would_do_nothing_is_refused_with_a_sentence() -> Result<()> {
+    let stage = Stage::open("idle").await?;
+    let object = |kind: &str, spec: Value| {
+        json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": "x" }, "spec": spec }).to_string()
+    };
+    let agent = |session: Value| object("YoiPod", json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "session": session }));
+    for (manifest, word) in [
+        (object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate" })), "binding Immediate needs a claim"),
+        (agent(json!({ "claimName": "kept", "retain": "Delete" })), "retain Delete is for a claim that Yoi makes"),
+    ] {
+        let said = stage.try_apply(&manifest).await?;
+        ensure!(said.code != 0 && said.err.contains(word), "no `{word}` in {said:?}");
+    }
+    for manifest in [
+        object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate", "claim": true })),
+        agent(json!({ "claimName": "kept", "retain": "Retain" })),
+    ] {
+        stage.apply(&manifest).await?;
+    }
     stage.close().await
 }

@@ -237,6 +237,8 @@ fn trees(t: &mut Table) {
         t.take("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))]);
     }
     t.refuse("tree", "project", &[("/spec/claim", json!(false))], "ttlAfterRelease");
+    t.refuse("tree", "fork", &[("/spec/binding", json!("Immediate"))], "binding");
+    t.take("tree", "project", &[("/spec/binding", json!("Immediate"))]);
     let owner = json!({ "uid": 1000, "gid": 1000 });
     t.refuse("tree", "project", &[("/spec/owner", owner.clone())], "owner");
     t.refuse("tree", "fork", &[("/spec/owner", owner)], "owner");

@@ -12,6 +12,7 @@ pub(super) fn agents(t: &mut Table) {
     t.refuse("agent", "ref", &[("/spec/workspace", json!({ "ref": { "name": "w" }, "template": {} }))], "exactly one");
     t.refuse("agent", "ref", &[("/spec/workspace", json!({}))], "exactly one");
     t.refuse("agent", a, &[("/spec/session", json!({ "claimName": "c", "claimTemplate": {} }))], "claimTemplate");
+    t.refuse("agent", "ref", &[("/spec/session/retain", json!("Delete"))], "retain");
     for word in ["Paused", "running", "Suspended", ""] {
         t.refuse("agent", a, &[("/spec/desiredState", json!(word))], "desiredState");
     }

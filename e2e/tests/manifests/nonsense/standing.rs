@@ -39,7 +39,7 @@ pub(super) fn immutable(t: &mut Table) {
     }
     for (label, spec) in [
         ("ref", json!({ "desiredState": "Stopped", "task": "Another one.", "limits": { "toolSeconds": 7 } })),
-        ("ref", json!({ "session": { "retain": "Delete" } })),
+        ("template of git", json!({ "session": { "retain": "Retain" } })),
         ("project", json!({ "ttlAfterRelease": "1h" })),
         ("project", json!({ "ttlAfterRelease": null })),
         ("empty", json!({ "path": "/other", "owner": { "uid": 7, "gid": 7 } })),
