@@ -1,3 +1,4 @@
+use crate::bench::Benchmark;
 use crate::instance::Instance;
 use clap::{Parser, Subcommand};
 
@@ -52,11 +53,12 @@ pub enum Action {
     Law,
     /// Measure, and write the figures and pictures of docs/benchmarks.md: release builds on a cluster of their own
     Bench {
-        /// Leave that cluster running
+        /// Leave that cluster running; only with cluster or a part of it
         #[arg(long)]
         keep: bool,
-        /// workspace, session, cluster (all of them by default); after cluster its parts: agents, claims, messages, objects
-        wanted: Vec<String>,
+        /// Only these; all by default
+        #[arg(value_enum)]
+        wanted: Vec<Benchmark>,
     },
     /// Whether the harness of kills finds the faults of e2e/planted, each built and rolled out on the cluster yoi-faults
     Planted {
@@ -65,7 +67,7 @@ pub enum Action {
     },
     /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
     Test {
-        /// Also the benchmarks
+        /// Also what takes hours: 300 rounds of kills on two clusters, tests that want the machine for themselves, planted faults, benchmarks
         #[arg(long, conflicts_with = "filter")]
         all: bool,
         /// Only the tests whose names contain this
@@ -102,4 +104,15 @@ pub enum ClusterAction {
         #[arg(trailing_var_arg = true, required = true)]
         command: Vec<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_benchmark_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
+        let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("workspace, session, cluster, agents, claims, messages, objects"), "{refused}");
+    }
 }

@@ -13,32 +13,55 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const INSTANCE: Instance = Instance::YoiBench;
-/// Benchmarks that need no cluster: crate and what its rows are called.
-const ALONE: [(&str, &str); 2] = [("yoi-workspace", "workspace"), ("yoi-session", "session")];
-const CLUSTER: &str = "cluster";
 
-/// `wanted`: names of benchmarks, all when empty; after `cluster`, parts of that one.
-pub fn run(wanted: &[String], keep: bool) -> Result<()> {
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Benchmark {
+    Workspace,
+    Session,
+    /// All of the four that follow, or those of them that are named too
+    Cluster,
+    Agents,
+    Claims,
+    Messages,
+    Objects,
+}
+use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Session, Workspace};
+
+/// Benchmarks that need no cluster: crate and what its rows are called.
+const ALONE: [(Benchmark, &str, &str); 2] = [(Workspace, "yoi-workspace", "workspace"), (Session, "yoi-session", "session")];
+const PARTS: [(Benchmark, &str); 4] = [(Agents, "agents"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
+
+/// What of the cluster's benchmark; nothing is: no cluster, and then there is none to keep.
+fn parts(wanted: &[Benchmark], keep: bool) -> Result<Vec<&'static str>> {
+    let whole = wanted.is_empty() || wanted.contains(&Cluster) && !PARTS.iter().any(|(part, _)| wanted.contains(part));
+    let parts: Vec<_> = PARTS.iter().filter(|(part, _)| whole || wanted.contains(part)).map(|(_, name)| *name).collect();
+    if keep && parts.is_empty() {
+        bail!("--keep leaves the cluster of the benchmarks running, and nothing that was asked for has one");
+    }
+    Ok(parts)
+}
+
+/// `wanted`: all when empty.
+pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
+    let parts = parts(wanted, keep)?;
     if !rustix::process::geteuid().is_root() {
         bail!("loop devices and a node need root");
     }
     let out = repository().join("target/bench");
     fs::create_dir_all(&out)?;
-    let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     let mut failed = vec![];
-    for (package, name) in ALONE {
-        if asked(name) && !bench(&out, package, &[], &[])? {
+    for (benchmark, package, name) in ALONE {
+        if (wanted.is_empty() || wanted.contains(&benchmark)) && !bench(&out, package, &[], &[])? {
             failed.push(name);
         }
     }
-    if asked(CLUSTER) {
-        let parts: Vec<&str> = wanted.iter().map(String::as_str).skip_while(|word| *word != CLUSTER).skip(1).collect();
+    if !parts.is_empty() {
         let done = on_a_cluster(&out, &parts);
         if !keep {
             cluster::down(INSTANCE)?;
         }
         if !done? {
-            failed.push(CLUSTER);
+            failed.push("cluster");
         }
     }
     page::write(&out)?;
@@ -81,4 +104,26 @@ fn machine() -> Result<String> {
         kernel.trim(),
         build::KUBERNETES
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_reason_enough_for_a_cluster_and_the_cluster_alone_means_every_part() {
+        let all = ["agents", "claims", "messages", "objects"];
+        let parts = |wanted: &[Benchmark]| parts(wanted, false).unwrap();
+        assert_eq!(parts(&[]), all);
+        assert_eq!(parts(&[Workspace, Cluster]), all);
+        assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
+        assert_eq!(parts(&[Agents]), ["agents"]);
+        assert!(parts(&[Workspace, Session]).is_empty());
+    }
+
+    #[test]
+    fn keep_without_a_cluster_is_refused() {
+        assert!(parts(&[Workspace], true).is_err());
+        assert_eq!(parts(&[Workspace, Agents], true).unwrap(), ["agents"]);
+    }
 }

@@ -161,7 +161,7 @@ pub fn down(instance: Instance) -> Result<()> {
         if let Some(mount) = leftovers::mounts_below(&instance.state())?.first() {
             bail!("failed to remove {}: {mount} is still mounted there", instance.state().display());
         }
-        // A Btrfs subvolume of a data root without its own file system is a folder to remove_dir_all as well.
+        // Trees are in the data root's own file system, of which only the file is here; their read-only subvolumes would resist.
         fs::remove_dir_all(instance.state()).with_context(|| format!("failed to remove {}", instance.state().display()))?;
     }
     if Instance::ALL.into_iter().all(|other| !other.state().exists()) {

@@ -11,7 +11,7 @@ use crate::images::{self, References};
 use crate::instance::{Instance, repository};
 use crate::{build, say};
 use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const NAMESPACE: &str = "yoi-system";
 /// The chart's default for `shim.namespace`.
@@ -48,18 +48,11 @@ pub struct Target {
 
 impl Target {
     pub fn local(instance: Instance) -> Result<Self> {
-        let mut settings = vec![format!("shim.dataRoot={}", instance.path("yoi"))];
-        if !on_btrfs(&instance.state())? {
-            settings.push("shim.loopBtrfs.enabled=true".into());
-        }
+        // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not.
+        let settings = vec![format!("shim.dataRoot={}", instance.path("yoi")), "shim.loopBtrfs.enabled=true".into()];
         let kubectl = Kubectl::new(instance, &build::kubernetes()?);
         Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
     }
-}
-
-fn on_btrfs(place: &Path) -> Result<bool> {
-    const BTRFS: i64 = 0x9123_683E;
-    Ok(rustix::fs::statfs(place).with_context(|| format!("failed to look at {}", place.display()))?.f_type as i64 == BTRFS)
 }
 
 pub fn charts(target: &Target, references: &References) -> Result<()> {
@@ -106,12 +99,27 @@ fn explain(instance: Instance) {
     println!("\nYoi runs on a Kubernetes of its own on this machine, with an example fleet at work.\n");
     println!("  export KUBECONFIG={}\n  export PATH={}:$PATH", instance.kubeconfig().display(), instance.path("bin"));
     println!("\n  NetworkPolicies are stored and not enforced on this cluster. `cargo xtask down --name {instance}` removes all of it.");
-    try_next();
+    try_next(None);
 }
 
-fn try_next() {
-    let namespace = fleet::NAMESPACE;
-    println!("\nTry next:\n  kubectl -n {namespace} get yoipods,agentworkspaces");
-    println!("  kubectl yoi -n {namespace} log alice");
-    println!("  kubectl yoi -n {namespace} diff alice");
+/// `context`: the cluster's, where the kubeconfig's current one may be another.
+fn try_next(context: Option<&str>) {
+    println!("\nTry next:\n  {}", next(context).join("\n  "));
+}
+
+fn next(context: Option<&str>) -> [String; 3] {
+    let at = context.map_or_else(String::new, |context| format!("--context {context} ")) + "-n " + fleet::NAMESPACE;
+    [format!("kubectl {at} get yoipods,agentworkspaces"), format!("kubectl yoi {at} log alice"), format!("kubectl yoi {at} diff alice")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_try_next_is_tried_on_the_cluster_that_was_meant() {
+        assert_eq!(next(None)[1], "kubectl yoi -n yoi-example log alice");
+        assert_eq!(next(Some("kind-yoi"))[1], "kubectl yoi --context kind-yoi -n yoi-example log alice");
+        assert!(next(Some("kind-yoi")).iter().all(|line| line.contains("--context kind-yoi ")));
+    }
 }

@@ -44,16 +44,18 @@ pub async fn take(stage: &Stage) -> Result<BTreeSet<Inhabitant>> {
 
 /// Neither there from the beginning, nor this round's, nor an agent's one Pod.
 pub fn strangers(now: &BTreeSet<Inhabitant>, first: &BTreeSet<Inhabitant>, round: &Churn) -> Vec<String> {
-    let mut pods: BTreeSet<&str> = BTreeSet::new();
-    let mut stranger = |one: &&Inhabitant| {
-        let agents = one.agent.as_deref().filter(|agent| one.kind == "Pod" && AGENTS.contains(agent));
-        match agents {
+    let (mut pods, mut found) = (BTreeSet::new(), Vec::new());
+    for one in now {
+        let expected = match one.agent.as_deref().filter(|agent| one.kind == "Pod" && AGENTS.contains(agent)) {
             // Its name changes with the run; a second one is nobody's.
-            Some(agent) => !pods.insert(agent),
-            None => !first.contains(*one) && !round.made(&one.kind, &one.name),
+            Some(agent) => pods.insert(agent),
+            None => first.contains(one) || round.made(&one.kind, &one.name),
+        };
+        if !expected {
+            found.push(format!("{} {} belongs to nobody that is there", one.kind, one.name));
         }
-    };
-    now.iter().filter(|one| stranger(one)).map(|one| format!("{} {} belongs to nobody that is there", one.kind, one.name)).collect()
+    }
+    found
 }
 
 #[cfg(test)]

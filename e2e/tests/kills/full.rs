@@ -39,15 +39,17 @@ impl<'a> Filling<'a> {
         Self { node, flag: format!("/run/{name}"), folder: format!("\"$ROOT\"/pool/{name}") }
     }
 
-    /// Lets it begin in the node, beside everything else.
+    /// Lets it begin in the node, beside everything else. It looks often whether it is still wanted.
     async fn begin(&self) -> Result<()> {
         let script = format!(
             "mkdir {0} && cd {0} && : > {1} && : > {1}.busy || exit 1
              (n=0; end=$(($(date +%s) + {2}))
              while [ -e {1} ] && [ $(date +%s) -lt $end ]; do
                for size in 4G 512M 64M 8M 1M 64K; do while fallocate -l $size data-$n; do n=$((n + 1)); done; done
-               n=$((n + 1))
-               head -c 2000000000 /dev/zero | split -b 2000 -a 6 - small-$n- 2>&1 | grep -q 'No space left' && : > {1}.full
+               while [ -e {1} ]; do
+                 n=$((n + 1))
+                 head -c 20000000 /dev/zero | split -b 2000 -a 4 - small-$n- 2>&1 | grep -q 'No space left' && : > {1}.full && break
+               done
                sync -f .; sleep 0.1
              done
              rm -f {1}.busy) < /dev/null > /dev/null 2>&1 &",

@@ -1,7 +1,7 @@
 //! What a node could leave behind, listed before and after, so that a difference is a name and not a feeling.
 
 use super::cgroup;
-use crate::command::{capture, command, quiet, wait};
+use crate::command::{self, capture, command, quiet, wait};
 use crate::instance::{Instance, ROOT};
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -33,9 +33,9 @@ impl Inventory {
         for line in capture(&mut command("ip", ["-o", "route", "show", "table", "all"]))?.lines() {
             found.insert(format!("route {line}"));
         }
-        for table in ["filter", "nat", "mangle", "raw"] {
-            let rules = capture(&mut command("iptables", ["-w", "-t", table, "-S"])).unwrap_or_default();
-            found.extend(rules.lines().map(|rule| format!("firewall {table} {rule}")));
+        // Who lacks the program has no rule of ours.
+        if let Some(iptables) = command::found("iptables") {
+            found.extend(firewall(|table| capture(&mut command(&iptables, ["-w", "-t", table, "-S"])))?);
         }
         found.insert(format!("ip_forward {}", fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?.trim()));
         for instance in Instance::ALL {
@@ -59,6 +59,20 @@ impl Inventory {
         let foreign = |entry: &str| others.iter().any(|other| speaks_of(entry, *other));
         self.0.difference(&before.0).map(String::as_str).filter(|entry| !foreign(entry)).collect()
     }
+}
+
+/// `list`: the rules of a table, one a line. What cannot be read is not empty: nothing would be "left" of rules that nobody saw.
+fn firewall(list: impl Fn(&str) -> Result<String>) -> Result<Vec<String>> {
+    let mut found = vec![];
+    // Ours are in the first two; a kernel may lack the others.
+    for (table, ours) in [("filter", true), ("nat", true), ("mangle", false), ("raw", false)] {
+        match list(table) {
+            Ok(rules) => found.extend(rules.lines().map(|rule| format!("firewall {table} {rule}"))),
+            Err(error) if ours => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 fn speaks_of(entry: &str, instance: Instance) -> bool {
@@ -162,6 +176,18 @@ mod tests {
         let before = inventory(&["file /var/lib/dpkg"]);
         let after = inventory(&["file /var/lib/dpkg", "loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
         assert_eq!(after.beyond(&before, Instance::YoiTest), ["loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
+    }
+
+    #[test]
+    fn a_table_of_ours_that_cannot_be_read_is_not_an_empty_one() {
+        let without = |missing: &'static str| {
+            firewall(move |table| if table == missing { anyhow::bail!("no {table}") } else { Ok("-P FORWARD DROP\n-A FORWARD".to_owned()) })
+        };
+        assert_eq!(without("filter").unwrap_err().to_string(), "no filter");
+        assert_eq!(without("nat").unwrap_err().to_string(), "no nat");
+        let found = without("raw").unwrap();
+        assert_eq!(found[..2], ["firewall filter -P FORWARD DROP", "firewall filter -A FORWARD"]);
+        assert_eq!(found.len(), 6);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::ip;
 use crate::command::{capture, command, quiet, wait};
-use crate::instance::Instance;
+use crate::instance::{Instance, ROOT};
 use anyhow::Result;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -18,7 +18,7 @@ pub fn connect(instance: Instance, inner: u32) -> Result<()> {
     ip(&format!("link set {link} up"))?;
     ip(&format!("route add {} via {} dev {link}", instance.whole_range(), instance.node_address()))?;
     if fs::read_to_string(FORWARD)?.trim() == "0" {
-        fs::write(instance.path("ip-forward-was-off"), "")?;
+        fs::write(was_off(), "")?;
         fs::write(FORWARD, "1")?;
     }
     for rule in rules(instance) {
@@ -52,21 +52,20 @@ pub fn remove(instance: Instance) -> Result<()> {
     if link.exists() && ip(&format!("link delete {}", instance.host_link())).is_err() {
         wait("the end of the node's link", Duration::from_secs(10), || Ok((!link.exists()).then_some(())))?;
     }
-    let mark = instance.path("ip-forward-was-off");
-    if Path::new(&mark).exists() {
-        // Somebody else's bridge (Docker, libvirt, another instance) may have come to need forwarding.
-        if forwarders()? == 0 {
+    let ours = Instance::ALL.into_iter().any(|other| Path::new("/sys/class/net").join(other.host_link()).exists());
+    if was_off().exists() && !ours {
+        // Somebody else's bridge (Docker, libvirt) may have come to need forwarding.
+        if capture(&mut command("ip", ["-o", "link", "show", "type", "bridge"]))?.is_empty() {
             fs::write(FORWARD, "0")?;
         }
-        fs::remove_file(mark)?;
+        fs::remove_file(was_off())?;
     }
     Ok(())
 }
 
-fn forwarders() -> Result<usize> {
-    let bridges = capture(&mut command("ip", ["-o", "link", "show", "type", "bridge"]))?.lines().count();
-    let others = Instance::ALL.into_iter().filter(|other| Path::new("/sys/class/net").join(other.host_link()).exists()).count();
-    Ok(bridges + others)
+/// Of all instances: whoever is the first turns forwarding on, and whoever is the last turns it off.
+fn was_off() -> PathBuf {
+    Path::new(ROOT).join("ip-forward-was-off")
 }
 
 struct Rule {

@@ -56,7 +56,7 @@ pub fn existing(place: Elsewhere) -> Result<()> {
     if let Some(plugin) = built.programs.get("kubectl-yoi") {
         println!("The plugin for your PATH: {}", plugin.display());
     }
-    try_next();
+    try_next(Some(&context));
     Ok(())
 }
 

@@ -27,7 +27,13 @@ const STAGES: [Stage; 6] = [
         now: "alice edits, builds and commits in her tree",
         forks: false,
     },
-    Stage { file: "4-bob-and-the-peer", goals: &[("yoipod/bob", "TaskComplete")], now: "bob writes to alice", forks: false },
+    Stage {
+        file: "4-bob-and-the-peer",
+        // bob's script goes on only when the message is in alice's inbox.
+        goals: &[("yoipeer/alice.bob", "Ready"), ("yoipod/bob", "TaskComplete")],
+        now: "bob writes to alice",
+        forks: false,
+    },
     Stage {
         file: "5-carol-a-fork-of-alice",
         goals: &[("yoipod/carol", "TaskComplete")],
@@ -74,8 +80,9 @@ pub fn of_nodes(kubectl: &Kubectl) -> Result<Part> {
 /// `images`: what stands for `yoi.dev/NAME:dev` in the examples, by NAME.
 pub fn start(kubectl: &Kubectl, part: Part, images: &References) -> Result<()> {
     let step = say::step("Start the example fleet (about half a minute)");
-    // A Job cannot be changed, and the last one may still be there.
-    let _ = kubectl.run(["--namespace", NAMESPACE, "delete", "job/ci", "--ignore-not-found", "--wait"]);
+    // A Job cannot be changed, and a workspace that is on its way out would take the new Job's claim with it.
+    let ci = ["delete", "job/ci", "agentworkspace/ci", "--ignore-not-found", "--wait", "--timeout=120s"];
+    kubectl.run(["--namespace", NAMESPACE].into_iter().chain(ci)).with_context(|| kubectl.picture(NAMESPACE))?;
     for Stage { file, goals, now, forks } in STAGES {
         if forks && part == Part::WithoutForks {
             continue;

@@ -17,6 +17,11 @@ pub const SHARED: Instance = Instance::YoiTest;
 const BROKEN: Instance = Instance::YoiFaults;
 const BOTH: [Instance; 2] = [SHARED, BROKEN];
 
+/// Test targets of `e2e/` that bear each other's company.
+const SHARED_TARGETS: [&str; 6] = ["e2e", "explain", "manifests", "poor", "replacement", "security"];
+/// Those that do not, in their order: the first ends with the charts taken away, the second kills everything.
+const BROKEN_TARGETS: [&str; 2] = ["teardown", "kills"];
+
 /// Rounds of kills.
 const ROUNDS: u32 = 12;
 /// Half of them on each cluster.
@@ -96,15 +101,27 @@ fn charts(instance: Instance, built: &Built) -> Result<()> {
     install::charts(&Target::local(instance)?, &built.references())
 }
 
+/// Cargo leaves targets that are run by name only out of all others, and of `--all-targets` too.
+pub fn named(targets: &[&'static str]) -> Vec<&'static str> {
+    // With the whole workspace, so that dependencies are those of the unit tests and not compiled again with other features.
+    let mut words = vec!["--workspace"];
+    words.extend(targets.iter().flat_map(|target| ["--test", target]));
+    words
+}
+
+pub fn all_named() -> Vec<&'static str> {
+    named(&[SHARED_TARGETS.as_slice(), BROKEN_TARGETS.as_slice()].concat())
+}
+
 fn compile() -> Result<()> {
-    let line = "test --no-run -p yoi-e2e --lib --bins --tests --test teardown --test kills";
-    let compiled = crate::command::loud(Command::new(program()).args(line.split(' ')).current_dir(repository()))?;
-    verdict(vec![(compiled, line)])
+    let words = [vec!["test", "--no-run"], all_named()].concat();
+    let compiled = crate::command::loud(Command::new(program()).args(&words).current_dir(repository()))?;
+    verdict(vec![(compiled, words.join(" "))])
 }
 
 /// They mostly wait for the cluster: more of them at once than there are cores.
 fn shared(built: &Built, all: bool, filter: Option<&str>) -> Result<()> {
-    let mut played = vec![play(SHARED, built, "test -p yoi-e2e --no-fail-fast", filter, "--test-threads=6")?];
+    let mut played = vec![play(SHARED, built, &SHARED_TARGETS, filter, &["--test-threads=6"])?];
     if all && filter.is_none_or(|filter| PLAYS.contains(filter)) {
         played.push(kills(SHARED, built, all, Some(PLAYS))?);
     }
@@ -112,42 +129,41 @@ fn shared(built: &Built, all: bool, filter: Option<&str>) -> Result<()> {
 }
 
 fn broken(built: &Built, all: bool, filter: Option<&str>) -> Result<()> {
-    let teardown = play(BROKEN, built, "test -p yoi-e2e --test teardown", filter, "--test-threads=6")?;
-    // It ends with the charts taken away.
+    let teardown = play(BROKEN, built, &BROKEN_TARGETS[..1], filter, &["--test-threads=6"])?;
     charts(BROKEN, built)?;
     verdict(vec![teardown, kills(BROKEN, built, all, filter)?])
 }
 
 fn kills(on: Instance, built: &Built, all: bool, filter: Option<&str>) -> Result<Played> {
     let rounds = if all { MANY_ROUNDS / 2 } else { ROUNDS };
-    let rounds = std::env::var("YOI_KILL_ROUNDS").unwrap_or_else(|_| rounds.to_string());
-    let words = "--test-threads=1 --nocapture";
-    play_with(on, built, "test -p yoi-e2e --test kills", filter, words, &[("YOI_KILL_ROUNDS", &rounds)])
+    let mut cargo = test(on, built, &BROKEN_TARGETS[1..], filter, &["--test-threads=1", "--nocapture"])?;
+    if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
+        cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
+    }
+    played(on, cargo)
 }
 
 /// Tests that measure honest work beside a flood: nothing else runs.
 fn alone(built: &Built, _: bool, filter: Option<&str>) -> Result<()> {
-    verdict(vec![play(SHARED, built, "test -p yoi-e2e --no-fail-fast", filter, "--test-threads=1 --ignored")?])
+    verdict(vec![play(SHARED, built, &SHARED_TARGETS, filter, &["--test-threads=1", "--ignored"])?])
 }
 
 /// Whether it passed, and what was run.
-type Played = (bool, &'static str);
+type Played = (bool, String);
 
-fn play(on: Instance, built: &Built, line: &'static str, filter: Option<&str>, words: &str) -> Result<Played> {
-    play_with(on, built, line, filter, words, &[])
+fn play(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Played> {
+    played(on, test(on, built, targets, filter, words)?)
 }
 
-fn play_with(
-    on: Instance,
-    built: &Built,
-    line: &'static str,
-    filter: Option<&str>,
-    words: &str,
-    settings: &[(&str, &str)],
-) -> Result<Played> {
+fn test(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(program());
-    cargo.args(line.split(' ')).args(filter).arg("--").args(words.split(' ')).current_dir(repository());
-    cargo.envs(witness::environment(on, built)?).envs(settings.iter().copied());
+    cargo.args(["test", "--no-fail-fast"]).args(named(targets)).args(filter).arg("--").args(words).current_dir(repository());
+    cargo.envs(witness::environment(on, built)?);
+    Ok(cargo)
+}
+
+fn played(on: Instance, cargo: Command) -> Result<Played> {
+    let line = cargo.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     Ok((prefixed::run(on.name(), cargo)?, line))
 }
 
@@ -165,8 +181,21 @@ mod tests {
 
     #[test]
     fn one_failure_of_several_is_the_lanes() {
-        assert!(verdict(vec![(true, "a"), (true, "b")]).is_ok());
-        let said = verdict(vec![(true, "a"), (false, "b")]).unwrap_err().to_string();
+        assert!(verdict(vec![(true, "a".into()), (true, "b".into())]).is_ok());
+        let said = verdict(vec![(true, "a".into()), (false, "b".into())]).unwrap_err().to_string();
         assert_eq!(said, "`cargo b` failed");
+    }
+
+    #[test]
+    fn every_test_target_that_needs_a_cluster_has_its_place() {
+        let manifest = std::fs::read_to_string(repository().join("e2e/Cargo.toml")).unwrap();
+        let (_, targets) = manifest.split_once("[[test]]").unwrap();
+        let (targets, _) = targets.split_once("[[bench]]").unwrap();
+        let mut stand: Vec<_> = targets.lines().filter_map(|line| line.strip_prefix("name = ")?.trim_matches('"').into()).collect();
+        let mut placed = [SHARED_TARGETS.as_slice(), BROKEN_TARGETS.as_slice()].concat();
+        stand.sort_unstable();
+        placed.sort_unstable();
+        assert_eq!(stand, placed);
+        assert_eq!(targets.matches("test = false").count(), placed.len(), "the unit tests would run what needs a cluster");
     }
 }

@@ -39,14 +39,22 @@ impl<'a> Lane<'a> {
     }
 }
 
-#[derive(Default)]
-pub struct Report(Vec<Row>);
+pub struct Report {
+    rows: Vec<Row>,
+    began: Instant,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self { rows: vec![], began: Instant::now() }
+    }
+}
 
 impl Report {
     /// Runs a lane now; its failure is a row, and the next lane still runs.
     pub fn lane(&mut self, lane: &'static str, run: impl FnOnce() -> Result<Outcome>) {
         eprintln!("\n== {lane}");
-        self.0.push(row(lane, run));
+        self.rows.push(row(lane, run));
     }
 
     /// Runs lanes at the same time.
@@ -57,21 +65,21 @@ impl Report {
             let panicked = |name| Row { lane: name, took: Duration::ZERO, outcome: Err(anyhow!("it panicked")) };
             running.into_iter().map(|(name, row)| row.join().unwrap_or_else(|_| panicked(name))).collect::<Vec<_>>()
         });
-        self.0.extend(rows);
+        self.rows.extend(rows);
     }
 
     pub fn passed(&self, lane: &str) -> bool {
-        self.0.iter().any(|row| row.lane == lane && matches!(row.outcome, Ok(Outcome::Passed)))
+        self.rows.iter().any(|row| row.lane == lane && matches!(row.outcome, Ok(Outcome::Passed)))
     }
 
     pub fn failed(&self) -> bool {
-        self.0.iter().any(|row| row.outcome.is_err())
+        self.rows.iter().any(|row| row.outcome.is_err())
     }
 
     /// A table, and alone on the last line the sum.
     pub fn print(&self) {
         println!();
-        for row in &self.0 {
+        for row in &self.rows {
             let (verdict, why) = match &row.outcome {
                 Ok(Outcome::Passed) => ("passed", String::new()),
                 Ok(Outcome::Skipped { why }) => ("skipped", why.clone()),
@@ -79,11 +87,13 @@ impl Report {
             };
             println!("{:<28} {verdict:<8} {:>6.1}s  {why}", row.lane, row.took.as_secs_f32());
         }
+        // Less than its rows together where lanes ran beside each other.
+        println!("{:<28} {:<8} {:>6.1}s", "the whole run", "", self.began.elapsed().as_secs_f32());
         println!("\n{}", self.sum());
     }
 
     fn sum(&self) -> String {
-        let count = |wanted: fn(&Result<Outcome>) -> bool| self.0.iter().filter(|row| wanted(&row.outcome)).count();
+        let count = |wanted: fn(&Result<Outcome>) -> bool| self.rows.iter().filter(|row| wanted(&row.outcome)).count();
         let passed = count(|outcome| matches!(outcome, Ok(Outcome::Passed)));
         let skipped = count(|outcome| matches!(outcome, Ok(Outcome::Skipped { .. })));
         format!("{passed} passed, {} failed, {skipped} skipped", count(Result::is_err))
