@@ -14,6 +14,7 @@ mod inventory;
 mod ledger;
 mod node;
 mod partition;
+mod patience;
 mod power;
 mod reboot;
 mod settle;

@@ -24,13 +24,8 @@ use crate::endpoints;
 use crate::inventory::{self, Inventory};
 use crate::ledger::Account;
 use crate::node::Node;
+use crate::patience::{self, Patience};
 use crate::power::Disk;
-
-/// How long what is left over may stay.
-const OUR_PATIENCE: Duration = Duration::from_secs(45);
-/// The same for what waits for another: the storage provisioner, which tries again after 15 s, then 30 s, 60 s when the API server died while it
-/// made something, and the controller of endpoints.
-const KUBERNETES_PATIENCE: Duration = Duration::from_secs(240);
 
 pub const AGENTS: [&str; 3] = ["a", "b", "c"];
 
@@ -164,7 +159,7 @@ impl World {
                 Err(error) => error,
             };
             let behind = [before, endpoints::behind(client).await?].concat();
-            if behind.is_empty() || begun.elapsed() > KUBERNETES_PATIENCE {
+            if behind.is_empty() || begun.elapsed() > patience::KUBERNETES {
                 return Err(error).with_context(|| format!("failed to read the log of {}; {behind:?}", account.agent));
             }
             println!("the log of {} is asked for again: {}", account.agent, behind[0]);
@@ -174,24 +169,21 @@ impl World {
 
     /// What belongs to nobody, when it is quiet and there was time to take it away, and how long that took.
     pub async fn left_over(&self, round: &Churn) -> Result<(Duration, Vec<String>)> {
-        let (begun, mut since) = (Instant::now(), Instant::now());
+        let (begun, mut patience) = (Instant::now(), Patience::default());
         loop {
             let mut left = inventory::held(&self.stage.client, &self.stage.namespace).await?;
             left.extend(census::strangers(&census::take(&self.stage).await?, &self.first, round));
             left.extend(Inventory::strays(&self.stage.client, &self.node, &self.before).await?);
             left.extend(inventory::connections(&self.stage.client, &self.node, AGENTS.len() + self.others).await?);
             if left.is_empty() {
-                if since.elapsed() > OUR_PATIENCE {
-                    println!("the storage provisioner took back a folder after {:.0} s", since.elapsed().as_secs_f32());
-                }
                 return Ok((begun.elapsed(), left));
             }
-            if begun.elapsed() < KUBERNETES_PATIENCE && !endpoints::behind(&self.stage.client).await?.is_empty() {
-                since = Instant::now();
+            if begun.elapsed() < patience::KUBERNETES && !endpoints::behind(&self.stage.client).await?.is_empty() {
+                patience.again();
             }
-            let provisioners = left.iter().all(|thing| [inventory::LOCAL_VOLUME, "volume pvc-"].iter().any(|kind| thing.starts_with(kind)));
-            if since.elapsed() > if provisioners { KUBERNETES_PATIENCE } else { OUR_PATIENCE } {
-                return Ok((begun.elapsed(), left.into_iter().map(|thing| format!("left over: {thing}")).collect()));
+            let overdue = patience.overdue(&left, Instant::now());
+            if !overdue.is_empty() {
+                return Ok((begun.elapsed(), overdue.into_iter().map(|thing| format!("left over: {thing}")).collect()));
             }
             sleep(Duration::from_secs(1)).await;
         }
@@ -229,14 +221,15 @@ impl World {
         if let Some(disk) = disk {
             disk.remove().await?;
         }
-        let begun = Instant::now();
+        let mut patience = Patience::default();
         loop {
             let mut left = Inventory::strays(&client, &node, &before).await?;
             left.extend(inventory::connections(&client, &node, others).await?);
             if left.is_empty() {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < Duration::from_secs(90), "left over after everything was deleted:\n  {}", left.join("\n  "));
+            let overdue = patience.overdue(&left, Instant::now());
+            ensure!(overdue.is_empty(), "left over after everything was deleted:\n  {}", overdue.join("\n  "));
             sleep(Duration::from_secs(1)).await;
         }
     }

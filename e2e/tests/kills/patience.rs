@@ -1,0 +1,75 @@
+//! How long what is left over may stay.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::inventory::LOCAL_VOLUME;
+
+const OURS: Duration = Duration::from_secs(45);
+/// Whatever comes and goes meanwhile, it ends some time.
+const ALL: Duration = Duration::from_secs(400);
+/// The same for what waits for another: the storage provisioner, which tries again after 15 s, then 30 s, 60 s when the API server died while it
+/// made something, and the controller of endpoints.
+pub const KUBERNETES: Duration = Duration::from_secs(240);
+
+/// Each thing has its own time, from when it was first seen: two minutes after everything died the provisioner gives up a Pod, and only then is
+/// that Pod's folder nobody's.
+#[derive(Default)]
+pub struct Patience {
+    begun: Option<Instant>,
+    seen: BTreeMap<String, Instant>,
+}
+
+impl Patience {
+    /// The things that have been left for too long, or all of them after [`ALL`]. What is not left any more is forgotten.
+    pub fn overdue(&mut self, left: &[String], now: Instant) -> Vec<String> {
+        self.seen.retain(|thing, _| left.contains(thing));
+        for thing in left {
+            self.seen.entry(thing.clone()).or_insert(now);
+        }
+        let all = now.duration_since(*self.begun.get_or_insert(now)) > ALL;
+        let late = |(thing, since): (&String, &Instant)| (all || now.duration_since(*since) > allowed(thing)).then(|| thing.clone());
+        self.seen.iter().filter_map(late).collect()
+    }
+
+    /// All time so far was somebody else's.
+    pub fn again(&mut self) {
+        self.seen.clear();
+    }
+}
+
+fn allowed(thing: &str) -> Duration {
+    let provisioners = [LOCAL_VOLUME, "volume pvc-"].iter().any(|kind| thing.starts_with(kind));
+    if provisioners { KUBERNETES } else { OURS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_has_its_own_time() {
+        let (mut patience, begun) = (Patience::default(), Instant::now());
+        let mut at = |second: u64, left: &[&str]| {
+            let left: Vec<String> = left.iter().map(|thing| (*thing).to_owned()).collect();
+            patience.overdue(&left, begun + Duration::from_secs(second))
+        };
+        assert!(at(0, &["local-volume x"]).is_empty());
+        assert!(at(111, &["local-volume x", "pod-folder y"]).is_empty(), "it has only just come");
+        assert!(at(156, &["local-volume x", "pod-folder y"]).is_empty());
+        assert_eq!(at(157, &["local-volume x", "pod-folder y"]), ["pod-folder y"]);
+        assert!(at(158, &["local-volume x"]).is_empty());
+        assert!(at(200, &["pod-folder y"]).is_empty(), "it had gone");
+        assert_eq!(at(246, &["pod-folder y"]), ["pod-folder y"]);
+        assert_eq!(at(401, &["pod-folder z"]), ["pod-folder z"], "always another");
+    }
+
+    #[test]
+    fn the_provisioner_has_longer_and_not_for_ever() {
+        let (mut patience, begun) = (Patience::default(), Instant::now());
+        let left = ["volume pvc-1 of the claim x".to_owned()];
+        assert!(patience.overdue(&left, begun).is_empty());
+        assert!(patience.overdue(&left, begun + KUBERNETES).is_empty());
+        assert_eq!(patience.overdue(&left, begun + KUBERNETES + Duration::from_secs(1)), left);
+    }
+}
