@@ -1,7 +1,7 @@
 //! The command line, parsed once. No other place reads flags or the environment.
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -296,11 +296,35 @@ pub struct WorkspaceCreate {
 
 /// The flags of [`Cluster`].
 const CLUSTER: [&str; 3] = ["--context", "--kubeconfig", "--namespace"];
+/// The flags that stand with every verb.
+const EVERY: [&str; 4] = ["--context", "--kubeconfig", "--namespace", "--output"];
 
 impl Cli {
     /// The command line of this process, which ends here when it is wrong.
     pub fn read() -> Self {
-        Self::try_parse().and_then(Self::checked).unwrap_or_else(|error| error.exit())
+        Self::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The command line of these words, the first of which is the program's name.
+    pub fn of<W: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Self, clap::Error> {
+        Self::shaped().try_get_matches_from(words).and_then(|matches| Self::from_arg_matches(&matches)).and_then(Self::checked)
+    }
+
+    /// As `command()`, without help for a flag of every verb that would do nothing with this one.
+    pub fn shaped() -> clap::Command {
+        let every: Vec<clap::Arg> = Self::command().get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+        let hidden = |idle: &[&str]| {
+            let idle: Vec<String> = idle.iter().map(|flag| flag.trim_start_matches('-').to_owned()).collect();
+            every
+                .clone()
+                .into_iter()
+                .filter(move |arg| arg.get_long().is_some_and(|long| idle.iter().any(|i| i == long)))
+                .map(|arg| arg.hide(true))
+        };
+        Self::command()
+            .mut_subcommand("completion", |verb| verb.args(hidden(&EVERY)))
+            .mut_subcommand("crds", |verb| verb.args(hidden(&EVERY)))
+            .mut_subcommand("explain", |verb| verb.args(hidden(&CLUSTER)))
     }
 
     /// clap's own conflicts see no flag of every verb that stands before the verb.
@@ -321,11 +345,11 @@ impl Cli {
             ("--output", output.is_some()),
         ];
         let (verb, idle): (_, &[&str]) = match command {
-            Command::Completion { shell: _ } => ("completion", &["--context", "--kubeconfig", "--namespace", "--output"]),
+            Command::Completion { shell: _ } => ("completion", &EVERY),
             Command::Crds => match output {
                 // What it prints anyway.
                 None | Some(Output::Yaml) => ("crds", &CLUSTER),
-                Some(Output::Json | Output::Name) => ("crds", &["--context", "--kubeconfig", "--namespace", "--output"]),
+                Some(Output::Json | Output::Name) => ("crds", &EVERY),
             },
             Command::Explain { reason: _ } => ("explain", &CLUSTER),
             Command::Ls(ls) if ls.all_namespaces => ("ls --all-namespaces", &["--namespace"]),

@@ -251,7 +251,6 @@ pub fn answering(answer: serde_json::Value) -> Cluster {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command};
-    use clap::Parser;
     use serde_json::json;
     use yoi_crds::AgentWorkspace;
 
@@ -281,7 +280,7 @@ mod tests {
             ("rm a", "failed to delete YoiPod ns/a: its Pod is still there", "kubectl yoi stop --wait a -n ns"),
             ("run a -p p", "failed to run YoiPod ns/a: neither the command nor YoiProject ns/p says which", "give --model-provider"),
         ] {
-            let cli = Cli::try_parse_from(["kubectl-yoi"].into_iter().chain(line.split(' '))).unwrap();
+            let cli = Cli::of(["kubectl-yoi"].into_iter().chain(line.split(' '))).unwrap();
             let said = match cli.command {
                 Command::Peer(args) => crate::commands::peer::peer(&cluster, None, &args).await,
                 Command::Rm(args) => crate::commands::agents::rm(&cluster, None, &args).await,

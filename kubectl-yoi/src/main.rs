@@ -11,8 +11,6 @@ mod show;
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use args::{Cli, Command, Workspace};
 use cluster::Cluster;
 use error::Error;
@@ -20,7 +18,7 @@ use error::Error;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     if let Some(words) = args::to_complete() {
-        return ended(show::print(&complete::answer(&Cli::command(), &words)));
+        return ended(show::print(&complete::answer(&Cli::shaped(), &words)));
     }
     ended(act(Cli::read()).await)
 }
@@ -38,7 +36,7 @@ fn ended(done: Result<(), Error>) -> ExitCode {
 /// The script for `kubectl-yoi`.
 fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "kubectl-yoi", &mut script);
+    clap_complete::generate(shell, &mut Cli::shaped(), "kubectl-yoi", &mut script);
     // clap_complete writes the hyphen of a program's name in two ways into bash's, and then finds no verb's words.
     String::from_utf8_lossy(&script).replace("kubectl__subcmd__yoi", "kubectl__yoi")
 }
