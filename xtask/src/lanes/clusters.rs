@@ -2,7 +2,7 @@
 //! company, on the other those that take away or kill what any other test needs.
 
 use super::report::{Lane, Outcome, Report};
-use super::{elsewhere, prefixed, program};
+use super::{Wanted, elsewhere, program};
 use crate::cluster::{self, Inventory};
 use crate::images::{self, Built};
 use crate::install::{self, Target};
@@ -37,7 +37,8 @@ struct Gathered {
     charts: bool,
 }
 
-pub fn lanes(report: &mut Report, all: bool, filter: Option<&str>) {
+/// With one more lane beside them, which needs none.
+pub fn lanes(report: &mut Report, wanted: &Wanted<'_>, other: Lane<'_>) {
     let mut got = Gathered::default();
     let root = rustix::process::geteuid().is_root();
     report.lane("clusters up", || {
@@ -67,15 +68,19 @@ pub fn lanes(report: &mut Report, all: bool, filter: Option<&str>) {
         got.charts = true;
         Ok(Outcome::Passed)
     });
-    let with_charts = |play: fn(&Built, bool, Option<&str>) -> Result<()>| match &got.built {
-        Some(built) if got.charts => play(built, all, filter).map(|()| Outcome::Passed),
+    let with_charts = |play: fn(&Built, &Wanted<'_>) -> Result<()>| match &got.built {
+        Some(built) if got.charts => play(built, wanted).map(|()| Outcome::Passed),
         _ => Ok(Outcome::skipped("Yoi is not installed")),
     };
-    report.beside(vec![Lane::new("cluster tests", || with_charts(shared)), Lane::new("teardown, kills, a reboot", || with_charts(broken))]);
-    if all {
+    report.beside(vec![
+        other,
+        Lane::new("cluster tests", || with_charts(shared)),
+        Lane::new("teardown, kills, a reboot", || with_charts(broken)),
+    ]);
+    if wanted.all {
         report.lane("what wants it all to itself", || with_charts(alone));
     }
-    if filter.is_none() {
+    if wanted.filter.is_none() {
         report.lane("up by context and registry", || {
             if !got.charts {
                 return Ok(Outcome::skipped("Yoi could not be installed"));
@@ -120,39 +125,39 @@ fn compile() -> Result<()> {
 }
 
 /// They mostly wait for the cluster: more of them at once than there are cores.
-fn shared(built: &Built, all: bool, filter: Option<&str>) -> Result<()> {
-    let mut played = vec![play(SHARED, built, &SHARED_TARGETS, filter, &["--test-threads=6"])?];
-    if all && filter.is_none_or(|filter| PLAYS.contains(filter)) {
-        played.push(kills(SHARED, built, all, Some(PLAYS))?);
+fn shared(built: &Built, wanted: &Wanted<'_>) -> Result<()> {
+    let mut played = vec![play(SHARED, built, &SHARED_TARGETS, wanted, &["--test-threads=6"])?];
+    if wanted.all && wanted.filter.is_none_or(|filter| PLAYS.contains(filter)) {
+        played.push(kills(SHARED, built, wanted, Some(PLAYS))?);
     }
     verdict(played)
 }
 
-fn broken(built: &Built, all: bool, filter: Option<&str>) -> Result<()> {
-    let teardown = play(BROKEN, built, &BROKEN_TARGETS[..1], filter, &["--test-threads=6"])?;
+fn broken(built: &Built, wanted: &Wanted<'_>) -> Result<()> {
+    let teardown = play(BROKEN, built, &BROKEN_TARGETS[..1], wanted, &["--test-threads=6"])?;
     charts(BROKEN, built)?;
-    verdict(vec![teardown, kills(BROKEN, built, all, filter)?])
+    verdict(vec![teardown, kills(BROKEN, built, wanted, wanted.filter)?])
 }
 
-fn kills(on: Instance, built: &Built, all: bool, filter: Option<&str>) -> Result<Played> {
-    let rounds = if all { MANY_ROUNDS / 2 } else { ROUNDS };
+fn kills(on: Instance, built: &Built, wanted: &Wanted<'_>, filter: Option<&str>) -> Result<Played> {
+    let rounds = if wanted.all { MANY_ROUNDS / 2 } else { ROUNDS };
     let mut cargo = test(on, built, &BROKEN_TARGETS[1..], filter, &["--test-threads=1", "--nocapture"])?;
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
     }
-    played(on, cargo)
+    played(on, wanted, cargo)
 }
 
 /// Tests that measure honest work beside a flood: nothing else runs.
-fn alone(built: &Built, _: bool, filter: Option<&str>) -> Result<()> {
-    verdict(vec![play(SHARED, built, &SHARED_TARGETS, filter, &["--test-threads=1", "--ignored"])?])
+fn alone(built: &Built, wanted: &Wanted<'_>) -> Result<()> {
+    verdict(vec![play(SHARED, built, &SHARED_TARGETS, wanted, &["--test-threads=1", "--ignored"])?])
 }
 
 /// Whether it passed, and what was run.
 type Played = (bool, String);
 
-fn play(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Played> {
-    played(on, test(on, built, targets, filter, words)?)
+fn play(on: Instance, built: &Built, targets: &[&'static str], wanted: &Wanted<'_>, words: &[&str]) -> Result<Played> {
+    played(on, wanted, test(on, built, targets, wanted.filter, words)?)
 }
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Command> {
@@ -162,9 +167,9 @@ fn test(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&s
     Ok(cargo)
 }
 
-fn played(on: Instance, cargo: Command) -> Result<Played> {
+fn played(on: Instance, wanted: &Wanted<'_>, cargo: Command) -> Result<Played> {
     let line = cargo.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    Ok((prefixed::run(on.name(), cargo)?, line))
+    wanted.play(on.name(), cargo, line)
 }
 
 fn verdict(played: Vec<Played>) -> Result<()> {

@@ -5,8 +5,8 @@ use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// To its end; whether it succeeded.
-pub fn run(name: &str, mut command: Command) -> Result<bool> {
+/// To its end; whether it succeeded, and how many tests it said it runs.
+pub fn run(name: &str, mut command: Command) -> Result<(bool, u64)> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("failed to start {}", shown(&command)))?;
@@ -14,11 +14,20 @@ pub fn run(name: &str, mut command: Command) -> Result<bool> {
     drop(command);
     let mut lines = BufReader::new(reader);
     let mut line = Vec::new();
+    let mut tests = 0;
     while lines.read_until(b'\n', &mut line)? > 0 {
-        println!("{name:<10} | {}", String::from_utf8_lossy(&line).trim_end());
+        let said = String::from_utf8_lossy(&line);
+        println!("{name:<10} | {}", said.trim_end());
+        tests += announced(said.trim_end()).unwrap_or_default();
         line.clear();
     }
-    Ok(child.wait()?.success())
+    Ok((child.wait()?.success(), tests))
+}
+
+/// The number in the line with which a test program begins.
+fn announced(line: &str) -> Option<u64> {
+    let (number, tests) = line.strip_prefix("running ")?.split_once(' ')?;
+    tests.starts_with("test").then(|| number.parse().ok())?
 }
 
 #[cfg(test)]
@@ -28,7 +37,16 @@ mod tests {
     #[test]
     fn a_program_that_fails_is_told_from_one_that_does_not() {
         let sh = |script: &str| run("here", crate::command::command("sh", ["-c", script])).unwrap();
-        assert!(sh("echo out; echo err >&2"));
-        assert!(!sh("exit 1"));
+        assert_eq!(sh("echo out; echo err >&2"), (true, 0));
+        assert_eq!(sh("exit 1"), (false, 0));
+    }
+
+    #[test]
+    fn tests_are_counted_over_all_programs() {
+        let sh = |script: &str| run("here", crate::command::command("sh", ["-c", script])).unwrap();
+        assert_eq!(
+            sh("echo 'running 2 tests'; echo 'test a ... ok'; echo 'running 1 test'; echo 'running 0 tests'; echo 'running late'"),
+            (true, 3)
+        );
     }
 }
