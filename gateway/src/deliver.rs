@@ -90,9 +90,9 @@ impl Courier {
         };
         let agent_name = agent.map(|agent| format!("{}/{}", agent.namespace, agent.name));
         let agent_uid = agent.map(|agent| agent.uid.as_str());
-        let (to, message_id) = (short(to), short(id));
+        let (object, message_id) = (format!("{namespace}/{}", short(to)), short(id));
         let (uid, run) = (target.map(|target| target.name.uid.as_str()), target.map(|target| target.run_generation));
-        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, namespace, to, uid, run, message_id, outcome = said, "message");
+        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, object, uid, run, message_id, outcome = said, "message");
         self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said.to_owned() }).inc();
     }
 

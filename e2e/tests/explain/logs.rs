@@ -59,6 +59,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     let own = stage.kubectl(&["logs", &pod.name]).await?.ok()?.out;
     let line = own.lines().next_back().and_then(said).context("the runtime says nothing")?;
     ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
+    stage.yoi(&["send", "a", "once more"]).await?.ok()?;
     // Its line ends, and its tree is unmounted.
     stage.yoi(&["stop", "a", "--wait"]).await?.ok()?;
 
@@ -66,7 +67,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     // What must be said of it, by whom, and whether the run is known there.
     let wanted = [
         vec![("step done", &agent, true)],
-        vec![("line open", &agent, true), ("line ended", &agent, true)],
+        vec![("line open", &agent, true), ("message", &agent, true), ("line ended", &agent, true)],
         vec![("made a tree", &tree, false), ("mounted", &tree, true), ("unmounted", &tree, false)],
     ];
     for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
