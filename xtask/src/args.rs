@@ -67,8 +67,8 @@ pub enum Action {
     },
     /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
     Test {
-        /// Also what takes hours: 300 rounds of kills on two clusters, tests that want the machine for themselves, planted faults, benchmarks
-        #[arg(long, conflicts_with = "filter")]
+        /// Also what takes hours: 300 rounds of kills on two clusters, tests that want the machine for themselves; without a filter planted faults and benchmarks too
+        #[arg(long)]
         all: bool,
         /// Only the tests whose names contain this
         filter: Option<String>,
