@@ -3,10 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{Access, Change, Expected, Inventory, Making, Manifest, Probe, ProviderKind, Reason, Uid};
 
@@ -91,9 +93,15 @@ impl dyn Mounter {
     }
 }
 
+/// How long a mounter that is being started again is waited for. Nothing was said to it yet, and an error would cost the kubelet's back-off, which
+/// doubles up to two minutes and for an unmount stands in no Event. Well within the two minutes that the kubelet gives a call.
+const AWAY: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The real mounter, over its socket.
 pub struct Line {
     socket: PathBuf,
+    away: Duration,
     /// Connecting to a full backlog fails at once on a socket that does not block, so questions queue here.
     turns: Semaphore,
     /// The name of the data root, once it was opened.
@@ -102,15 +110,30 @@ pub struct Line {
 
 impl Line {
     pub fn new(socket: PathBuf) -> Self {
-        Line { socket, turns: Semaphore::new(super::AT_ONCE), name: OnceLock::new() }
+        Line { socket, away: AWAY, turns: Semaphore::new(super::AT_ONCE), name: OnceLock::new() }
     }
 
     async fn ask(&self, verb: &Verb) -> io::Result<Result<Answer, Refused>> {
         let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
-        let mut stream = UnixStream::connect(&self.socket).await?;
+        let mut stream = self.connect().await?;
         frame::send(&mut stream, verb).await?;
         frame::receive(&mut stream).await
     }
+
+    async fn connect(&self) -> io::Result<UnixStream> {
+        let deadline = Instant::now() + self.away;
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if away(&error) && Instant::now() < deadline => sleep(LOOK).await,
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Nobody listens.
+fn away(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 impl Mounter for Line {
@@ -129,5 +152,43 @@ impl Mounter for Line {
             }
             Ok(answer?)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    fn line(folder: &tempfile::TempDir, away: Duration) -> Line {
+        Line { away, ..Line::new(folder.path().join("socket")) }
+    }
+
+    #[tokio::test]
+    async fn a_mounter_that_is_being_started_again_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        // What a killed one leaves: a name on which nobody listens.
+        drop(UnixListener::bind(&path).unwrap());
+        let line = line(&folder, Duration::from_secs(20));
+        let later = async {
+            sleep(LOOK * 3).await;
+            std::fs::remove_file(&path).unwrap();
+            let listener = UnixListener::bind(&path).unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _: Verb = frame::receive(&mut stream).await.unwrap();
+            frame::send(&mut stream, &Ok::<_, Refused>(Answer::Done)).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(line.say(Verb::Probe), later);
+        assert!(matches!(answer, Ok(Answer::Done)));
+    }
+
+    #[tokio::test]
+    async fn a_mounter_that_stays_away_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        let answer = line(&folder, LOOK * 2).say(Verb::Probe).await;
+        assert!(matches!(answer, Err(Failure::Unheard(_))) && begun.elapsed() >= LOOK * 2);
     }
 }

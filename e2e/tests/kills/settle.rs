@@ -1,5 +1,6 @@
 //! How long it takes until everything is as it was asked for, and how much of that Kubernetes itself only waited for its next try.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,13 +16,24 @@ use crate::churn::{Churn, pod_ready};
 use crate::endpoints;
 use crate::world::{AGENTS, World};
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Settled {
     pub took: Duration,
     /// Of it, a container or a volume waited for the kubelet's next try, or a deletion for the watch of a controller of Kubernetes.
     pub backed_off: Duration,
     /// After that, until nothing was left over.
     pub cleared: Duration,
+    /// What was open, and when it was last seen so.
+    pub open: BTreeMap<String, Duration>,
+}
+
+impl Settled {
+    /// What came last, where all of it took so long that somebody asks.
+    pub fn last(&self) -> Option<String> {
+        const SLOW: Duration = Duration::from_secs(15);
+        let (what, until) = self.open.iter().max_by_key(|(_, until)| **until)?;
+        (self.took.saturating_sub(self.backed_off) > SLOW).then(|| format!("{what}, until {:.1} s", until.as_secs_f32()))
+    }
 }
 
 /// With back-off set aside; see the issue.
@@ -40,7 +52,7 @@ struct View {
 
 /// Waits, from the moment of the last blow on; a sentence for each thing that is still open when the time is over.
 pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Settled, Vec<String>)> {
-    let mut backed_off = Duration::ZERO;
+    let mut settled = Settled::default();
     let mut last = Instant::now();
     loop {
         let view = match timeout(Duration::from_secs(15), view(world, churn)).await {
@@ -48,18 +60,20 @@ pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Set
             Ok(Err(error)) => View { open: vec![format!("the API server does not answer: {error:#}")], backing_off: false },
             Err(_) => View { open: vec!["the API server does not answer".to_owned()], backing_off: false },
         };
-        let took = begun.elapsed();
+        settled.took = begun.elapsed();
         if view.open.is_empty() {
-            return Ok((Settled { took, backed_off, cleared: Duration::ZERO }, Vec::new()));
+            return Ok((settled, Vec::new()));
         }
         if view.backing_off {
-            backed_off += last.elapsed();
+            settled.backed_off += last.elapsed();
         }
         last = Instant::now();
-        if took.saturating_sub(backed_off) > allowed() || took > AT_MOST {
-            let open = view.open.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", took.as_secs()));
-            return Ok((Settled { took, backed_off, cleared: Duration::ZERO }, open.collect()));
+        if settled.took.saturating_sub(settled.backed_off) > allowed() || settled.took > AT_MOST {
+            let open = view.open.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", settled.took.as_secs()));
+            let open = open.collect();
+            return Ok((settled, open));
         }
+        settled.open.extend(view.open.into_iter().map(|what| (what, settled.took)));
         sleep(STEP).await;
     }
 }

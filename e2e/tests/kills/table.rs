@@ -51,6 +51,9 @@ impl Table {
             row.unknown,
             row.said,
         );
+        if let Some(last) = row.settled.last() {
+            println!("           last came: {last}");
+        }
         self.0.push(row);
     }
 
@@ -61,9 +64,9 @@ impl Table {
     }
 
     pub fn print(&self) {
-        let mut by: BTreeMap<Kind, Vec<Settled>> = BTreeMap::new();
+        let mut by: BTreeMap<Kind, Vec<&Settled>> = BTreeMap::new();
         for row in &self.0 {
-            by.entry(row.kind).or_default().push(row.settled);
+            by.entry(row.kind).or_default().push(&row.settled);
         }
         println!(
             "\n{:<20} {:>6} {:>8} {:>8} {:>8} {:>14} {:>12}",
@@ -72,17 +75,17 @@ impl Table {
         for (kind, all) in by {
             line(&kind.name(), &all);
         }
-        line("all", &self.0.iter().map(|row| row.settled).collect::<Vec<_>>());
+        line("all", &self.0.iter().map(|row| &row.settled).collect::<Vec<_>>());
         let failed = self.0.iter().filter(|row| !row.broken.is_empty()).count();
         println!("{} rounds, {failed} failed", self.0.len());
     }
 }
 
-fn line(name: &str, all: &[Settled]) {
+fn line(name: &str, all: &[&Settled]) {
     let mut took: Vec<Duration> = all.iter().map(|settled| settled.took).collect();
     took.sort_unstable();
     let at = |part: usize| took.get((took.len() * part).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default().as_secs_f32();
-    let most = |of: fn(&Settled) -> Duration| all.iter().map(of).max().unwrap_or_default().as_secs_f32();
+    let most = |of: fn(&Settled) -> Duration| all.iter().map(|settled| of(settled)).max().unwrap_or_default().as_secs_f32();
     let (waited, cleared) = (most(|settled| settled.backed_off), most(|settled| settled.cleared));
     println!("{name:<20} {:>6} {:>8.1} {:>8.1} {:>8.1} {waited:>14.1} {cleared:>12.1}", took.len(), at(50), at(99), at(100));
 }
