@@ -313,13 +313,9 @@ impl Cli {
     /// As `command()`, without help for a flag of every verb that would do nothing with this one.
     pub fn shaped() -> clap::Command {
         let every: Vec<clap::Arg> = Self::command().get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-        let hidden = |idle: &[&str]| {
-            let idle: Vec<String> = idle.iter().map(|flag| flag.trim_start_matches('-').to_owned()).collect();
-            every
-                .clone()
-                .into_iter()
-                .filter(move |arg| arg.get_long().is_some_and(|long| idle.iter().any(|i| i == long)))
-                .map(|arg| arg.hide(true))
+        let hidden = |idle: &'static [&'static str]| {
+            let named = |arg: &clap::Arg| arg.get_long().is_some_and(|long| idle.contains(&format!("--{long}").as_str()));
+            every.clone().into_iter().filter(move |arg| named(arg)).map(|arg| arg.hide(true))
         };
         Self::command()
             .mut_subcommand("completion", |verb| verb.args(hidden(&EVERY)))

@@ -35,7 +35,7 @@ impl Wanted<'_> {
     /// A word that no test bears would be found to hold.
     fn found(&self) -> Result<Outcome> {
         match (self.filter, self.ran.load(Ordering::Relaxed)) {
-            (Some(filter), 0) => bail!("no test's name contains {filter:?}; `cargo test --workspace -- --list` names them"),
+            (Some(filter), 0) => bail!("no test that could run here has a name that contains {filter:?}"),
             _ => Ok(Outcome::Passed),
         }
     }

@@ -94,7 +94,8 @@ impl dyn Mounter {
 }
 
 /// How long a mounter that is being started again is waited for. Nothing was said to it yet, and an error would cost the kubelet's back-off, which
-/// doubles up to two minutes and for an unmount stands in no Event. Well within the two minutes that the kubelet gives a call.
+/// doubles up to two minutes and for an unmount stands in no Event. The kubelet gives a call two minutes: a mount that has waited long for its tree
+/// before may pass them here, and is finished or undone all the same.
 const AWAY: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
