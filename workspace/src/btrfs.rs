@@ -1,5 +1,6 @@
 //! Provider Btrfs: every tree a subvolume, every clone a snapshot.
 
+pub(crate) mod commit;
 pub(crate) mod extents;
 pub(crate) mod ioctl;
 mod search;
@@ -54,7 +55,7 @@ impl Backend for Btrfs {
     }
 
     fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError> {
-        ioctl::commit(root).step("commit the removal")
+        commit::commit(root).step("commit the removal")
     }
 
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &CStr, stat: &Stat) -> Result<u64, SysError> {

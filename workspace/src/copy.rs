@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid as UserId, XattrFlags};
 use rustix::io::Errno;
 
-use crate::btrfs::ioctl;
+use crate::btrfs::{commit, ioctl};
 use crate::error::Step;
 use crate::layout::TREE;
 use crate::trees::{Backend, Standing};
@@ -65,7 +65,7 @@ impl Backend for Copy {
 
     fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError> {
         if ioctl::is_btrfs(root).step("ask for the file system")? {
-            return ioctl::commit(root).step("commit the removal");
+            return commit::commit(root).step("commit the removal");
         }
         // The journal of the file system keeps order: this flush brings all that was done before it.
         let trash = dir::open(root, "trash").step("open the trash")?;

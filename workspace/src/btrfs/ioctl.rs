@@ -112,12 +112,17 @@ pub fn sync(any: impl AsFd) -> io::Result<()> {
     unsafe { call(any, code(0, 8, 0), std::ptr::null_mut::<u8>()) }
 }
 
-/// Waits until the transaction that runs now is committed, and hurries it. Unlike [`sync`], writes nobody's data; calls made at the same
-/// time share a commit.
-pub fn commit(any: impl AsFd) -> io::Result<()> {
+/// Asks the kernel's own thread to commit the transaction that runs now, and tells which it is. Returns once the commit has begun, which may be
+/// late: see [`super::commit`].
+pub(super) fn start_sync(any: impl AsFd) -> io::Result<u64> {
     let mut transid = 0u64;
     // SAFETY: START_SYNC writes a u64.
-    unsafe { call(&any, code(READ, 24, size_of::<u64>()), &mut transid)? };
+    unsafe { call(any, code(READ, 24, size_of::<u64>()), &mut transid)? };
+    Ok(transid)
+}
+
+/// Waits until a transaction is committed.
+pub(super) fn wait_sync(any: impl AsFd, mut transid: u64) -> io::Result<()> {
     // SAFETY: WAIT_SYNC reads a u64.
     unsafe { call(any, code(WRITE, 22, size_of::<u64>()), &mut transid) }
 }

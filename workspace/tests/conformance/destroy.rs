@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use yoi_workspace::{Access, Error, Journal, Making, Reason, Uid, mountinfo};
 
@@ -14,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("w34_what_is_not_ours_is_refused_and_untouched", w34),
     ("w35_what_an_agent_left_inside_does_not_matter", w35),
     ("w35_a_tree_deeper_than_any_stack_is_destroyed", deep),
+    ("w35_trees_destroyed_at_once_do_not_wait_for_each_other", at_once),
     ("w44_a_hundred_lives_leave_nothing", w44),
 ];
 
@@ -127,6 +130,29 @@ fn deep(lab: &Lab) -> Verdict {
     let refused = lab.provider().usage(uid).unwrap_err();
     assert_eq!(refused.reason(), Reason::BackendError);
     lab.provider().destroy(uid).unwrap();
+    lab.assert_only(&[]);
+    Verdict::Ran
+}
+
+/// Btrfs commits by itself every 30 s; whoever asks for a commit while another one ends must not wait for that.
+fn at_once(lab: &Lab) -> Verdict {
+    let destroy = |after: [Duration; 3]| {
+        let trees = after.map(|after| (lab.empty().0, after));
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            for (uid, after) in trees {
+                scope.spawn(move || {
+                    thread::sleep(after);
+                    lab.provider().destroy(uid).unwrap();
+                });
+            }
+        });
+        begun.elapsed()
+    };
+    for turn in 0..40 {
+        let took = destroy([0, 100, 300].map(|wait| Duration::from_micros(wait * turn % 2000)));
+        assert!(took < Duration::from_secs(10), "turn {turn}: {took:?}");
+    }
     lab.assert_only(&[]);
     Verdict::Ran
 }
