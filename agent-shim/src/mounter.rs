@@ -5,6 +5,7 @@ pub mod desk;
 pub mod frame;
 pub mod serve;
 pub mod verb;
+pub mod whose;
 
 use std::path::{Path, PathBuf};
 

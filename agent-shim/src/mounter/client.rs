@@ -13,7 +13,8 @@ use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{Access, Change, Expected, Inventory, Making, Manifest, Probe, ProviderKind, Reason, Uid};
 
 use super::frame;
-use super::verb::{Answer, Digest, Mounts, Refused, Verb};
+use super::verb::{Answer, Digest, Mounts, Question, Refused, Verb};
+use super::whose::Whose;
 use crate::volume::PodVolume;
 
 /// The seam to the disk. The real one is [`Line`]; tests pass one that remembers.
@@ -114,10 +115,10 @@ impl Line {
         Line { socket, away: AWAY, turns: Semaphore::new(super::AT_ONCE), name: OnceLock::new() }
     }
 
-    async fn ask(&self, verb: &Verb) -> io::Result<Result<Answer, Refused>> {
+    async fn ask(&self, verb: Verb) -> io::Result<Result<Answer, Refused>> {
         let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
         let mut stream = self.connect().await?;
-        frame::send(&mut stream, verb).await?;
+        frame::send(&mut stream, &Question { whose: Whose::now(), verb }).await?;
         frame::receive(&mut stream).await
     }
 
@@ -140,13 +141,13 @@ fn away(error: &io::Error) -> bool {
 impl Mounter for Line {
     fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
         Box::pin(async move {
-            let mut answer = self.ask(&verb).await.map_err(Failure::Unheard)?;
+            let mut answer = self.ask(verb.clone()).await.map_err(Failure::Unheard)?;
             // A mounter that started anew has opened nothing yet.
             if let (Err(Refused { reason: Reason::WrongDataRoot, .. }), Some(name)) = (&answer, self.name.get())
                 && !matches!(verb, Verb::Open { .. })
             {
-                self.ask(&Verb::Open { expected: Expected::Named(*name) }).await.map_err(Failure::Unheard)??;
-                answer = self.ask(&verb).await.map_err(Failure::Unheard)?;
+                self.ask(Verb::Open { expected: Expected::Named(*name) }).await.map_err(Failure::Unheard)??;
+                answer = self.ask(verb).await.map_err(Failure::Unheard)?;
             }
             if let Ok(Answer::Opened(name)) = &answer {
                 _ = self.name.set(*name);
@@ -178,7 +179,7 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             let listener = UnixListener::bind(&path).unwrap();
             let (mut stream, _) = listener.accept().await.unwrap();
-            let _: Verb = frame::receive(&mut stream).await.unwrap();
+            let _: Question = frame::receive(&mut stream).await.unwrap();
             frame::send(&mut stream, &Ok::<_, Refused>(Answer::Done)).await.unwrap();
         };
         let (answer, ()) = tokio::join!(line.say(Verb::Probe), later);

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::desk::Desk;
 use super::frame;
-use super::verb::Verb;
+use super::verb::Question;
+use super::whose::Whose;
 
 /// The shim writes its question at once; a silent speaker must not keep a thread.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,12 +62,14 @@ fn answer(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let verb: Verb = frame::read(stream)?;
-    let (uid, pod) = verb.about();
-    let (uid, pod) = (uid.map(tracing::field::display), pod.map(tracing::field::display));
-    let _span = tracing::info_span!("verb", uid, pod, node = desk.node).entered();
+    let Question { whose: Whose { object, uid, run }, verb } = frame::read(stream)?;
+    let (tree, pod) = verb.about();
+    let uid = uid.or_else(|| Some(tree?.to_string()));
+    let (tree, pod) = (tree.map(tracing::field::display), pod.map(tracing::field::display));
+    let _span = tracing::info_span!("verb", object, uid, run, tree, pod, node = desk.node).entered();
     let answer = desk.act(&verb);
     match &answer {
+        Ok(_) if verb.is_deed() => tracing::info!(?verb, "done"),
         Ok(_) => tracing::debug!(?verb, "done"),
         Err(refused) => tracing::warn!(?verb, reason = refused.reason.as_str(), message = refused.message, "refused"),
     }

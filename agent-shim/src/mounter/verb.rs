@@ -4,7 +4,15 @@ use serde::{Deserialize, Serialize};
 use yoi_workspace::plan::{DiskStep, Step};
 use yoi_workspace::{Access, Change, Expected, Inventory, Manifest, Marker, Owner, Probe, ProviderKind, Reason, Uid};
 
+use super::whose::Whose;
 use crate::volume::PodVolume;
+
+/// What stands in a frame from the shim.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Question {
+    pub whose: Whose,
+    pub verb: Verb,
+}
 
 /// What the shim may ask for. Each may be said twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +46,15 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether the disk or the mount table may be another one afterwards.
+    pub fn is_deed(&self) -> bool {
+        match self {
+            Verb::Open { .. } | Verb::Probe | Verb::Inventory | Verb::Mounts | Verb::Changes { .. } => false,
+            Verb::CreateEmpty { .. } | Verb::Clone { .. } | Verb::Seal { .. } | Verb::Destroy { .. } | Verb::Recover { .. } => true,
+            Verb::Publish { .. } | Verb::PublishRuntime { .. } | Verb::Unpublish { .. } => true,
+        }
+    }
+
     /// The UIDs of the workspace and of the Pod that it is about, for logs.
     pub fn about(&self) -> (Option<Uid>, Option<Uid>) {
         match self {

@@ -19,6 +19,7 @@ use super::mounting::{self, NotMounted};
 use super::world::World;
 use crate::chain::whole;
 use crate::decide::mounting::{Wish, asked};
+use crate::mounter::whose::Whose;
 use crate::proto::csi::identity_server::Identity;
 use crate::proto::csi::node_server::Node;
 use crate::proto::csi::plugin_capability::{self, service};
@@ -35,7 +36,7 @@ const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 impl Csi {
     /// Whose every line is that is logged on the way: the workspace, and before this node has heard of it, the Pod. `named` is the Pod's
     /// namespace and name, which the kubelet tells when it mounts and not when it unmounts.
-    fn span(&self, volume: &PodVolume, tree: Option<Uid>, named: Option<(&str, &str)>) -> tracing::Span {
+    fn whose(&self, volume: &PodVolume, tree: Option<Uid>, named: Option<(&str, &str)>) -> (Whose, tracing::Span) {
         let (pod, name) = (volume.pod, volume.name.as_str());
         let ws = match tree {
             Some(uid) => self.0.cache.get(uid),
@@ -47,7 +48,8 @@ impl Csi {
         };
         let run = ws.zip(named).and_then(|(ws, (_, pod))| run_of(&ws, pod));
         let tree = tree.map(tracing::field::display);
-        tracing::info_span!("volume", object, uid, run, %pod, tree, volume = name, node = self.0.node)
+        let span = tracing::info_span!("volume", object, uid, run, %pod, tree, volume = name, node = self.0.node);
+        (Whose { object, uid: Some(uid), run }, span)
     }
 }
 
@@ -104,7 +106,7 @@ impl Node for Csi {
             Wish::Runtime(_) => None,
         };
         let said = |key| r.volume_context.get(key).map(String::as_str).unwrap_or_default();
-        let span = self.span(&asked.volume, tree, Some((said(POD_NAMESPACE), said(POD_NAME))));
+        let (whose, span) = self.whose(&asked.volume, tree, Some((said(POD_NAMESPACE), said(POD_NAME))));
         let work = async {
             let done = mounting::publish(&self.0, asked).await;
             self.0.counts.published(&done, began.elapsed());
@@ -114,7 +116,7 @@ impl Node for Csi {
             }
             done
         };
-        work.instrument(span).await?;
+        whose.during(work).instrument(span).await?;
         Ok(Response::new(NodePublishVolumeResponse {}))
     }
 
@@ -130,7 +132,7 @@ impl Node for Csi {
             PodVolume::from_target(&self.0.kubelet_dir, Path::new(&r.target_path)).map_err(|e| Status::invalid_argument(e.to_string()))?;
         // As with publishing: what has begun is finished, whoever hangs up.
         let (world, tree) = (self.0.clone(), self.0.publications.get(&volume).and_then(|p| p.shows.tree()));
-        let span = self.span(&volume, tree, None);
+        let (whose, span) = self.whose(&volume, tree, None);
         let work = async move {
             let done = mounting::unpublish(&world, &volume).await;
             match &done {
@@ -139,7 +141,7 @@ impl Node for Csi {
             }
             done
         };
-        match tokio::spawn(work.instrument(span)).await {
+        match tokio::spawn(whose.during(work).instrument(span)).await {
             Ok(Ok(())) => Ok(Response::new(NodeUnpublishVolumeResponse {})),
             Ok(Err(error)) => Err(Status::internal(whole(&error))),
             Err(error) => Err(Status::internal(error.to_string())),

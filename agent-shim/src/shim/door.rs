@@ -23,6 +23,7 @@ use super::report::Reports;
 use super::vanished;
 use super::world::{Trouble, World};
 use crate::chain::whole;
+use crate::mounter::whose::Whose;
 
 /// Trees made, sealed or destroyed side by side.
 const AT_ONCE: u16 = 32;
@@ -82,7 +83,8 @@ pub async fn run(world: Arc<World>, client: Client, nudges: UnboundedReceiver<Ob
 async fn reconcile(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Action, NotDone> {
     let (object, uid) = (named(&queued), queued.metadata.uid.clone().unwrap_or_default());
     let span = tracing::info_span!("workspace", object, uid);
-    look(queued, door).instrument(span).await
+    let whose = Whose { object: Some(object), uid: Some(uid), run: None };
+    whose.during(look(queued, door)).instrument(span).await
 }
 
 pub fn named(ws: &AgentWorkspace) -> String {

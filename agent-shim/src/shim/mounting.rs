@@ -14,6 +14,7 @@ use crate::chain::whole;
 use crate::decide::mounting::{self, Asked, Known, Passage, Wish};
 use crate::mounter::client::Failure;
 use crate::mounter::verb::Digest;
+use crate::mounter::whose::Whose;
 use crate::volume::PodVolume;
 
 /// The kubelet gives up after 120 s, and its own back-off grows to 122 s: waiting here is always the faster way.
@@ -49,7 +50,7 @@ pub async fn publish(world: &Arc<World>, asked: Asked) -> Result<(), NotMounted>
     })?;
     // The kubelet may hang up; a mount that has begun is finished or undone all the same.
     let (world, volume) = (world.clone(), asked.volume);
-    let work = async move { mount(&world, volume, shows).await };
+    let work = Whose::now().during(async move { mount(&world, volume, shows).await });
     tokio::spawn(work.in_current_span()).await.map_err(|e| NotMounted::Unclear(Trouble::Task(std::io::Error::other(e))))?
 }
 

@@ -15,6 +15,7 @@ use yoi_workspace::{Expected, Journal, Reason, State, Uid};
 use super::world::Trouble;
 use crate::chain::whole;
 use crate::mounter::client::{Failure, Mounter};
+use crate::mounter::whose::Whose;
 
 /// The containers of a Pod start in any order.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -113,7 +114,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Tr
         tracing::info!(?step, "recovering");
         match step {
             Step::Journal(step) => journal.apply(step)?,
-            Step::Disk(step) => match mounter.recover(*step).await {
+            Step::Disk(step) => match whose(&records, uid).during(mounter.recover(*step)).await {
                 Ok(()) => {}
                 Err(Failure::Refused(refused)) => {
                     tracing::error!(%uid, message = refused.message, "a tree could not be recovered");
@@ -138,6 +139,12 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Tr
     tracing::info!(records = records.records.len(), trees = found.entries.len(), steps = plan.steps.len(), "journal and disk agree");
     let unreadable = found.unreadable.into_iter().map(|u| (u.uid, u.why)).collect();
     Ok(Troubled { lost: plan.lost.into_iter().collect(), unreadable, damaged: records.damaged })
+}
+
+/// As far as the journal remembers it.
+fn whose(known: &Contents, uid: Uid) -> Whose {
+    let record = known.records.iter().find(|r| r.uid == uid);
+    Whose { object: record.and_then(|r| r.of.clone()), uid: Some(uid.to_string()), run: None }
 }
 
 /// A sweep or a socket that fails must not keep the doors of all other Pods shut.

@@ -25,8 +25,10 @@ use yoi_wire::identity::SHIM_SOCKET;
 use yoi_wire::node::{CHANGES, Change, ChangeKind, ChangeList};
 use yoi_workspace::{Journal, JournalError, Making, Since, State as Life, Uid};
 
+use super::door;
 use super::world::{Trouble, World};
 use crate::chain::whole;
+use crate::mounter::whose::Whose;
 
 /// The most that a change list holds.
 const LIMIT: u32 = 10_000;
@@ -137,7 +139,8 @@ async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<C
     let tree = tree.ok_or(NoList::NoTree)?;
     let since = since(&world, tree).await?.ok_or(NoList::NoBase)?;
     let turn = world.sockets.lists.acquire().await.map_err(|e| Trouble::Task(io::Error::other(e)))?;
-    let (changes, cut) = world.mounter.changes(tree, since, LIMIT).await.map_err(Trouble::Disk)?;
+    let whose = Whose { object: world.cache.get(tree).map(|ws| door::named(&ws)), uid: Some(tree.to_string()), run: None };
+    let (changes, cut) = whose.during(world.mounter.changes(tree, since, LIMIT)).await.map_err(Trouble::Disk)?;
     drop(turn);
     let spelled = |c: yoi_workspace::Change| Change { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
     Ok(Json(ChangeList { changes: changes.into_iter().map(spelled).collect(), cut }))

@@ -28,6 +28,7 @@ use super::making::{self, Next};
 use super::world::World;
 use crate::chain::whole;
 use crate::decide::stray::{Stray, stray};
+use crate::mounter::whose::Whose;
 
 /// A round of the making door that began before the end was heard may make the tree once more.
 const AFTERWARDS: Duration = Duration::from_secs(30);
@@ -82,9 +83,13 @@ async fn end(world: Arc<World>, client: Client, ws: AgentWorkspace) {
     if is_gone(&client, &ws).await {
         let object = format!("{}/{}", ws.namespace().unwrap_or_default(), ws.name_any());
         tracing::warn!(object, uid = ws.uid(), "a workspace went without a word; its tree goes too");
-        bury(&world, &ws).await;
-        sleep(AFTERWARDS).await;
-        bury(&world, &ws).await;
+        let whose = Whose { object: Some(object), uid: ws.uid(), run: None };
+        let buried = async {
+            bury(&world, &ws).await;
+            sleep(AFTERWARDS).await;
+            bury(&world, &ws).await;
+        };
+        whose.during(buried).await;
     }
 }
 

@@ -10,9 +10,13 @@ use yoi_e2e::stage::{PATIENCE, Stage, uid};
 
 use super::CLUSTER;
 
-/// Namespace, label and container of who writes of agents. The mounter is not among them: it is told UIDs and nothing else.
-const WRITERS: [(&str, &str, &str); 3] =
-    [("yoi-system", "yoi-operator", ""), ("yoi-system", "yoi-gateway", ""), ("yoi-node", "yoi-agent-shim", "shim")];
+/// Namespace, label and container of who writes of agents.
+const WRITERS: [(&str, &str, &str); 4] = [
+    ("yoi-system", "yoi-operator", ""),
+    ("yoi-system", "yoi-gateway", ""),
+    ("yoi-node", "yoi-agent-shim", "shim"),
+    ("yoi-node", "yoi-agent-shim", "mounter"),
+];
 
 /// All that a line says, its spans' fields below its own.
 fn said(line: &str) -> Option<Value> {
@@ -69,6 +73,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
         vec![("step done", &agent, true)],
         vec![("line open", &agent, true), ("message", &agent, true), ("line ended", &agent, true)],
         vec![("made a tree", &tree, false), ("mounted", &tree, true), ("unmounted", &tree, false)],
+        vec![("done", &tree, true)],
     ];
     for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
         let start = std::time::Instant::now();

@@ -1,0 +1,30 @@
+//! Whom a question to the mounter is for: words for its log and nothing else.
+
+use std::future::Future;
+
+use serde::{Deserialize, Serialize};
+
+/// By the word of the shim. The mounter acts on UIDs alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whose {
+    /// Namespace and name of a workspace, or of a Pod of which nothing else is known.
+    pub object: Option<String>,
+    pub uid: Option<String>,
+    pub run: Option<u64>,
+}
+
+tokio::task_local! {
+    static WHOSE: Whose;
+}
+
+impl Whose {
+    /// All that is asked of the mounter during this work is for it.
+    pub async fn during<T>(self, work: impl Future<Output = T>) -> T {
+        WHOSE.scope(self, work).await
+    }
+
+    /// Of the work that is being done; a task that it starts must be told.
+    pub fn now() -> Whose {
+        WHOSE.try_with(Clone::clone).unwrap_or_default()
+    }
+}
