@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use kube::api::{Api, ListParams};
 use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_crds::source::Provider;
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
 use yoi_e2e::soon;
 use yoi_e2e::stage::{PATIENCE, Stage, uid};
 use yoi_wire::entry::Body;
@@ -159,6 +161,14 @@ async fn while_full(stage: &Stage) -> Result<String> {
         Ok((said.out.contains("of its data root is free") && said.code != 0).then_some(()))
     })
     .await?;
+
+    // What a new project gets is not chosen by what fails for the moment.
+    let nodes = Api::<WorkspaceNode>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+    let offers = nodes.iter().filter_map(|node| node.status.as_ref()).flat_map(|status| &status.providers).collect::<Vec<_>>();
+    ensure!(
+        offers.iter().any(|p| p.name == Provider::Btrfs && p.available),
+        "Btrfs is not offered while the data root is full: {offers:?}"
+    );
 
     // A tree can go.
     let gone = uid(&stage.get::<AgentWorkspace>("leaves").await?);

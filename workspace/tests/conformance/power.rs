@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use yoi_workspace::{Access, DataRoot, Journal, Making, Place, ProviderKind, Reason, State, Uid, loopback};
+use yoi_workspace::{Access, DataRoot, Journal, Making, Place, ProviderKind, Reason, State, Uid, Wanted, loopback, plan::select};
 
 use crate::lab::{Lab, Lane, content, has, is_root, make_ext4, me, mount_ext4, nth_uid, run};
 use crate::{Case, Verdict};
@@ -169,6 +169,8 @@ fn full(lab: &Lab) -> Verdict {
         let made: Vec<_> = (10..2000).map(nth_uid).take_while(|uid| hand.clone_tree(*uid, base, Access::ReadWrite).is_ok()).collect();
         let refused = hand.clone_tree(nth_uid(9), base, Access::ReadWrite).unwrap_err();
         assert_eq!(refused.reason(), Reason::OutOfSpace, "{kind}: {refused:?}");
+        let offers = root.probe().unwrap().offers;
+        assert_eq!(select(Wanted::Auto, &offers).unwrap().provider, kind, "a full disk is no reason to choose otherwise: {offers:?}");
         let entries = root.inventory().unwrap().entries;
         assert!(entries.iter().all(|e| e.place == Place::Live && e.marker.is_some()), "{kind}: half a tree was left: {entries:?}");
         assert_eq!(entries.len(), made.len() + 2);
