@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Whose {
     /// Namespace and name of a workspace, or of a Pod of which nothing else is known.
     pub object: Option<String>,
+    /// None where the verb names the tree.
     pub uid: Option<String>,
     pub run: Option<u64>,
 }

@@ -83,7 +83,7 @@ pub async fn run(world: Arc<World>, client: Client, nudges: UnboundedReceiver<Ob
 async fn reconcile(queued: Arc<AgentWorkspace>, door: Arc<Door>) -> Result<Action, NotDone> {
     let (object, uid) = (named(&queued), queued.metadata.uid.clone().unwrap_or_default());
     let span = tracing::info_span!("workspace", object, uid);
-    let whose = Whose { object: Some(object), uid: Some(uid), run: None };
+    let whose = Whose { object: Some(object), uid: Some(uid), ..Whose::default() };
     whose.during(look(queued, door)).instrument(span).await
 }
 

@@ -144,7 +144,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Tr
 /// As far as the journal remembers it.
 fn whose(known: &Contents, uid: Uid) -> Whose {
     let record = known.records.iter().find(|r| r.uid == uid);
-    Whose { object: record.and_then(|r| r.of.clone()), uid: Some(uid.to_string()), run: None }
+    Whose { object: record.and_then(|r| r.of.clone()), ..Whose::default() }
 }
 
 /// A sweep or a socket that fails must not keep the doors of all other Pods shut.

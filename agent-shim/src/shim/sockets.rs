@@ -139,7 +139,7 @@ async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<C
     let tree = tree.ok_or(NoList::NoTree)?;
     let since = since(&world, tree).await?.ok_or(NoList::NoBase)?;
     let turn = world.sockets.lists.acquire().await.map_err(|e| Trouble::Task(io::Error::other(e)))?;
-    let whose = Whose { object: world.cache.get(tree).map(|ws| door::named(&ws)), uid: Some(tree.to_string()), run: None };
+    let whose = Whose { object: world.cache.get(tree).map(|ws| door::named(&ws)), ..Whose::default() };
     let (changes, cut) = whose.during(world.mounter.changes(tree, since, LIMIT)).await.map_err(Trouble::Disk)?;
     drop(turn);
     let spelled = |c: yoi_workspace::Change| Change { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };

@@ -24,6 +24,7 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, AgentWorkspaceStatus};
 use yoi_workspace::{Record, Uid};
 
 use super::cache::uid_of;
+use super::door;
 use super::making::{self, Next};
 use super::world::World;
 use crate::chain::whole;
@@ -81,9 +82,9 @@ pub async fn run(world: Arc<World>, client: Client, mut news: UnboundedReceiver<
 
 async fn end(world: Arc<World>, client: Client, ws: AgentWorkspace) {
     if is_gone(&client, &ws).await {
-        let object = format!("{}/{}", ws.namespace().unwrap_or_default(), ws.name_any());
+        let object = door::named(&ws);
         tracing::warn!(object, uid = ws.uid(), "a workspace went without a word; its tree goes too");
-        let whose = Whose { object: Some(object), uid: ws.uid(), run: None };
+        let whose = Whose { object: Some(object), uid: ws.uid(), ..Whose::default() };
         let buried = async {
             bury(&world, &ws).await;
             sleep(AFTERWARDS).await;
