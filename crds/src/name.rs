@@ -33,6 +33,8 @@ pub mod annotation {
     pub const RUN_GENERATION: &str = "yoi.dev/run-generation";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+    /// How often Kubernetes was made to look again at a claim that is being deleted.
+    pub const REMINDED: &str = "yoi.dev/reminded";
     pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 }
 

@@ -101,6 +101,10 @@ pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<()
             let patch = json!({"metadata": {"uid": claim.uid, "annotations": {annotation::SELECTED_NODE: null}}});
             gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
         }
+        Step::Remind { claim, times } => {
+            let patch = json!({"metadata": {"uid": claim.uid, "annotations": {annotation::REMINDED: times.to_string()}}});
+            gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+        }
         Step::RetainVolume { volume } => {
             let patch = json!({"metadata": {"uid": volume.uid}, "spec": {"persistentVolumeReclaimPolicy": "Retain"}});
             gone(merge(client, volume, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;

@@ -1,10 +1,12 @@
 //! One controller per kind, all alike: observe, decide, apply, report.
 
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::events::Recorder;
@@ -20,7 +22,7 @@ use yoi_crds::{
 };
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
-use yoi_plan::{network, nodes, peer, project, say, workspace, yoipod};
+use yoi_plan::{held, network, nodes, peer, project, say, workspace, yoipod};
 
 use crate::cache::Key;
 use crate::failures::Failures;
@@ -172,9 +174,13 @@ async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result
         Some(error) => Err(error),
         None => {
             context.forget(&subject.kind, &subject.namespace, &subject.name);
-            Ok(plan.requeue_after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100)))))
+            Ok(again(plan.requeue_after))
         }
     }
+}
+
+fn again(after: Option<Duration>) -> Action {
+    after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100))))
 }
 
 fn after_error<K: Governed>(object: Arc<K>, error: &apply::Error, context: Arc<Context>) -> Action {
@@ -193,33 +199,52 @@ fn after(subject: &Subject, error: &apply::Error, context: &Context) -> Action {
     Action::requeue(pause)
 }
 
-/// The offer of a node that is no more.
-async fn swept(offer: Arc<WorkspaceNode>, context: Arc<Context>) -> Result<Action, apply::Error> {
+/// A kind of which the operator takes care now and then, and of which it says nothing.
+pub trait Tended: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    fn decide(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
+}
+
+/// What nodes that are no more left behind goes.
+impl Tended for WorkspaceNode {
+    fn decide(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
+        nodes::left_over(self, &context.world.nodes())
+    }
+}
+
+/// Claims that are being deleted are not forgotten.
+impl Tended for PersistentVolumeClaim {
+    fn decide(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
+        held::remind(self, now)
+    }
+}
+
+async fn tended<K: Tended>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
     context.world.wait().await;
     let _round = context.rounds.token();
     if context.stop.is_cancelled() {
         return Ok(Action::await_change());
     }
-    let subject = Subject::of(&*offer, None);
-    for step in nodes::left_over(&offer, &context.world.nodes()) {
-        apply::apply(&context.client, &subject, &step).await?;
+    let subject = Subject::of(&*object, None);
+    let plan = object.decide(&context, jiff::Timestamp::now());
+    for step in &plan.steps {
+        apply::apply(&context.client, &subject, step).await?;
     }
     context.forget(&subject.kind, &subject.namespace, &subject.name);
-    Ok(Action::await_change())
+    Ok(again(plan.requeue_after))
 }
 
-/// Runs for ever: takes away what nodes that are no more left behind.
-pub async fn sweep(
-    trigger: impl Stream<Item = Result<WorkspaceNode, watcher::Error>> + Send + 'static,
-    store: Store<WorkspaceNode>,
-    woken: impl Stream<Item = ObjectRef<WorkspaceNode>> + Send + 'static,
+/// Runs for ever, like [`run`].
+pub async fn tend<K: Tended>(
+    trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
+    store: Store<K>,
+    woken: impl Stream<Item = ObjectRef<K>> + Send + 'static,
     context: Arc<Context>,
 ) {
     let heard = Arc::clone(&context);
     Controller::for_stream(trigger, store)
         .with_config(Config::default().concurrency(1))
         .reconcile_on(woken)
-        .run(swept, |o, e, c| after(&Subject::of(&*o, None), e, &c), context)
+        .run(tended::<K>, |o, e, c| after(&Subject::of(&*o, None), e, &c), context)
         .for_each(|round| {
             ended(round, &heard);
             std::future::ready(())

@@ -22,6 +22,7 @@ use tower::timeout::TimeoutLayer;
 use tower::util::MapRequestLayer;
 use tracing::{info, warn};
 use yoi_crds::name::{label, manager};
+use yoi_plan::manage;
 
 use crate::args::Args;
 use crate::cache::Key;
@@ -166,14 +167,17 @@ async fn lead(
     watch(parts, sources.pods.stream(scoped(&client, only), ours(), tell(World::part_changed)));
     watch(parts, sources.policies.stream(scoped(&client, only), ours(), tell(World::part_changed)));
     watch(parts, sources.manifests.stream(scoped(&client, only), all().labels(label::YOIPOD), tell(World::part_changed)));
-    watch(parts, sources.claims.stream(scoped(&client, only), all(), tell(World::part_changed)));
     watch(parts, sources.volumes.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
     watch(parts, sources.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
     let machines_changed = |world: &World, _: &[Key]| world.machines_changed();
     watch(parts, sources.machines.stream(Api::all(client.clone()), all(), tell(machines_changed)));
     let offers = sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed));
     let stored = world.offers.store();
-    control(parts, control::sweep(offers, stored, woken.offers, Arc::clone(&context)));
+    control(parts, control::tend(offers, stored, woken.offers, Arc::clone(&context)));
+    let claims = sources.claims.stream(scoped(&client, only), all(), tell(World::part_changed));
+    // A cluster may have many, and all but these need nothing.
+    let going = claims.filter(|c| std::future::ready(c.as_ref().map_or(true, |c| manage::deleting(&c.metadata))));
+    control(parts, control::tend(going, world.claims.store(), futures::stream::empty(), Arc::clone(&context)));
 
     let projects = sources.projects.stream(scoped(&client, only), all(), tell(World::project_changed));
     let workspaces = sources.workspaces.stream(scoped(&client, only), all(), tell(World::workspace_changed));

@@ -7,6 +7,7 @@
 //! Every step can be said twice; every removal names the UID that it means.
 
 pub mod duration;
+pub mod held;
 pub mod manage;
 pub mod names;
 pub mod network;

@@ -1,6 +1,7 @@
 //! The cluster's nodes as far as trees care: what each offers, and which can be reached by a volume.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume};
@@ -10,17 +11,17 @@ use yoi_crds::reason::condition;
 use yoi_crds::source::Provider;
 
 use crate::manage::{deleting, name, target};
-use crate::step::{Kind, Step};
+use crate::step::{Kind, Plan, Step};
 
 /// Well-known label that Pods' affinity to a node goes by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// What the shim of a node that is no more left behind. It may bear the name of a Node that comes later: that one's shim makes its own.
 #[must_use]
-pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Vec<Step> {
+pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
     let meta = &offer.metadata;
     let stays = nodes.exists(name(meta)) || deleting(meta);
-    if stays { Vec::new() } else { vec![Step::Delete(target(Kind::WorkspaceNode, meta))] }
+    if stays { Plan::nothing() } else { Plan::only(vec![Step::Delete(target(Kind::WorkspaceNode, meta))]) }
 }
 
 /// By name. A node that is not in here does not exist.

@@ -413,12 +413,12 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
 #[test]
 fn what_a_node_that_is_gone_offered_is_taken_away_by_its_uid_and_nothing_else() {
     let offer = |name: &str| made::<yoi_crds::WorkspaceNode>(json!({"metadata": {"name": name, "uid": "offer"}, "spec": {}}));
-    let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"]));
+    let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"])).steps;
     assert!(
         matches!(&steps[..], [Step::Delete(t)] if t.kind == Kind::WorkspaceNode && t.uid == "offer" && t.namespace.is_empty()),
         "{steps:?}"
     );
-    assert_eq!(yoi_plan::nodes::left_over(&offer("n1"), &nodes(&["n1"])), Vec::new());
+    assert_eq!(yoi_plan::nodes::left_over(&offer("n1"), &nodes(&["n1"])).steps, Vec::new());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::json;
-use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::stage::{Stage, uid};
 
 /// A Job that runs `command` in the tree of the claim.
@@ -22,6 +22,7 @@ spec:
   template:
     spec:
       restartPolicy: Never
+      terminationGracePeriodSeconds: 1
       automountServiceAccountToken: false
       securityContext: {{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, seccompProfile: {{ type: RuntimeDefault }} }}
       containers:
@@ -163,5 +164,39 @@ async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> 
         ensure!(start.elapsed() < yoi_e2e::stage::PATIENCE, "the kubelet does not say `{word}` of {next}: {told}");
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
+    stage.close().await
+}
+
+/// How often Kubernetes was made to look at the claim again.
+async fn reminded(stage: &Stage, claim: &str) -> Result<()> {
+    stage
+        .until::<PersistentVolumeClaim, ()>(claim, "Kubernetes is reminded of it", |claim| {
+            let said = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
+            assert_eq!(said, "1");
+            Some(())
+        })
+        .await
+}
+
+/// Kubernetes can miss the end of a claim's last Pod; then nothing but a change of the claim makes it look again.
+#[tokio::test]
+async fn kubernetes_is_reminded_of_claims_that_stay_and_whatever_waits_for_them_goes_with_their_pods() -> Result<()> {
+    let stage = Stage::open("reminded").await?;
+    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
+    stage.empty_project("p").await?;
+    stage.agent("a", "p", json!({})).await?;
+    stage.apply(&workspace("w", json!({ "source": { "empty": {} } }))).await?;
+    stage.apply(&job("w", "sleep 600")).await?;
+    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    stage.agent_ready("a").await?;
+    stage.until::<Job, ()>("w", "its Pod runs", |job| (job?.status.as_ref()?.ready == Some(1)).then_some(())).await?;
+    stage.delete::<AgentWorkspace>("w").await?;
+    stage.delete::<PersistentVolumeClaim>("a-session").await?;
+    // Both are in use, and stay.
+    tokio::try_join!(reminded(&stage, "w"), reminded(&stage, "a-session"))?;
+    stage.kubectl(&["delete", "job", "w", "--wait=false", "--cascade=foreground"]).await?.ok()?;
+    stage.delete::<YoiPod>("a").await?;
+    stage.until_gone::<AgentWorkspace>("w").await?;
+    stage.until_gone::<PersistentVolumeClaim>("a-session").await?;
     stage.close().await
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use yoi_crds::name::annotation::REMINDED;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::manage::{annotation, controlled_by, controller, deleting, uid};
 use yoi_plan::step::{Kind, Step, Target};
@@ -109,6 +110,8 @@ pub struct Cluster {
     pub forced: BTreeSet<String>,
     /// Network policies that somebody took away or opened, until the operator has applied them again.
     pub torn: BTreeSet<String>,
+    /// Claims of whose last Pod's end Kubernetes has not heard, by UID, at which resource version: it looks again when they change.
+    pub unheard: BTreeMap<String, Option<String>>,
     pub cover: Cover,
 }
 
@@ -252,6 +255,15 @@ impl Cluster {
                 if self.get::<PersistentVolumeClaim>(&claim.name).is_some_and(|c| uid(&c.metadata) == claim.uid) {
                     self.change::<PersistentVolumeClaim>(&claim.name, |c| {
                         c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(yoi_crds::name::annotation::SELECTED_NODE)));
+                    });
+                }
+                Answer::Done
+            }
+            Step::Remind { claim, times } => {
+                let times = times.to_string();
+                if self.get::<PersistentVolumeClaim>(&claim.name).is_some_and(|c| uid(&c.metadata) == claim.uid) {
+                    self.change::<PersistentVolumeClaim>(&claim.name, |c| {
+                        c.metadata.annotations.get_or_insert_default().insert(REMINDED.to_owned(), times);
                     });
                 }
                 Answer::Done

@@ -53,6 +53,8 @@ pub enum Fault {
     ForgetTheHour,
     OfferStays,
     NoPolicy,
+    NobodyIsReminded,
+    RemindOfTheStranger,
 }
 
 pub const ALL: &[Fault] = &[
@@ -83,6 +85,8 @@ pub const ALL: &[Fault] = &[
     Fault::ForgetTheHour,
     Fault::OfferStays,
     Fault::NoPolicy,
+    Fault::NobodyIsReminded,
+    Fault::RemindOfTheStranger,
 ];
 
 impl Fault {
@@ -146,6 +150,10 @@ impl Fault {
             Fault::ManifestsStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::ConfigMap)),
             Fault::OldBasesStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind.is_none())),
             Fault::OfferStays => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::WorkspaceNode)),
+            Fault::NobodyIsReminded => steps.retain(|s| !matches!(s, Step::Remind { .. })),
+            Fault::RemindOfTheStranger if about.kind == Some(Kind::Claim) && deleting(object) => {
+                steps.push(Step::Remind { claim: target(Kind::Claim, object), times: 30 });
+            }
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }

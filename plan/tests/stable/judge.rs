@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{Condition, find, is_true};
+use yoi_crds::name::annotation::REMINDED;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
@@ -113,6 +114,15 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             target(claim)?;
             let mine = c.by_uid(Kind::Claim, &claim.uid).is_none_or(|m| controlled_by(m, &about.uid));
             hold(mine, "an object that is not ours is patched", step)
+        }
+        Step::Remind { claim, times } => {
+            target(claim)?;
+            let Some(there) = c.by_uid(Kind::Claim, &claim.uid) else { return Ok(()) };
+            let workspaces = controller(there).is_some_and(|o| o.kind == "AgentWorkspace");
+            hold(workspaces || annotation(there, MADE_FOR).is_some(), "an object that is not ours is patched", step)?;
+            hold(deleting(there), "Kubernetes is reminded of a claim that stays", step)?;
+            let said = annotation(there, REMINDED).and_then(|t| t.parse::<u32>().ok()).unwrap_or(0);
+            hold(!about.fresh || *times > said, "Kubernetes is reminded again and nothing is due", step)
         }
         Step::ConfirmGone { of, .. } => hold(*of == about.uid, "somebody else's leavings are asked for", step),
         Step::Delete(t) => {

@@ -121,7 +121,9 @@ pub fn volumes(c: &mut Cluster) {
         let claim = c.now.claims[&title].clone();
         let used = held(c, &title);
         if deleting(&claim.metadata) {
-            if !used {
+            // Level triggered by its own events, and by nothing else.
+            let unheard = c.unheard.get(uid(&claim.metadata)) == Some(&claim.metadata.resource_version);
+            if !used && !unheard {
                 c.purge::<PersistentVolumeClaim>(&title);
             }
             continue;

@@ -5,7 +5,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::name::TOPOLOGY_NODE;
-use yoi_plan::manage::deleting;
+use yoi_plan::manage::{deleting, uid};
 use yoi_plan::nodes::HOSTNAME;
 
 use crate::cluster::{Cluster, Machine};
@@ -27,6 +27,17 @@ pub fn strike(c: &mut Cluster, dice: &mut Dice) {
         4..=6 => policy(c, dice),
         _ => shim(c, dice),
     }
+}
+
+/// Kubernetes has seen each claim of ours that is being deleted as it is, in use or not, and misses what comes after. It may do the same with other
+/// people's, which are not ours to mend.
+pub fn unheard(c: &mut Cluster) {
+    let going = c.now.claims.values().filter(|x| deleting(&x.metadata) && c.ours.contains_key(uid(&x.metadata)));
+    let going: Vec<_> = going.map(|x| (uid(&x.metadata).to_owned(), x.metadata.resource_version.clone())).collect();
+    if !going.is_empty() {
+        c.cover.feature("claim: Kubernetes misses the end of its last Pod");
+    }
+    c.unheard.extend(going);
 }
 
 fn node(c: &mut Cluster, dice: &mut Dice) {

@@ -52,6 +52,9 @@ impl Life {
         for _ in 0..length {
             let c = &mut self.cluster;
             c.seconds += i64::try_from(dice.roll(4)).expect("small");
+            if dice.one_in(8) {
+                luck::unheard(c);
+            }
             match dice.roll(24) {
                 0 | 1 => people::act(c, &mut dice),
                 2 => luck::strike(c, &mut dice),
@@ -104,7 +107,7 @@ impl Life {
         match kind {
             Governed::Workspace => c.remove::<AgentWorkspace>(&title),
             Governed::YoiPod => c.remove::<YoiPod>(&title),
-            Governed::Project | Governed::Peer | Governed::Offer => return Ok(()),
+            Governed::Project | Governed::Peer | Governed::Offer | Governed::Claim => return Ok(()),
         }
         c.cover.feature("operator: what it made is not seen yet");
         for _ in 0..3 {

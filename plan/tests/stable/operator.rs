@@ -2,6 +2,7 @@
 //! the status with the resource version that the decision was made on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -9,14 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
-use yoi_plan::manage::{controlled_by, label as label_of, name, uid};
+use yoi_plan::manage::{controlled_by, deleting, label as label_of, name, uid};
 use yoi_plan::nodes::{Nodes, left_over};
 use yoi_plan::say::{Conditions, blame};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::workspace::base::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{names, network, peer, project, workspace, yoipod};
+use yoi_plan::{held, names, network, peer, project, workspace, yoipod};
 
 use crate::cluster::{Answer, Broken, Cluster, NS, Object, Objects};
 use crate::faults::Fault;
@@ -31,6 +32,7 @@ pub enum Governed {
     YoiPod,
     Peer,
     Offer,
+    Claim,
 }
 
 /// What a round of one object did.
@@ -117,6 +119,8 @@ impl Operator {
         all.extend(of(Governed::YoiPod, self.seen.yoipods.keys().collect()));
         all.extend(of(Governed::Peer, self.seen.peers.keys().collect()));
         all.extend(of(Governed::Offer, self.seen.offers.keys().collect()));
+        let going = self.seen.claims.iter().filter(|(_, c)| deleting(&c.metadata));
+        all.extend(of(Governed::Claim, going.map(|(title, _)| title).collect()));
         all
     }
 
@@ -128,6 +132,7 @@ impl Operator {
             Governed::YoiPod => self.yoipod(c, title, luck),
             Governed::Peer => self.peer(c, title, luck),
             Governed::Offer => self.offer(c, title, luck),
+            Governed::Claim => self.claim(c, title, luck),
         }?;
         let at = c.seconds;
         if did != Did::Nothing {
@@ -162,6 +167,7 @@ impl Operator {
             Governed::Workspace => Some(Kind::Workspace),
             Governed::YoiPod => Some(Kind::YoiPod),
             Governed::Offer => Some(Kind::WorkspaceNode),
+            Governed::Claim => Some(Kind::Claim),
         };
         let about = About { kind: step_kind, uid: uid(object).to_owned(), fresh: self.is_fresh(c) };
         self.fault.steps(c, &about, object, &mut plan.steps);
@@ -348,9 +354,19 @@ impl Operator {
     /// What a node that is no more left behind.
     fn offer(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(Did::Nothing) };
-        let plan: Plan<yoi_crds::YoiPeerStatus> = Plan::only(left_over(&object, &self.nodes));
-        let (_, words) = self.carry_out(c, (Governed::Offer, &object.metadata), plan, &[], luck)?;
-        Ok(Self::did(title, &words, false))
+        self.tend(c, (Governed::Offer, &object.metadata), left_over(&object, &self.nodes), luck)
+    }
+
+    /// A claim that is being deleted.
+    fn claim(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
+        let Some(object) = self.seen.claims.get(title).filter(|c| deleting(&c.metadata)).cloned() else { return Ok(Did::Nothing) };
+        self.tend(c, (Governed::Claim, &object.metadata), held::remind(&object, c.now()), luck)
+    }
+
+    fn tend(&mut self, c: &mut Cluster, about: (Governed, &ObjectMeta), plan: Plan<Infallible>, luck: Option<u64>) -> Result<Did, Broken> {
+        let plan: Plan<YoiPodStatus> = Plan { steps: plan.steps, status: None, requeue_after: plan.requeue_after };
+        let (_, words) = self.carry_out(c, about, plan, &[], luck)?;
+        Ok(Self::did(name(about.1), &words, false))
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{find, is_true};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::{AgentWorkspace, Condition, YoiPod};
+use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::manage::{controlled_by, deleting, name, uid};
 use yoi_plan::network;
 use yoi_plan::workspace::claim::tree_behind;
@@ -197,8 +197,10 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {words}")) }
 }
 
+/// One that is being deleted says nothing new.
 fn project_is_not_ready(c: &Cluster, title: Option<&str>) -> bool {
-    title.and_then(|t| c.now.projects.get(t)).is_none_or(|p| p.status.as_ref().is_none_or(|s| !is_true(&s.conditions, condition::READY)))
+    let ready = |p: &YoiProject| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY));
+    title.and_then(|t| c.now.projects.get(t)).is_none_or(|p| deleting(&p.metadata) || !ready(p))
 }
 
 fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {

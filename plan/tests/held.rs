@@ -1,0 +1,64 @@
+//! When Kubernetes is reminded of a claim that is being deleted, and of which claims it never is.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::{Value, json};
+use yoi_plan::held::remind;
+use yoi_plan::step::Step;
+
+const DELETED: i64 = 1_700_000_000;
+
+fn claim(more: Value) -> PersistentVolumeClaim {
+    let mut meta = json!({
+        "name": "a-session", "namespace": "ns", "uid": "u", "finalizers": ["kubernetes.io/pvc-protection"],
+        "deletionTimestamp": jiff::Timestamp::from_second(DELETED).expect("a time").to_string(),
+        "annotations": {"yoi.dev/yoipod-uid": "somebody"},
+    });
+    meta.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    serde_json::from_value(json!({"metadata": meta})).expect("a claim")
+}
+
+/// What the reminder says and when the next one is due, so many seconds after the deletion.
+fn after(claim: &PersistentVolumeClaim, seconds: i64) -> (Option<u32>, Option<u64>) {
+    let plan = remind(claim, jiff::Timestamp::from_second(DELETED + seconds).expect("a time"));
+    let mut times = plan.steps.iter().map(|step| match step {
+        Step::Remind { claim, times } if claim.uid == "u" && claim.namespace == "ns" => *times,
+        other => panic!("{other:?}"),
+    });
+    (times.next(), plan.requeue_after.as_ref().map(Duration::as_secs))
+}
+
+#[test]
+fn kubernetes_is_reminded_after_20_s_and_then_each_time_after_twice_as_long() {
+    let wanted =
+        [(-90, None, 110), (0, None, 20), (19, None, 1), (20, Some(1), 20), (39, Some(1), 1), (40, Some(2), 40), (80, Some(3), 80)];
+    for (seconds, times, next) in wanted {
+        assert_eq!(after(&claim(json!({})), seconds), (times, Some(next)), "after {seconds} s");
+    }
+    let day = after(&claim(json!({})), 86_400);
+    assert_eq!(day.0, Some(13), "a day costs that many writes at most");
+}
+
+#[test]
+fn what_was_said_is_not_said_again_until_it_is_due_anew() {
+    let said = |times: &str| claim(json!({"annotations": {"yoi.dev/yoipod-uid": "somebody", "yoi.dev/reminded": times}}));
+    assert_eq!(after(&said("2"), 79), (None, Some(1)));
+    assert_eq!(after(&said("2"), 80), (Some(3), Some(80)));
+    assert_eq!(after(&said("whatever"), 80), (Some(3), Some(80)));
+}
+
+#[test]
+fn a_workspaces_claim_is_ours_too_and_other_peoples_are_left_alone() {
+    let owned = |kind: &str, version: &str| {
+        let owner = json!({"apiVersion": version, "kind": kind, "name": "w", "uid": "w", "controller": true});
+        claim(json!({"annotations": {}, "ownerReferences": [owner]}))
+    };
+    assert_eq!(after(&owned("AgentWorkspace", "yoi.dev/v1alpha1"), 20), (Some(1), Some(20)));
+    let nothing = (None, None);
+    assert_eq!(after(&owned("AgentWorkspace", "example.com/v1"), 20), nothing);
+    assert_eq!(after(&owned("StatefulSet", "apps/v1"), 20), nothing);
+    assert_eq!(after(&claim(json!({"annotations": {}})), 20), nothing);
+    assert_eq!(after(&claim(json!({"deletionTimestamp": null})), 20), nothing);
+    assert_eq!(after(&claim(json!({"finalizers": ["example.com/kept"]})), 20), nothing, "it waits for others");
+}
