@@ -74,12 +74,10 @@ pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<()
     let deed = step.deed();
     match step {
         Step::AddFinalizers { of, resource_version, all } => {
-            let patch = json!({"metadata": {"uid": of.uid, "resourceVersion": resource_version, "finalizers": all}});
-            gone(merge(client, of, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+            patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": all}}), &deed).await?;
         }
         Step::RemoveFinalizer { of, resource_version, finalizer: _, left } => {
-            let patch = json!({"metadata": {"uid": of.uid, "resourceVersion": resource_version, "finalizers": left}});
-            gone(merge(client, of, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+            patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": left}}), &deed).await?;
         }
         Step::EnsureWorkspace(object) => create::<AgentWorkspace>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
         Step::EnsureClaim(object) => {
@@ -93,21 +91,15 @@ pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<()
             let params = PatchParams::apply(manager::OPERATOR).force();
             api.patch(&object.name_any(), &params, &Patch::Apply(&**object)).await.map_err(|e| Error::from(deed.clone(), e))?;
         }
-        Step::OwnClaim { claim, owners } => {
-            let patch = json!({"metadata": {"uid": claim.uid, "ownerReferences": owners}});
-            gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
-        }
+        Step::OwnClaim { claim, owners } => patch(client, claim, json!({"metadata": {"ownerReferences": owners}}), &deed).await?,
         Step::UnselectNode { claim } => {
-            let patch = json!({"metadata": {"uid": claim.uid, "annotations": {annotation::SELECTED_NODE: null}}});
-            gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+            patch(client, claim, json!({"metadata": {"annotations": {annotation::SELECTED_NODE: null}}}), &deed).await?;
         }
         Step::Remind { claim, times } => {
-            let patch = json!({"metadata": {"uid": claim.uid, "annotations": {annotation::REMINDED: times.to_string()}}});
-            gone(merge(client, claim, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+            patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &deed).await?;
         }
         Step::RetainVolume { volume } => {
-            let patch = json!({"metadata": {"uid": volume.uid}, "spec": {"persistentVolumeReclaimPolicy": "Retain"}});
-            gone(merge(client, volume, &patch).await).map_err(|e| Error::from(deed.clone(), e))?;
+            patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &deed).await?;
         }
         Step::ConfirmGone { kind, namespace, name, of } => {
             if is_left(client, *kind, namespace, name, of).await.map_err(|e| Error::from(deed.clone(), e))? {
@@ -185,6 +177,12 @@ async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &
             Api::<WorkspaceNode>::all(client.clone()).get_metadata_opt(name).await?.is_some_and(|o| manage::uid(&o.metadata) == of)
         }
     })
+}
+
+/// With the UID that was meant: under its name another may stand by now. What is gone needs no patch.
+async fn patch(client: &Client, of: &Target, mut body: serde_json::Value, deed: &str) -> Result<(), Error> {
+    body["metadata"]["uid"] = json!(of.uid);
+    gone(merge(client, of, &body).await).map_err(|e| Error::from(deed.to_owned(), e))
 }
 
 async fn merge(client: &Client, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {

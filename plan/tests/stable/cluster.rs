@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use yoi_crds::name::annotation::REMINDED;
+use yoi_crds::name::annotation::{REMINDED, SELECTED_NODE};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::manage::{annotation, controlled_by, controller, deleting, uid};
 use yoi_plan::step::{Kind, Step, Target};
@@ -245,37 +245,30 @@ impl Cluster {
             }
             Step::EnsureNetworkPolicy(o) => self.apply_policy(o),
             Step::OwnClaim { claim, owners } => {
-                let same = |c: &&Arc<PersistentVolumeClaim>| uid(&c.metadata) == claim.uid;
-                if self.get(&claim.name).filter(same).is_some_and(|c| c.metadata.owner_references.as_ref() != Some(owners)) {
-                    self.change::<PersistentVolumeClaim>(&claim.name, |c| c.metadata.owner_references = Some(owners.clone()));
-                }
-                Answer::Done
+                let news = |c: &PersistentVolumeClaim| c.metadata.owner_references.as_ref() != Some(owners);
+                self.patch::<PersistentVolumeClaim>(claim, news, |c| c.metadata.owner_references = Some(owners.clone()))
             }
-            Step::UnselectNode { claim } => {
-                if self.get::<PersistentVolumeClaim>(&claim.name).is_some_and(|c| uid(&c.metadata) == claim.uid) {
-                    self.change::<PersistentVolumeClaim>(&claim.name, |c| {
-                        c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(yoi_crds::name::annotation::SELECTED_NODE)));
-                    });
-                }
-                Answer::Done
-            }
-            Step::Remind { claim, times } => {
-                let times = times.to_string();
-                if self.get::<PersistentVolumeClaim>(&claim.name).is_some_and(|c| uid(&c.metadata) == claim.uid) {
-                    self.change::<PersistentVolumeClaim>(&claim.name, |c| {
-                        c.metadata.annotations.get_or_insert_default().insert(REMINDED.to_owned(), times);
-                    });
-                }
-                Answer::Done
-            }
-            Step::RetainVolume { volume } => {
-                if self.get::<PersistentVolume>(&volume.name).is_some_and(|v| uid(&v.metadata) == volume.uid) {
-                    self.change::<PersistentVolume>(&volume.name, |v| {
-                        v.spec.get_or_insert_default().persistent_volume_reclaim_policy = Some("Retain".to_owned());
-                    });
-                }
-                Answer::Done
-            }
+            Step::UnselectNode { claim } => self.patch::<PersistentVolumeClaim>(
+                claim,
+                |_| true,
+                |c| {
+                    c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(SELECTED_NODE)));
+                },
+            ),
+            Step::Remind { claim, times } => self.patch::<PersistentVolumeClaim>(
+                claim,
+                |_| true,
+                |c| {
+                    c.metadata.annotations.get_or_insert_default().insert(REMINDED.to_owned(), times.to_string());
+                },
+            ),
+            Step::RetainVolume { volume } => self.patch::<PersistentVolume>(
+                volume,
+                |_| true,
+                |v| {
+                    v.spec.get_or_insert_default().persistent_volume_reclaim_policy = Some("Retain".to_owned());
+                },
+            ),
             Step::ConfirmGone { kind, namespace: _, name, of } => {
                 let left = match kind {
                     Kind::Pod => self.get::<Pod>(name).is_some_and(|p| controlled_by(&p.metadata, of)),
@@ -287,6 +280,14 @@ impl Cluster {
             }
             Step::Delete(target) => self.delete(target),
         }
+    }
+
+    /// Of the object that is meant, and of no other of its name. What is gone needs no patch.
+    fn patch<K: Object>(&mut self, of: &Target, news: impl FnOnce(&K) -> bool, f: impl FnOnce(&mut K)) -> Answer {
+        if self.get::<K>(&of.name).is_some_and(|o| uid(o.meta()) == of.uid && news(o)) {
+            self.change::<K>(&of.name, f);
+        }
+        Answer::Done
     }
 
     fn ensure<K: Object>(&mut self, kind: Kind, wanted: K) -> Answer {
