@@ -28,7 +28,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -156,7 +156,7 @@ async fn await_the_root(
         }
     };
     // Alive and not ready: to be killed for waiting would help nobody.
-    let health = health::serve_waiting(args.health_address);
+    let health = health::serve_waiting(TcpListener::bind(args.health_address).await.map_err(ShimError::Health)?);
     tokio::select! {
         met = recover::meet(mounter, expected, folder, tell) => met.map(|()| true).map_err(ShimError::Recover),
         ended = health => Err(ShimError::Health(ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))),

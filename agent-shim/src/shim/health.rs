@@ -21,6 +21,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 use tokio::task::{Id, JoinSet};
 use yoi_workspace::ProviderKind;
 
@@ -134,15 +135,15 @@ pub async fn serve(world: Arc<World>, address: SocketAddr) -> std::io::Result<()
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(world.clone());
-    let listener = tokio::net::TcpListener::bind(address).await?;
+    let listener = TcpListener::bind(address).await?;
     axum::serve(listener, router).with_graceful_shutdown(world.stop.clone().cancelled_owned()).await
 }
 
 /// Serves /healthz and /readyz of a shim that waits for its data root, until it is dropped.
-pub async fn serve_waiting(address: SocketAddr) -> std::io::Result<()> {
+pub async fn serve_waiting(listener: TcpListener) -> std::io::Result<()> {
     let not_ready = || async { (StatusCode::SERVICE_UNAVAILABLE, "the data root is not opened yet") };
     let router = Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(not_ready));
-    axum::serve(tokio::net::TcpListener::bind(address).await?, router).await
+    axum::serve(listener, router).await
 }
 
 async fn ready(State(world): State<Arc<World>>) -> impl IntoResponse {

@@ -247,8 +247,9 @@ async fn a_workspace_with_a_damaged_record_can_be_deleted() {
 
 #[tokio::test]
 async fn a_shim_that_waits_for_its_data_root_is_alive_and_not_ready() {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let serving = tokio::spawn(health::serve_waiting(address));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(health::serve_waiting(listener));
     let get = async |path: &str| -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = loop {

@@ -47,9 +47,9 @@ async fn many_calls_share_one_connection_and_each_carries_the_token_of_its_momen
 #[tokio::test]
 async fn a_caller_connects_again_after_the_server_restarted() {
     let ca = Ca::new();
-    let gateway = Gateway::start(&ca).await;
-    let address = gateway.address;
-    let caller = Caller::new(dial(&ca, address));
+    let place = Place::new();
+    let gateway = Gateway::start_at(&ca, &place).await;
+    let caller = Caller::new(dial(&ca, place.address()));
     assert_eq!(sum(&caller, &[1]).await.unwrap(), 1);
     gateway.stop().await;
     // The end of the old connection may be told to a call or be known before it; either way nothing was answered.
@@ -63,7 +63,7 @@ async fn a_caller_connects_again_after_the_server_restarted() {
     })
     .await;
     assert_eq!(down.class(), Class::Unreachable);
-    let _gateway = Gateway::start_at(&ca, address).await;
+    let _gateway = Gateway::start_at(&ca, &place).await;
     assert_eq!(sum(&caller, &[2]).await.unwrap(), 2);
 }
 

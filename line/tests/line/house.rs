@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -87,6 +87,33 @@ pub struct Gateway {
     task: JoinHandle<Served>,
 }
 
+/// An address that is nobody else's, also while nobody listens there: a free port may be given to whoever asks for one.
+pub struct Place {
+    held: TcpSocket,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { held: shared("127.0.0.1:0".parse().unwrap()) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.held.local_addr().unwrap()
+    }
+
+    pub fn listen(&self) -> TcpListener {
+        shared(self.address()).listen(64).unwrap()
+    }
+}
+
+/// Bound, and not yet listened on. The holder and who listens have the port both.
+fn shared(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseport(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
+}
+
 pub fn quick_limits() -> ServeLimits {
     ServeLimits {
         drain: Duration::from_secs(1),
@@ -98,17 +125,20 @@ pub fn quick_limits() -> ServeLimits {
 
 impl Gateway {
     pub async fn start(ca: &Ca) -> Self {
-        Self::start_at(ca, "127.0.0.1:0".parse().unwrap()).await
+        Self::start_at(ca, &Place::new()).await
     }
 
-    pub async fn start_at(ca: &Ca, address: SocketAddr) -> Self {
-        Self::start_with(ca, address, &ClientAuth::None, quick_limits()).await
+    pub async fn start_at(ca: &Ca, place: &Place) -> Self {
+        Self::start_on(ca, place.listen(), &ClientAuth::None, quick_limits()).await
     }
 
-    pub async fn start_with(ca: &Ca, address: SocketAddr, auth: &ClientAuth, limits: ServeLimits) -> Self {
+    pub async fn start_with(ca: &Ca, auth: &ClientAuth, limits: ServeLimits) -> Self {
+        Self::start_on(ca, Place::new().listen(), auth, limits).await
+    }
+
+    async fn start_on(ca: &Ca, listener: TcpListener, auth: &ClientAuth, limits: ServeLimits) -> Self {
         let pair = ca.server();
         let (tls, config) = watch::channel(tls_server_config(&pair.cert, &pair.key, auth).unwrap());
-        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, lines) = mpsc::unbounded_channel();
         let desk = Arc::new(Desk {

@@ -35,10 +35,10 @@ async fn a_line_that_drops_is_dialled_again_with_the_token_of_that_moment() {
 #[tokio::test]
 async fn lines_come_back_after_the_server_restarted() {
     let ca = Ca::new();
-    let mut gateway = Gateway::start(&ca).await;
-    let address = gateway.address;
-    let (_addresses, found) = watch::channel(vec![address]);
-    let lines = keep(dial(&ca, address), found, hello());
+    let place = Place::new();
+    let mut gateway = Gateway::start_at(&ca, &place).await;
+    let (_addresses, found) = watch::channel(vec![place.address()]);
+    let lines = keep(dial(&ca, place.address()), found, hello());
     let line = gateway.line().await;
     until(&lines, "the line", LinesState::all_up).await;
 
@@ -49,7 +49,7 @@ async fn lines_come_back_after_the_server_restarted() {
             .await;
     assert_eq!((gone.up(), gone.wanted()), (0, 1));
 
-    let mut gateway = Gateway::start_at(&ca, address).await;
+    let mut gateway = Gateway::start_at(&ca, &place).await;
     says_hello(&gateway.line().await).await;
     until(&lines, "the line again", LinesState::all_up).await;
 }

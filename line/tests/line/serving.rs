@@ -52,7 +52,7 @@ async fn who(ca: &Ca, address: SocketAddr, pair: Option<&Pair>, alpn: &str) -> R
 async fn a_verified_client_certificate_carries_its_name_and_a_strange_one_gets_no_answer() {
     let (ca, front, stranger) = (Ca::new(), Ca::new(), Ca::new());
     let auth = ClientAuth::OptionalVerifiedBy { ca_pem: front.pem.clone() };
-    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &auth, quick_limits()).await;
+    let gateway = Gateway::start_with(&ca, &auth, quick_limits()).await;
     let address = gateway.address;
     let proxy = front.client(&["front-proxy-client"]);
     for alpn in ["h2", "http/1.1"] {
@@ -93,7 +93,7 @@ async fn a_request_that_asks_for_no_line_is_told_so() {
 async fn clients_that_never_finish_a_handshake_give_way_in_time() {
     let ca = Ca::new();
     let limits = ServeLimits { max_handshakes: 2, handshake: Duration::from_millis(300), ..quick_limits() };
-    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let mut idle = Vec::new();
     for _ in 0..6 {
         idle.push(TcpStream::connect(gateway.address).await.unwrap());
@@ -108,7 +108,7 @@ async fn clients_that_never_finish_a_handshake_give_way_in_time() {
 async fn no_more_handshakes_are_begun_than_allowed() {
     let ca = Ca::new();
     let limits = ServeLimits { max_handshakes: 1, handshake: Duration::from_secs(600), ..quick_limits() };
-    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let idle = TcpStream::connect(gateway.address).await.unwrap();
     let mut answer = std::pin::pin!(who(&ca, gateway.address, None, "h2"));
     // A server that shakes hands with both answers within this; one that does not is never hurried by it.
@@ -122,7 +122,7 @@ async fn no_more_handshakes_are_begun_than_allowed() {
 async fn a_head_that_never_ends_is_cut_off() {
     let ca = Ca::new();
     let limits = ServeLimits { header_read: Duration::from_millis(300), ..quick_limits() };
-    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let mut slow = connect(&ca, gateway.address, None, "http/1.1").await.unwrap();
     slow.write_all(b"GET /who HTTP/1.1\r\nhost: ").await.unwrap();
     let mut left = Vec::new();
@@ -132,7 +132,7 @@ async fn a_head_that_never_ends_is_cut_off() {
 async fn stop_with_one_held(drain: Duration, release: bool) -> (Served, Result<String, CallError>) {
     let ca = Ca::new();
     let limits = ServeLimits { drain, ..quick_limits() };
-    let gateway = Gateway::start_with(&ca, "127.0.0.1:0".parse().unwrap(), &ClientAuth::None, limits).await;
+    let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let (caller, desk, address) = (Caller::new(dial(&ca, gateway.address)), gateway.desk.clone(), gateway.address);
     let answer = tokio::spawn(async move { Ok(text(caller.call(ask("/hold")).await?).await) });
     soon("the held request", desk.held.subscribe().wait_for(|held| *held == 1)).await.unwrap();
