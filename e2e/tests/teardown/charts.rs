@@ -284,7 +284,7 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
     helm(&["uninstall", "yoi-crds", "--wait"]).await?.ok()?;
     let kept = alive(&stage, "done").await;
     house.install(&[]).await?;
-    ensure!(kept? == before, "an object went with the chart of CRDs");
+    ensure!(kept.context("an object went with the chart of CRDs")? == before, "an object changed with the chart of CRDs");
     program::run(&std::env::var("YOI_KUBECTL")?, &["get", "crd", "yoipods.yoi.dev"], &[], None).await?.ok()?;
     stage.agent_ready("done").await?;
     stage.close().await
