@@ -11,7 +11,7 @@ use crate::images::{self, References};
 use crate::instance::{Instance, repository};
 use crate::{build, say};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const NAMESPACE: &str = "yoi-system";
 /// The chart's default for `shim.namespace`.
@@ -56,11 +56,16 @@ impl Target {
 }
 
 pub fn charts(target: &Target, references: &References) -> Result<()> {
+    charts_of(repository(), target, references)
+}
+
+/// The charts of another copy of the sources.
+pub fn charts_of(source: &Path, target: &Target, references: &References) -> Result<()> {
     let helm = build::tools()?.join("helm");
     let step = say::step("Install the charts");
     let upgrade = |release: &str, folder: &str| {
         let mut helm = command(&helm, ["upgrade", "--install", release]);
-        helm.arg(repository().join(folder)).args(["--namespace", NAMESPACE, "--create-namespace", "--timeout", "3m", "--wait"]);
+        helm.arg(source.join(folder)).args(["--namespace", NAMESPACE, "--create-namespace", "--timeout", "3m", "--wait"]);
         if let Some(context) = &target.context {
             helm.args(["--kube-context", context]);
         }

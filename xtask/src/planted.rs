@@ -96,7 +96,7 @@ fn hunt(source: &Source, fault: &Fault) -> Result<String> {
     cluster::up(INSTANCE)?;
     let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
     images::import_all(INSTANCE, &built)?;
-    install::charts(&Target::local(INSTANCE)?, &built.references())?;
+    install::charts_of(&source.folder, &Target::local(INSTANCE)?, &built.references())?;
     let step = say::step(format!("Look for {}", fault.name));
     let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let (target, test) = &fault.harness;

@@ -14,6 +14,7 @@ async fn what_is_no_value_of_the_chart_is_refused() -> Result<()> {
     let rendered = async |more: &[&str]| helm(&[&["template", "yoi-operator", &chart, "--kube-version", "1.34.0"], more].concat()).await;
     rendered(&[]).await?.ok()?;
     for nonsense in [
+        "agent.egress[0].ports[0].port=443",
         "agents.egress[0].port=443",
         "agents.egress[0].ports[0].protocol=HTTP",
         "agents.egress[0].ports[0].port=70000",
