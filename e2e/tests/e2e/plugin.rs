@@ -70,7 +70,7 @@ async fn exit_codes_mean_something() -> Result<()> {
     ensure!(twice.code == 1 && twice.err.contains("exists already"), "{twice:?}");
     let refused = stage.yoi(&["rm", "a", "--force"]).await?;
     ensure!(refused.code == 1 && refused.err.contains("kubectl yoi stop"), "{refused:?}");
-    let late = stage.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "2s"]).await?;
+    let late = stage.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
     ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
     for shell in ["bash", "zsh", "fish"] {
         // Without the namespace that a stage adds: it would do nothing, and is refused.

@@ -1,12 +1,13 @@
 //! Who may see little, and who types TAB.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 use yoi_e2e::program;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::soon;
+use yoi_e2e::stage::{PATIENCE, Stage};
 
 use super::CLUSTER;
 use super::doctor::read;
@@ -36,9 +37,16 @@ async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Res
     let stage = Stage::open("viewer").await?;
     stage.empty_project("p").await?;
     let file = person(&stage, "viewer", Some("yoi-view")).await?;
-    let said = stage.yoi_as(&file, &["doctor", "-o", "json"]).await?;
-    let findings = read(&said)?;
-    ensure!(said.code == 4, "only what could not be looked at is wrong: {findings:#?}");
+    let mut last = Vec::new();
+    // The API server hears of a binding a little after it has taken it, and what answers late is rightly said to.
+    let looked = soon(PATIENCE, "a look at all that a viewer may see", async || {
+        let said = stage.yoi_as(&file, &["doctor", "-o", "json"]).await?;
+        let findings = read(&said)?;
+        let whole = said.code == 4 && !findings.iter().any(|f| f.object.contains("yoiprojects"));
+        last = findings.clone();
+        Ok(whole.then_some(findings))
+    });
+    let (findings, _) = looked.await.with_context(|| format!("only what could not be looked at may be wrong: {last:#?}"))?;
     for right in
         ["list nodes", "list storageclasses.storage.k8s.io", "list customresourcedefinitions.apiextensions.k8s.io", "list namespaces"]
     {
@@ -48,8 +56,7 @@ async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Res
             "{right}: {findings:#?}"
         );
     }
-    // What a viewer may see is judged, and nothing that he may not see is called well.
-    ensure!(!findings.iter().any(|f| f.object.contains("yoiprojects")), "{findings:#?}");
+    // What a viewer may see was judged, and nothing that he may not see is called well.
     for check in ["charts", "nodes", "classes", "stuck", "rights"] {
         ensure!(!findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} passes unseen: {findings:#?}");
     }

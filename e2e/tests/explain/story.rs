@@ -48,7 +48,7 @@ async fn an_agent_tells_its_story_from_apply_to_its_deletion() -> Result<()> {
     let _whole = CLUSTER.read().await;
     let stage = Stage::open("story").await?;
     // A task that is done in the moment in which the agent gets ready may be told of first.
-    stage.model("rules: [{ steps: [{ text: hello, delayMs: 3000 }] }]").await?;
+    stage.model("rules: [{ steps: [{ text: hello, delayMs: 15000 }] }]").await?;
     stage.empty_project("p").await?;
     stage.agent("a", "p", json!({ "task": "say it" })).await?;
     stage.task_complete("a").await?;

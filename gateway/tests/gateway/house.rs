@@ -91,8 +91,8 @@ pub struct House {
 
 pub fn quick() -> Settings {
     Settings {
-        pod_patience: Duration::from_millis(200),
-        line_wait: Duration::from_millis(200),
+        pod_patience: Duration::from_secs(1),
+        line_wait: Duration::from_secs(1),
         ack_within: Duration::from_secs(5),
         hint_after: Duration::from_millis(50),
         grace: Duration::from_millis(200),

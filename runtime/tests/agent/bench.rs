@@ -47,6 +47,9 @@ impl Drop for Runtime {
     }
 }
 
+/// A runtime that was asked to stop has stopped by itself after this: at 9 s it ends whatever is under way.
+pub const STOPPED: Duration = Duration::from_secs(8);
+
 impl Runtime {
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -60,7 +63,7 @@ impl Runtime {
     }
 
     pub async fn ended(&mut self) -> ExitStatus {
-        for _ in 0..400 {
+        for _ in 0..1200 {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
@@ -163,7 +166,7 @@ impl Bench {
     }
 
     pub async fn until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
-        for _ in 0..800 {
+        for _ in 0..2400 {
             let entries = self.entries();
             if done(&entries) {
                 return entries;

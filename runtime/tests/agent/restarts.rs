@@ -5,7 +5,7 @@ use std::time::Duration;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::TaskState;
 
-use crate::bench::{Bench, EXAMPLE, kinds, lines, outcomes, texts, tool_ends};
+use crate::bench::{Bench, EXAMPLE, STOPPED, kinds, lines, outcomes, texts, tool_ends};
 
 async fn begun(bench: &Bench) {
     bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
@@ -33,7 +33,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
     begun(&bench).await;
     let asked = std::time::Instant::now();
     assert!(runtime.terminate().await.success());
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
     let entries = bench.entries();
     assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{}", kinds(&entries));
     assert_eq!(bench.gateway.reports().last().unwrap().reason, "Stopping", "{:?}", bench.gateway.reports());
@@ -49,7 +49,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_report_is_that_of_the_stop_also_when_an_earlier_one_takes_its_time() {
     let bench = Bench::new(EXAMPLE).await;
-    let slow = Duration::from_millis(800);
+    let slow = Duration::from_millis(300);
     bench.gateway.reports_take(slow);
     let mut runtime = bench.start(1, Some("run the slow command"));
     begun(&bench).await;
@@ -130,7 +130,7 @@ async fn f5_a_full_disk_stops_the_run_before_the_call_and_room_lets_it_go_on() {
     // Longer than a page: an answer that needs room.
     let long = "long ".repeat(4000);
     let script = format!(
-        "rules:\n- steps:\n  - {{text: {long}, toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran.txt}}}}], delayMs: 1500}}\n  - text: done\n"
+        "rules:\n- steps:\n  - {{text: {long}, toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran.txt}}}}], delayMs: 5000}}\n  - text: done\n"
     );
     let bench = Bench::new(&script).await;
     let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(bench.session()).status();

@@ -9,7 +9,7 @@ use yoi_wire::hub::Refusal;
 
 use super::judge::{as_acknowledged, nothing_twice, ran_as_logged, sentence, well};
 use super::volume::Volume;
-use crate::bench::{Bench, kinds, outcomes, texts, tool_ends};
+use crate::bench::{Bench, STOPPED, kinds, outcomes, texts, tool_ends};
 use crate::restarts::person;
 
 const ECHO: &str = "rules: [{steps: [{text: Hello.}]}]";
@@ -89,7 +89,7 @@ async fn a_session_volume_that_fills_up_in_a_run_holds_the_agent_and_not_its_own
     assert!(bench.gateway.reports()[reports..].iter().all(|report| !report.ready), "{:?}", &bench.gateway.reports()[reports..]);
     let asked = Instant::now();
     assert!(runtime.terminate().await.success());
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
 
     // Also one that starts on a full volume waits, says it, and goes on.
     bench.gateway.forget_line();

@@ -22,7 +22,7 @@ rules:
   - toolCalls: [{tool: SendToPeerPod, args: {to: c, message: hi}}]
   - text: done
 "#;
-    let bench = Bench { limits: json!({"turnsPerRun": 20, "toolSeconds": 1, "toolOutputBytes": 4096}), ..Bench::new(script).await };
+    let bench = Bench { limits: json!({"turnsPerRun": 20, "toolSeconds": 3, "toolOutputBytes": 4096}), ..Bench::new(script).await };
     bench.gateway.fates([Fate::Lost, Fate::Unacknowledged, Fate::Delivered, Fate::Delivered, Fate::Lost]);
     let _runtime = bench.start(1, Some("go"));
     let entries = bench.runs(1).await;
@@ -31,7 +31,7 @@ rules:
     use ToolOutcome::{Succeeded, Unknown};
     assert_eq!(outcomes, [Unknown, Unknown, Succeeded, Succeeded, Unknown], "{ends:?}");
     assert!(
-        ends[0].output.contains("It is not known whether the message reached \"c\": there was no answer within 1 s"),
+        ends[0].output.contains("It is not known whether the message reached \"c\": there was no answer within 3 s"),
         "{}",
         ends[0].output
     );
