@@ -42,6 +42,7 @@ async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Res
     let looked = soon(PATIENCE, "a look at all that a viewer may see", async || {
         let said = stage.yoi_as(&file, &["doctor", "-o", "json"]).await?;
         let findings = read(&said)?;
+        ensure!(!findings.iter().any(|f| f.severity == "error"), "{findings:#?}");
         let whole = said.code == 4 && !findings.iter().any(|f| f.object.contains("yoiprojects"));
         last = findings.clone();
         Ok(whole.then_some(findings))

@@ -47,8 +47,8 @@ impl Drop for Runtime {
     }
 }
 
-/// A runtime that was asked to stop has stopped by itself after this: at 9 s it ends whatever is under way.
-pub const STOPPED: Duration = Duration::from_secs(8);
+/// After this a runtime that was asked to stop has stopped by itself. At 9 s it would end with its log open.
+pub const STOPPED: Duration = Duration::from_secs(5);
 
 impl Runtime {
     pub fn kill(&mut self) {

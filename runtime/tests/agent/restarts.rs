@@ -49,7 +49,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_report_is_that_of_the_stop_also_when_an_earlier_one_takes_its_time() {
     let bench = Bench::new(EXAMPLE).await;
-    let slow = Duration::from_millis(300);
+    let slow = Duration::from_millis(800);
     bench.gateway.reports_take(slow);
     let mut runtime = bench.start(1, Some("run the slow command"));
     begun(&bench).await;

@@ -11,7 +11,7 @@ use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::{Activity, TaskState};
 
 use super::judge::{obeys, sentence, well};
-use crate::bench::{Bench, STOPPED, kinds, outcomes, texts, tool_ends};
+use crate::bench::{Bench, kinds, outcomes, texts, tool_ends};
 
 const PROVIDERS: [&str; 2] = ["OpenAI", "Anthropic"];
 
@@ -157,7 +157,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where
         obeys(&bench, "lost").await;
         let asked = Instant::now();
         assert!(runtime.terminate().await.success());
-        assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
         assert!(kinds(&bench.entries()).ends_with("Notice RunEnded"), "{}", kinds(&bench.entries()));
         assert!(!bench.stderr().contains("sk-secret"));
         let bench = Bench { model_url: right, ..bench };
