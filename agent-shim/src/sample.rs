@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
-    Entry, Expected, Inventory, KernelFacts, Making, Manifest, Marker, Place, Probe, ProviderKind, ProviderOffer, Reason, Record, Since,
-    State, Uid,
+    DataRootEntry, ErrorReason, Expected, Inventory, KernelFacts, Making, Marker, Place, Probe, ProviderKind, ProviderOffer, Record,
+    RecordState, Since, TreeManifest, Uid,
 };
 
 use crate::mounter::client::{Failure, Mounter};
@@ -43,7 +43,7 @@ fn merge(into: &mut Value, over: Value) {
     }
 }
 
-pub fn record(n: u8, provider: ProviderKind, state: State) -> Record {
+pub fn record(n: u8, provider: ProviderKind, state: RecordState) -> Record {
     Record {
         uid: uid(n),
         provider,
@@ -59,8 +59,8 @@ pub fn offers(available: &[ProviderKind]) -> Vec<ProviderOffer> {
     vec![offer(ProviderKind::Btrfs), offer(ProviderKind::Copy)]
 }
 
-pub fn manifest() -> Manifest {
-    Manifest { files: 3, dirs: 1, bytes: 12, git_head: Some("a".repeat(40)), digest: "d".repeat(64) }
+pub fn manifest() -> TreeManifest {
+    TreeManifest { files: 3, dirs: 1, bytes: 12, git_head: Some("a".repeat(40)), digest: "d".repeat(64) }
 }
 
 /// Does what a mounter does, in memory, and remembers every verb.
@@ -70,7 +70,7 @@ pub struct Fake {
     pub trees: Mutex<BTreeMap<Uid, Marker>>,
     pub shown: Mutex<HashMap<PodVolume, Shown>>,
     /// Verbs that change something are refused for this reason.
-    pub refuse: Mutex<Option<Reason>>,
+    pub refuse: Mutex<Option<ErrorReason>>,
     /// Of the data root; None is an empty folder.
     pub name: Mutex<Option<Uid>>,
     /// To these kinds of verbs no answer comes: `publish`, `make`.
@@ -117,7 +117,7 @@ impl Fake {
                     Expected::Named(wanted) => *name == Some(wanted),
                 };
                 if !known {
-                    return Err(Failure::Refused(Refused { reason: Reason::WrongDataRoot, message: "it is another one".into() }));
+                    return Err(Failure::Refused(Refused { reason: ErrorReason::WrongDataRoot, message: "it is another one".into() }));
                 }
                 Answer::Opened(*name.get_or_insert(uid(99)))
             }
@@ -129,7 +129,7 @@ impl Fake {
             }),
             Verb::Inventory => {
                 let trees = self.trees.lock().unwrap();
-                let entry = |(uid, marker): (&Uid, &Marker)| Entry { uid: *uid, place: Place::Live, marker: Some(marker.clone()) };
+                let entry = |(uid, marker): (&Uid, &Marker)| DataRootEntry { uid: *uid, place: Place::Live, marker: Some(marker.clone()) };
                 Answer::Trees(Inventory { entries: trees.iter().map(entry).collect(), ..Inventory::default() })
             }
             Verb::Mounts => Answer::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
@@ -146,7 +146,7 @@ impl Fake {
                 }
                 Answer::Done
             }
-            Verb::Publish { tree, volume, access } => self.show(volume, What::Tree(tree), access == yoi_workspace::Access::ReadOnly),
+            Verb::Publish { tree, volume, access } => self.show(volume, What::Tree(tree), access == yoi_workspace::CloneAccess::ReadOnly),
             Verb::PublishRuntime { volume, .. } => self.show(volume, What::Runtime, true),
             Verb::Unpublish { volume } => {
                 self.shown.lock().unwrap().remove(&volume);

@@ -35,30 +35,30 @@ pub struct Condition {
 
 /// What a decider says; [`said`] turns it into a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ConditionValue {
     pub status: ConditionStatus,
     pub reason: Reason,
     pub message: String,
 }
 
-impl Verdict {
+impl ConditionValue {
     #[must_use]
     pub fn yes(reason: Reason, message: impl Into<String>) -> Self {
-        Verdict { status: ConditionStatus::True, reason, message: message.into() }
+        ConditionValue { status: ConditionStatus::True, reason, message: message.into() }
     }
     #[must_use]
     pub fn no(reason: Reason, message: impl Into<String>) -> Self {
-        Verdict { status: ConditionStatus::False, reason, message: message.into() }
+        ConditionValue { status: ConditionStatus::False, reason, message: message.into() }
     }
     #[must_use]
     pub fn unknown(reason: Reason, message: impl Into<String>) -> Self {
-        Verdict { status: ConditionStatus::Unknown, reason, message: message.into() }
+        ConditionValue { status: ConditionStatus::Unknown, reason, message: message.into() }
     }
 }
 
 /// The condition `type_` with this verdict; keeps the transition time of `before` when the status is the same.
 #[must_use]
-pub fn said(before: &[Condition], type_: &str, verdict: Verdict, generation: i64, now: &str) -> Condition {
+pub fn condition(before: &[Condition], type_: &str, verdict: ConditionValue, generation: i64, now: &str) -> Condition {
     let since = find(before, type_).filter(|c| c.status == verdict.status).map(|c| c.last_transition_time.clone());
     Condition {
         type_: type_.to_owned(),

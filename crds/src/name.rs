@@ -1,7 +1,7 @@
 //! Names that objects, controllers and people share.
 
 /// Field managers of server-side apply. Disjoint owners of one status.
-pub mod manager {
+pub mod field_manager {
     pub const OPERATOR: &str = "yoi-operator";
     pub const GATEWAY: &str = "yoi-gateway";
     pub const SHIM: &str = "yoi-agent-shim";

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::source::Provider;
+use crate::source::ProviderName;
 
 /// What one node offers, as its shim reports it. Named like the node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub struct WorkspaceNodeStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OfferedProvider {
-    pub name: Provider,
+    pub name: ProviderName,
     pub available: bool,
     /// Why, or why not.
     pub reason: String,

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::word::words;
 use std::collections::BTreeMap;
 
-use crate::source::{NamedRef, Provider, SUBDOMAIN, WorkspaceSource};
-pub use status::{Live, MOST_RUNS, ManifestRef, PodRef, Report, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
+use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
+pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
 pub use yoi_wire::manifest::ModelProvider;
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.
@@ -89,7 +89,7 @@ pub struct WorkspaceTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<WorkspaceSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Provider>,
+    pub provider: Option<ProviderName>,
 }
 
 /// What drives the agent.

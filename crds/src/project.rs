@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
-use crate::source::{Owner, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, Provider, default_path};
+use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner, default_path};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,9 +38,9 @@ pub struct YoiProjectSpec {
     pub path: String,
     /// Owner of every file of the tree.
     #[serde(default)]
-    pub owner: Owner,
+    pub owner: TreeOwner,
     #[serde(default)]
-    pub provider: Provider,
+    pub provider: ProviderName,
     /// For YoiPods of this project that do not say otherwise.
     #[serde(default)]
     pub defaults: PodDefaults,

@@ -63,22 +63,22 @@ pub struct WorkspaceSource {
 
 /// Owner of every file in a tree, and the user that agents run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct Owner {
+pub struct TreeOwner {
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub uid: i64,
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub gid: i64,
 }
 
-impl Default for Owner {
+impl Default for TreeOwner {
     fn default() -> Self {
-        Owner { uid: 1000, gid: 1000 }
+        TreeOwner { uid: 1000, gid: 1000 }
     }
 }
 
 /// How a node makes the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
-pub enum Provider {
+pub enum ProviderName {
     /// The best that the node offers.
     #[default]
     Auto,
@@ -90,7 +90,7 @@ pub enum Provider {
     #[schemars(skip)]
     Unknown,
 }
-words!(Provider: Auto, Btrfs, Copy);
+words!(ProviderName: Auto, Btrfs, Copy);
 
 /// Names of Secrets, claims and classes, as Kubernetes takes them.
 pub(crate) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";

@@ -1,7 +1,7 @@
 //! Words and unions of another version: read as such, so that one object stops no watch, and never taken for something else.
 
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, ModelProvider, PodSettings, SessionRetain};
-use crate::source::{Provider, WorkspaceSource};
+use crate::source::{ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
 use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
 
@@ -50,7 +50,7 @@ impl YoiProjectSpec {
         let defaults = &self.defaults;
         first(&[
             (self.source.git.is_some() == self.source.empty.is_some(), "spec.source"),
-            (self.provider == Provider::Unknown, "spec.provider"),
+            (self.provider == ProviderName::Unknown, "spec.provider"),
             (defaults.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.defaults.model.provider"),
             (defaults.pod.as_ref().is_some_and(pod_strange), "spec.defaults.pod.imagePullPolicy"),
         ])
@@ -63,7 +63,7 @@ impl AgentWorkspaceSpec {
     pub fn not_understood(&self) -> Option<&'static str> {
         first(&[
             (source_strange(&self.source), "spec.source"),
-            (self.provider == Provider::Unknown, "spec.provider"),
+            (self.provider == ProviderName::Unknown, "spec.provider"),
             (self.binding == Binding::Unknown, "spec.binding"),
         ])
     }
@@ -78,7 +78,7 @@ impl YoiPodSpec {
             (self.agent.builtin.is_none(), "spec.agent"),
             (self.workspace.as_ref().is_some_and(|w| w.ref_.is_some() == w.template.is_some()), "spec.workspace"),
             (template.and_then(|t| t.source.as_ref()).is_some_and(source_strange), "spec.workspace.template.source"),
-            (template.is_some_and(|t| t.provider == Some(Provider::Unknown)), "spec.workspace.template.provider"),
+            (template.is_some_and(|t| t.provider == Some(ProviderName::Unknown)), "spec.workspace.template.provider"),
             (self.completion == Completion::Unknown, "spec.completion"),
             (self.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.model.provider"),
             (pod_strange(&self.pod), "spec.pod.imagePullPolicy"),
@@ -96,10 +96,10 @@ mod tests {
     fn a_word_of_another_version_is_read_and_named_and_in_no_schema() {
         let spec = r#"{"source":{"empty":{}},"provider":"Tomorrow"}"#;
         let spec: AgentWorkspaceSpec = serde_json::from_str(spec).expect("it is read");
-        assert_eq!(spec.provider, Provider::Unknown);
+        assert_eq!(spec.provider, ProviderName::Unknown);
         assert_eq!(spec.not_understood(), Some("spec.provider"));
         let known: AgentWorkspaceSpec = serde_json::from_str(r#"{"source":{"empty":{}},"provider":"Copy"}"#).expect("it is read");
-        assert_eq!((known.provider, known.not_understood()), (Provider::Copy, None));
+        assert_eq!((known.provider, known.not_understood()), (ProviderName::Copy, None));
         for crd in crate::all() {
             let text = serde_json::to_string(&crd.spec.versions[0].schema).expect("schemas are JSON");
             // A condition's status is a word of Kubernetes.

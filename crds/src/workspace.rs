@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::source::{Owner, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, Provider, SUBDOMAIN, WorkspaceSource, default_path};
+use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource, default_path};
 use crate::word::words;
 
 /// One isolated, writable tree on one node.
@@ -49,7 +49,7 @@ use crate::word::words;
 pub struct AgentWorkspaceSpec {
     pub source: WorkspaceSource,
     #[serde(default)]
-    pub provider: Provider,
+    pub provider: ProviderName,
     /// Where the containers of YoiPods see the tree. A Pod that mounts the claim says in its own mountPath where.
     #[serde(default = "default_path")]
     #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
@@ -57,7 +57,7 @@ pub struct AgentWorkspaceSpec {
     pub path: String,
     /// Of a git or empty source; 1000:1000 when absent. A clone has the owner of what it is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Owner>,
+    pub owner: Option<TreeOwner>,
     /// True: a claim of the same name is made, for Pods that are not ours. False: only a YoiPod mounts it.
     #[serde(default)]
     pub claim: bool,
@@ -72,7 +72,7 @@ pub struct AgentWorkspaceSpec {
     pub ttl_after_release: Option<String>,
     /// Set by the operator on the base of a generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<Base>,
+    pub base: Option<BaseRef>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -90,7 +90,7 @@ words!(Binding: WaitForConsumer, Immediate);
 
 /// Which generation this workspace is the base of, and on which node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Base {
+pub struct BaseRef {
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub generation: String,
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
@@ -111,7 +111,7 @@ pub struct AgentWorkspaceStatus {
     pub origin: Option<Origin>,
     /// Operator: owner of the files, resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Owner>,
+    pub owner: Option<TreeOwner>,
     /// Operator: claim of `spec.claim`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
@@ -123,7 +123,7 @@ pub struct AgentWorkspaceStatus {
     pub provider: Option<SelectedProvider>,
     /// Shim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<Volume>,
+    pub volume: Option<VolumeStatus>,
     /// Operator: Accepted, Scheduled, Populated, Bound, Ready. Shim: ProviderSelected, Provisioned, Sealed, InUse, CleanedUp.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -156,13 +156,13 @@ words!(OriginKind: Empty, Base, Fork);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SelectedProvider {
-    pub selected: Provider,
+    pub selected: ProviderName,
     pub reason: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Volume {
+pub struct VolumeStatus {
     /// Of a base, once sealed: BLAKE3 over the sorted list of path, size and mtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest_digest: Option<String>,

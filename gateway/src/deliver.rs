@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::{Instant, timeout_at};
 use yoi_crds::pod::DesiredState;
 use yoi_line::{LineHandle, RequestError};
-use yoi_wire::hub::{Deliver, Refusal, RefusalReason, Sender, Sent, served};
+use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendResponse, runtime_api};
 
 use crate::metrics::{DeliveryLabels, Metrics, OutcomeLabels};
 use crate::registry::Lines;
@@ -69,7 +69,7 @@ impl Courier {
     }
 
     /// Hands the message over, waits for the acknowledgement, and leaves a line in the audit log.
-    pub async fn deliver(&self, target: &AgentRecord, message: &Deliver) -> Result<Sent, Refusal> {
+    pub async fn deliver(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let began = Instant::now();
         let outcome = match check(&message.message_id, &message.text) {
             Ok(()) => self.hand_over(target, message).await,
@@ -82,11 +82,19 @@ impl Courier {
     }
 
     /// One line for each message, whatever became of it; never its text.
-    pub fn audit(&self, from: &Sender, namespace: &str, to: &str, target: Option<&AgentRecord>, id: &str, outcome: Result<(), &Refusal>) {
+    pub fn audit(
+        &self,
+        from: &MessageSender,
+        namespace: &str,
+        to: &str,
+        target: Option<&AgentRecord>,
+        id: &str,
+        outcome: Result<(), &Refusal>,
+    ) {
         let said = word(outcome.map_err(|refusal| refusal.reason));
         let (kind, agent, person) = match from {
-            Sender { agent: Some(agent), .. } => ("agent", Some(agent), None),
-            Sender { person, .. } => ("person", None, person.as_deref()),
+            MessageSender { agent: Some(agent), .. } => ("agent", Some(agent), None),
+            MessageSender { person, .. } => ("person", None, person.as_deref()),
         };
         let agent_name = agent.map(|agent| format!("{}/{}", agent.namespace, agent.name));
         let agent_uid = agent.map(|agent| agent.uid.as_str());
@@ -96,7 +104,7 @@ impl Courier {
         self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said.to_owned() }).inc();
     }
 
-    async fn hand_over(&self, target: &AgentRecord, message: &Deliver) -> Result<Sent, Refusal> {
+    async fn hand_over(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let body =
             Bytes::from(serde_json::to_vec(message).map_err(|error| failed(target, &format!("the message cannot be written: {error}")))?);
         let deadline = Instant::now() + self.ack_within;
@@ -156,17 +164,17 @@ fn short(word: &str) -> String {
 fn inbox(body: Bytes) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = axum::http::Uri::from_static(served::INBOX);
+    *request.uri_mut() = axum::http::Uri::from_static(runtime_api::INBOX);
     request.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     request
 }
 
 /// What the runtime's answer means. Only its own words for this very message are an acknowledgement.
-fn acknowledged(target: &AgentRecord, message: &Deliver, status: StatusCode, body: &[u8]) -> Result<Sent, Refusal> {
+fn acknowledged(target: &AgentRecord, message: &DeliverRequest, status: StatusCode, body: &[u8]) -> Result<SendResponse, Refusal> {
     if status.is_success() || status == StatusCode::CONFLICT {
-        let sent = serde_json::from_slice::<Sent>(body).ok().filter(|sent| sent.message_id == message.message_id);
+        let sent = serde_json::from_slice::<SendResponse>(body).ok().filter(|sent| sent.message_id == message.message_id);
         if let Some(sent) = sent {
-            return Ok(Sent { duplicate: sent.duplicate || status == StatusCode::CONFLICT, ..sent });
+            return Ok(SendResponse { duplicate: sent.duplicate || status == StatusCode::CONFLICT, ..sent });
         }
     }
     if let Ok(refusal) = serde_json::from_slice::<Refusal>(body) {
@@ -198,11 +206,11 @@ fn unreachable(target: &AgentRecord) -> Refusal {
 mod tests {
     use super::*;
     use crate::world::Ours;
-    use yoi_wire::entry::AgentName;
+    use yoi_wire::entry::AgentRef;
 
-    fn answer(status: u16, body: &str) -> Result<Sent, RefusalReason> {
+    fn answer(status: u16, body: &str) -> Result<SendResponse, RefusalReason> {
         let target = AgentRecord {
-            name: AgentName { namespace: "ns".into(), name: "b".into(), uid: "u".into() },
+            name: AgentRef { namespace: "ns".into(), name: "b".into(), uid: "u".into() },
             resource_version: String::new(),
             desired: DesiredState::Running,
             run_generation: 1,
@@ -210,7 +218,7 @@ mod tests {
             ours: Ours::default(),
             unready: None,
         };
-        let message = Deliver { message_id: "m1".into(), from: Sender::default(), text: "t".into() };
+        let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into() };
         acknowledged(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
     }
 

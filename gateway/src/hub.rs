@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use yoi_line::GuestLimits;
+use yoi_line::UnauthenticatedLimits;
 
 use crate::access::Access;
 use crate::deliver::Courier;
@@ -51,7 +51,7 @@ pub struct Settings {
     /// Requests in flight on one connection of a runtime; more wait at its end.
     pub streams: u32,
     /// Who may be connected to each port without having said who it is, and how often one agent may be.
-    pub guests: GuestLimits,
+    pub unauthenticated: UnauthenticatedLimits,
 }
 
 impl Default for Settings {
@@ -72,7 +72,12 @@ impl Default for Settings {
             turns: 64,
             // With these, what nobody has vouched for holds less than a third of the chart's memory limit, and one agent less than a fifth.
             streams: 64,
-            guests: GuestLimits { strangers: 256, strangers_per_address: 64, prove_within: Duration::from_secs(10), connections_each: 8 },
+            unauthenticated: UnauthenticatedLimits {
+                unauthenticated: 256,
+                unauthenticated_per_address: 64,
+                authenticate_within: Duration::from_secs(10),
+                connections_per_client: 8,
+            },
         }
     }
 }

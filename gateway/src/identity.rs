@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 use yoi_crds::YoiPod;
-use yoi_wire::entry::AgentName;
+use yoi_wire::entry::AgentRef;
 use yoi_wire::identity::{EXTRA_POD_UID, GATEWAY_AUDIENCE};
 
 use crate::memory::Memory;
@@ -26,7 +26,7 @@ use crate::world::{AgentRecord, World};
 /// Who asks, proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    pub agent: AgentName,
+    pub agent: AgentRef,
     pub pod_uid: String,
     pub run_generation: i64,
 }

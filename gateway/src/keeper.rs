@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use yoi_wire::entry::AgentName;
+use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::Activity;
 
 use crate::Settings;
@@ -94,14 +94,14 @@ impl Keeper {
         }
     }
 
-    async fn unhint(self, agent: AgentName, run: i64, pod_uid: String) {
+    async fn unhint(self, agent: AgentRef, run: i64, pod_uid: String) {
         let up = self.lines.get(&agent.uid).is_some_and(|line| line.pod_uid == pod_uid);
         if !up && !self.stopping.is_cancelled() {
             self.make_so(&agent, run, &Wish::NotLive { pod_uid }).await;
         }
     }
 
-    async fn make_so(&self, agent: &AgentName, run: i64, wish: &Wish) {
+    async fn make_so(&self, agent: &AgentRef, run: i64, wish: &Wish) {
         match self.writer.write(agent, wish).await {
             Ok(_) | Err(crate::status::WriteError::Gone(_)) => {}
             Err(error) => {

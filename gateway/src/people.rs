@@ -15,7 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
-use yoi_line::{Guest, PeerCertificate};
+use yoi_line::{Connection, PeerCertificate};
 
 use crate::Hub;
 use crate::deliver::MAX_BODY;
@@ -50,8 +50,8 @@ pub fn router(hub: Arc<Hub>, proxy: Proxy) -> Router {
 async fn identify(State(proxy): State<Proxy>, mut request: Request, next: Next) -> Result<Response, Failure> {
     let certificate = request.extensions().get::<PeerCertificate>();
     let user = proxy.borrow().as_ref().and_then(|proxy| proxy.user(certificate, request.headers()));
-    if let Some(guest) = request.extensions().get::<Guest>() {
-        if user.is_some() { guest.is_trusted() } else { guest.is_nobody() }
+    if let Some(guest) = request.extensions().get::<Connection>() {
+        if user.is_some() { guest.set_trusted() } else { guest.reject() }
     }
     let user = user.ok_or_else(|| {
         Failure::new(

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use yoi_line::LineHandle;
-use yoi_wire::entry::AgentName;
+use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::Activity;
 
 #[derive(Clone, Debug)]
 pub struct Line {
     /// Unique in this process.
     pub id: u64,
-    pub agent: AgentName,
+    pub agent: AgentRef,
     pub pod_uid: String,
     pub run_generation: i64,
     /// As the hint said last. Another replica may take the hint down, and then this one puts it back.
@@ -50,7 +50,7 @@ pub struct Outrun {
 impl Lines {
     /// Makes this the agent's line and ends the one before. The newest Pod wins; of one Pod, the newest line, because a container that
     /// restarted dials long before the death of its former line is noticed.
-    pub fn open(&self, agent: AgentName, pod_uid: String, run_generation: i64, handle: LineHandle) -> Result<Line, Outrun> {
+    pub fn open(&self, agent: AgentRef, pod_uid: String, run_generation: i64, handle: LineHandle) -> Result<Line, Outrun> {
         let mut open = self.lock();
         if let Some(known) = open.lines.get(&agent.uid)
             && known.run_generation > run_generation

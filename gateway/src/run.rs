@@ -106,7 +106,7 @@ pub async fn run(client: Client, tls_dir: PathBuf, ports: Ports, settings: Setti
     parts.spawn("the watch of the front proxy's ConfigMap", frontproxy::follow(client, proxy_said));
     parts.spawn("the reading of certificates", certs::follow(tls_dir, settings.keys_every, keys_said));
     let health = health::router(hub.clone());
-    let plain = ServeLimits { drain: Duration::ZERO, guests: Some(settings.guests), ..ServeLimits::default() };
+    let plain = ServeLimits { drain: Duration::ZERO, unauthenticated: Some(settings.unauthenticated), ..ServeLimits::default() };
     parts.spawn("the health server", async move {
         serve_plain(ports.health, health, plain, pending()).await;
     });
@@ -115,7 +115,7 @@ pub async fn run(client: Client, tls_dir: PathBuf, ports: Ports, settings: Setti
     let (api_said, api_tls) = watch::channel(None);
     parts.spawn("the certificate of the API port", configure("api", keys, Some(proxy.clone()), api_said));
 
-    let many = ServeLimits { drain: settings.drain, guests: Some(settings.guests), ..ServeLimits::default() };
+    let many = ServeLimits { drain: settings.drain, unauthenticated: Some(settings.unauthenticated), ..ServeLimits::default() };
     // The API server asks for all people over a few connections.
     let few = ServeLimits { streams: settings.streams, ..many };
     let runtimes = door("runtimes", ports.runtimes, runtimes::router(hub.clone()), &hub, &hub.runtimes_up, runtimes_tls, few);

@@ -15,8 +15,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::time::timeout;
-use yoi_line::Guest;
-use yoi_wire::hub::{Refusal, RefusalReason, asked};
+use yoi_line::Connection;
+use yoi_wire::hub::{Refusal, RefusalReason, gateway_api};
 
 use crate::Hub;
 use crate::deliver::MAX_BODY;
@@ -25,10 +25,10 @@ use refused::Refused;
 
 pub fn router(hub: Arc<Hub>) -> Router {
     Router::new()
-        .route(asked::LINE, get(line::open))
-        .route(asked::REPORT, post(report::take))
-        .route(asked::LIST_PODS, post(pods::list))
-        .route(asked::SEND, post(send::send))
+        .route(gateway_api::LINE, get(line::open))
+        .route(gateway_api::REPORT, post(report::take))
+        .route(gateway_api::LIST_PODS, post(pods::list))
+        .route(gateway_api::SEND, post(send::send))
         .fallback(async || {
             let refusal = Refusal { reason: RefusalReason::Invalid, message: "the gateway serves no such path".to_owned() };
             (StatusCode::NOT_FOUND, Json(refusal))
@@ -40,19 +40,19 @@ pub fn router(hub: Arc<Hub>) -> Router {
 
 /// Lets nobody in whose token does not belong to a current agent's Pod.
 async fn identify(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Result<Response, Refused> {
-    let guest = request.extensions().get::<Guest>().cloned();
+    let guest = request.extensions().get::<Connection>().cloned();
     let caller = match hub.identities.of(yoi_line::bearer(request.headers())).await {
         Ok(caller) => caller,
         Err(error) => {
             // A runtime whose Pod the operator has not written down yet may ask again.
             if let (Some(guest), IdentityError::NoToken | IdentityError::Refused(_)) = (guest, &error) {
-                guest.is_nobody();
+                guest.reject();
             }
             return Err(error.into());
         }
     };
     if let Some(guest) = guest {
-        guest.is(&caller.agent.uid);
+        guest.authenticated_as(&caller.agent.uid);
     }
     let agent = caller.agent.name.clone();
     let answer = async {

@@ -12,9 +12,9 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use yoi_crds::YoiPod;
-use yoi_crds::name::manager;
-use yoi_crds::pod::{Live, Report, SessionRef, TaskStatus};
-use yoi_wire::entry::AgentName;
+use yoi_crds::name::field_manager;
+use yoi_crds::pod::{LastReport, LiveHint, SessionRef, TaskStatus};
+use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity};
 
 use crate::metrics::{Metrics, count};
@@ -29,7 +29,7 @@ const TRIES: usize = 6;
 #[derive(Clone, Debug)]
 pub enum Wish {
     /// The runtime in this Pod reported.
-    Reported { pod_uid: String, report: hub::Report },
+    Reported { pod_uid: String, report: hub::RuntimeReport },
     /// A line of this Pod is open.
     Live { pod_uid: String, activity: Activity },
     /// The last line of this Pod has ended.
@@ -51,7 +51,7 @@ pub fn decide(record: &AgentRecord, wish: &Wish, now: &str) -> Option<Ours> {
                 ours.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
             }
             ours.live = Some(live(ours.live.take(), pod_uid, report.activity.as_str(), now));
-            ours.report = Some(Report {
+            ours.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
                 ready: report.ready,
@@ -69,23 +69,23 @@ pub fn decide(record: &AgentRecord, wish: &Wish, now: &str) -> Option<Ours> {
     (ours != record.ours).then_some(ours)
 }
 
-fn live(before: Option<Live>, pod_uid: &str, activity: &str, now: &str) -> Live {
+fn live(before: Option<LiveHint>, pod_uid: &str, activity: &str, now: &str) -> LiveHint {
     match before {
         Some(live) if live.pod_uid == pod_uid && live.activity == activity => live,
-        _ => Live { pod_uid: pod_uid.to_owned(), activity: activity.to_owned(), observed_at: now.to_owned() },
+        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.to_owned(), observed_at: now.to_owned() },
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error("failed to find YoiPod {namespace}/{name} with UID {uid}", namespace = .0.namespace, name = .0.name, uid = .0.uid)]
-    Gone(AgentName),
+    Gone(AgentRef),
     #[error("failed to read YoiPod {namespace}/{name}", namespace = .0.namespace, name = .0.name)]
-    Read(AgentName, #[source] kube::Error),
+    Read(AgentRef, #[source] kube::Error),
     #[error("failed to write the status of YoiPod {namespace}/{name}", namespace = .0.namespace, name = .0.name)]
-    Write(AgentName, #[source] kube::Error),
+    Write(AgentRef, #[source] kube::Error),
     #[error("failed to write the status of YoiPod {namespace}/{name}: others wrote it {TRIES} times meanwhile", namespace = .0.namespace, name = .0.name)]
-    Contended(AgentName),
+    Contended(AgentRef),
 }
 
 pub struct StatusWriter {
@@ -100,7 +100,7 @@ impl StatusWriter {
     }
 
     /// Makes it so. True when something had to be written.
-    pub async fn write(&self, agent: &AgentName, wish: &Wish) -> Result<bool, WriteError> {
+    pub async fn write(&self, agent: &AgentRef, wish: &Wish) -> Result<bool, WriteError> {
         let written = self.write_uncounted(agent, wish).await;
         let outcome = match &written {
             Ok(true) => "written",
@@ -111,7 +111,7 @@ impl StatusWriter {
         written
     }
 
-    async fn write_uncounted(&self, agent: &AgentName, wish: &Wish) -> Result<bool, WriteError> {
+    async fn write_uncounted(&self, agent: &AgentRef, wish: &Wish) -> Result<bool, WriteError> {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &agent.namespace);
         let mut known = self.world.agent(&Key::new(&agent.namespace, &agent.name));
         for _ in 0..TRIES {
@@ -127,7 +127,7 @@ impl StatusWriter {
             }
             let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let Some(ours) = decide(&record, wish, &now) else { return Ok(false) };
-            let params = PatchParams::apply(manager::GATEWAY).force();
+            let params = PatchParams::apply(field_manager::GATEWAY).force();
             match api.patch_status(&agent.name, &params, &Patch::Apply(&patch(&record, &ours))).await {
                 Ok(object) => {
                     self.world.learn(object.into());
@@ -163,7 +163,7 @@ mod tests {
 
     fn record(ours: Ours) -> AgentRecord {
         AgentRecord {
-            name: AgentName { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
+            name: AgentRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
             resource_version: "1".into(),
             desired: DesiredState::Running,
             run_generation: 1,
@@ -175,7 +175,7 @@ mod tests {
 
     fn reported(pod_uid: &str, activity: Activity) -> Wish {
         let session = Some(SessionPointer { id: "s".into(), segment: "1".into() });
-        let report = hub::Report {
+        let report = hub::RuntimeReport {
             run_generation: 1,
             ready: true,
             reason: "Replayed".into(),
@@ -216,7 +216,7 @@ mod tests {
     fn a_report_without_session_keeps_the_pointer() {
         let ours = decide(&record(Ours::default()), &reported("p1", Activity::Idle), "t1").unwrap();
         let Wish::Reported { pod_uid, report } = reported("p1", Activity::Idle) else { unreachable!() };
-        let wish = Wish::Reported { pod_uid, report: hub::Report { session: None, ready: false, ..report } };
+        let wish = Wish::Reported { pod_uid, report: hub::RuntimeReport { session: None, ready: false, ..report } };
         assert!(decide(&record(ours), &wish, "t2").unwrap().session.is_some());
     }
 }

@@ -13,10 +13,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::{mpsc, watch};
 use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::{DesiredState, Live, Report, SessionRef, TaskStatus};
+use yoi_crds::pod::{DesiredState, LastReport, LiveHint, SessionRef, TaskStatus};
 use yoi_crds::reason::condition;
-use yoi_plan::sight::{Bond, agent_name};
-use yoi_wire::entry::AgentName;
+use yoi_plan::visibility::{PeerLink, agent_ref};
+use yoi_wire::entry::AgentRef;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -33,7 +33,7 @@ impl Key {
 /// The part of a YoiPod that the gateway reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentRecord {
-    pub name: AgentName,
+    pub name: AgentRef,
     pub resource_version: String,
     pub desired: DesiredState,
     pub run_generation: i64,
@@ -49,8 +49,8 @@ pub struct AgentRecord {
 pub struct Ours {
     pub session: Option<SessionRef>,
     pub task: Option<TaskStatus>,
-    pub live: Option<Live>,
-    pub report: Option<Report>,
+    pub live: Option<LiveHint>,
+    pub report: Option<LastReport>,
 }
 
 impl AgentRecord {
@@ -59,14 +59,14 @@ impl AgentRecord {
     }
 
     /// The hint says that the current Pod is up.
-    pub fn hinted_live(&self) -> Option<&Live> {
+    pub fn hinted_live(&self) -> Option<&LiveHint> {
         self.ours.live.as_ref().filter(|live| Some(&live.pod_uid) == self.pod_uid.as_ref())
     }
 }
 
 impl From<YoiPod> for AgentRecord {
     fn from(pod: YoiPod) -> Self {
-        let name = agent_name(&pod);
+        let name = agent_ref(&pod);
         let status = pod.status.unwrap_or_default();
         let unready = find(&status.conditions, condition::READY)
             .filter(|ready| ready.status != ConditionStatus::True)
@@ -94,7 +94,7 @@ struct Tables {
     /// UIDs that were deleted lately. A request's own read or write may come back after the deletion, and must not raise the dead.
     gone: VecDeque<String>,
     by_uid: HashMap<String, Key>,
-    bonds: HashMap<Key, Arc<Bond>>,
+    bonds: HashMap<Key, Arc<PeerLink>>,
     bonds_of: HashMap<Key, BTreeSet<String>>,
 }
 
@@ -140,12 +140,12 @@ impl World {
         self.read().agents.values().cloned().collect()
     }
 
-    pub fn bond(&self, key: &Key) -> Option<Arc<Bond>> {
+    pub fn bond(&self, key: &Key) -> Option<Arc<PeerLink>> {
         self.read().bonds.get(key).cloned()
     }
 
     /// The bonds whose spec names this agent.
-    pub fn bonds_of(&self, member: &Key) -> Vec<Arc<Bond>> {
+    pub fn bonds_of(&self, member: &Key) -> Vec<Arc<PeerLink>> {
         let tables = self.read();
         let names = tables.bonds_of.get(member).into_iter().flatten();
         names.filter_map(|name| tables.bonds.get(&Key::new(&member.namespace, name)).cloned()).collect()
@@ -202,7 +202,7 @@ impl World {
         self.told(uids);
     }
 
-    pub(crate) fn put_bond(&self, bond: Bond) {
+    pub(crate) fn put_bond(&self, bond: PeerLink) {
         self.write().put_bond(bond);
     }
 
@@ -210,7 +210,7 @@ impl World {
         self.write().take_bond(key);
     }
 
-    pub(crate) fn replace_bonds(&self, bonds: Vec<Bond>) {
+    pub(crate) fn replace_bonds(&self, bonds: Vec<PeerLink>) {
         let mut tables = self.write();
         (tables.bonds, tables.bonds_of) = Default::default();
         for bond in bonds {
@@ -262,7 +262,7 @@ impl Tables {
         }
     }
 
-    fn put_bond(&mut self, bond: Bond) {
+    fn put_bond(&mut self, bond: PeerLink) {
         let key = Key::new(&bond.namespace, &bond.name);
         for member in &bond.members {
             self.bonds_of.entry(Key::new(&bond.namespace, member)).or_default().insert(bond.name.clone());
@@ -295,7 +295,7 @@ mod tests {
 
     pub(crate) fn record(name: &str, uid: &str, pod: Option<&str>, version: &str) -> AgentRecord {
         AgentRecord {
-            name: AgentName { namespace: "ns".into(), name: name.into(), uid: uid.into() },
+            name: AgentRef { namespace: "ns".into(), name: name.into(), uid: uid.into() },
             resource_version: version.into(),
             desired: DesiredState::Running,
             run_generation: 1,

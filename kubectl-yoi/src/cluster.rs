@@ -11,7 +11,7 @@ use kube::{Client, Config, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
-use yoi_crds::name::manager;
+use yoi_crds::name::field_manager;
 use yoi_wire::people::{GROUP, VERSION};
 
 use crate::args;
@@ -137,12 +137,12 @@ impl Cluster {
     }
 
     pub async fn create<K: Object>(&self, object: &K) -> Result<K, Error> {
-        let params = PostParams { field_manager: Some(manager::PLUGIN.into()), ..Default::default() };
+        let params = PostParams { field_manager: Some(field_manager::PLUGIN.into()), ..Default::default() };
         self.api::<K>().create(&params, object).await.map_err(self.said::<K>("create", &object.name_any()))
     }
 
     pub async fn merge<K: Object>(&self, name: &str, patch: &serde_json::Value) -> Result<K, Error> {
-        let params = PatchParams { field_manager: Some(manager::PLUGIN.into()), ..Default::default() };
+        let params = PatchParams { field_manager: Some(field_manager::PLUGIN.into()), ..Default::default() };
         self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await.map_err(self.said::<K>("change", name))
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use yoi_crds::condition::{Condition, ConditionStatus, find};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::condition;
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 
 use crate::args::Output;
 use crate::error::Error;
@@ -154,12 +154,12 @@ pub fn desired(state: DesiredState) -> &'static str {
 }
 
 /// A provider as the objects spell it.
-pub fn provider(provider: Provider) -> &'static str {
+pub fn provider(provider: ProviderName) -> &'static str {
     match provider {
-        Provider::Auto => "Auto",
-        Provider::Btrfs => "Btrfs",
-        Provider::Copy => "Copy",
-        Provider::Unknown => "?",
+        ProviderName::Auto => "Auto",
+        ProviderName::Btrfs => "Btrfs",
+        ProviderName::Copy => "Copy",
+        ProviderName::Unknown => "?",
     }
 }
 

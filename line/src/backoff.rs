@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A number in `0.0..1.0`, another one each time.
-pub type Chance = Arc<dyn Fn() -> f64 + Send + Sync>;
+pub type RandomFraction = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffPolicy {

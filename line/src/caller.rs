@@ -3,7 +3,7 @@
 use crate::answer::{BoxBody, BoxError, boxed};
 use crate::connect::{authorization, connect, resolve};
 use crate::dial::Dial;
-use crate::fault::{Class, Fault, LineError, chain};
+use crate::fault::{FailureClass, LineError, LineFailure, chain};
 use crate::{h2, tls};
 use bytes::Bytes;
 use http::uri::{Authority, InvalidUri, InvalidUriParts, PathAndQuery, Scheme};
@@ -20,14 +20,14 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallLimits {
-    /// For [`Caller::call`], until the answer's head; for the JSON calls, until its last byte. Connecting counts.
+pub struct RequestLimits {
+    /// For [`RequestClient::call`], until the answer's head; for the JSON calls, until its last byte. Connecting counts.
     pub answer: Duration,
     /// The longest JSON answer, in bytes.
     pub max_body: usize,
 }
 
-impl Default for CallLimits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self { answer: Duration::from_secs(30), max_body: 8 << 20 }
     }
@@ -67,14 +67,14 @@ pub enum CallError {
 }
 
 impl CallError {
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FailureClass {
         match self {
             Self::Connect(error) => error.class(),
-            Self::Path { .. } | Self::Encode(_) => Class::Local,
-            Self::Unsent(_) | Self::TimedOut(_) => Class::Unreachable,
-            Self::Broken(_) | Self::ReadBody(_) => Class::Lost,
-            Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => Class::Refused,
-            Self::Status { .. } | Self::Decode(_) => Class::Answered,
+            Self::Path { .. } | Self::Encode(_) => FailureClass::Local,
+            Self::Unsent(_) | Self::TimedOut(_) => FailureClass::Unreachable,
+            Self::Broken(_) | Self::ReadBody(_) => FailureClass::Lost,
+            Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => FailureClass::Refused,
+            Self::Status { .. } | Self::Decode(_) => FailureClass::Answered,
         }
     }
 
@@ -86,8 +86,8 @@ impl CallError {
         }
     }
 
-    pub fn fault(&self) -> Fault {
-        Fault { class: self.class(), message: chain(self) }
+    pub fn fault(&self) -> LineFailure {
+        LineFailure { class: self.class(), message: chain(self) }
     }
 }
 
@@ -95,9 +95,9 @@ impl CallError {
 ///
 /// Nothing is tried twice: which calls may be repeated is known only to who makes them.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct RequestClient {
     shared: Arc<Shared>,
-    limits: CallLimits,
+    limits: RequestLimits,
 }
 
 #[derive(Debug)]
@@ -106,13 +106,13 @@ struct Shared {
     connection: Mutex<Option<SendRequest<BoxBody>>>,
 }
 
-impl Caller {
+impl RequestClient {
     pub fn new(dial: Dial) -> Self {
-        Self { shared: Arc::new(Shared { dial, connection: Mutex::new(None) }), limits: CallLimits::default() }
+        Self { shared: Arc::new(Shared { dial, connection: Mutex::new(None) }), limits: RequestLimits::default() }
     }
 
     /// The same connection under other limits.
-    pub fn with_limits(&self, limits: CallLimits) -> Self {
+    pub fn with_limits(&self, limits: RequestLimits) -> Self {
         Self { shared: self.shared.clone(), limits }
     }
 

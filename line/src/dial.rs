@@ -5,7 +5,7 @@ use crate::caller::message_of;
 use crate::connect::{authorization, connect, resolve};
 use crate::fault::{LineEnd, LineError};
 use crate::h2::{self, KeepAlive};
-use crate::source::Source;
+use crate::source::TextSource;
 use crate::{UPGRADE, tls};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -23,16 +23,16 @@ use tokio::time::timeout;
 /// Whom to dial, and as whom.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// `host:port`. All addresses of the name are tried in turn; [`Lines`](crate::Lines) dials those of its resolver instead.
+    /// `host:port`. All addresses of the name are tried in turn; [`LineSet`](crate::LineSet) dials those of its resolver instead.
     pub address: String,
     /// The name (or IP address) that the server's certificate must bear.
     pub server_name: String,
     /// The CAs that may have signed it, PEM; nothing else is trusted.
-    pub ca_pem: Source,
-    /// The path of the upgrade request, from the root. A [`Caller`](crate::Caller) does not use it.
+    pub ca_pem: TextSource,
+    /// The path of the upgrade request, from the root. A [`RequestClient`](crate::RequestClient) does not use it.
     pub path: String,
     /// The bearer token; white space around it is dropped.
-    pub token: Source,
+    pub token: TextSource,
     pub timings: Timings,
 }
 

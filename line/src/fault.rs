@@ -1,6 +1,6 @@
 //! How a line fails, and how it ends.
 
-use crate::source::SourceError;
+use crate::source::TextSourceError;
 use crate::tls::TlsError;
 use http::StatusCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     #[error("failed to read what a dial needs")]
-    Source(#[from] SourceError),
+    TextSource(#[from] TextSourceError),
     #[error("failed to use the token in a header")]
     Token(#[source] http::header::InvalidHeaderValue),
     #[error("failed to make a request for path {path:?}")]
@@ -57,7 +57,7 @@ pub enum LineError {
 
 /// Whom a failure concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum FailureClass {
     /// 401 or 403: the token, or the object that it stands for.
     Refused,
     /// The network, the name, or nobody there. Passes by itself.
@@ -74,8 +74,8 @@ pub enum Class {
 
 /// The last failure, ready to be shown: its class and the whole chain of causes in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    pub class: Class,
+pub struct LineFailure {
+    pub class: FailureClass,
     pub message: String,
 }
 
@@ -91,33 +91,33 @@ pub enum LineEnd {
 }
 
 impl LineError {
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FailureClass {
         match self {
-            Self::Source(_) | Self::Token(_) | Self::Path { .. } | Self::Config(_) => Class::Local,
-            Self::Resolve { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => Class::Unreachable,
-            Self::Tls { .. } => Class::Tls,
+            Self::TextSource(_) | Self::Token(_) | Self::Path { .. } | Self::Config(_) => FailureClass::Local,
+            Self::Resolve { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => FailureClass::Unreachable,
+            Self::Tls { .. } => FailureClass::Tls,
             // Bytes that break off between handshake and answer: a server that goes away, or a port that is no gateway.
-            Self::Http { source, .. } if source.is_parse() => Class::Answered,
-            Self::Http { .. } => Class::Unreachable,
-            Self::Refused { .. } => Class::Refused,
-            Self::NotALine { .. } => Class::Answered,
+            Self::Http { source, .. } if source.is_parse() => FailureClass::Answered,
+            Self::Http { .. } => FailureClass::Unreachable,
+            Self::Refused { .. } => FailureClass::Refused,
+            Self::NotALine { .. } => FailureClass::Answered,
         }
     }
 
-    pub fn fault(&self) -> Fault {
-        Fault { class: self.class(), message: chain(self) }
+    pub fn fault(&self) -> LineFailure {
+        LineFailure { class: self.class(), message: chain(self) }
     }
 }
 
 impl LineEnd {
     /// What to report while the line is down; the end that this side wanted is no fault.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<LineFailure> {
         let message = match self {
             Self::ShutDown => return None,
             Self::ClosedByPeer => "the other end closed the line".to_owned(),
             Self::Lost { message } => format!("the line broke: {message}"),
         };
-        Some(Fault { class: Class::Lost, message })
+        Some(LineFailure { class: FailureClass::Lost, message })
     }
 
     pub(crate) fn of(result: hyper::Result<()>) -> Self {
@@ -128,7 +128,7 @@ impl LineEnd {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for LineFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }

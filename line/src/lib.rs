@@ -11,9 +11,9 @@
 //!
 //! | Who | Uses |
 //! |---|---|
-//! | a dialler that serves | [`Lines::keep`] (one line to every replica), [`serve_on_line`] (one line, once) |
-//! | a dialler that asks | [`Caller`], an ordinary second connection |
-//! | the acceptor | [`serve_tls`], [`Guest`], [`accept_upgrade`], [`LineHandle`] |
+//! | a dialler that serves | [`LineSet::keep`] (one line to every replica), [`serve_on_line`] (one line, once) |
+//! | a dialler that asks | [`RequestClient`], an ordinary second connection |
+//! | the acceptor | [`serve_tls`], [`Connection`], [`accept_upgrade`], [`LineHandle`] |
 //!
 //! # Guarantees
 //! * The crypto provider is always ring, given explicitly: the process default is neither read nor set.
@@ -30,10 +30,10 @@ mod answer;
 mod backoff;
 mod caller;
 mod connect;
+mod connections;
 mod cut;
 mod dial;
 mod fault;
-mod guests;
 mod h2;
 mod lines;
 mod peer;
@@ -43,16 +43,16 @@ mod tls;
 
 pub use accept::{AcceptError, LineHandle, RequestError, SwitchingLine, accept_upgrade, bearer};
 pub use answer::{Answer, BoxError};
-pub use backoff::{Backoff, BackoffPolicy, Chance};
-pub use caller::{CallError, CallLimits, Caller};
+pub use backoff::{Backoff, BackoffPolicy, RandomFraction};
+pub use caller::{CallError, RequestClient, RequestLimits};
+pub use connections::{Connection, UnauthenticatedLimits};
 pub use dial::{Dial, DialledLine, Timings, serve_on_line};
-pub use fault::{Class, Fault, LineEnd, LineError};
-pub use guests::{Guest, GuestLimits};
+pub use fault::{FailureClass, LineEnd, LineError, LineFailure};
 pub use h2::{KeepAlive, MAX_STREAMS_PER_LINE};
-pub use lines::{KeepPolicy, LineState, Lines, LinesState, Resolver};
+pub use lines::{KeepPolicy, LineSet, LineSetState, LineState, Resolver};
 pub use peer::{PeerAddress, PeerCertificate};
-pub use serve::{ServeLimits, Served, serve_plain, serve_tls};
-pub use source::{Source, SourceError};
+pub use serve::{ServeLimits, ServeSummary, serve_plain, serve_tls};
+pub use source::{TextSource, TextSourceError};
 pub use tls::{ClientAuth, TlsError, tls_server_config};
 
 /// The protocol token of the `Upgrade` header, both ways.

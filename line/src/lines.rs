@@ -1,9 +1,9 @@
 //! One line to every replica, kept.
 
 use crate::answer::{Answer, Answerer};
-use crate::backoff::{Backoff, BackoffPolicy, Chance};
+use crate::backoff::{Backoff, BackoffPolicy, RandomFraction};
 use crate::dial::Dial;
-use crate::fault::{Class, Fault};
+use crate::fault::{FailureClass, LineFailure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,18 +58,18 @@ pub enum LineState {
     Dialling,
     Up,
     /// Waiting for the next dial.
-    Down(Fault),
+    Down(LineFailure),
 }
 
 /// The state of all lines. `lines` is empty until the first resolution, and after the stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinesState {
+pub struct LineSetState {
     pub lines: BTreeMap<SocketAddr, LineState>,
     /// What failed last, of any line or of the resolver; `None` again once every line is up.
-    pub last_error: Option<Fault>,
+    pub last_error: Option<LineFailure>,
 }
 
-impl LinesState {
+impl LineSetState {
     pub fn up(&self) -> usize {
         self.lines.values().filter(|state| **state == LineState::Up).count()
     }
@@ -82,7 +82,7 @@ impl LinesState {
         !self.lines.is_empty() && self.up() == self.wanted()
     }
 
-    fn failed(&mut self, fault: Fault) {
+    fn failed(&mut self, fault: LineFailure) {
         self.last_error = Some(fault);
     }
 
@@ -93,22 +93,22 @@ impl LinesState {
     }
 }
 
-/// Lines to all addresses of a name, each dialled again whenever it ends. Dropping it cuts them; [`Lines::stop`] lets answers finish.
+/// LineSet to all addresses of a name, each dialled again whenever it ends. Dropping it cuts them; [`LineSet::stop`] lets answers finish.
 #[derive(Debug)]
-pub struct Lines {
-    state: watch::Receiver<LinesState>,
+pub struct LineSet {
+    state: watch::Receiver<LineSetState>,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
-impl Lines {
+impl LineSet {
     /// Starts keeping lines, in a task of its own.
     ///
     /// # Guarantees
     /// * An address that the resolver names has a line, or a dial, or a dial to come within `policy.backoff.cap`.
     /// * A resolver that fails or answers with nothing takes no line away.
-    pub fn keep(resolver: Resolver, dial: Dial, service: impl Answer, policy: KeepPolicy, chance: Chance) -> Self {
-        let (state, watcher) = watch::channel(LinesState::default());
+    pub fn keep(resolver: Resolver, dial: Dial, service: impl Answer, policy: KeepPolicy, chance: RandomFraction) -> Self {
+        let (state, watcher) = watch::channel(LineSetState::default());
         let stop = CancellationToken::new();
         let keeper = Keeper {
             dial,
@@ -123,7 +123,7 @@ impl Lines {
     }
 
     /// The state now and to come. The channel closes when the lines are stopped.
-    pub fn state(&self) -> watch::Receiver<LinesState> {
+    pub fn state(&self) -> watch::Receiver<LineSetState> {
         self.state.clone()
     }
 
@@ -136,7 +136,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for LineSet {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             // The lines live in the task's own set, and end with it.
@@ -149,8 +149,8 @@ struct Keeper {
     dial: Dial,
     service: Answerer,
     policy: KeepPolicy,
-    chance: Chance,
-    state: Arc<watch::Sender<LinesState>>,
+    chance: RandomFraction,
+    state: Arc<watch::Sender<LineSetState>>,
     stop: CancellationToken,
     lines: BTreeMap<SocketAddr, Kept>,
 }
@@ -188,7 +188,8 @@ impl Keeper {
 
     fn unresolved(&self, message: String) {
         tracing::warn!(address = self.dial.address, error = message, "gateway not resolved");
-        let fault = Fault { class: Class::Unreachable, message: format!("failed to resolve {}: {message}", self.dial.address) };
+        let fault =
+            LineFailure { class: FailureClass::Unreachable, message: format!("failed to resolve {}: {message}", self.dial.address) };
         self.state.send_modify(|state| state.failed(fault));
     }
 
@@ -241,8 +242,8 @@ struct Line {
     dial: Dial,
     service: Answerer,
     backoff: Backoff,
-    chance: Chance,
-    state: Arc<watch::Sender<LinesState>>,
+    chance: RandomFraction,
+    state: Arc<watch::Sender<LineSetState>>,
     stop: CancellationToken,
 }
 
@@ -262,7 +263,7 @@ impl Line {
     }
 
     /// One dial, and the life of the line that it gave: what went wrong and how long it had been up. `None`: this end wanted it to end.
-    async fn once(&mut self, stop: &CancellationToken) -> Option<(Fault, Option<Duration>)> {
+    async fn once(&mut self, stop: &CancellationToken) -> Option<(LineFailure, Option<Duration>)> {
         let opened = tokio::select! {
             opened = self.dial.open_to(self.address) => opened,
             () = stop.cancelled() => return None,

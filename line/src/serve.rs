@@ -1,7 +1,7 @@
 //! Servers for HTTP/1.1 with upgrades and HTTP/2 by TLS, and for HTTP/1.1 in clear text.
 
 use crate::answer::{Answer, Answerer};
-use crate::guests::{GuestLimits, Guests, Place};
+use crate::connections::{Connections, Permit, UnauthenticatedLimits};
 use crate::h2::{self, KeepAlive};
 use crate::peer::{PeerAddress, PeerCertificate};
 use crate::tls;
@@ -40,8 +40,8 @@ pub struct ServeLimits {
     pub keep_alive: KeepAlive,
     /// Requests that may be in flight on one HTTP/2 connection; more wait at the asking end.
     pub streams: u32,
-    /// `None`: all are welcome, however many and however long. With it, the service must name who asks by [`Guest`](crate::Guest).
-    pub guests: Option<GuestLimits>,
+    /// `None`: all are welcome, however many and however long. With it, the service must name who asks by [`Connection`](crate::Connection).
+    pub unauthenticated: Option<UnauthenticatedLimits>,
 }
 
 impl Default for ServeLimits {
@@ -53,22 +53,22 @@ impl Default for ServeLimits {
             drain: Duration::from_secs(10),
             keep_alive: KeepAlive::default(),
             streams: 1024,
-            guests: None,
+            unauthenticated: None,
         }
     }
 }
 
 /// How serving ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServeSummary {
     /// Connections that were still busy at the deadline, and were cut.
     pub cut: usize,
 }
 
 /// Serves until `shutdown` resolves, then lets connections end within `limits.drain`.
 ///
-/// Each handshake takes the configuration that `tls` holds at that moment. Requests carry [`PeerAddress`], with `limits.guests` their
-/// [`Guest`](crate::Guest), and [`PeerCertificate`] if the client showed a certificate, in their extensions.
+/// Each handshake takes the configuration that `tls` holds at that moment. Requests carry [`PeerAddress`], with `limits.unauthenticated` their
+/// [`Connection`](crate::Connection), and [`PeerCertificate`] if the client showed a certificate, in their extensions.
 ///
 /// # Caveats
 /// A connection that was upgraded is no longer this server's: end lines with [`LineHandle::close`](crate::LineHandle::close).
@@ -78,7 +78,7 @@ pub async fn serve_tls(
     service: impl Answer,
     limits: ServeLimits,
     shutdown: impl Future<Output = ()>,
-) -> Served {
+) -> ServeSummary {
     let house = House { service: service.into_answerer(), limits, stop: CancellationToken::new() };
     let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
     serve(listener, house, handshakes, shutdown, move |tcp, address, permit, place, house| {
@@ -90,8 +90,13 @@ pub async fn serve_tls(
 
 /// As [`serve_tls`], in clear text and HTTP/1.1 only: for probes and metrics.
 ///
-/// With `limits.guests` a client that the service never names has `prove_within` for all its requests.
-pub async fn serve_plain(listener: TcpListener, service: impl Answer, limits: ServeLimits, shutdown: impl Future<Output = ()>) -> Served {
+/// With `limits.unauthenticated` a client that the service never names has `authenticate_within` for all its requests.
+pub async fn serve_plain(
+    listener: TcpListener,
+    service: impl Answer,
+    limits: ServeLimits,
+    shutdown: impl Future<Output = ()>,
+) -> ServeSummary {
     let house = House { service: service.into_answerer(), limits, stop: CancellationToken::new() };
     let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
     serve(listener, house, handshakes, shutdown, |tcp, address, permit, place, house| {
@@ -114,9 +119,9 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
     house: House,
     handshakes: Arc<Semaphore>,
     shutdown: impl Future<Output = ()>,
-    client: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit, Option<Place>, House) -> C,
-) -> Served {
-    let guests = house.limits.guests.map(Guests::new);
+    client: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit, Option<Permit>, House) -> C,
+) -> ServeSummary {
+    let admission = house.limits.unauthenticated.map(Connections::new);
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -124,7 +129,7 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => told(ended),
             (tcp, address, permit) = next_client(&listener, &handshakes) => {
-                let place = guests.as_ref().map(|guests| guests.admit(address));
+                let place = admission.as_ref().map(|connections| connections.admit(address));
                 match place {
                     Some(None) => tracing::debug!(%address, "no seat for another stranger"),
                     Some(place) => drop(connections.spawn(client(tcp, address, permit, place, house.clone()))),
@@ -143,7 +148,7 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
     let _ = timeout(house.limits.drain, drained).await;
     let cut = connections.len();
     connections.shutdown().await;
-    Served { cut }
+    ServeSummary { cut }
 }
 
 fn told(ended: Result<(), tokio::task::JoinError>) {
@@ -171,7 +176,7 @@ async fn serve_client(
     tcp: TcpStream,
     address: SocketAddr,
     permit: OwnedSemaphorePermit,
-    place: Option<Place>,
+    place: Option<Permit>,
     config: Arc<ServerConfig>,
     house: House,
 ) {
@@ -197,13 +202,13 @@ async fn serve_client(
 async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     stream: S,
     address: SocketAddr,
-    place: Option<Place>,
+    place: Option<Permit>,
     certificate: Option<PeerCertificate>,
     http2: bool,
     house: House,
 ) {
     let House { service, limits, stop } = house;
-    let guest = place.as_ref().map(Place::guest);
+    let guest = place.as_ref().map(Permit::guest);
     let service = TowerToHyperService::new(service.0.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddress(address));
         if let Some(certificate) = &certificate {

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 /// A token or a CA that may change while the process runs. Cheap to clone; never prints its text.
 #[derive(Clone)]
-pub struct Source {
+pub struct TextSource {
     read: Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>,
     name: Arc<str>,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read {name}")]
-pub struct SourceError {
+pub struct TextSourceError {
     /// What was read: a path, or a word for it. Never its text.
     pub name: Arc<str>,
     #[source]
     pub source: std::io::Error,
 }
 
-impl Source {
+impl TextSource {
     /// A file, read at each use; for projected volumes, whose files are replaced under their readers.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -39,12 +39,12 @@ impl Source {
         Self { read: Arc::new(read), name: Arc::from(name.into()) }
     }
 
-    pub fn read(&self) -> Result<String, SourceError> {
-        (self.read)().map_err(|source| SourceError { name: self.name.clone(), source })
+    pub fn read(&self) -> Result<String, TextSourceError> {
+        (self.read)().map_err(|source| TextSourceError { name: self.name.clone(), source })
     }
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for TextSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Source({})", self.name)
     }

@@ -10,9 +10,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use yoi_crds::name::{annotation, manager};
+use yoi_crds::name::{annotation, field_manager};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
-use yoi_plan::manage;
+use yoi_plan::meta;
 use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::MADE_FOR;
@@ -71,7 +71,7 @@ fn gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
 
 /// Carries out one step. Said twice, it changes nothing the second time.
 pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<(), Error> {
-    let deed = step.deed();
+    let deed = step.description();
     match step {
         Step::AddFinalizers { of, resource_version, all } => {
             patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": all}}), &deed).await?;
@@ -88,7 +88,7 @@ pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<()
         Step::EnsurePod(object) => create::<Pod>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
         Step::EnsureNetworkPolicy(object) => {
             let api: Api<NetworkPolicy> = Api::namespaced(client.clone(), here(&**object));
-            let params = PatchParams::apply(manager::OPERATOR).force();
+            let params = PatchParams::apply(field_manager::OPERATOR).force();
             api.patch(&object.name_any(), &params, &Patch::Apply(&**object)).await.map_err(|e| Error::from(deed.clone(), e))?;
         }
         Step::OwnClaim { claim, owners } => patch(client, claim, json!({"metadata": {"ownerReferences": owners}}), &deed).await?,
@@ -124,7 +124,7 @@ async fn create<K>(api: Api<K>, wanted: &K, deed: &str) -> Result<(), Error>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
-    let params = PostParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PostParams::default() };
+    let params = PostParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PostParams::default() };
     match api.create(&params, wanted).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(s)) if s.is_already_exists() => {
@@ -146,12 +146,12 @@ type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Made for the same owner; objects without one say by annotation whose they are.
 fn same_making(wanted: &Meta, existing: &Meta) -> bool {
-    match manage::controller(wanted) {
-        Some(owner) => manage::controlled_by(existing, &owner.uid),
+    match meta::controller(wanted) {
+        Some(owner) => meta::controlled_by(existing, &owner.uid),
         None => {
             let wanted = wanted.annotations.iter().flatten();
             let mut wanted = wanted.peekable();
-            wanted.peek().is_some() && wanted.all(|(k, v)| manage::annotation(existing, k) == Some(v.as_str()))
+            wanted.peek().is_some() && wanted.all(|(k, v)| meta::annotation(existing, k) == Some(v.as_str()))
         }
     }
 }
@@ -164,7 +164,7 @@ async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &
     {
         Ok(Api::<K>::namespaced(client.clone(), namespace).get_metadata_opt(name).await?.map(|o| o.metadata))
     }
-    let owned = |m: Option<Meta>| m.is_some_and(|m| manage::controlled_by(&m, of) || manage::annotation(&m, MADE_FOR) == Some(of));
+    let owned = |m: Option<Meta>| m.is_some_and(|m| meta::controlled_by(&m, of) || meta::annotation(&m, MADE_FOR) == Some(of));
     Ok(match kind {
         Kind::YoiPod => owned(meta::<YoiPod>(client, namespace, name).await?),
         Kind::Workspace => owned(meta::<AgentWorkspace>(client, namespace, name).await?),
@@ -174,7 +174,7 @@ async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &
         // No owner: a volume says whose tree it shows.
         Kind::Volume => Api::<PersistentVolume>::all(client.clone()).get_opt(name).await?.is_some_and(|v| tree_behind(&v) == Some(of)),
         Kind::WorkspaceNode => {
-            Api::<WorkspaceNode>::all(client.clone()).get_metadata_opt(name).await?.is_some_and(|o| manage::uid(&o.metadata) == of)
+            Api::<WorkspaceNode>::all(client.clone()).get_metadata_opt(name).await?.is_some_and(|o| meta::uid(&o.metadata) == of)
         }
     })
 }
@@ -198,7 +198,7 @@ async fn merge(client: &Client, of: &Target, patch: &serde_json::Value) -> Resul
 }
 
 async fn patched<K: Clone + Debug + DeserializeOwned>(api: Api<K>, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
-    let params = PatchParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
     api.patch(&of.name, &params, &Patch::Merge(patch)).await.map(|_| ())
 }
 

@@ -22,7 +22,7 @@ use yoi_crds::{
 };
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
-use yoi_plan::{held, network, nodes, peer, project, say, workspace, yoipod};
+use yoi_plan::{conditions, network, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use crate::cache::Key;
 use crate::failures::Failures;
@@ -162,8 +162,8 @@ async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result
     if let Some(mut status) = plan.status {
         let before = object.said();
         if let Some(error) = failure.as_ref().filter(|e| !e.is_quiet()) {
-            let said = before.map(say::Conditions::conditions).unwrap_or_default();
-            say::blame(&mut status, said, &error.to_string(), object.meta().generation, now);
+            let said = before.map(conditions::Conditions::conditions).unwrap_or_default();
+            conditions::set_apply_failed(&mut status, said, &error.to_string(), object.meta().generation, now);
         }
         // After an outdated step the status would be outdated too.
         if failure.as_ref().is_none_or(|e| !e.is_quiet()) {
@@ -214,7 +214,7 @@ impl Tended for WorkspaceNode {
 /// Claims that are being deleted are not forgotten.
 impl Tended for PersistentVolumeClaim {
     fn decide(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
-        held::remind(self, now)
+        nudge_deleting_claims::plan(self, now)
     }
 }
 

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tracing::{info, warn};
-use yoi_crds::name::manager;
+use yoi_crds::name::field_manager;
 
 pub const NAME: &str = "yoi-operator";
 /// How long a Lease that nobody renews is respected.
@@ -201,7 +201,7 @@ impl Elector {
 }
 
 fn params() -> PostParams {
-    PostParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PostParams::default() }
+    PostParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PostParams::default() }
 }
 
 #[cfg(test)]

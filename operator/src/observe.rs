@@ -34,7 +34,7 @@ pub fn workspace(world: &World, object: Arc<AgentWorkspace>) -> workspace::Obser
     let users = world.yoipods.by(&Key::Workspace(namespace.clone(), name.clone()));
     let agents = users.iter().flat_map(|u| world.pods.by(&Key::YoiPod(namespace.clone(), u.name_any()))).collect();
     let pods = world.pods.by(&Key::Workspace(namespace.clone(), name.clone()));
-    let populators = pods.into_iter().filter(|p| yoi_plan::manage::controlled_by(&p.metadata, &uid)).collect();
+    let populators = pods.into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
     let claimed = object.spec.claim;
     workspace::Observed {
         terminating: world.terminating(&namespace),

@@ -9,10 +9,10 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use yoi_crds::name::manager;
+use yoi_crds::name::field_manager;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
-use yoi_plan::say::{Conditions, story};
+use yoi_plan::conditions::{Conditions, condition_events};
 
 use crate::apply;
 use crate::subject::{Subject, tell};
@@ -120,7 +120,7 @@ where
         "status": after,
     });
     let api: Api<K> = Api::namespaced(client.clone(), &namespace);
-    let params = PatchParams::apply(manager::OPERATOR).force();
+    let params = PatchParams::apply(field_manager::OPERATOR).force();
     match api.patch_status(&name, &params, &Patch::Apply(&body)).await {
         Ok(_) => {}
         Err(kube::Error::Api(s)) if s.is_not_found() => return Ok(false),
@@ -139,7 +139,7 @@ async fn publish<K: Resource<DynamicType = ()>>(
     after: &[Condition],
 ) {
     let about = object.object_ref(&());
-    for told in story(before, after) {
+    for told in condition_events(before, after) {
         let event = Event {
             type_: if told.warning { EventType::Warning } else { EventType::Normal },
             reason: told.reason,

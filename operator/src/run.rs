@@ -21,8 +21,8 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tower::util::MapRequestLayer;
 use tracing::{info, warn};
-use yoi_crds::name::{label, manager};
-use yoi_plan::manage;
+use yoi_crds::name::{field_manager, label};
+use yoi_plan::meta;
 
 use crate::args::Args;
 use crate::cache::Key;
@@ -152,7 +152,7 @@ async fn lead(
     let names = args.gateway_names();
     let ca = tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, jiff::Timestamp::now()).await?;
     parts.spawn(certify(client.clone(), args.clone(), names));
-    let reporter = Reporter { controller: manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
+    let reporter = Reporter { controller: field_manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
     let recorder = Recorder::new(client.clone(), reporter);
     let context =
         Arc::new(Context::new(client.clone(), Arc::clone(&world), args.settings(ca), recorder, metrics, stop.clone(), rounds.clone()));
@@ -176,7 +176,7 @@ async fn lead(
     control(parts, control::tend(offers, stored, woken.offers, Arc::clone(&context)));
     let claims = sources.claims.stream(scoped(&client, only), all(), tell(World::part_changed));
     // A cluster may have many, and all but these need nothing.
-    let going = claims.filter(|c| std::future::ready(c.as_ref().map_or(true, |c| manage::deleting(&c.metadata))));
+    let going = claims.filter(|c| std::future::ready(c.as_ref().map_or(true, |c| meta::deleting(&c.metadata))));
     control(parts, control::tend(going, world.claims.store(), futures::stream::empty(), Arc::clone(&context)));
 
     let projects = sources.projects.stream(scoped(&client, only), all(), tell(World::project_changed));

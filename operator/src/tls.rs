@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
 use serde_json::json;
 use tracing::info;
-use yoi_crds::name::manager;
+use yoi_crds::name::field_manager;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -134,7 +134,7 @@ impl Bundle {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
                 annotations: Some(notes.map(|(k, v)| (k.to_owned(), v)).into()),
-                labels: Some(BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), manager::OPERATOR.to_owned())])),
+                labels: Some(BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), field_manager::OPERATOR.to_owned())])),
                 resource_version,
                 ..ObjectMeta::default()
             },
@@ -149,7 +149,7 @@ impl Bundle {
 pub async fn ensure(client: &Client, namespace: &str, secret: &str, names: &[String], now: jiff::Timestamp) -> Result<String, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let failed = |deed: &'static str| move |source: kube::Error| Error::Secret { deed, name: secret.to_owned(), source: Box::new(source) };
-    let params = PostParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PostParams::default() };
+    let params = PostParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PostParams::default() };
     let Some(existing) = api.get_opt(secret).await.map_err(failed("read"))? else {
         let bundle = Bundle::fresh(names, now)?;
         api.create(&params, &bundle.write(secret, None)).await.map_err(failed("create"))?;
@@ -177,7 +177,7 @@ pub async fn trust(client: &Client, name: &str, ca: &str) -> Result<(), Error> {
     if existing.spec.as_ref().and_then(|s| s.ca_bundle.as_ref()) == Some(&bundle) {
         return Ok(());
     }
-    let params = PatchParams { field_manager: Some(manager::OPERATOR.to_owned()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
     let patch = json!({"spec": {"caBundle": bundle, "insecureSkipTLSVerify": null}});
     api.patch(name, &params, &Patch::Merge(&patch)).await.map_err(failed("patch"))?;
     info!(apiservice = name, "CA set");

@@ -13,7 +13,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, Condition, WorkspaceNode, YoiPeer, YoiPod, YoiProject, condition as conditions};
-use yoi_plan::manage;
+use yoi_plan::meta;
 use yoi_plan::nodes::{self, Nodes};
 
 use crate::cache::{Cache, Key, Source, cache};
@@ -225,7 +225,7 @@ impl World {
     /// A base is of a project or of one workspace; both decide by it, and so does who waits for a tree from it.
     fn lineage_changed(&self, uid: &str) {
         for base in self.workspaces.by(&Key::Lineage(uid.to_owned())) {
-            let Some(owner) = manage::controller(&base.metadata) else { continue };
+            let Some(owner) = meta::controller(&base.metadata) else { continue };
             let namespace = ns(&*base);
             if owner.kind == "YoiProject" {
                 send(&self.wake.projects, &namespace, &owner.name);
@@ -255,7 +255,7 @@ impl World {
             return;
         }
         for base in self.workspaces.by(&Key::Uid(uid.to_owned())) {
-            if let Some(owner) = manage::controller(&base.metadata).filter(|o| o.kind == "YoiProject") {
+            if let Some(owner) = meta::controller(&base.metadata).filter(|o| o.kind == "YoiProject") {
                 send(&self.wake.projects, &ns(&*base), &owner.name);
             }
         }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read {0:?} as a duration: digits followed by s, m or h are expected")]
-pub struct NotADuration(pub String);
+pub struct ParseDurationError(pub String);
 
 /// Reads what the CRD's pattern `^[0-9]{1,8}(s|m|h)$` lets through.
-pub fn parse(text: &str) -> Result<Duration, NotADuration> {
-    let refuse = || NotADuration(text.to_owned());
+pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
+    let refuse = || ParseDurationError(text.to_owned());
     let unit = text.chars().last().ok_or_else(refuse)?;
     let seconds = match unit {
         's' => 1,

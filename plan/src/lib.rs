@@ -6,18 +6,18 @@
 //! Promise: from any world, with a stop after any step, asking again and again ends with a plan without steps and an unchanged status.
 //! Every step can be said twice; every removal names the UID that it means.
 
+pub mod conditions;
 pub mod duration;
-pub mod held;
-pub mod manage;
+pub mod meta;
 pub mod names;
 pub mod network;
 pub mod nodes;
+pub mod nudge_deleting_claims;
 pub mod peer;
 pub mod project;
 pub mod restricted;
-pub mod say;
 pub mod settings;
-pub mod sight;
 pub mod step;
+pub mod visibility;
 pub mod workspace;
 pub mod yoipod;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use yoi_crds::source::{Owner, Provider, WorkspaceSource};
+use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
 
 /// Name of the Pod of one run of a YoiPod.
 #[must_use]
@@ -42,9 +42,9 @@ pub fn populator(base: &str, attempt: u32) -> String {
 
 /// Name of the generation of all bases that would hold the same content. `of` is the UID of the project, or of a workspace with a direct source.
 #[must_use]
-pub fn generation(of: &str, source: &WorkspaceSource, owner: Owner, path: &str, provider: Provider) -> String {
+pub fn generation(of: &str, source: &WorkspaceSource, owner: TreeOwner, path: &str, provider: ProviderName) -> String {
     #[derive(Serialize)]
-    struct Key<'a>(&'a str, &'a WorkspaceSource, Owner, &'a str, Provider);
+    struct Key<'a>(&'a str, &'a WorkspaceSource, TreeOwner, &'a str, ProviderName);
     sha256(&json(&Key(of, source, owner, path, provider)))[..10].to_owned()
 }
 
@@ -73,16 +73,16 @@ mod tests {
     #[test]
     fn a_generation_changes_with_each_of_its_inputs() {
         let git = |url: &str| WorkspaceSource { git: Some(GitSource { url: url.into(), ref_: None }), ..Default::default() };
-        let owner = Owner::default();
-        let one = generation("u", &git("https://a/b"), owner, "/workspace", Provider::Auto);
+        let owner = TreeOwner::default();
+        let one = generation("u", &git("https://a/b"), owner, "/workspace", ProviderName::Auto);
         assert_eq!(one.len(), 10);
-        assert_eq!(one, generation("u", &git("https://a/b"), owner, "/workspace", Provider::Auto));
+        assert_eq!(one, generation("u", &git("https://a/b"), owner, "/workspace", ProviderName::Auto));
         for other in [
-            generation("v", &git("https://a/b"), owner, "/workspace", Provider::Auto),
-            generation("u", &git("https://a/c"), owner, "/workspace", Provider::Auto),
-            generation("u", &git("https://a/b"), Owner { uid: 1001, gid: 1000 }, "/workspace", Provider::Auto),
-            generation("u", &git("https://a/b"), owner, "/src", Provider::Auto),
-            generation("u", &git("https://a/b"), owner, "/workspace", Provider::Copy),
+            generation("v", &git("https://a/b"), owner, "/workspace", ProviderName::Auto),
+            generation("u", &git("https://a/c"), owner, "/workspace", ProviderName::Auto),
+            generation("u", &git("https://a/b"), TreeOwner { uid: 1001, gid: 1000 }, "/workspace", ProviderName::Auto),
+            generation("u", &git("https://a/b"), owner, "/src", ProviderName::Auto),
+            generation("u", &git("https://a/b"), owner, "/workspace", ProviderName::Copy),
         ] {
             assert_ne!(one, other);
         }

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSele
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 
-use crate::manage::{deleting, name, target};
+use crate::meta::{deleting, name, target};
 use crate::step::{Kind, Plan, Step};
 
 /// Well-known label that Pods' affinity to a node goes by.
@@ -40,7 +40,7 @@ impl Node {
         self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity).map_or(0, |c| c.free_bytes)
     }
 
-    fn offers(&self, provider: Provider) -> bool {
+    fn offers(&self, provider: ProviderName) -> bool {
         let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
         // A shim may leave Ready out; only a clear no counts.
         let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
@@ -48,7 +48,7 @@ impl Node {
             && status
                 .providers
                 .iter()
-                .any(|p| p.available && provider != Provider::Unknown && (provider == Provider::Auto || p.name == provider))
+                .any(|p| p.available && provider != ProviderName::Unknown && (provider == ProviderName::Auto || p.name == provider))
     }
 
     #[must_use]
@@ -65,7 +65,7 @@ impl Nodes {
 
     /// Nodes that can make a tree with this provider, best first: most free bytes, then by name.
     #[must_use]
-    pub fn eligible(&self, provider: Provider) -> Vec<&str> {
+    pub fn eligible(&self, provider: ProviderName) -> Vec<&str> {
         let mut found: Vec<(&String, &Node)> = self.0.iter().filter(|(_, n)| n.offers(provider)).collect();
         found.sort_by(|a, b| b.1.free().cmp(&a.1.free()).then_with(|| a.0.cmp(b.0)));
         found.into_iter().map(|(name, _)| name.as_str()).collect()
@@ -73,17 +73,17 @@ impl Nodes {
 
     /// Why [`Self::eligible`] is empty, and what to check.
     #[must_use]
-    pub fn none_eligible(&self, provider: Provider) -> String {
+    pub fn none_eligible(&self, provider: ProviderName) -> String {
         if self.0.values().all(|n| n.offer.is_none()) {
             return "no node runs the Yoi node agent: there is no WorkspaceNode; check that the DaemonSet yoi-agent-shim has running Pods \
                     (its nodeSelector and tolerations) and `kubectl get workspacenodes`"
                 .to_owned();
         }
         match provider {
-            Provider::Auto => {
+            ProviderName::Auto => {
                 "no WorkspaceNode has an available provider; see `kubectl describe workspacenodes` for the reasons".to_owned()
             }
-            Provider::Btrfs | Provider::Copy | Provider::Unknown => format!(
+            ProviderName::Btrfs | ProviderName::Copy | ProviderName::Unknown => format!(
                 "no WorkspaceNode offers provider {provider}, and a named provider has no fallback; see `kubectl describe workspacenodes` for the reasons"
             ),
         }

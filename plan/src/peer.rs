@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use yoi_crds::condition::Verdict;
+use yoi_crds::condition::ConditionValue;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{YoiPeer, YoiPeerStatus, YoiPod};
 
-use crate::manage::{deleting, namespace, uid};
-use crate::say::Saying;
+use crate::conditions::ConditionSet;
+use crate::meta::{deleting, namespace, uid};
 use crate::step::Plan;
 
 #[derive(Clone, Debug)]
@@ -26,14 +26,14 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
         return Plan::nothing();
     }
     let before = seen.peer.status.clone().unwrap_or_default();
-    let mut saying = Saying::new(&before.conditions, meta.generation, now);
+    let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
     let names = &seen.peer.spec.members;
     let [a, b] = names.as_slice() else {
-        saying.say(condition::ACCEPTED, Verdict::no(reason::INVALID_SPEC, "a YoiPeer has exactly two members"));
+        saying.say(condition::ACCEPTED, ConditionValue::no(reason::INVALID_SPEC, "a YoiPeer has exactly two members"));
         return told(saying, meta.generation, before.members);
     };
     if a == b {
-        saying.say(condition::ACCEPTED, Verdict::no(reason::ITSELF, format!("{a} cannot be its own peer")));
+        saying.say(condition::ACCEPTED, ConditionValue::no(reason::ITSELF, format!("{a} cannot be its own peer")));
         return told(saying, meta.generation, before.members);
     }
     let missing: Vec<&str> = names.iter().zip(&seen.members).filter(|(_, m)| m.is_none()).map(|(n, _)| n.as_str()).collect();
@@ -57,21 +57,22 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
     let unmet = if let Some(name) = replaced.first() {
         let again =
             format!("{name} was deleted and made anew, and this relation was with the former one; delete this YoiPeer and make it again");
-        Some(Verdict::no(reason::MEMBER_REPLACED, again))
+        Some(ConditionValue::no(reason::MEMBER_REPLACED, again))
     } else {
-        missing
-            .first()
-            .map(|name| Verdict::no(reason::MEMBER_MISSING, format!("YoiPod {name} does not exist in namespace {}", namespace(meta))))
+        missing.first().map(|name| {
+            ConditionValue::no(reason::MEMBER_MISSING, format!("YoiPod {name} does not exist in namespace {}", namespace(meta)))
+        })
     };
     saying.say(
         condition::ACCEPTED,
         if members.is_empty() {
-            unmet.clone().unwrap_or_else(|| Verdict::no(reason::MEMBER_MISSING, "not bound yet"))
+            unmet.clone().unwrap_or_else(|| ConditionValue::no(reason::MEMBER_MISSING, "not bound yet"))
         } else {
-            Verdict::yes(reason::MEMBERS_BOUND, "both members are bound by their identity")
+            ConditionValue::yes(reason::MEMBERS_BOUND, "both members are bound by their identity")
         },
     );
-    saying.say(condition::READY, unmet.unwrap_or_else(|| Verdict::yes(reason::MEMBERS_BOUND, format!("{a} and {b} see each other"))));
+    saying
+        .say(condition::READY, unmet.unwrap_or_else(|| ConditionValue::yes(reason::MEMBERS_BOUND, format!("{a} and {b} see each other"))));
     Plan {
         steps: Vec::new(),
         status: Some(YoiPeerStatus { observed_generation: meta.generation, members, conditions: saying.done() }),
@@ -79,7 +80,7 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
     }
 }
 
-fn told(mut saying: Saying<'_>, generation: Option<i64>, members: Vec<BoundMember>) -> Plan<YoiPeerStatus> {
+fn told(mut saying: ConditionSet<'_>, generation: Option<i64>, members: Vec<BoundMember>) -> Plan<YoiPeerStatus> {
     saying.ready(&[condition::ACCEPTED], "");
     Plan {
         steps: Vec::new(),

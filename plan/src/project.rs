@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yoi_crds::condition::{Verdict, find, is_true};
+use yoi_crds::condition::{ConditionValue, find, is_true};
 use yoi_crds::project::SealedGeneration;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
 
-use crate::manage::{deleting, name, target, uid};
+use crate::conditions::{self, ConditionSet};
+use crate::meta::{deleting, name, target, uid};
 use crate::nodes::Nodes;
-use crate::say::{self, Saying};
 use crate::step::{Kind, Plan, Step};
-use crate::workspace::base::{Lineage, base_node, is_sealed};
+use crate::workspace::base::{BaseSet, base_node, is_sealed};
 
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -38,17 +38,17 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     }
     let before = seen.project.status.clone().unwrap_or_default();
     if let Some(field) = seen.project.spec.not_understood() {
-        let mut saying = Saying::new(&before.conditions, meta.generation, now);
-        saying.say(condition::SOURCE_READY, say::not_understood(field));
+        let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
+        saying.say(condition::SOURCE_READY, conditions::not_understood(field));
         saying.ready(&[condition::SOURCE_READY], "");
         let status = YoiProjectStatus { observed_generation: meta.generation, generation: before.generation, conditions: saying.done() };
         return Plan { steps: Vec::new(), status: Some(status), requeue_after: None };
     }
-    let lineage = Lineage::of_project(&seen.project);
+    let lineage = BaseSet::of_project(&seen.project);
     let current: Vec<&Arc<AgentWorkspace>> = lineage.living(&seen.bases, &seen.nodes).collect();
     let sealed: Vec<&Arc<AgentWorkspace>> = current.iter().copied().filter(|b| is_sealed(b)).collect();
     let mut steps = lineage.lost(&seen.bases, &seen.nodes);
-    let mut saying = Saying::new(&before.conditions, meta.generation, now);
+    let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
 
     let eligible = seen.nodes.eligible(lineage.provider);
     if current.is_empty() {
@@ -71,15 +71,15 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     saying.say(
         condition::SEALED,
         match (sealed.len(), current.first()) {
-            (0, None) if eligible.is_empty() => Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)),
-            (0, None) => Verdict::no(reason::CREATING, "the first base is being made"),
+            (0, None) if eligible.is_empty() => ConditionValue::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)),
+            (0, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
             (0, Some(base)) => waiting(base),
-            (n, _) => Verdict::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
+            (n, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
         },
     );
     // Without a node nothing can be fetched either; the sentence that helps is the other one.
     if current.is_empty() && eligible.is_empty() {
-        saying.say(condition::SOURCE_READY, Verdict::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)));
+        saying.say(condition::SOURCE_READY, ConditionValue::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)));
     }
     saying.ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let status =
@@ -106,26 +106,26 @@ fn conditions(base: &AgentWorkspace) -> &[yoi_crds::Condition] {
     base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default()
 }
 
-fn source_ready(current: &[&Arc<AgentWorkspace>]) -> Verdict {
+fn source_ready(current: &[&Arc<AgentWorkspace>]) -> ConditionValue {
     if current.iter().any(|b| is_true(conditions(b), condition::POPULATED)) {
-        return Verdict::yes(reason::FILLED, "the source was fetched");
+        return ConditionValue::yes(reason::FILLED, "the source was fetched");
     }
     let failed = current.iter().find_map(|b| find(conditions(b), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED));
     match failed {
-        Some(c) => Verdict::no(reason::POPULATE_FAILED, c.message.clone()),
-        None => Verdict::no(reason::POPULATING, "the source is being fetched"),
+        Some(c) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
+        None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
     }
 }
 
-fn waiting(base: &AgentWorkspace) -> Verdict {
+fn waiting(base: &AgentWorkspace) -> ConditionValue {
     let title = name(&base.metadata);
     match find(conditions(base), condition::READY) {
-        Some(c) => Verdict::no(reason::POPULATING, format!("base {title}: {}", c.message)),
-        None => Verdict::no(reason::POPULATING, format!("base {title} is being made")),
+        Some(c) => ConditionValue::no(reason::POPULATING, format!("base {title}: {}", c.message)),
+        None => ConditionValue::no(reason::POPULATING, format!("base {title} is being made")),
     }
 }
 
-fn generation(lineage: &Lineage, sealed: &[&Arc<AgentWorkspace>]) -> Option<SealedGeneration> {
+fn generation(lineage: &BaseSet, sealed: &[&Arc<AgentWorkspace>]) -> Option<SealedGeneration> {
     let first = sealed.iter().min_by_key(|b| name(&b.metadata))?;
     let volume = first.status.as_ref()?.volume.as_ref();
     let mut nodes: Vec<String> = sealed.iter().filter_map(|b| base_node(b)).collect();

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{
     PodSecurityContext, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use yoi_crds::pod::ImagePullPolicy;
-use yoi_crds::source::Owner;
+use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
 use crate::nodes::HOSTNAME;
 
-pub(crate) fn pod_security(owner: Owner) -> PodSecurityContext {
+pub(crate) fn pod_security(owner: TreeOwner) -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
         run_as_user: Some(owner.uid),

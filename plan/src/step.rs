@@ -128,7 +128,7 @@ impl std::fmt::Display for Target {
 impl Step {
     /// The deed in words, for errors and logs: `create Pod a-1`.
     #[must_use]
-    pub fn deed(&self) -> String {
+    pub fn description(&self) -> String {
         let named = |verb: &str, kind: Kind, name: &Option<String>| format!("{verb} {} {}", kind.as_str(), name.as_deref().unwrap_or(""));
         match self {
             Step::AddFinalizers { of, .. } => format!("add finalizers to {of}"),

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use yoi_crds::condition::{ConditionStatus, Verdict};
+use yoi_crds::condition::{ConditionStatus, ConditionValue};
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{Owner, WorkspaceSource};
+use yoi_crds::source::{TreeOwner, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
-use crate::manage::{self, controlled_by, deleting, name, namespace, target, uid};
+use crate::conditions::{self, ConditionSet};
+use crate::meta::{self, controlled_by, deleting, name, namespace, target, uid};
 use crate::nodes::Nodes;
-use crate::say::{self, Saying};
 use crate::settings::Settings;
 use crate::step::{Kind, Plan, Step};
 use crate::yoipod;
@@ -49,7 +49,7 @@ pub struct Observed {
 /// The one YoiPod whose Pod may mount this workspace: the one that it was made for, else the oldest that names it.
 #[must_use]
 pub fn holder<'a>(workspace: &AgentWorkspace, users: &'a [Arc<YoiPod>]) -> Option<&'a Arc<YoiPod>> {
-    match manage::controller(&workspace.metadata).filter(|o| o.kind == "YoiPod") {
+    match meta::controller(&workspace.metadata).filter(|o| o.kind == "YoiPod") {
         Some(owner) => users.iter().find(|u| uid(&u.metadata) == owner.uid),
         None => users.iter().min_by_key(|u| (u.metadata.creation_timestamp.as_ref().map(|t| t.0), name(&u.metadata).to_owned())),
     }
@@ -64,7 +64,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     if seen.terminating {
         return Plan::nothing();
     }
-    if let Some(step) = manage::missing_finalizers(Kind::Workspace, meta, &[finalizer::OPERATOR, finalizer::NODE_DATA]) {
+    if let Some(step) = meta::missing_finalizers(Kind::Workspace, meta, &[finalizer::OPERATOR, finalizer::NODE_DATA]) {
         return Plan::only(vec![step]);
     }
     if let Some(plan) = going::expired(seen, now) {
@@ -95,13 +95,13 @@ impl<'a> Round<'a> {
         let mut saying_status =
             AgentWorkspaceStatus { observed_generation: workspace.metadata.generation, ..AgentWorkspaceStatus::default() };
         let before_conditions = self.before.conditions.clone();
-        let mut saying = Saying::new(&before_conditions, workspace.metadata.generation, self.now);
+        let mut saying = ConditionSet::new(&before_conditions, workspace.metadata.generation, self.now);
         let ok = accepted.status == ConditionStatus::True;
         saying.say(condition::ACCEPTED, accepted);
 
         // A tree that has a place keeps it, whatever came between: without it the node would forget the tree, and another would make a new one.
         let placed = self.before.node_name.is_some();
-        let place = if ok || placed { self.place() } else { Err(Verdict::no(reason::INVALID_SPEC, "not accepted")) };
+        let place = if ok || placed { self.place() } else { Err(ConditionValue::no(reason::INVALID_SPEC, "not accepted")) };
         let owner = self.owner();
         saying_status.owner = (ok || placed).then_some(owner);
         match &place {
@@ -109,12 +109,12 @@ impl<'a> Round<'a> {
                 saying_status.node_name = Some(node.clone());
                 saying_status.origin = Some(origin.clone());
                 let gone = format!("node {node} no longer exists, and the tree was on it; delete the workspace to make a new one");
-                saying.say(condition::SCHEDULED, Verdict::no(reason::NODE_LOST, gone));
+                saying.say(condition::SCHEDULED, ConditionValue::no(reason::NODE_LOST, gone));
             }
             Ok((node, origin)) => {
                 saying_status.node_name = Some(node.clone());
                 saying_status.origin = Some(origin.clone());
-                saying.say(condition::SCHEDULED, Verdict::yes(reason::NODE_SELECTED, format!("on node {node}")));
+                saying.say(condition::SCHEDULED, ConditionValue::yes(reason::NODE_SELECTED, format!("on node {node}")));
             }
             Err(why) if ok || placed => {
                 saying_status.node_name = self.before.node_name.clone().filter(|n| self.seen.nodes.exists(n));
@@ -162,15 +162,15 @@ impl<'a> Round<'a> {
         self.requeue_after = Some(self.requeue_after.map_or(after, |other| other.min(after)));
     }
 
-    fn accepted(&self) -> Verdict {
+    fn accepted(&self) -> ConditionValue {
         let workspace = &self.seen.workspace;
         let spec = &workspace.spec;
         if let Some(field) = spec.not_understood() {
-            return say::not_understood(field);
+            return conditions::not_understood(field);
         }
         if spec.claim && claim::foreign(workspace, self.seen.claim.as_deref()) {
             let title = name(&workspace.metadata);
-            return Verdict::no(
+            return ConditionValue::no(
                 reason::INVALID_SPEC,
                 format!("PersistentVolumeClaim {title} exists and is not of this workspace; delete it or name the workspace otherwise"),
             );
@@ -178,30 +178,33 @@ impl<'a> Round<'a> {
         // A tree that is made no longer needs what it was made from.
         let made = self.before.origin.is_some();
         let missing = |kind: &str, title: &str| {
-            Verdict::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {}", namespace(&workspace.metadata)))
+            ConditionValue::no(
+                reason::SOURCE_NOT_FOUND,
+                format!("{kind} {title} does not exist in namespace {}", namespace(&workspace.metadata)),
+            )
         };
         if let Some(project) = spec.source.project.as_ref().filter(|_| !made && self.seen.project.is_none()) {
             return missing("YoiProject", &project.name);
         }
         if let Some(parent) = spec.source.workspace.as_ref().filter(|_| !made) {
             if parent.name == name(&workspace.metadata) {
-                return Verdict::no(reason::INVALID_SPEC, "a workspace cannot be a fork of itself");
+                return ConditionValue::no(reason::INVALID_SPEC, "a workspace cannot be a fork of itself");
             }
             if self.seen.parent.as_ref().is_none_or(|p| deleting(&p.metadata)) {
                 return missing("AgentWorkspace", &parent.name);
             }
         }
-        Verdict::yes(reason::VALID, "the spec makes sense and what it names exists")
+        ConditionValue::yes(reason::VALID, "the spec makes sense and what it names exists")
     }
 
     /// A clone has the owner of what it was made from, whatever its own spec says.
-    fn owner(&self) -> Owner {
+    fn owner(&self) -> TreeOwner {
         let own = self.seen.workspace.spec.owner;
         let said = self.before.owner.filter(|_| self.before.origin.is_some());
         said.or_else(|| self.sources_owner()).or(own).or(self.before.owner).unwrap_or_default()
     }
 
-    fn sources_owner(&self) -> Option<Owner> {
+    fn sources_owner(&self) -> Option<TreeOwner> {
         let WorkspaceSource { project, workspace, git: _, empty: _ } = &self.seen.workspace.spec.source;
         match (project, workspace) {
             (Some(_), _) => self.seen.project.as_ref().map(|p| p.spec.owner),
@@ -219,7 +222,7 @@ impl<'a> Round<'a> {
         mine.min_by_key(|p| yoipod::run_generation(p)).map(Arc::as_ref)
     }
 
-    fn fill(&mut self, saying: &mut Saying<'_>, status: &mut AgentWorkspaceStatus, owner: Owner) {
+    fn fill(&mut self, saying: &mut ConditionSet<'_>, status: &mut AgentWorkspaceStatus, owner: TreeOwner) {
         let workspace = &self.seen.workspace;
         let discard = |pods: &[Arc<Pod>]| {
             let idle = pods.iter().filter(|p| !deleting(&p.metadata));

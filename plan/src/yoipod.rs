@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::condition::{ConditionStatus, Verdict};
+use yoi_crds::condition::{ConditionStatus, ConditionValue};
 use yoi_crds::name::{annotation, finalizer};
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef, WorkspaceRef};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
-use crate::manage::{self, controlled_by, deleting, name, target, uid};
+use crate::conditions::ConditionSet;
+use crate::meta::{self, controlled_by, deleting, name, target, uid};
 use crate::nodes::Nodes;
-use crate::say::Saying;
 use crate::settings::Settings;
 use crate::step::{Kind, Plan, Step};
 use crate::{names, restricted};
@@ -69,7 +69,7 @@ pub fn session_claim_name(yoipod: &YoiPod) -> String {
 /// Run generation that an agent's Pod was made for.
 #[must_use]
 pub fn run_generation(pod: &Pod) -> i64 {
-    let said = manage::annotation(&pod.metadata, annotation::RUN_GENERATION).and_then(|g| g.parse().ok());
+    let said = meta::annotation(&pod.metadata, annotation::RUN_GENERATION).and_then(|g| g.parse().ok());
     // Whoever may make Pods here can write one; a number that no status can hold is none.
     said.filter(|g| (0..=MOST_RUNS).contains(g)).unwrap_or(0)
 }
@@ -88,7 +88,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     if seen.terminating {
         return Plan::nothing();
     }
-    if let Some(step) = manage::missing_finalizers(Kind::YoiPod, meta, &[finalizer::OPERATOR]) {
+    if let Some(step) = meta::missing_finalizers(Kind::YoiPod, meta, &[finalizer::OPERATOR]) {
         return Plan::only(vec![step]);
     }
     Round::new(seen, settings, now).plan()
@@ -106,15 +106,15 @@ fn going(seen: &Observed) -> Plan<YoiPodStatus> {
         let run = seen.yoipod.status.as_ref().and_then(|s| s.run_generation);
         steps.extend(run.map(|run| Step::ConfirmGone {
             kind: Kind::Pod,
-            namespace: manage::namespace(meta).to_owned(),
+            namespace: meta::namespace(meta).to_owned(),
             name: names::pod(name(meta), run),
             of: uid(meta).to_owned(),
         }));
-        steps.extend(manage::without_finalizer(Kind::YoiPod, meta, finalizer::OPERATOR));
+        steps.extend(meta::without_finalizer(Kind::YoiPod, meta, finalizer::OPERATOR));
     }
     if mine.is_empty() && !held {
         // A name of ours that somebody wrote here: no shim ever looks at a YoiPod, so nobody else would take it off.
-        steps.extend(manage::without_finalizer(Kind::YoiPod, meta, finalizer::NODE_DATA));
+        steps.extend(meta::without_finalizer(Kind::YoiPod, meta, finalizer::NODE_DATA));
     }
     Plan::only(steps)
 }
@@ -124,7 +124,7 @@ enum Run {
     /// The spec asks for no Pod; true while one is still going down.
     Unwanted { stopping: bool },
     /// Something must come first.
-    Waits(Verdict),
+    Waits(ConditionValue),
     /// Asked for in this round, or going down to be followed by another.
     Coming,
     /// It is there.
@@ -166,7 +166,7 @@ impl<'a> Round<'a> {
 
     fn plan(mut self) -> Plan<YoiPodStatus> {
         let before = self.before.conditions.clone();
-        let mut saying = Saying::new(&before, self.meta().generation, self.now);
+        let mut saying = ConditionSet::new(&before, self.meta().generation, self.now);
         let accepted = verdict::accepted(self.seen);
         let ok = accepted.status == ConditionStatus::True;
         let run = self.run(ok.then_some(()).ok_or_else(|| accepted.clone()));
@@ -190,7 +190,7 @@ impl<'a> Round<'a> {
         self.requeue_after = Some(self.requeue_after.map_or(after, |other| other.min(after)));
     }
 
-    fn run(&mut self, accepted: Result<(), Verdict>) -> Run {
+    fn run(&mut self, accepted: Result<(), ConditionValue>) -> Run {
         let mut mine: Vec<Arc<Pod>> = self.seen.pods.iter().filter(|p| controlled_by(&p.metadata, uid(self.meta()))).cloned().collect();
         mine.sort_by_key(|p| std::cmp::Reverse(run_generation(p)));
         // The Pod that was this agent is gone: the next one is another run. Said before that one is made.
@@ -253,7 +253,7 @@ impl<'a> Round<'a> {
     fn trusts_a_former_gateway(&self, pod: &Pod) -> bool {
         let mounted = manifest_of(pod).and_then(|m| self.seen.manifests.iter().find(|c| name(&c.metadata) == m));
         let text = mounted.and_then(|map| map.data.as_ref()?.get(yoi_wire::identity::MANIFEST_FILE));
-        let told = text.and_then(|text| serde_json::from_str::<yoi_wire::manifest::Manifest>(text).ok());
+        let told = text.and_then(|text| serde_json::from_str::<yoi_wire::manifest::AgentManifest>(text).ok());
         told.is_some_and(|manifest| manifest.gateway.ca != self.settings.gateway.ca)
     }
 
@@ -307,7 +307,7 @@ impl<'a> Round<'a> {
         };
         if deleting(&workspace.metadata) {
             let going = format!("AgentWorkspace {} is being deleted; it must be gone first", name(&workspace.metadata));
-            return Run::Waits(Verdict::no(reason::CREATING, going));
+            return Run::Waits(ConditionValue::no(reason::CREATING, going));
         }
         let home = Home::new(self.seen, &workspace);
         let nodes = match home.nodes() {
@@ -324,12 +324,12 @@ impl<'a> Round<'a> {
         }
         let Some(digest) = self.seen.nodes.runtime_digest(self.settings.runtime_digest.as_deref(), &nodes) else {
             let why = "no node with the tree offers a yoi-runtime binary; see `kubectl get workspacenodes -o yaml`, status.runtimeDigests";
-            return Run::Waits(Verdict::no(reason::NO_ELIGIBLE_NODE, why));
+            return Run::Waits(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why));
         };
         let able: Vec<&String> = nodes.iter().filter(|n| self.seen.nodes.0.get(*n).is_some_and(|n| n.has_runtime(&digest))).collect();
         if able.is_empty() {
             let why = format!("no node with the tree offers yoi-runtime {digest}; the yoi-agent-shim Pods may be of another version");
-            return Run::Waits(Verdict::no(reason::NO_ELIGIBLE_NODE, why));
+            return Run::Waits(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why));
         }
         let hostnames = able.into_iter().map(|n| self.seen.nodes.hostname(n)).collect();
         self.make_pod(&workspace, generation, &digest, hostnames);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use yoi_crds::source::Owner;
+use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::settings::{Network, Settings};
@@ -79,7 +79,7 @@ fn git_project(path: &str) -> Arc<YoiProject> {
 
 /// The base of `project` on `node`, sealed.
 fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
-    let lineage = workspace::base::Lineage::of_project(project);
+    let lineage = workspace::base::BaseSet::of_project(project);
     let Step::EnsureWorkspace(base) = lineage.ensure_on(node) else { unreachable!("it makes a workspace") };
     let mut base = *base;
     base.metadata.uid = Some(format!("base-{node}"));
@@ -98,7 +98,7 @@ fn a_tree_that_stands_keeps_its_node_while_a_stranger_bears_its_claims_name() {
     let said = status(workspace::plan(&workspace::Observed { claim: Some(stranger), ..seen(stood) }, &settings(), now()));
     assert_eq!(said.node_name.as_deref(), Some("n1"), "another node would make another tree");
     assert!(said.origin.is_some());
-    assert_eq!(said.owner, Some(Owner { uid: 7, gid: 7 }));
+    assert_eq!(said.owner, Some(TreeOwner { uid: 7, gid: 7 }));
     let ready = said.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
     assert_eq!(ready.reason, "InvalidSpec");
 }
@@ -130,11 +130,11 @@ fn a_clone_has_the_owner_of_what_it_is_made_from() {
     );
     let fork = tree("fork", json!({"source": {"workspace": {"name": "parent"}}}), Value::Null);
     let said = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
-    assert_eq!(said.owner, Some(Owner { uid: 2000, gid: 2000 }));
+    assert_eq!(said.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
     let clone = tree("clone", json!({"source": {"project": {"name": "p"}}, "owner": {"uid": 3000, "gid": 3000}}), Value::Null);
     let said =
         status(workspace::plan(&workspace::Observed { project: Some(git_project("/workspace")), ..seen(clone) }, &settings(), now()));
-    assert_eq!(said.owner, Some(Owner { uid: 2000, gid: 2000 }));
+    assert_eq!(said.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use yoi_line::{Backoff, BackoffPolicy, Caller, Dial, KeepPolicy, Lines, Resolver, Source, Timings};
+use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
-use yoi_wire::hub::asked;
+use yoi_wire::hub::gateway_api;
 
 use crate::args::Settings;
 use crate::chance::chance;
@@ -63,7 +63,7 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
     let root = PathBuf::from(&manifest.path);
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
     let shell = Arc::new(Shell::new(children, root.clone(), &manifest.agent.name, &settings.user_env));
-    let caller = Caller::new(dial(&settings, &manifest.gateway.service));
+    let caller = RequestClient::new(dial(&settings, &manifest.gateway.service));
     let tools = ToolRunner::new(Arc::new(tree), shell.clone(), caller.clone(), manifest.limits);
     let model = if secret_missing {
         None
@@ -82,7 +82,7 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
         shell,
         stop: stop.clone(),
     };
-    let lines = Lines::keep(
+    let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&settings, &manifest.gateway.lines),
         router(door),
@@ -116,9 +116,9 @@ fn dial(settings: &Settings, address: &str) -> Dial {
     Dial {
         address: address.to_owned(),
         server_name: gateway.server_name.clone(),
-        ca_pem: Source::fixed(gateway.ca.clone()),
-        path: asked::LINE.to_owned(),
-        token: Source::file(settings.token.clone()),
+        ca_pem: TextSource::fixed(gateway.ca.clone()),
+        path: gateway_api::LINE.to_owned(),
+        token: TextSource::file(settings.token.clone()),
         timings: Timings { drain: DRAIN, ..Timings::default() },
     }
 }

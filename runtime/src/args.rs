@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sha2::{Digest, Sha256};
 use yoi_wire::identity::{self, env};
-use yoi_wire::manifest::Manifest;
+use yoi_wire::manifest::AgentManifest;
 
 use crate::model::{Patience, Retries};
 
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Key {
 /// All that a runtime is told.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub manifest: Manifest,
+    pub manifest: AgentManifest,
     /// Hex SHA-256 of the manifest's bytes.
     pub manifest_digest: String,
     pub session: PathBuf,

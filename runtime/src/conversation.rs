@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use yoi_session::fold;
-use yoi_session::inbox::{Message, Wake};
+use yoi_session::inbox::{InboxMessage, Wake};
 use yoi_wire::entry::{
     Assistant, Body, Entry, Input, InputFrom, RunEnded, RunOutcome, RunStarted, RuntimeStarted, ToolCall, ToolEnded, ToolOutcome,
     ToolStarted,
@@ -29,7 +29,7 @@ pub enum Event {
     /// There may be something in the inbox.
     Woken,
     /// What the inbox holds.
-    Drained(Vec<Message>),
+    Drained(Vec<InboxMessage>),
     Answered(Assistant),
     /// The model cannot be had, after all retries.
     GaveUp {
@@ -80,7 +80,7 @@ pub enum Intent {
 
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    pub log: yoi_session::State,
+    pub log: yoi_session::LogState,
     entries: Vec<Entry>,
     /// What became of each task in the log.
     tasks: BTreeMap<String, TaskState>,
@@ -267,15 +267,15 @@ impl State {
         self.append(bodies)
     }
 
-    fn take(mut self, messages: Vec<Message>) -> (Self, Vec<Intent>) {
-        let new: Vec<Message> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
+    fn take(mut self, messages: Vec<InboxMessage>) -> (Self, Vec<Intent>) {
+        let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
         self.drained = true;
         let idle = self.log.open_run.is_none();
         // Messages that do not wake wait for the run that something else begins.
         if new.is_empty() || (idle && new.iter().all(|message| message.wake == Wake::Wait)) {
             return self.decide();
         }
-        let mut bodies: Vec<Body> = new.iter().map(Message::body).collect();
+        let mut bodies: Vec<Body> = new.iter().map(InboxMessage::body).collect();
         if idle {
             let run = self.run_started(new.iter().map(|message| message.id.clone()));
             bodies.push(shifted(run, self.log.last_seq + bodies.len() as u64 + 1));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 use yoi_wire::node::ChangeList;
-use yoi_wire::people::Diff;
+use yoi_wire::people::DiffResponse;
 
 use crate::shim::{self, ShimError};
 use crate::tools::shell::{Captured, Shell};
@@ -35,7 +35,7 @@ pub enum DiffError {
 
 /// # Errors
 /// The shim cannot be asked, or git fails on a tree that is git's.
-pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<Diff, DiffError> {
+pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<DiffResponse, DiffError> {
     let listed = async {
         match shim::changes(shim_socket).await {
             Ok(list) => Ok((list, None)),
@@ -46,7 +46,7 @@ pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<Diff
     };
     let ((list, no_base), text) = futures::try_join!(listed, against_head(shell, tree))?;
     let (text, cut) = text.map_or((None, false), |(text, cut)| (Some(text), cut));
-    Ok(Diff { text, paths: list.changes, no_base, cut: cut || list.cut })
+    Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut })
 }
 
 /// `None` where the tree is no git work tree. The user's index and object store are read and never written.

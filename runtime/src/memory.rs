@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 use yoi_session::disk::{Disk, RealDisk};
-use yoi_session::{Error, Fill, Inbox, Lock, Log, Message, Put, Reader, Replay, Result, current};
-use yoi_wire::entry::{AgentName, Body, Entry, FORMAT, SessionStarted};
+use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, Put, Reader, Replay, Result, current};
+use yoi_wire::entry::{AgentRef, Body, Entry, FORMAT, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
 /// An open session. Shared between the conversation, which writes the log, and the line, which reads it and fills the inbox.
@@ -37,14 +37,14 @@ impl Memory {
     ///
     /// # Errors
     /// The session's.
-    pub fn open(lock: &Arc<Lock>, agent: &AgentName) -> Result<(Arc<Self>, Replay)> {
+    pub fn open(lock: &Arc<Lock>, agent: &AgentRef) -> Result<(Arc<Self>, Replay)> {
         let (log, replay) = match current::read(&**lock.disk(), lock.root())? {
-            Some(session) => Log::open(lock, session, Fill::default())?,
+            Some(session) => Log::open(lock, session, Preallocate::default())?,
             None => {
                 let session = Uuid::now_v7();
-                let log = Log::create(lock, session, Uuid::now_v7(), Fill::default())?;
+                let log = Log::create(lock, session, Uuid::now_v7(), Preallocate::default())?;
                 current::write(lock, session)?;
-                (log, Replay { entries: Vec::new(), state: yoi_session::State::default(), cut: None })
+                (log, Replay { entries: Vec::new(), state: yoi_session::LogState::default(), cut: None })
             }
         };
         let session = log.session();
@@ -96,7 +96,7 @@ impl Memory {
 
     /// # Errors
     /// The disk's.
-    pub fn put(&self, message: Message) -> Result<Put> {
+    pub fn put(&self, message: InboxMessage) -> Result<Put> {
         let put = held(&self.inbox).put(message)?;
         if put == Put::Accepted {
             self.woken.notify_one();
@@ -105,7 +105,7 @@ impl Memory {
     }
 
     #[must_use]
-    pub fn pending(&self) -> Vec<Message> {
+    pub fn pending(&self) -> Vec<InboxMessage> {
         held(&self.inbox).pending().cloned().collect()
     }
 

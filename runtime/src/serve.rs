@@ -16,8 +16,8 @@ use http::{StatusCode, header};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use yoi_session::{Error, Message, Put, RawEntry, Reader, Sender, Token, Wake};
-use yoi_wire::hub::{Deliver, Refusal, RefusalReason, Sent, served};
+use yoi_session::{Error, InboxMessage, Put, RawEntry, Reader, Sender, Token, Wake};
+use yoi_wire::hub::{DeliverRequest, Refusal, RefusalReason, SendResponse, runtime_api};
 use yoi_wire::people::LogLine;
 
 use crate::diff::diff;
@@ -44,7 +44,11 @@ pub struct Door {
 }
 
 pub fn router(door: Door) -> Router {
-    Router::new().route(served::LOG, get(log)).route(served::INBOX, post(inbox)).route(served::DIFF, get(tree_diff)).with_state(door)
+    Router::new()
+        .route(runtime_api::LOG, get(log))
+        .route(runtime_api::INBOX, post(inbox))
+        .route(runtime_api::DIFF, get(tree_diff))
+        .with_state(door)
 }
 
 fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
@@ -179,8 +183,8 @@ async fn blocking<T: Send + 'static>(deed: impl FnOnce() -> T + Send + 'static) 
     }
 }
 
-async fn inbox(State(door): State<Door>, Json(deliver): Json<Deliver>) -> Response {
-    let Deliver { message_id, from, text } = deliver;
+async fn inbox(State(door): State<Door>, Json(deliver): Json<DeliverRequest>) -> Response {
+    let DeliverRequest { message_id, from, text } = deliver;
     let from = match (from.agent, from.person) {
         (Some(agent), None) => Sender::Agent(agent),
         (None, Some(user)) => Sender::Person { user },
@@ -194,10 +198,10 @@ async fn inbox(State(door): State<Door>, Json(deliver): Json<Deliver>) -> Respon
     let Some(memory) = door.memory.borrow().clone() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
     };
-    let message = Message { id: message_id.clone(), from, text, wake: Wake::Run };
+    let message = InboxMessage { id: message_id.clone(), from, text, wake: Wake::Run };
     match blocking(move || memory.put(message)).await {
-        Ok(Put::Accepted) => Json(Sent { message_id, duplicate: false }).into_response(),
-        Ok(Put::Duplicate) => Json(Sent { message_id, duplicate: true }).into_response(),
+        Ok(Put::Accepted) => Json(SendResponse { message_id, duplicate: false }).into_response(),
+        Ok(Put::Duplicate) => Json(SendResponse { message_id, duplicate: true }).into_response(),
         Ok(Put::Full { limit }) => {
             refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, format!("{limit} messages wait to be read"))
         }

@@ -8,7 +8,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
-use yoi_wire::entry::AgentName;
+use yoi_wire::entry::AgentRef;
 
 /// Whose process this is, as far as it is known by now. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -16,12 +16,12 @@ pub struct Origin(Arc<RwLock<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    agent: Option<(AgentName, u64)>,
+    agent: Option<(AgentRef, u64)>,
     session: Option<String>,
 }
 
 impl Origin {
-    pub fn agent(&self, agent: &AgentName, run_generation: u64) {
+    pub fn agent(&self, agent: &AgentRef, run_generation: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).agent = Some((agent.clone(), run_generation));
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use yoi_line::{Backoff, BackoffPolicy, CallError, Caller, LinesState};
+use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::Error as SessionError;
-use yoi_wire::hub::{Activity, Report, ReportTaken, SessionPointer, TaskReport, asked};
+use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
 use crate::chance::chance;
 
@@ -127,7 +127,7 @@ pub(crate) fn plain(text: &str) -> String {
 #[derive(Clone, Debug)]
 pub struct Status {
     facts: Arc<Mutex<Facts>>,
-    sender: watch::Sender<Report>,
+    sender: watch::Sender<RuntimeReport>,
 }
 
 impl Status {
@@ -135,7 +135,7 @@ impl Status {
     pub fn new(run_generation: u64, secret_missing: bool) -> Self {
         let facts = Facts { session: Session::Starting, secret_missing, inbox: None, model: None, stopping: false };
         let (ready, reason, message) = facts.words();
-        let report = Report {
+        let report = RuntimeReport {
             run_generation,
             ready,
             reason: reason.to_owned(),
@@ -171,7 +171,7 @@ impl Status {
         change(&mut facts);
         let (ready, reason, message) = facts.words();
         let changed = self.sender.send_if_modified(|report| {
-            let new = Report { ready, reason: reason.to_owned(), message: message.to_owned(), ..report.clone() };
+            let new = RuntimeReport { ready, reason: reason.to_owned(), message: message.to_owned(), ..report.clone() };
             replace(report, new)
         });
         if changed {
@@ -180,38 +180,38 @@ impl Status {
     }
 
     pub fn session(&self, session: SessionPointer) {
-        self.sender.send_if_modified(|report| replace(report, Report { session: Some(session), ..report.clone() }));
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { session: Some(session), ..report.clone() }));
     }
 
     pub fn progress(&self, activity: Activity, task: Option<TaskReport>) {
-        self.sender.send_if_modified(|report| replace(report, Report { activity, task, ..report.clone() }));
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity, task, ..report.clone() }));
     }
 
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> RuntimeReport {
         self.sender.borrow().clone()
     }
 
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Report> {
+    pub fn watch(&self) -> watch::Receiver<RuntimeReport> {
         self.sender.subscribe()
     }
 }
 
-fn replace(report: &mut Report, new: Report) -> bool {
+fn replace(report: &mut RuntimeReport, new: RuntimeReport) -> bool {
     let changed = *report != new;
     *report = new;
     changed
 }
 
-async fn tell(caller: &Caller, report: &Report) -> Result<ReportTaken, CallError> {
-    caller.post_json(asked::REPORT, report).await
+async fn tell(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
+    caller.post_json(gateway_api::REPORT, report).await
 }
 
 /// Tells the gateway every state, again after each new line, and after a failure with backoff.
 /// Ends when the state that stood at the last word was taken. One report after another and none given up on its way:
 /// the gateway takes up what reaches it side by side, and an older one could so become the last.
-pub async fn keep_told(caller: Caller, status: Status, mut lines: watch::Receiver<LinesState>, last_word: CancellationToken) {
+pub async fn keep_told(caller: RequestClient, status: Status, mut lines: watch::Receiver<LineSetState>, last_word: CancellationToken) {
     let policy = BackoffPolicy { first: Duration::from_millis(250), cap: Duration::from_secs(15), settled: Duration::ZERO };
     let (mut backoff, mut reports) = (Backoff::new(policy), status.watch());
     loop {
@@ -241,7 +241,7 @@ pub async fn keep_told(caller: Caller, status: Status, mut lines: watch::Receive
 }
 
 /// A gateway that has come up may know nothing of us.
-async fn one_more_line(lines: &mut watch::Receiver<LinesState>) {
+async fn one_more_line(lines: &mut watch::Receiver<LineSetState>) {
     let mut up = lines.borrow_and_update().up();
     while lines.changed().await.is_ok() {
         let now = lines.borrow_and_update().up();

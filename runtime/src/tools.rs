@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use yoi_line::Caller;
+use yoi_line::RequestClient;
 use yoi_wire::entry::{ToolCall, ToolOutcome};
-use yoi_wire::manifest::Limits;
+use yoi_wire::manifest::RunLimits;
 
 mod args;
 pub mod bound;
@@ -56,8 +56,8 @@ impl End {
 pub struct ToolRunner {
     tree: Arc<Tree>,
     shell: Arc<Shell>,
-    caller: Caller,
-    limits: Limits,
+    caller: RequestClient,
+    limits: RunLimits,
     unsettled: Arc<Unsettled>,
     project: Arc<Semaphore>,
     conversation: Arc<Semaphore>,
@@ -65,7 +65,7 @@ pub struct ToolRunner {
 
 impl ToolRunner {
     #[must_use]
-    pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, caller: Caller, limits: Limits) -> Self {
+    pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, caller: RequestClient, limits: RunLimits) -> Self {
         let (project, conversation) = (Arc::new(Semaphore::new(PROJECT_SLOTS)), Arc::new(Semaphore::new(CONVERSATION_SLOTS)));
         Self { tree, shell, caller, limits, unsettled: Arc::default(), project, conversation }
     }

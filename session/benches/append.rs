@@ -20,10 +20,10 @@ use std::{
 use serde_json::json;
 use uuid::Uuid;
 use yoi_session::{
-    Fill, Holder, Inbox, Lock, Log, Message, Put, Sender, State, Wake,
+    Holder, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, Put, Sender, Wake,
     disk::{Disk, RealDisk},
 };
-use yoi_wire::entry::{AgentName, Assistant, Body};
+use yoi_wire::entry::{AgentRef, Assistant, Body};
 
 /// Turns that are not counted.
 const WARM: usize = 100;
@@ -89,7 +89,7 @@ fn time<T>(act: impl FnOnce() -> T) -> (Duration, T) {
 
 fn append(lock: &Arc<Lock>, name: &'static str, bytes: usize, turns: usize) -> Row {
     let (session, segment) = (Uuid::now_v7(), Uuid::now_v7());
-    let mut log = Log::create(lock, session, segment, Fill::default()).unwrap();
+    let mut log = Log::create(lock, session, segment, Preallocate::default()).unwrap();
     let path = lock.root().join(format!("sessions/{session}/{segment}.jsonl"));
     let said = |text: String| [Body::Assistant(Assistant { text, tool_calls: Vec::new(), usage: None })];
     log.append(&said(String::new()), SystemTime::now(), &mut Uuid::now_v7).unwrap();
@@ -122,10 +122,11 @@ fn append(lock: &Arc<Lock>, name: &'static str, bytes: usize, turns: usize) -> R
 
 fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
     let session = Uuid::now_v7();
-    drop(Log::create(lock, session, Uuid::now_v7(), Fill::default()).unwrap());
-    let mut inbox = Inbox::open(lock, session, &State::default()).unwrap();
-    let from = AgentName { namespace: "team".into(), name: "ada".into(), uid: Uuid::nil().to_string() };
-    let message = |n: usize| Message { id: format!("m{n}"), from: Sender::Agent(from.clone()), text: "a".repeat(bytes), wake: Wake::Run };
+    drop(Log::create(lock, session, Uuid::now_v7(), Preallocate::default()).unwrap());
+    let mut inbox = Inbox::open(lock, session, &LogState::default()).unwrap();
+    let from = AgentRef { namespace: "team".into(), name: "ada".into(), uid: Uuid::nil().to_string() };
+    let message =
+        |n: usize| InboxMessage { id: format!("m{n}"), from: Sender::Agent(from.clone()), text: "a".repeat(bytes), wake: Wake::Run };
 
     let dir = lock.root().join(format!("{session}.bare"));
     fs::create_dir(&dir).unwrap();

@@ -28,7 +28,7 @@ pub fn read(disk: &dyn Disk, root: &Path) -> Result<Option<Uuid>> {
         Err(error) => return Err(Error::disk("open", &path)(error)),
     };
     let bytes = file.len().and_then(|len| read_range(&*file, 0, len)).map_err(Error::disk("read", &path))?;
-    match only_line(&bytes).and_then(frame::unseal::<Current>) {
+    match only_line(&bytes).and_then(frame::decode::<Current>) {
         Ok(current) => Ok(Some(current.session)),
         Err(what) => Err(Error::Damaged { file: path, line: 1, what }),
     }
@@ -46,7 +46,7 @@ pub fn write(lock: &Lock, session: Uuid) -> Result<()> {
 pub(crate) fn replace<T: Serialize>(disk: &dyn Disk, dir: &Path, name: &str, record: &T) -> Result<()> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.tmp")));
     let mut line = Vec::new();
-    frame::seal(record, &mut line).map_err(|source| Error::Encode { file: path.clone(), source })?;
+    frame::encode(record, &mut line).map_err(|source| Error::Encode { file: path.clone(), source })?;
     let file = disk.open(&new, Mode::Create).map_err(Error::disk("open", &new))?;
     file.truncate(0).map_err(Error::disk("empty", &new))?;
     write_all(&*file, &line, 0).map_err(Error::disk("write", &new))?;

@@ -5,7 +5,7 @@ use std::{ffi::OsString, fmt, io, path::Path};
 mod memory;
 mod real;
 
-pub use memory::{Fault, MemoryDisk, Survive};
+pub use memory::{DiskFault, MemoryDisk, Survive};
 pub use real::RealDisk;
 
 /// How a file is opened. All but `Read` may read and write.

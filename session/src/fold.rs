@@ -6,7 +6,7 @@ use yoi_wire::entry::{Body, Entry, InputFrom, RunEnded, RunOutcome, ToolCall, To
 
 /// The sum of a log's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
+pub struct LogState {
     /// 0 before the first entry.
     pub last_seq: u64,
     /// Of the last entry.
@@ -44,7 +44,7 @@ pub struct OpenCall {
 
 /// The state after one more entry. Entries come in their order, each once.
 #[must_use]
-pub fn apply(mut state: State, entry: &Entry) -> State {
+pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
     state.last_seq = entry.seq;
     state.run_generation = entry.run;
     match &entry.body {
@@ -101,11 +101,11 @@ pub fn apply(mut state: State, entry: &Entry) -> State {
 
 /// The sum of entries from the start of a log.
 #[must_use]
-pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> State {
-    entries.into_iter().fold(State::default(), apply)
+pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> LogState {
+    entries.into_iter().fold(LogState::default(), apply)
 }
 
-impl State {
+impl LogState {
     fn deliver(&mut self, id: &str, seq: u64) {
         self.delivered.insert(id.to_owned(), seq);
         self.unanswered.push(id.to_owned());

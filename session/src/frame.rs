@@ -21,7 +21,7 @@ const HEAD: usize = 18;
 ///
 /// # Errors
 /// The record does not serialize; `out` is as before.
-pub fn seal<T: Serialize>(record: &T, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+pub fn encode<T: Serialize>(record: &T, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     let start = out.len();
     out.extend_from_slice(OPEN);
     out.extend_from_slice(b"00000000\"");
@@ -43,7 +43,7 @@ pub fn seal<T: Serialize>(record: &T, out: &mut Vec<u8>) -> Result<(), serde_jso
 ///
 /// # Errors
 /// It does not begin with a checksum, or not with its own.
-pub fn check(line: &[u8]) -> Result<(), Damage> {
+pub fn verify(line: &[u8]) -> Result<(), Damage> {
     if line.len() <= HEAD || !line.starts_with(OPEN) || &line[HEAD - CLOSE.len()..HEAD] != CLOSE {
         return Err(Damage::Frame);
     }
@@ -54,9 +54,9 @@ pub fn check(line: &[u8]) -> Result<(), Damage> {
 /// Checks a line, given without its newline, and reads the record.
 ///
 /// # Errors
-/// As [`check`], or the record is not a `T`.
-pub fn unseal<T: DeserializeOwned>(line: &[u8]) -> Result<T, Damage> {
-    check(line)?;
+/// As [`verify`], or the record is not a `T`.
+pub fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Damage> {
+    verify(line)?;
     parse(line)
 }
 
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn the_checksum_is_castagnoli_over_what_follows_it() {
         let mut line = Vec::new();
-        seal(&json!({ "a": 1 }), &mut line).unwrap();
+        encode(&json!({ "a": 1 }), &mut line).unwrap();
         assert_eq!(digits(b"123456789"), *b"e3069283");
         assert_eq!(line, format!("{{\"crc\":\"{:08x}\",\"a\":1}}\n", crc32c::crc32c(b"\"a\":1}")).into_bytes());
         line.pop();
-        assert_eq!(unseal::<Value>(&line).unwrap()["a"], 1);
+        assert_eq!(decode::<Value>(&line).unwrap()["a"], 1);
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         let line = (0..)
             .map(|n| {
                 let mut line = Vec::new();
-                seal(&json!({ "n": n }), &mut line).unwrap();
+                encode(&json!({ "n": n }), &mut line).unwrap();
                 line.pop();
                 line
             })
@@ -103,7 +103,7 @@ mod tests {
             .unwrap();
         let mut shouted = line.clone();
         shouted[8..16].make_ascii_uppercase();
-        assert_eq!(check(&line), Ok(()));
-        assert_eq!(check(&shouted), Err(Damage::Checksum));
+        assert_eq!(verify(&line), Ok(()));
+        assert_eq!(verify(&shouted), Err(Damage::Checksum));
     }
 }

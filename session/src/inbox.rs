@@ -2,7 +2,7 @@
 //!
 //! # Flow
 //! [`Inbox::put`] → the sender is told "accepted" → before its next model call the runtime takes [`Inbox::pending`], appends
-//! [`Message::body`] of each to the log → [`Inbox::settle`].
+//! [`InboxMessage::body`] of each to the log → [`Inbox::settle`].
 //!
 //! # Guarantees
 //! An accepted message gets into the log, once, whatever crashes in between: what [`Inbox::open`] finds both here and in the log is
@@ -17,10 +17,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use yoi_wire::entry::{AgentName, Body, Input, InputFrom, PeerMessage};
+use yoi_wire::entry::{AgentRef, Body, Input, InputFrom, PeerMessage};
 
 use crate::{
-    Error, Lock, Result, State,
+    Error, Lock, LogState, Result,
     current::{only_line, replace},
     disk::{Mode, read_range},
     frame, layout,
@@ -36,7 +36,7 @@ pub const MAX_ID: usize = 256;
 /// A message as it came from the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct InboxMessage {
     /// The sender's: the same id is the same message, however often it is sent.
     pub id: String,
     pub from: Sender,
@@ -49,7 +49,7 @@ pub struct Message {
 #[serde(rename_all = "camelCase")]
 pub enum Sender {
     Person { user: String },
-    Agent(AgentName),
+    Agent(AgentRef),
 }
 
 /// What a message does to an idle agent.
@@ -62,7 +62,7 @@ pub enum Wake {
     Wait,
 }
 
-impl Message {
+impl InboxMessage {
     /// The entry that delivers it.
     #[must_use]
     pub fn body(&self) -> Body {
@@ -99,7 +99,7 @@ pub struct Inbox {
     lock: Arc<Lock>,
     dir: PathBuf,
     /// By arrival.
-    pending: BTreeMap<u64, Message>,
+    pending: BTreeMap<u64, InboxMessage>,
     waiting: BTreeSet<String>,
     delivered: BTreeSet<String>,
     next: u64,
@@ -110,7 +110,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`Error::Damaged`] for a message that cannot be read, or the disk's.
-    pub fn open(lock: &Arc<Lock>, session: Uuid, replayed: &State) -> Result<Self> {
+    pub fn open(lock: &Arc<Lock>, session: Uuid, replayed: &LogState) -> Result<Self> {
         let (disk, dir) = (lock.disk(), layout::inbox(lock.root(), session));
         let mut names: Vec<(u64, PathBuf)> = Vec::new();
         match disk.list(&dir) {
@@ -147,17 +147,17 @@ impl Inbox {
         Ok(inbox)
     }
 
-    fn load(&self, path: PathBuf) -> Result<Message> {
+    fn load(&self, path: PathBuf) -> Result<InboxMessage> {
         let file = self.lock.disk().open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
         let bytes = file.len().and_then(|len| read_range(&*file, 0, len)).map_err(Error::disk("read", &path))?;
-        only_line(&bytes).and_then(frame::unseal).map_err(|what| Error::Damaged { file: path, line: 1, what })
+        only_line(&bytes).and_then(frame::decode).map_err(|what| Error::Damaged { file: path, line: 1, what })
     }
 
     /// Accepts a message: it is durable before this returns [`Put::Accepted`].
     ///
     /// # Errors
     /// The disk's. Nothing is accepted then, but the message may be found at the next [`Inbox::open`]; its id makes another try safe.
-    pub fn put(&mut self, message: Message) -> Result<Put> {
+    pub fn put(&mut self, message: InboxMessage) -> Result<Put> {
         if self.waiting.contains(&message.id) || self.delivered.contains(&message.id) {
             return Ok(Put::Duplicate);
         }
@@ -183,7 +183,7 @@ impl Inbox {
     }
 
     /// What waits, in the order in which it came.
-    pub fn pending(&self) -> impl ExactSizeIterator<Item = &Message> {
+    pub fn pending(&self) -> impl ExactSizeIterator<Item = &InboxMessage> {
         self.pending.values()
     }
 

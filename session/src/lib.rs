@@ -2,7 +2,7 @@
 //!
 //! # Flow
 //! [`Lock::take`] the volume, [`current::read`] which session the agent has, [`Log::open`] it (or [`Log::create`] one, append its first
-//! entry and then [`current::write`]), [`Inbox::open`] with what the log already delivered, append [`State::recovery`], serve.
+//! entry and then [`current::write`]), [`Inbox::open`] with what the log already delivered, append [`LogState::recovery`], serve.
 //!
 //! # Guarantees
 //! - [`Log::append`] returns `Ok` only for entries that survive a power cut. After any failure the log refuses to go on until it is opened
@@ -37,9 +37,9 @@ mod reader;
 mod stamp;
 
 pub use error::{Damage, Error, Result};
-pub use fold::State;
-pub use inbox::{Inbox, Message, Put, Sender, Wake};
+pub use fold::LogState;
+pub use inbox::{Inbox, InboxMessage, Put, Sender, Wake};
 pub use lock::{Holder, Lock};
-pub use log::{Cut, Fill, Log, MAX_LINE, Replay};
+pub use log::{Log, MAX_LINE, Preallocate, Replay, TornTail};
 pub use reader::{RawEntry, Reader, Token};
 pub use stamp::stamp;

@@ -105,7 +105,7 @@ impl Lock {
             return Err(Error::LowerGeneration { ours: holder.run_generation, seen: highest });
         }
         if seen.last() != Some(&holder) {
-            frame::seal(&holder, &mut lines).map_err(|source| Error::Encode { file: path.clone(), source })?;
+            frame::encode(&holder, &mut lines).map_err(|source| Error::Encode { file: path.clone(), source })?;
         }
         // All of it, not only one's own line: those who wrote the others may have died of the sync that made them durable.
         write_all(&*file, &lines, 0).map_err(Error::disk("record the holder in", &path))?;
@@ -151,7 +151,7 @@ fn holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
     let mut end = 0;
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let Some(text) = line.strip_suffix(b"\n") else { break };
-        match frame::unseal(text) {
+        match frame::decode(text) {
             Ok(holder) => holders.push(holder),
             // Whoever took the lock made all lines durable: with a sector missing, nobody has since.
             Err(_) if only_sectors_are_missing(end as u64, text) => break,

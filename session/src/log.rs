@@ -7,7 +7,7 @@ use uuid::Uuid;
 use yoi_wire::entry::{Body, Entry};
 
 use crate::{
-    Error, Lock, Reader, Result, State,
+    Error, Lock, LogState, Reader, Result,
     disk::{DiskFile, write_all},
     frame,
     lock::{Claim, Mark},
@@ -23,13 +23,13 @@ pub const MAX_LINE: usize = 16 << 20;
 /// Whether segments are filled with zeros ahead of the entries, which spares the file system a change of length at every append and so
 /// about half of its cost. A reader never takes the zeros for entries, and [`Log::close`] trims them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
+pub enum Preallocate {
     /// In steps of so many bytes.
     Ahead(u64),
     Off,
 }
 
-impl Default for Fill {
+impl Default for Preallocate {
     fn default() -> Self {
         Self::Ahead(1 << 20)
     }
@@ -37,7 +37,7 @@ impl Default for Fill {
 
 /// The bytes after the last acknowledged entry that were cut when the log was opened: the last append was under way when its writer died.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     pub file: PathBuf,
     /// The line that was not finished, counted from 1.
     pub line: u64,
@@ -49,8 +49,8 @@ pub struct Cut {
 pub struct Replay {
     pub entries: Vec<Entry>,
     /// The sum of `entries`.
-    pub state: State,
-    pub cut: Option<Cut>,
+    pub state: LogState,
+    pub cut: Option<TornTail>,
 }
 
 impl Replay {
@@ -61,7 +61,7 @@ impl Replay {
     }
 }
 
-/// An open session log. Dropping it leaves the zeros of [`Fill::Ahead`] in place, which the next one uses.
+/// An open session log. Dropping it leaves the zeros of [`Preallocate::Ahead`] in place, which the next one uses.
 #[derive(Debug)]
 pub struct Log {
     lock: Arc<Lock>,
@@ -69,7 +69,7 @@ pub struct Log {
     segment: Uuid,
     path: PathBuf,
     file: Box<dyn DiskFile>,
-    fill: Fill,
+    fill: Preallocate,
     last_seq: u64,
     /// Where the last acknowledged line ends.
     committed: u64,
@@ -125,7 +125,8 @@ impl Log {
             }
             let entry = Entry { id: ids().to_string(), seq, run: self.lock.holder().run_generation, at: at.clone(), body: body.clone() };
             let start = lines.len();
-            frame::seal(&Line { batch, entry: &entry }, &mut lines).map_err(|source| Error::Encode { file: self.path.clone(), source })?;
+            frame::encode(&Line { batch, entry: &entry }, &mut lines)
+                .map_err(|source| Error::Encode { file: self.path.clone(), source })?;
             let bytes = lines.len() - start;
             if bytes > MAX_LINE {
                 return Err(Error::TooLarge { kind: body.kind().to_owned(), bytes, limit: MAX_LINE });
@@ -137,7 +138,7 @@ impl Log {
 
     fn commit(&mut self, lines: &[u8]) -> Result<()> {
         let end = self.committed + lines.len() as u64;
-        if let Fill::Ahead(step) = self.fill
+        if let Preallocate::Ahead(step) = self.fill
             && end > self.filled
         {
             // The zeros are made durable by the same sync as the lines: a hole in a new segment reads as zeros either way.

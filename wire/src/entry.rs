@@ -58,20 +58,20 @@ pub enum Body {
 #[serde(rename_all = "camelCase")]
 pub struct SessionStarted {
     pub session: String,
-    pub agent: AgentName,
+    pub agent: AgentRef,
     pub format: u32,
 }
 
 /// A YoiPod's name together with the identity it had.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct AgentName {
+pub struct AgentRef {
     pub namespace: String,
     pub name: String,
     pub uid: String,
 }
 
 /// `namespace/name`: the field `object` of a log line.
-impl fmt::Display for AgentName {
+impl fmt::Display for AgentRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -112,7 +112,7 @@ pub struct Input {
 #[serde(rename_all = "camelCase")]
 pub struct PeerMessage {
     pub message_id: String,
-    pub from: AgentName,
+    pub from: AgentRef,
     pub text: String,
 }
 
@@ -133,7 +133,7 @@ pub struct Assistant {
     pub tool_calls: Vec<ToolCall>,
     /// Tokens as the endpoint counted them; absent when it did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,7 +146,7 @@ pub struct ToolCall {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Usage {
+pub struct TokenUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
 }
@@ -271,13 +271,13 @@ mod tests {
         Entry { id: "01a1ff01-550d-7789-8e0d-ecf23596a350".into(), seq: 7, run: 2, at: "2026-02-28T23:59:59.999Z".into(), body }
     }
 
-    fn agent() -> AgentName {
-        AgentName { namespace: "ns".into(), name: "a".into(), uid: "u".into() }
+    fn agent() -> AgentRef {
+        AgentRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() }
     }
 
     fn every_kind() -> Vec<Body> {
         let call = ToolCall { call_id: "c".into(), tool: "Shell".into(), args: json!({ "command": "ls", "deep": [1, null] }) };
-        let usage = Some(Usage { input_tokens: u64::MAX, output_tokens: 0 });
+        let usage = Some(TokenUsage { input_tokens: u64::MAX, output_tokens: 0 });
         let bodies = vec![
             Body::SessionStarted(SessionStarted { session: "s".into(), agent: agent(), format: FORMAT }),
             Body::RuntimeStarted(RuntimeStarted { pod_uid: "p".into(), manifest_digest: "d".into(), cut_bytes: 3 }),

@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::AgentName;
+use crate::entry::AgentRef;
 
 /// Paths that the gateway serves to runtimes.
-pub mod asked {
+pub mod gateway_api {
     /// Upgrade to a line.
     pub const LINE: &str = "/v1/line";
     /// `POST` [`super::Report`], answers [`super::ReportTaken`].
@@ -20,7 +20,7 @@ pub mod asked {
 }
 
 /// Paths that a runtime serves on its line.
-pub mod served {
+pub mod runtime_api {
     /// `GET ?after=<token>&follow=<bool>&tail=<n>`: NDJSON of [`crate::people::LogLine`].
     pub const LOG: &str = "/v1/log";
     /// `POST` [`super::Deliver`], answers [`super::Sent`] (also to a duplicate) or [`super::Refusal`]: 400 or 413 for a message that no inbox
@@ -33,7 +33,7 @@ pub mod served {
 /// What the runtime last said of itself; the gateway writes it to `status`, on change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct RuntimeReport {
     pub run_generation: u64,
     /// Replayed and locked.
     pub ready: bool,
@@ -99,9 +99,9 @@ impl TaskState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ReportTaken {
+pub struct ReportAccepted {
     /// The name under which the gateway knows the caller.
-    pub agent: AgentName,
+    pub agent: AgentRef,
 }
 
 /// Whom the caller may see.
@@ -116,7 +116,7 @@ pub struct PodList {
 pub struct VisiblePod {
     pub name: String,
     /// Why the caller sees it.
-    pub reasons: Vec<SightReason>,
+    pub reasons: Vec<VisibilityReason>,
     /// What seems reachable: a hint.
     pub live: bool,
     /// `Idle`, `Running`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
@@ -126,7 +126,7 @@ pub struct VisiblePod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum SightReason {
+pub enum VisibilityReason {
     #[serde(rename = "self")]
     Itself,
     Peer,
@@ -134,7 +134,7 @@ pub enum SightReason {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SendToPeer {
+pub struct SendRequest {
     /// Name of a YoiPod of the caller's namespace.
     pub to: String,
     /// UUID; a repetition with the same id is delivered once.
@@ -145,18 +145,18 @@ pub struct SendToPeer {
 /// What the gateway hands to the target's runtime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Deliver {
+pub struct DeliverRequest {
     pub message_id: String,
-    pub from: Sender,
+    pub from: MessageSender,
     pub text: String,
 }
 
 /// Exactly one is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sender {
+pub struct MessageSender {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentName>,
+    pub agent: Option<AgentRef>,
     /// Authenticated user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
@@ -165,7 +165,7 @@ pub struct Sender {
 /// Durable at the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sent {
+pub struct SendResponse {
     pub message_id: String,
     /// True when this id had been taken before.
     #[serde(default)]

@@ -3,21 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::AgentName;
+use crate::entry::AgentRef;
 
 /// The whole of it, as it stands in `manifest.json` of the manifest ConfigMap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Manifest {
-    pub agent: AgentName,
+pub struct AgentManifest {
+    pub agent: AgentRef,
     /// Where the tree is mounted; the working directory of every tool.
     pub path: String,
     pub builtin: Builtin,
-    pub model: Model,
+    pub model: ModelEndpoint,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
     pub gateway: Gateway,
-    pub limits: Limits,
+    pub limits: RunLimits,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for ModelProvider {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Model {
+pub struct ModelEndpoint {
     pub provider: ModelProvider,
     pub name: String,
     /// Base URL up to and including the version segment, e.g. `http://model.example/v1/`.
@@ -89,7 +89,7 @@ pub struct Gateway {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Limits {
+pub struct RunLimits {
     /// Model calls in one run.
     pub turns_per_run: u32,
     /// Seconds that one tool call may take.
@@ -98,8 +98,8 @@ pub struct Limits {
     pub tool_output_bytes: u32,
 }
 
-impl Default for Limits {
+impl Default for RunLimits {
     fn default() -> Self {
-        Limits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024 }
+        RunLimits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024 }
     }
 }

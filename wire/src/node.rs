@@ -8,7 +8,7 @@ pub const CHANGES: &str = "/v1/changes";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeList {
-    pub changes: Vec<Change>,
+    pub changes: Vec<ChangedPath>,
     /// True when there were more than the shim's limit.
     #[serde(default)]
     pub cut: bool,
@@ -16,15 +16,15 @@ pub struct ChangeList {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct ChangedPath {
     /// Relative to the tree's root; bytes that are not UTF-8 are shown as U+FFFD.
     pub path: String,
-    pub kind: ChangeKind,
+    pub kind: ChangeType,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ChangeKind {
+pub enum ChangeType {
     Added,
     Modified,
     Deleted,

@@ -20,7 +20,7 @@ pub struct LogLine {
 /// Body of `POST yoipods/message`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct PersonMessage {
     /// UUID of the sender's choice; a repetition is delivered once.
     pub message_id: String,
     pub text: String,
@@ -29,12 +29,12 @@ pub struct Message {
 /// Answer of `yoipods/diff`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Diff {
+pub struct DiffResponse {
     /// Against git's HEAD, unified; absent where the tree is no git work tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Paths that differ from the sealed base, by the node's change list, without git's own files.
-    pub paths: Vec<crate::node::Change>,
+    pub paths: Vec<crate::node::ChangedPath>,
     /// Why the node knows no base to compare the tree with; `paths` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_base: Option<String>,

@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::Stat;
 
 use crate::copy::own_root;
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::trees::{Backend, Standing};
-use crate::{Access, Change, Owner, ProviderKind, SysError, compare, dir, remove};
+use crate::{Change, CloneAccess, Owner, ProviderKind, SysError, compare, dir, remove};
 
 pub(crate) struct Btrfs;
 
@@ -28,8 +28,8 @@ impl Backend for Btrfs {
         ioctl::sync(entry).step("commit the subvolume")
     }
 
-    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: Access) -> Result<(), SysError> {
-        ioctl::snapshot(source, entry, c"tree", access == Access::ReadOnly).step("make the snapshot")
+    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
+        ioctl::snapshot(source, entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
     }
 
     fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError> {

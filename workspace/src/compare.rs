@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::{Change, ChangeKind, NodeKind, SysError, dir};
 
 /// The order in which change lists are told: by the bytes of the path, a deletion before an addition in its place.

@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec,
 use rustix::io::Errno;
 
 use crate::btrfs::{commit, ioctl};
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::layout::TREE;
 use crate::trees::{Backend, Standing};
-use crate::{Access, Change, Making, NodeKind, Owner, ProviderKind, SysError, compare, dir, remove};
+use crate::{Change, CloneAccess, Making, NodeKind, Owner, ProviderKind, SysError, compare, dir, remove};
 
 pub(crate) struct Copy;
 
@@ -28,7 +28,7 @@ impl Backend for Copy {
         rustix::fs::syncfs(entry).step("flush the tree")
     }
 
-    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, _: Access) -> Result<(), SysError> {
+    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o700)).step("make the tree")?;
         let target = dir::open(entry, TREE).step("open the tree")?;
         let stat = rustix::fs::fstat(source).step("stat the source")?;

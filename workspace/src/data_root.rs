@@ -10,7 +10,7 @@ use crate::faults::{self, Faults};
 use crate::journal::Journal;
 use crate::layout::{self, Layout};
 use crate::mount::{self, Bound, MountError, TargetRoot};
-use crate::plan::{DiskStep, Recovery, Step};
+use crate::plan::{DiskStep, Recovery, RecoveryStep};
 use crate::probe::{self, Probe};
 use crate::trees::{self, Trees};
 use crate::{Error, Inventory, JournalError, Marker, Place, Provider, ProviderKind, Uid};
@@ -169,8 +169,8 @@ impl DataRoot {
         let plan = crate::plan::recover(&journal.all()?, &self.inventory()?);
         for step in &plan.steps {
             match step {
-                Step::Disk(step) => self.perform(step)?,
-                Step::Journal(step) => journal.apply(step)?,
+                RecoveryStep::Disk(step) => self.perform(step)?,
+                RecoveryStep::Journal(step) => journal.apply(step)?,
             }
         }
         Ok(plan)

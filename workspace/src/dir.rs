@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::path::Arg;
 
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::{NodeKind, SysError};
 
 /// Deeper trees are refused: each level holds a descriptor and a stack frame, and paths longer than this are of no use to a compiler.

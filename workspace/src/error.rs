@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::{NotAUid, ProviderKind, Uid};
+use crate::{ParseUidError, ProviderKind, Uid};
 
 /// A system call (or a short run of them) that failed.
 #[derive(Debug, thiserror::Error)]
@@ -13,11 +13,11 @@ pub struct SysError {
 }
 
 /// Names the step at which a system call stood.
-pub(crate) trait Step<T> {
+pub(crate) trait RecoveryStep<T> {
     fn step(self, step: &'static str) -> Result<T, SysError>;
 }
 
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> RecoveryStep<T> for Result<T, E> {
     fn step(self, step: &'static str) -> Result<T, SysError> {
         self.map_err(|source| SysError { step, source: source.into() })
     }
@@ -32,7 +32,7 @@ pub enum Error {
     #[error("failed to know the data root {path} again: {}", other_root(.found, .wanted))]
     OtherRoot { path: PathBuf, found: Option<Uid>, wanted: Option<Uid> },
     #[error("failed to name a tree")]
-    Name(#[from] NotAUid),
+    Name(#[from] ParseUidError),
     #[error("failed to list the data root")]
     List(#[source] SysError),
     #[error("failed to find tree {uid}")]
@@ -82,7 +82,7 @@ fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {
 
 /// What an error means to whoever reports it: the condition reasons of AgentWorkspace, and the two classes that decide what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Reason {
+pub enum ErrorReason {
     NestedVolume,
     SourceNotSealed,
     SourceNotFound,
@@ -99,57 +99,61 @@ pub enum Reason {
     BackendError,
 }
 
-impl Reason {
+impl ErrorReason {
     /// The word that stands in the condition.
     pub fn as_str(self) -> &'static str {
         match self {
-            Reason::NestedVolume => "NestedVolume",
-            Reason::SourceNotSealed => "SourceNotSealed",
-            Reason::SourceNotFound => "SourceNotFound",
-            Reason::ProviderUnavailable => "ProviderUnavailable",
-            Reason::OutOfSpace => "OutOfSpace",
-            Reason::ReadOnlyFilesystem => "ReadOnlyFilesystem",
-            Reason::Busy => "Busy",
-            Reason::WrongDataRoot => "WrongDataRoot",
-            Reason::Foreign => "Foreign",
-            Reason::InvalidRequest => "InvalidRequest",
-            Reason::BackendError => "BackendError",
+            ErrorReason::NestedVolume => "NestedVolume",
+            ErrorReason::SourceNotSealed => "SourceNotSealed",
+            ErrorReason::SourceNotFound => "SourceNotFound",
+            ErrorReason::ProviderUnavailable => "ProviderUnavailable",
+            ErrorReason::OutOfSpace => "OutOfSpace",
+            ErrorReason::ReadOnlyFilesystem => "ReadOnlyFilesystem",
+            ErrorReason::Busy => "Busy",
+            ErrorReason::WrongDataRoot => "WrongDataRoot",
+            ErrorReason::Foreign => "Foreign",
+            ErrorReason::InvalidRequest => "InvalidRequest",
+            ErrorReason::BackendError => "BackendError",
         }
     }
 
     /// True if the same call may succeed later without anybody changing the request.
     pub fn is_retryable(self) -> bool {
         match self {
-            Reason::NestedVolume | Reason::SourceNotSealed | Reason::SourceNotFound => true,
-            Reason::OutOfSpace | Reason::Busy | Reason::BackendError | Reason::ReadOnlyFilesystem | Reason::WrongDataRoot => true,
-            Reason::ProviderUnavailable | Reason::Foreign | Reason::InvalidRequest => false,
+            ErrorReason::NestedVolume | ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => true,
+            ErrorReason::OutOfSpace
+            | ErrorReason::Busy
+            | ErrorReason::BackendError
+            | ErrorReason::ReadOnlyFilesystem
+            | ErrorReason::WrongDataRoot => true,
+            ErrorReason::ProviderUnavailable | ErrorReason::Foreign | ErrorReason::InvalidRequest => false,
         }
     }
 }
 
 impl SysError {
-    pub(crate) fn reason(&self) -> Reason {
+    pub(crate) fn reason(&self) -> ErrorReason {
         match self.source.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => Reason::OutOfSpace,
-            Some(libc::EROFS) => Reason::ReadOnlyFilesystem,
-            Some(libc::EBUSY) => Reason::Busy,
-            _ => Reason::BackendError,
+            Some(libc::ENOSPC | libc::EDQUOT) => ErrorReason::OutOfSpace,
+            Some(libc::EROFS) => ErrorReason::ReadOnlyFilesystem,
+            Some(libc::EBUSY) => ErrorReason::Busy,
+            _ => ErrorReason::BackendError,
         }
     }
 }
 
 impl Error {
     /// The class of this error.
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> ErrorReason {
         match self {
-            Error::Name(_) | Error::Conflict { .. } | Error::WrongProvider { .. } => Reason::InvalidRequest,
-            Error::NotFound { .. } => Reason::SourceNotFound,
-            Error::OtherRoot { .. } => Reason::WrongDataRoot,
-            Error::Foreign { .. } => Reason::Foreign,
-            Error::SourceNotSealed { .. } | Error::BaseNotSealed { .. } => Reason::SourceNotSealed,
-            Error::NestedVolume { .. } => Reason::NestedVolume,
-            Error::Busy { .. } => Reason::Busy,
-            Error::NotOffered { .. } => Reason::ProviderUnavailable,
+            Error::Name(_) | Error::Conflict { .. } | Error::WrongProvider { .. } => ErrorReason::InvalidRequest,
+            Error::NotFound { .. } => ErrorReason::SourceNotFound,
+            Error::OtherRoot { .. } => ErrorReason::WrongDataRoot,
+            Error::Foreign { .. } => ErrorReason::Foreign,
+            Error::SourceNotSealed { .. } | Error::BaseNotSealed { .. } => ErrorReason::SourceNotSealed,
+            Error::NestedVolume { .. } => ErrorReason::NestedVolume,
+            Error::Busy { .. } => ErrorReason::Busy,
+            Error::NotOffered { .. } => ErrorReason::ProviderUnavailable,
             Error::OpenRoot { source, .. }
             | Error::Make { source, .. }
             | Error::Seal { source, .. }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::SysError;
-use crate::error::Step;
+use crate::error::RecoveryStep;
 
 /// Runs a program to its end in a clean environment with `LC_ALL=C`; kills it at the deadline. Any end but success is an error that
 /// carries what it wrote to stderr.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Step as _;
+use crate::error::RecoveryStep as _;
 use crate::faults::{self, Faults, Point};
 use crate::plan::JournalStep;
 use crate::{Making, ProviderKind, SysError, Uid};
 
 /// How far the life of a tree has come. The `-ing` states are intents: the disk may be on either side of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum State {
+pub enum RecordState {
     Creating,
     Ready,
     Sealing,
@@ -42,7 +42,7 @@ pub struct Record {
     pub uid: Uid,
     pub provider: ProviderKind,
     pub making: Making,
-    pub state: State,
+    pub state: RecordState,
     #[serde(default)]
     pub since: Since,
     /// Whose tree it is, in the words of whoever asked for it; nobody here understands them. None where none were given, and once somebody may
@@ -84,7 +84,7 @@ pub enum JournalError {
     #[error("failed to find a record of {uid}")]
     NotFound { uid: Uid },
     #[error("failed to move {uid} from {from:?} to {to:?}")]
-    Transition { uid: Uid, from: State, to: State },
+    Transition { uid: Uid, from: RecordState, to: RecordState },
     #[error("failed to begin {uid}: its record says it is made otherwise")]
     Conflict { uid: Uid },
 }
@@ -192,21 +192,27 @@ impl Journal {
     }
 
     /// The intent to make a tree. Answers `Creating`, or how far an earlier, equal intent has come.
-    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<State, JournalError> {
+    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<RecordState, JournalError> {
         self.begin_create_of(uid, provider, making, None)
     }
 
     /// The same, with a word on whose tree it will be. An earlier intent keeps its own.
-    pub fn begin_create_of(&self, uid: Uid, provider: ProviderKind, making: Making, of: Option<String>) -> Result<State, JournalError> {
+    pub fn begin_create_of(
+        &self,
+        uid: Uid,
+        provider: ProviderKind,
+        making: Making,
+        of: Option<String>,
+    ) -> Result<RecordState, JournalError> {
         match self.get(uid)? {
             Some(r) if r.provider != provider || r.making != making => Err(JournalError::Conflict { uid }),
-            Some(Record { state: State::Destroying, .. }) => {
-                Err(JournalError::Transition { uid, from: State::Destroying, to: State::Creating })
+            Some(Record { state: RecordState::Destroying, .. }) => {
+                Err(JournalError::Transition { uid, from: RecordState::Destroying, to: RecordState::Creating })
             }
             Some(r) => Ok(r.state),
             None => {
-                self.put(&Record { uid, provider, making, state: State::Creating, since: self.since(making)?, of })?;
-                Ok(State::Creating)
+                self.put(&Record { uid, provider, making, state: RecordState::Creating, since: self.since(making)?, of })?;
+                Ok(RecordState::Creating)
             }
         }
     }
@@ -215,7 +221,7 @@ impl Journal {
     fn since(&self, making: Making) -> Result<Since, JournalError> {
         let Making::Clone { from, .. } = making else { return Ok(Since::Nothing) };
         match self.get(from) {
-            Ok(Some(parent)) if parent.state == State::Sealed => Ok(Since::Tree(from)),
+            Ok(Some(parent)) if parent.state == RecordState::Sealed => Ok(Since::Tree(from)),
             Ok(Some(parent)) => Ok(parent.since),
             Ok(None) => Ok(Since::Unknown),
             Err(error) if error.damage().is_some() => Ok(Since::Unknown),
@@ -225,7 +231,7 @@ impl Journal {
 
     /// The tree stands.
     pub fn created(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, State::Ready)
+        self.step(uid, RecordState::Ready)
     }
 
     /// Somebody is about to work in the tree: from now on it is worth more than its object, and whose it was is forgotten.
@@ -240,12 +246,12 @@ impl Journal {
 
     /// The intent to seal a tree.
     pub fn begin_seal(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, State::Sealing)
+        self.step(uid, RecordState::Sealing)
     }
 
     /// The tree is sealed; its digest stands in its marker, and `seal` tells it again.
     pub fn sealed(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, State::Sealed)
+        self.step(uid, RecordState::Sealed)
     }
 
     /// The intent to destroy a tree. Without a record, or with a damaged one, there is nothing to write: gone is done, and the disk's verb
@@ -253,7 +259,7 @@ impl Journal {
     pub fn begin_destroy(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
-            Ok(Some(_)) => self.step(uid, State::Destroying),
+            Ok(Some(_)) => self.step(uid, RecordState::Destroying),
             Err(error) if error.damage().is_some() => Ok(()),
             Err(error) => Err(error),
         }
@@ -263,8 +269,8 @@ impl Journal {
     pub fn destroyed(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
-            Ok(Some(Record { state: State::Destroying, .. })) => self.forget(uid),
-            Ok(Some(r)) => Err(JournalError::Transition { uid, from: r.state, to: State::Destroying }),
+            Ok(Some(Record { state: RecordState::Destroying, .. })) => self.forget(uid),
+            Ok(Some(r)) => Err(JournalError::Transition { uid, from: r.state, to: RecordState::Destroying }),
             Err(error) if error.damage().is_some() => self.forget(uid),
             Err(error) => Err(error),
         }
@@ -273,21 +279,22 @@ impl Journal {
     /// Does one step of a recovery.
     pub fn apply(&self, step: &JournalStep) -> Result<(), JournalError> {
         match *step {
-            JournalStep::Ready { uid } => self.step(uid, State::Ready),
-            JournalStep::Sealed { uid } => self.step(uid, State::Sealed),
+            JournalStep::Ready { uid } => self.step(uid, RecordState::Ready),
+            JournalStep::Sealed { uid } => self.step(uid, RecordState::Sealed),
             JournalStep::Forget { uid } => self.forget(uid),
         }
     }
 
-    fn step(&self, uid: Uid, to: State) -> Result<(), JournalError> {
+    fn step(&self, uid: Uid, to: RecordState) -> Result<(), JournalError> {
         let record = self.get(uid)?.ok_or(JournalError::NotFound { uid })?;
         match (record.state, to) {
             (from, to) if from == to => Ok(()),
             // Said late by a caller that lost an answer: the tree has come further since.
-            (State::Sealing | State::Sealed, State::Ready) | (State::Sealed, State::Sealing) => Ok(()),
-            (State::Creating, State::Ready) | (State::Ready, State::Sealing) | (State::Sealing, State::Sealed) | (_, State::Destroying) => {
-                self.put(&Record { state: to, ..record })
-            }
+            (RecordState::Sealing | RecordState::Sealed, RecordState::Ready) | (RecordState::Sealed, RecordState::Sealing) => Ok(()),
+            (RecordState::Creating, RecordState::Ready)
+            | (RecordState::Ready, RecordState::Sealing)
+            | (RecordState::Sealing, RecordState::Sealed)
+            | (_, RecordState::Destroying) => self.put(&Record { state: to, ..record }),
             (from, to) => Err(JournalError::Transition { uid, from, to }),
         }
     }

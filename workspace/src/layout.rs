@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::faults::{Faults, Point};
 use crate::locks::Locks;
-use crate::{Entry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, dir};
+use crate::{DataRootEntry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, dir};
 
 pub(crate) const TREE: &str = "tree";
 const MARKER: &str = "marker";
@@ -166,7 +166,7 @@ impl Layout {
                     Err(e) => Err(e).step("open the entry"),
                 };
                 match looked {
-                    Ok(marker) => found.entries.push(Entry { uid, place, marker }),
+                    Ok(marker) => found.entries.push(DataRootEntry { uid, place, marker }),
                     Err(e) => found.unreadable.push(Unreadable { uid, why: format!("{parent}/{text}: {e}: {}", e.source) }),
                 }
             }

@@ -3,7 +3,7 @@
 //! # Shape
 //! A [`DataRoot`] holds one directory of a node and its [`Provider`]s; it lives in the process that may touch the disk. A [`Journal`] and
 //! [`plan`] may live in another process, without privileges: everything that passes between them ([`Inventory`], [`plan::DiskStep`],
-//! [`Marker`], [`Manifest`]) is plain data with serde.
+//! [`Marker`], [`TreeManifest`]) is plain data with serde.
 //!
 //! # Layout of a data root
 //! ```text
@@ -38,14 +38,15 @@ mod trees;
 mod uid;
 
 pub use data_root::{DataRoot, Expected, PublishError, RecoverError};
-pub use error::{Error, Reason, SysError};
+pub use error::{Error, ErrorReason, SysError};
 pub use faults::{Faults, NoFaults, Point};
-pub use journal::{Journal, JournalError, Record, Since, State};
+pub use journal::{Journal, JournalError, Record, RecordState, Since};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
-    Access, Change, ChangeKind, Entry, Inventory, Making, Manifest, Marker, NodeKind, Owner, Place, ProviderKind, Seal, Unreadable, Usage,
+    Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, Inventory, Making, Marker, NodeKind, Owner, Place, ProviderKind, Seal,
+    TreeManifest, Unreadable,
 };
-pub use plan::{ProviderOffer, ProviderUnavailable, Selected, Wanted};
+pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
 pub use probe::{KernelFacts, Probe};
 pub use provider::Provider;
-pub use uid::{NotAUid, SHARDS, Uid};
+pub use uid::{ParseUidError, SHARDS, Uid};

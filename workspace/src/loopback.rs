@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::{SysError, host, mount, mountinfo};
 
 const MKFS_DEADLINE: Duration = Duration::from_secs(120);

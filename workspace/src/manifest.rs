@@ -5,10 +5,10 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::{Component, Path};
 
-use crate::{Manifest, NodeKind, SysError, dir};
+use crate::{NodeKind, SysError, TreeManifest, dir};
 
 /// Visits every entry of `tree`.
-pub(crate) fn of(tree: BorrowedFd) -> Result<Manifest, SysError> {
+pub(crate) fn of(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
     let (mut files, mut dirs, mut bytes) = (0, 0, 0);
     let mut hash = blake3::Hasher::new();
     dir::walk(tree, &mut |entry| {
@@ -33,7 +33,7 @@ pub(crate) fn of(tree: BorrowedFd) -> Result<Manifest, SysError> {
         hash.update(&nanos.to_le_bytes());
         Ok(())
     })?;
-    Ok(Manifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })
+    Ok(TreeManifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })
 }
 
 /// The commit of HEAD. What an agent wrote there is data: whatever is not as git writes it is no head.

@@ -40,7 +40,7 @@ pub struct Owner {
 
 /// Whether a clone will be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum CloneAccess {
     ReadWrite,
     /// The clone is never written: it is a checkpoint, may serve as `since` of a change list and as a source of clones.
     ReadOnly,
@@ -50,7 +50,7 @@ pub enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Making {
     Empty { owner: Owner },
-    Clone { from: Uid, access: Access },
+    Clone { from: Uid, access: CloneAccess },
 }
 
 /// The owner marker that stands beside every tree, out of the agent's sight. A directory without one, or with
@@ -75,7 +75,7 @@ impl Marker {
 
     /// True if it was never writable.
     pub fn is_born_read_only(&self) -> bool {
-        matches!(self.making, Making::Clone { access: Access::ReadOnly, .. })
+        matches!(self.making, Making::Clone { access: CloneAccess::ReadOnly, .. })
     }
 }
 
@@ -83,7 +83,7 @@ impl Marker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal {
     #[serde(flatten)]
-    pub manifest: Manifest,
+    pub manifest: TreeManifest,
     /// Btrfs only: the last transaction that could have changed this tree; a later one belongs to a descendant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transid: Option<u64>,
@@ -92,7 +92,7 @@ pub struct Seal {
 /// What a sealed tree holds. Equal trees have equal digests under every provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Manifest {
+pub struct TreeManifest {
     /// Regular files, symbolic links and special files.
     pub files: u64,
     /// Directories below the root.
@@ -109,7 +109,7 @@ pub struct Manifest {
 /// What a tree weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Usage {
+pub struct DiskUsage {
     /// Sum of the sizes of regular files, hard links counted once, in bytes.
     pub logical_bytes: u64,
     /// Bytes of file data on disk that no other tree shares. Metadata (about 34 KiB for a fresh snapshot) is not in it.
@@ -190,7 +190,7 @@ pub enum Place {
 
 /// One entry of the data root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct DataRootEntry {
     pub uid: Uid,
     pub place: Place,
     /// None: no marker, or one that names another UID.
@@ -200,7 +200,7 @@ pub struct Entry {
 /// Everything in the data root, as found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DataRootEntry>,
     /// Names that this crate would never give, with their directory. Never touched.
     pub foreign: Vec<String>,
     /// Entries under our names that the disk did not let us look into. Nothing is known of them, so nothing is done to them.

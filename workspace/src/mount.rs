@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::mountinfo::{self, Location, Mount};
 use crate::{SysError, host};
 

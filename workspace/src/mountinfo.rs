@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::SysError;
-use crate::error::Step;
+use crate::error::RecoveryStep;
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

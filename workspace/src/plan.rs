@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Contents;
-use crate::{Entry, Inventory, Marker, Place, ProviderKind, Record, State, Uid};
+use crate::{DataRootEntry, Inventory, Marker, Place, ProviderKind, Record, RecordState, Uid};
 
 /// What the workspace asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wanted {
+pub enum ProviderRequest {
     /// The first that is offered of Btrfs, Copy.
     Auto,
     Btrfs,
@@ -27,7 +27,7 @@ pub struct ProviderOffer {
 
 /// The provider to use, and the sentence for `status.provider.reason`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selected {
+pub struct ProviderChoice {
     pub provider: ProviderKind,
     pub reason: String,
 }
@@ -42,18 +42,18 @@ pub struct ProviderUnavailable {
 const AUTO_ORDER: [ProviderKind; 2] = [ProviderKind::Btrfs, ProviderKind::Copy];
 
 /// Chooses. A named provider never falls back, and nothing falls back to working in place.
-pub fn select(wanted: Wanted, offers: &[ProviderOffer]) -> Result<Selected, ProviderUnavailable> {
+pub fn select(wanted: ProviderRequest, offers: &[ProviderOffer]) -> Result<ProviderChoice, ProviderUnavailable> {
     let candidates: &[ProviderKind] = match wanted {
-        Wanted::Auto => &AUTO_ORDER,
-        Wanted::Btrfs => &[ProviderKind::Btrfs],
-        Wanted::Copy => &[ProviderKind::Copy],
+        ProviderRequest::Auto => &AUTO_ORDER,
+        ProviderRequest::Btrfs => &[ProviderKind::Btrfs],
+        ProviderRequest::Copy => &[ProviderKind::Copy],
     };
     let mut refusals = Vec::new();
     for kind in candidates {
         match offers.iter().find(|o| o.provider == *kind) {
             Some(offer) if offer.available => {
                 let passed = if refusals.is_empty() { String::new() } else { format!(" ({})", refusals.join("; ")) };
-                return Ok(Selected { provider: *kind, reason: format!("{kind}: {}{passed}", offer.reason) });
+                return Ok(ProviderChoice { provider: *kind, reason: format!("{kind}: {}{passed}", offer.reason) });
             }
             Some(offer) => refusals.push(format!("{kind}: {}", offer.reason)),
             None => refusals.push(format!("{kind}: not offered by this node")),
@@ -90,18 +90,18 @@ pub enum JournalStep {
 
 /// A step of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Step {
+pub enum RecoveryStep {
     Disk(DiskStep),
     Journal(JournalStep),
 }
 
-impl Step {
+impl RecoveryStep {
     /// The tree that it is about. The steps of one tree build on each other; those of others do not.
     pub fn uid(&self) -> Uid {
         match *self {
-            Step::Disk(DiskStep::Discard { uid } | DiskStep::Commit { uid } | DiskStep::Purge { uid })
-            | Step::Disk(DiskStep::Destroy { uid, .. } | DiskStep::Seal { uid, .. })
-            | Step::Journal(JournalStep::Ready { uid } | JournalStep::Sealed { uid } | JournalStep::Forget { uid }) => uid,
+            RecoveryStep::Disk(DiskStep::Discard { uid } | DiskStep::Commit { uid } | DiskStep::Purge { uid })
+            | RecoveryStep::Disk(DiskStep::Destroy { uid, .. } | DiskStep::Seal { uid, .. })
+            | RecoveryStep::Journal(JournalStep::Ready { uid } | JournalStep::Sealed { uid } | JournalStep::Forget { uid }) => uid,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Step {
 /// What a restart must do, in order, and what it must not decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
-    pub steps: Vec<Step>,
+    pub steps: Vec<RecoveryStep>,
     /// Trees of ours that no record names. Kept: only a synced list of objects may say that nobody wants them.
     pub orphans: Vec<Uid>,
     /// Trees that the journal promises and the disk has not. Their records stay.
@@ -131,9 +131,9 @@ impl Recovery {
 #[derive(Default)]
 struct Seen<'a> {
     record: Option<&'a Record>,
-    building: Option<&'a Entry>,
+    building: Option<&'a DataRootEntry>,
     live: Option<&'a Marker>,
-    trash: Option<&'a Entry>,
+    trash: Option<&'a DataRootEntry>,
 }
 
 /// Brings every crash point to done or undone.
@@ -166,12 +166,12 @@ pub fn recover(journal: &Contents, found: &Inventory) -> Recovery {
 }
 
 fn recover_one(uid: Uid, seen: &Seen, out: &mut Recovery) {
-    let mut disk = |step| out.steps.push(Step::Disk(step));
+    let mut disk = |step| out.steps.push(RecoveryStep::Disk(step));
     if seen.trash.is_some() {
         disk(DiskStep::Purge { uid });
     }
     // Only a record that says Ready or later proves that what stands under the temporary name had been whole.
-    let promised = matches!(seen.record.map(|r| r.state), Some(State::Ready | State::Sealing | State::Sealed));
+    let promised = matches!(seen.record.map(|r| r.state), Some(RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
     let whole = seen.building.is_some_and(|e| e.marker.is_some());
     let marker = match (seen.live, promised && whole) {
         (None, true) => {
@@ -193,22 +193,22 @@ fn recover_one(uid: Uid, seen: &Seen, out: &mut Recovery) {
     };
     let provider = record.provider;
     match (record.state, marker) {
-        (State::Creating, None) => out.steps.push(Step::Journal(JournalStep::Forget { uid })),
-        (State::Creating, Some(_)) => out.steps.push(Step::Journal(JournalStep::Ready { uid })),
-        (State::Ready, Some(_)) => {}
-        (State::Sealing, Some(marker)) => {
+        (RecordState::Creating, None) => out.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid })),
+        (RecordState::Creating, Some(_)) => out.steps.push(RecoveryStep::Journal(JournalStep::Ready { uid })),
+        (RecordState::Ready, Some(_)) => {}
+        (RecordState::Sealing, Some(marker)) => {
             if marker.sealed.is_none() {
-                out.steps.push(Step::Disk(DiskStep::Seal { uid, provider }));
+                out.steps.push(RecoveryStep::Disk(DiskStep::Seal { uid, provider }));
             }
-            out.steps.push(Step::Journal(JournalStep::Sealed { uid }));
+            out.steps.push(RecoveryStep::Journal(JournalStep::Sealed { uid }));
         }
-        (State::Sealed, Some(_)) => {}
-        (State::Ready | State::Sealing | State::Sealed, None) => out.lost.push(uid),
-        (State::Destroying, marker) => {
+        (RecordState::Sealed, Some(_)) => {}
+        (RecordState::Ready | RecordState::Sealing | RecordState::Sealed, None) => out.lost.push(uid),
+        (RecordState::Destroying, marker) => {
             if marker.is_some() {
-                out.steps.push(Step::Disk(DiskStep::Destroy { uid, provider }));
+                out.steps.push(RecoveryStep::Disk(DiskStep::Destroy { uid, provider }));
             }
-            out.steps.push(Step::Journal(JournalStep::Forget { uid }));
+            out.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid }));
         }
     }
 }

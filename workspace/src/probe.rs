@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::btrfs::ioctl;
-use crate::error::Step;
-use crate::{ProviderKind, ProviderOffer, Reason, SysError, host};
+use crate::error::RecoveryStep;
+use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
 
 /// What [`crate::DataRoot::probe`] found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
     match attempt() {
         Ok(()) => offer(true, "instant snapshots on the data root".into()),
         // Whoever gets a tree waits for room then. A base that was copied meanwhile would make copies of all its trees, and forks impossible.
-        Err(e) if e.reason() == Reason::OutOfSpace => offer(true, "instant snapshots on the data root, which is full".into()),
+        Err(e) if e.reason() == ErrorReason::OutOfSpace => offer(true, "instant snapshots on the data root, which is full".into()),
         Err(e) => offer(false, format!("{e}: {}", e.source)),
     }
 }

@@ -1,4 +1,4 @@
-use crate::{Access, Change, Error, Manifest, Marker, Owner, ProviderKind, Uid, Usage};
+use crate::{Change, CloneAccess, DiskUsage, Error, Marker, Owner, ProviderKind, TreeManifest, Uid};
 
 /// Makes, clones, seals and destroys trees.
 ///
@@ -32,12 +32,12 @@ pub trait Provider: Send + Sync {
     /// Modes, owners, times, extended attributes and links are the source's; nothing is chowned.
     /// Once it has answered, a power cut does not take the tree away: see Durability.
     /// Errors: `NotFound` (no `from`), `SourceNotSealed`, `NestedVolume`, `WrongProvider`, `Conflict`, `Foreign`, `Make`.
-    fn clone_tree(&self, uid: Uid, from: Uid, access: Access) -> Result<Marker, Error>;
+    fn clone_tree(&self, uid: Uid, from: Uid, access: CloneAccess) -> Result<Marker, Error>;
 
     /// Ends writing to this tree for ever, makes it durable, and says what it holds. The caller has seen its writers gone.
     /// A sealed tree answers with the manifest of its sealing.
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Seal`.
-    fn seal(&self, uid: Uid) -> Result<Manifest, Error>;
+    fn seal(&self, uid: Uid) -> Result<TreeManifest, Error>;
 
     /// Ends this tree, whatever stands in it: nested subvolumes, immutable files, closed directories, mounts. Gone is done.
     /// Space may come back later; [`Provider::settle`] hurries it, once per batch.
@@ -46,7 +46,7 @@ pub trait Provider: Send + Sync {
 
     /// What the tree weighs. Visits every file.
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Measure`.
-    fn usage(&self, uid: Uid) -> Result<Usage, Error>;
+    fn usage(&self, uid: Uid) -> Result<DiskUsage, Error>;
 
     /// Every path that differs from `since`, a sealed or read-only tree, sorted by path; also what is inside `.git`.
     /// A renamed directory is its old paths deleted and its new paths added.

@@ -8,7 +8,7 @@ use rustix::io::{Errno, Result};
 use rustix::mount::UnmountFlags;
 
 use crate::btrfs::ioctl;
-use crate::error::Step;
+use crate::error::RecoveryStep;
 use crate::{SysError, dir, mountinfo};
 
 /// Directories deeper than this are first moved up, so that neither descriptors nor stack run out.

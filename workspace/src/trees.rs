@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::faults::Point;
 use crate::layout::{self, Layout, TREE};
 use crate::{
-    Access, Change, ChangeKind, Error, Making, Manifest, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Reason, Seal, SysError,
-    Uid, Usage, compare, dir, manifest, mountinfo, remove,
+    Change, ChangeKind, CloneAccess, DiskUsage, Error, ErrorReason, Making, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Seal,
+    SysError, TreeManifest, Uid, compare, dir, manifest, mountinfo, remove,
 };
 
 /// What differs from provider to provider. The tree is always `tree` in `entry`.
@@ -19,7 +19,7 @@ pub(crate) trait Backend: Send + Sync {
     const FORKS_LIVE: bool;
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
-    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: Access) -> Result<(), SysError>;
+    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
     /// True if a clone of this tree would show an empty directory where the source has content.
     fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError>;
     /// Makes the tree durable, and read-only where the file system can. The answer is kept as [`Seal::transid`].
@@ -116,7 +116,7 @@ impl<B: Backend> Trees<B> {
 }
 
 pub(crate) fn open_tree(entry: &OwnedFd) -> Result<OwnedFd, SysError> {
-    use crate::error::Step;
+    use crate::error::RecoveryStep;
     dir::open(entry, TREE).step("open the tree")
 }
 
@@ -134,7 +134,7 @@ impl<B: Backend> Provider for Trees<B> {
         }
     }
 
-    fn clone_tree(&self, uid: Uid, from: Uid, access: Access) -> Result<Marker, Error> {
+    fn clone_tree(&self, uid: Uid, from: Uid, access: CloneAccess) -> Result<Marker, Error> {
         if uid == from {
             return Err(Error::Conflict { uid });
         }
@@ -165,7 +165,7 @@ impl<B: Backend> Provider for Trees<B> {
         Ok(marker)
     }
 
-    fn seal(&self, uid: Uid) -> Result<Manifest, Error> {
+    fn seal(&self, uid: Uid) -> Result<TreeManifest, Error> {
         let _held = self.layout.locks.exclusive(uid);
         let Standing { mut marker, entry, tree } = self.standing(uid)?;
         if let Some(seal) = marker.sealed {
@@ -199,7 +199,7 @@ impl<B: Backend> Provider for Trees<B> {
                 Ok(()) => self.clear(uid, Place::Trash)?,
                 // A full disk has no room for another name, and would never have any if its trees could not go: where it stands, then.
                 // After a crash it is half a tree with a marker and a record that says that it goes.
-                Err(source) if source.reason() == Reason::OutOfSpace => self.clear(uid, Place::Live)?,
+                Err(source) if source.reason() == ErrorReason::OutOfSpace => self.clear(uid, Place::Live)?,
                 Err(source) => return Err(Error::Destroy { uid, source }),
             }
         }
@@ -207,10 +207,10 @@ impl<B: Backend> Provider for Trees<B> {
         self.backend.seal_removal(self.layout.root()).map_err(|source| Error::Destroy { uid, source })
     }
 
-    fn usage(&self, uid: Uid) -> Result<Usage, Error> {
+    fn usage(&self, uid: Uid) -> Result<DiskUsage, Error> {
         let _held = self.layout.locks.shared(&[uid]);
         let found = self.standing(uid)?;
-        let mut usage = Usage { logical_bytes: 0, exclusive_bytes: 0, entries: 0 };
+        let mut usage = DiskUsage { logical_bytes: 0, exclusive_bytes: 0, entries: 0 };
         let mut linked = std::collections::HashSet::new();
         dir::walk(found.tree.as_fd(), &mut |entry| {
             usage.entries += 1;

@@ -15,7 +15,7 @@ pub struct Uid([u8; 16]);
 /// The text is no canonical UUID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to accept {text:?} as a UID: it is not a lower-case hyphenated UUID")]
-pub struct NotAUid {
+pub struct ParseUidError {
     /// What was offered, cut to 64 characters.
     pub text: String,
 }
@@ -33,10 +33,10 @@ impl Uid {
 }
 
 impl FromStr for Uid {
-    type Err = NotAUid;
+    type Err = ParseUidError;
 
-    fn from_str(text: &str) -> Result<Self, NotAUid> {
-        let refused = || NotAUid { text: text.chars().take(64).collect() };
+    fn from_str(text: &str) -> Result<Self, ParseUidError> {
+        let refused = || ParseUidError { text: text.chars().take(64).collect() };
         let raw = text.as_bytes();
         if raw.len() != 36 {
             return Err(refused());
@@ -77,8 +77,8 @@ impl fmt::Debug for Uid {
 }
 
 impl TryFrom<String> for Uid {
-    type Error = NotAUid;
-    fn try_from(text: String) -> Result<Self, NotAUid> {
+    type Error = ParseUidError;
+    fn try_from(text: String) -> Result<Self, ParseUidError> {
         text.parse()
     }
 }

@@ -1,10 +1,10 @@
 //! The making door: what one workspace needs done on this node.
 
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
-use yoi_workspace::{Access, Making, Owner, ProviderKind, ProviderOffer, Record, State, Uid, Wanted};
+use yoi_workspace::{CloneAccess, Making, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, Uid};
 
 /// What the node knows of one workspace.
 pub struct Seen<'a> {
@@ -78,13 +78,13 @@ pub fn deed(ws: &AgentWorkspace, seen: &Seen) -> Deed {
         return lost(Some(provider));
     }
     match record.state {
-        State::Creating => Deed::Make { provider, because: kept_reason(ws, provider), making: record.making },
-        State::Ready if is_filled_base(ws) => Deed::Seal { provider },
-        State::Sealing => Deed::Seal { provider },
+        RecordState::Creating => Deed::Make { provider, because: kept_reason(ws, provider), making: record.making },
+        RecordState::Ready if is_filled_base(ws) => Deed::Seal { provider },
+        RecordState::Sealing => Deed::Seal { provider },
         // The seal was made and its digest was not reported; the verb tells it again.
-        State::Sealed if ws.spec.base.is_some() && !has_digest(ws) => Deed::Seal { provider },
-        State::Ready | State::Sealed => Deed::Rest { provider },
-        State::Destroying => {
+        RecordState::Sealed if ws.spec.base.is_some() && !has_digest(ws) => Deed::Seal { provider },
+        RecordState::Ready | RecordState::Sealed => Deed::Rest { provider },
+        RecordState::Destroying => {
             let message = "the tree of this workspace is being destroyed".to_owned();
             Deed::Refuse { provider: Some(provider), reason: reason::BACKEND_ERROR, message }
         }
@@ -109,7 +109,7 @@ fn beginning(ws: &AgentWorkspace, seen: &Seen) -> Deed {
     let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Deed::Nothing };
     let refuse = |reason, message| Deed::Refuse { provider: None, reason, message };
     match origin.kind {
-        OriginKind::Empty if ws.spec.provider == Provider::Unknown => {
+        OriginKind::Empty if ws.spec.provider == ProviderName::Unknown => {
             refuse(reason::INVALID_SPEC, "spec.provider is of another version of Yoi".to_owned())
         }
         OriginKind::Empty => {
@@ -145,42 +145,42 @@ fn clone_of(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Seen) -> De
         return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is not on this node"));
     };
     let ready = match (kind, source.state) {
-        (_, State::Sealed) => true,
-        (OriginKind::Fork, State::Ready | State::Sealing) => true,
-        (OriginKind::Empty | OriginKind::Base | OriginKind::Unknown, State::Ready | State::Sealing) => false,
-        (_, State::Creating | State::Destroying) => false,
+        (_, RecordState::Sealed) => true,
+        (OriginKind::Fork, RecordState::Ready | RecordState::Sealing) => true,
+        (OriginKind::Empty | OriginKind::Base | OriginKind::Unknown, RecordState::Ready | RecordState::Sealing) => false,
+        (_, RecordState::Creating | RecordState::Destroying) => false,
     };
     if !ready {
         let stands = match source.state {
-            State::Creating => "still being made",
-            State::Ready => "not sealed",
-            State::Sealing => "still being sealed",
-            State::Sealed => "sealed",
-            State::Destroying => "on its way out",
+            RecordState::Creating => "still being made",
+            RecordState::Ready => "not sealed",
+            RecordState::Sealing => "still being sealed",
+            RecordState::Sealed => "sealed",
+            RecordState::Destroying => "on its way out",
         };
         return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is {stands} on this node"));
     }
     let provider = source.provider;
     let fits = match ws.spec.provider {
-        Provider::Auto => true,
-        Provider::Unknown => false,
-        Provider::Btrfs => provider == ProviderKind::Btrfs,
-        Provider::Copy => provider == ProviderKind::Copy,
+        ProviderName::Auto => true,
+        ProviderName::Unknown => false,
+        ProviderName::Btrfs => provider == ProviderKind::Btrfs,
+        ProviderName::Copy => provider == ProviderKind::Copy,
     };
     if !fits {
         let message = format!("{} was asked for and its {word} {from} is made by {provider}", ws.spec.provider);
         return refuse(reason::PROVIDER_UNAVAILABLE, message);
     }
-    let access = if ws.spec.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let access = if ws.spec.read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
     Deed::Make { provider, because: format!("{provider}: as its {word}"), making: Making::Clone { from, access } }
 }
 
-fn wanted(provider: Provider) -> Wanted {
+fn wanted(provider: ProviderName) -> ProviderRequest {
     match provider {
         // What is not understood is refused before.
-        Provider::Auto | Provider::Unknown => Wanted::Auto,
-        Provider::Btrfs => Wanted::Btrfs,
-        Provider::Copy => Wanted::Copy,
+        ProviderName::Auto | ProviderName::Unknown => ProviderRequest::Auto,
+        ProviderName::Btrfs => ProviderRequest::Btrfs,
+        ProviderName::Copy => ProviderRequest::Copy,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use yoi_crds::AgentWorkspace;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
-use yoi_workspace::{Access, Making, NotAUid, Record, State, Uid};
+use yoi_workspace::{CloneAccess, Making, ParseUidError, Record, RecordState, Uid};
 
 use crate::mounter::verb::{Digest, NotADigest};
 use crate::volume::{ForeignTarget, PodVolume};
@@ -39,11 +39,11 @@ pub enum Nonsense {
     #[error("failed to find attribute {VOLUME_KIND} with value {VOLUME_RUNTIME} or {VOLUME_TREE}")]
     Kind,
     #[error("failed to read attribute {VOLUME_WORKSPACE}")]
-    Workspace(#[source] NotAUid),
+    Workspace(#[source] ParseUidError),
     #[error("failed to read attribute {VOLUME_RUNTIME_DIGEST}")]
     Digest(#[source] NotADigest),
     #[error("failed to read the volume's handle as the UID of an AgentWorkspace")]
-    Handle(#[source] NotAUid),
+    Handle(#[source] ParseUidError),
     #[error("failed to match the target with the Pod that the kubelet names: CSIDriver {CSI_DRIVER} must set podInfoOnMount")]
     Pod,
 }
@@ -82,7 +82,7 @@ pub struct Known<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage {
-    Open(Access),
+    Open(CloneAccess),
     /// It may become right; the sentence says what is missing.
     Wait(String),
     /// Nothing that this shim waits for makes it right.
@@ -100,11 +100,11 @@ pub fn passage(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Known)
     let Some(record) = known.record else { return Passage::Wait(provisioning(uid, known.workspace)) };
     let frozen = known.workspace.is_some_and(|ws| ws.spec.read_only) || born_read_only(record);
     match record.state {
-        State::Creating => Passage::Wait(provisioning(uid, known.workspace)),
-        State::Destroying => Passage::Closed(format!("the tree of workspace {uid} is being destroyed")),
-        State::Sealing | State::Sealed => Passage::Open(Access::ReadOnly),
-        State::Ready if read_only || frozen => Passage::Open(Access::ReadOnly),
-        State::Ready => Passage::Open(Access::ReadWrite),
+        RecordState::Creating => Passage::Wait(provisioning(uid, known.workspace)),
+        RecordState::Destroying => Passage::Closed(format!("the tree of workspace {uid} is being destroyed")),
+        RecordState::Sealing | RecordState::Sealed => Passage::Open(CloneAccess::ReadOnly),
+        RecordState::Ready if read_only || frozen => Passage::Open(CloneAccess::ReadOnly),
+        RecordState::Ready => Passage::Open(CloneAccess::ReadWrite),
     }
 }
 
@@ -122,9 +122,9 @@ fn permission(uid: Uid, pod: Uid, inline: bool, known: &Known) -> Passage {
     }
     let mine = pod.to_string();
     match (inline, ws.spec.claim, status.and_then(|s| s.pod_uid.as_deref())) {
-        (false, true, _) => Passage::Open(Access::ReadWrite),
+        (false, true, _) => Passage::Open(CloneAccess::ReadWrite),
         (false, false, _) => Passage::Closed(format!("AgentWorkspace {name} has no claim: only a YoiPod's Pod mounts it")),
-        (true, _, Some(chosen)) if chosen == mine => Passage::Open(Access::ReadWrite),
+        (true, _, Some(chosen)) if chosen == mine => Passage::Open(CloneAccess::ReadWrite),
         // The operator names the Pod once it is scheduled, and may still name the one before.
         (true, _, Some(chosen)) => Passage::Wait(format!("AgentWorkspace {name} is for the Pod with UID {chosen}")),
         (true, _, None) => Passage::Wait(format!("AgentWorkspace {name} is for no Pod yet")),
@@ -134,7 +134,7 @@ fn permission(uid: Uid, pod: Uid, inline: bool, known: &Known) -> Passage {
 fn born_read_only(record: &Record) -> bool {
     match record.making {
         Making::Empty { .. } => false,
-        Making::Clone { access, .. } => access == Access::ReadOnly,
+        Making::Clone { access, .. } => access == CloneAccess::ReadOnly,
     }
 }
 

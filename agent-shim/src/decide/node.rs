@@ -1,9 +1,9 @@
 //! What the shim says of its node.
 
-use yoi_crds::condition::{self, Verdict};
+use yoi_crds::condition::{self, ConditionValue};
 use yoi_crds::node::{Capacity, OfferedProvider, WorkspaceNodeStatus};
 use yoi_crds::reason::{self, condition as type_};
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 use yoi_workspace::{Probe, ProviderKind};
 
 use crate::mounter::verb::Digest;
@@ -26,9 +26,9 @@ pub fn status(
         .collect();
     providers.sort_by_key(|p| p.name as u8);
     let verdict = if providers.iter().any(|p| p.available) {
-        Verdict::yes(reason::ALL_MET, "trees can be made on this node")
+        ConditionValue::yes(reason::ALL_MET, "trees can be made on this node")
     } else {
-        Verdict::no(reason::PROVIDER_UNAVAILABLE, "no provider works on this node's data root")
+        ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "no provider works on this node's data root")
     };
     let after = WorkspaceNodeStatus {
         providers,
@@ -36,19 +36,19 @@ pub fn status(
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
         conditions: vec![
-            condition::said(&before.conditions, type_::JOURNAL_READABLE, readable(damaged), generation, now),
-            condition::said(&before.conditions, type_::READY, verdict, generation, now),
+            condition::condition(&before.conditions, type_::JOURNAL_READABLE, readable(damaged), generation, now),
+            condition::condition(&before.conditions, type_::READY, verdict, generation, now),
         ],
     };
     (after != *before).then_some(after)
 }
 
-fn readable(damaged: &[String]) -> Verdict {
+fn readable(damaged: &[String]) -> ConditionValue {
     match damaged {
-        [] => Verdict::yes(reason::ALL_MET, "every record can be read"),
+        [] => ConditionValue::yes(reason::ALL_MET, "every record can be read"),
         [first, rest @ ..] => {
             let more = if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
-            Verdict::no(reason::JOURNAL_DAMAGED, format!("{first}{more}"))
+            ConditionValue::no(reason::JOURNAL_DAMAGED, format!("{first}{more}"))
         }
     }
 }
@@ -60,8 +60,8 @@ pub fn rootless(before: Option<&WorkspaceNodeStatus>, why: &str, generation: i64
     let gone = |p: &OfferedProvider| OfferedProvider { available: false, reason: "the data root is missing".into(), ..p.clone() };
     let mut conditions = before.conditions.clone();
     conditions.retain(|c| c.type_ != type_::READY);
-    let verdict = Verdict::no(reason::DATA_ROOT_MISSING, why);
-    conditions.push(condition::said(&before.conditions, type_::READY, verdict, generation, now));
+    let verdict = ConditionValue::no(reason::DATA_ROOT_MISSING, why);
+    conditions.push(condition::condition(&before.conditions, type_::READY, verdict, generation, now));
     let after = WorkspaceNodeStatus { providers: before.providers.iter().map(gone).collect(), conditions, ..before.clone() };
     (after != *before).then_some(after)
 }
@@ -77,10 +77,10 @@ fn capacity(before: Option<Capacity>, offers: &Probe) -> Capacity {
     }
 }
 
-fn name(provider: ProviderKind) -> Provider {
+fn name(provider: ProviderKind) -> ProviderName {
     match provider {
-        ProviderKind::Btrfs => Provider::Btrfs,
-        ProviderKind::Copy => Provider::Copy,
+        ProviderKind::Btrfs => ProviderName::Btrfs,
+        ProviderKind::Copy => ProviderName::Copy,
     }
 }
 

@@ -1,12 +1,12 @@
 //! What the shim says of a workspace in its status: its own fields, all of them, each time.
 
 use serde_json::{Value, json};
-use yoi_crds::condition::{self, Condition, ConditionStatus, Verdict};
+use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
 use yoi_crds::reason::{self, condition as type_};
-use yoi_crds::source::Provider;
-use yoi_crds::workspace::{SelectedProvider, Volume};
+use yoi_crds::source::ProviderName;
+use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
-use yoi_workspace::{Manifest, ProviderKind, Reason};
+use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
 
 /// The conditions that are the shim's to write.
 const OURS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
@@ -15,12 +15,12 @@ const OURS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SE
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub provider: Option<SelectedProvider>,
-    pub volume: Option<Volume>,
-    pub verdicts: Vec<(&'static str, Verdict)>,
+    pub volume: Option<VolumeStatus>,
+    pub verdicts: Vec<(&'static str, ConditionValue)>,
 }
 
 impl Said {
-    pub fn with(mut self, type_: &'static str, verdict: Verdict) -> Self {
+    pub fn with(mut self, type_: &'static str, verdict: ConditionValue) -> Self {
         self.verdicts.retain(|(t, _)| *t != type_);
         self.verdicts.push((type_, verdict));
         self
@@ -31,7 +31,7 @@ impl Said {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     provider: Option<SelectedProvider>,
-    volume: Option<Volume>,
+    volume: Option<VolumeStatus>,
     conditions: Vec<Condition>,
 }
 
@@ -71,7 +71,7 @@ pub fn part(ws: &AgentWorkspace, said: Said, now: &str) -> Option<Part> {
     after.provider = said.provider.or(after.provider);
     after.volume = said.volume.or(after.volume);
     for (type_, verdict) in said.verdicts {
-        let new = condition::said(&before.conditions, type_, verdict, generation, now);
+        let new = condition::condition(&before.conditions, type_, verdict, generation, now);
         after.conditions.retain(|c| c.type_ != type_);
         after.conditions.push(new);
     }
@@ -81,8 +81,8 @@ pub fn part(ws: &AgentWorkspace, said: Said, now: &str) -> Option<Part> {
 
 pub fn selected(provider: ProviderKind, because: &str) -> SelectedProvider {
     let selected = match provider {
-        ProviderKind::Btrfs => Provider::Btrfs,
-        ProviderKind::Copy => Provider::Copy,
+        ProviderKind::Btrfs => ProviderName::Btrfs,
+        ProviderKind::Copy => ProviderName::Copy,
     };
     SelectedProvider { selected, reason: because.to_owned() }
 }
@@ -98,64 +98,66 @@ pub fn standing(ws: &AgentWorkspace, provider: ProviderKind, because: Option<&st
     let chosen = chosen.unwrap_or_else(|| selected(provider, &format!("{provider}: recorded in this node's journal")));
     let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let said = Said { provider: Some(chosen.clone()), ..Said::default() }
-        .with(type_::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, chosen.reason))
+        .with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason))
         .with(type_::IN_USE, in_use_after(before, mounts));
     match made {
-        Some(reason) => said.with(type_::PROVISIONED, Verdict::yes(reason, "the tree stands on its node")),
+        Some(reason) => said.with(type_::PROVISIONED, ConditionValue::yes(reason, "the tree stands on its node")),
         None if condition::is_true(before, type_::PROVISIONED) => said,
-        None => said.with(type_::PROVISIONED, Verdict::yes(reason::ADOPTED, "the tree was found on its node after a restart")),
+        None => said.with(type_::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node after a restart")),
     }
 }
 
 /// A tree that was let go is another thing than one that nobody ever took: its time runs.
-fn in_use_after(before: &[Condition], mounts: usize) -> Verdict {
+fn in_use_after(before: &[Condition], mounts: usize) -> ConditionValue {
     let former = condition::find(before, type_::IN_USE);
     let was = former.is_some_and(|c| c.status == ConditionStatus::True || c.reason == *reason::RELEASED);
-    if mounts == 0 && was { Verdict::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use(mounts) }
+    if mounts == 0 && was { ConditionValue::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use(mounts) }
 }
 
-pub fn in_use(mounts: usize) -> Verdict {
+pub fn in_use(mounts: usize) -> ConditionValue {
     match mounts {
-        0 => Verdict::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
-        1 => Verdict::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
-        n => Verdict::yes(reason::PUBLISHED, format!("{n} Pods have the tree mounted")),
+        0 => ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
+        1 => ConditionValue::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
+        n => ConditionValue::yes(reason::PUBLISHED, format!("{n} Pods have the tree mounted")),
     }
 }
 
-pub fn sealed(manifest: &Manifest) -> (Volume, Verdict) {
+pub fn sealed(manifest: &TreeManifest) -> (VolumeStatus, ConditionValue) {
     let count = |n: u64| Some(i64::try_from(n).unwrap_or(i64::MAX));
-    let volume = Volume {
+    let volume = VolumeStatus {
         manifest_digest: Some(manifest.digest.clone()),
         revision: manifest.git_head.clone(),
         logical_bytes: count(manifest.bytes),
         entries: count(manifest.files + manifest.dirs),
     };
     let message = format!("{} entries, {} bytes, read-only from now on", manifest.files + manifest.dirs, manifest.bytes);
-    (volume, Verdict::yes(reason::SEALED, message))
+    (volume, ConditionValue::yes(reason::SEALED, message))
 }
 
 /// It was not made. A reason about providers is also said under ProviderSelected.
 pub fn unmade(provider: Option<SelectedProvider>, reason: reason::Reason, message: &str) -> Said {
-    let mut said = Said { provider: provider.clone(), ..Said::default() }.with(type_::PROVISIONED, Verdict::no(reason, message));
+    let mut said = Said { provider: provider.clone(), ..Said::default() }.with(type_::PROVISIONED, ConditionValue::no(reason, message));
     if let Some(chosen) = provider {
-        said = said.with(type_::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, chosen.reason));
+        said = said.with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason));
     }
     if reason == reason::PROVIDER_UNAVAILABLE {
-        said = said.with(type_::PROVIDER_SELECTED, Verdict::no(reason, message));
+        said = said.with(type_::PROVIDER_SELECTED, ConditionValue::no(reason, message));
     }
     said
 }
 
 /// The condition's word for a refusal of the disk.
-pub fn reason_of(refused: Reason) -> reason::Reason {
+pub fn reason_of(refused: ErrorReason) -> reason::Reason {
     match refused {
-        Reason::NestedVolume => reason::NESTED_VOLUME,
-        Reason::SourceNotSealed | Reason::SourceNotFound => reason::SOURCE_NOT_SEALED,
-        Reason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
-        Reason::OutOfSpace => reason::OUT_OF_SPACE,
-        Reason::Busy => reason::BUSY,
-        Reason::WrongDataRoot => reason::DATA_ROOT_MISSING,
-        Reason::ReadOnlyFilesystem | Reason::Foreign | Reason::InvalidRequest | Reason::BackendError => reason::BACKEND_ERROR,
+        ErrorReason::NestedVolume => reason::NESTED_VOLUME,
+        ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
+        ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
+        ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
+        ErrorReason::Busy => reason::BUSY,
+        ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
+        ErrorReason::ReadOnlyFilesystem | ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError => {
+            reason::BACKEND_ERROR
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Trees whose objects a whole list of this node's workspaces does not show.
 
 use yoi_crds::AgentWorkspace;
-use yoi_workspace::{Record, State};
+use yoi_workspace::{Record, RecordState};
 
 /// What the journal keeps of the object that a tree is made for, so that it can be asked for when nobody else remembers it. None for a base:
 /// it is born with its finalizers, so it goes by them or not at all, and trees are compared with it.
@@ -21,8 +21,8 @@ pub enum Stray<'a> {
 
 pub fn stray(record: &Record) -> Stray<'_> {
     match record.state {
-        State::Sealing | State::Sealed => return Stray::Keep("it is a base"),
-        State::Creating | State::Ready | State::Destroying => {}
+        RecordState::Sealing | RecordState::Sealed => return Stray::Keep("it is a base"),
+        RecordState::Creating | RecordState::Ready | RecordState::Destroying => {}
     }
     match record.of.as_deref().and_then(|of| of.split_once('/')) {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Stray::Ask { namespace, name },
@@ -40,14 +40,14 @@ mod tests {
 
     #[test]
     fn only_a_tree_that_is_no_base_and_whose_object_has_a_name_is_asked_for() {
-        for state in [State::Creating, State::Ready, State::Destroying] {
+        for state in [RecordState::Creating, RecordState::Ready, RecordState::Destroying] {
             assert_eq!(stray(&record(1, Copy, state)), Stray::Ask { namespace: "team", name: "ws-1" });
         }
-        for state in [State::Sealing, State::Sealed] {
+        for state in [RecordState::Sealing, RecordState::Sealed] {
             assert_eq!(stray(&record(1, Copy, state)), Stray::Keep("it is a base"));
         }
         for of in [None, Some(""), Some("/"), Some("team"), Some("team/"), Some("/ws")] {
-            let nameless = Record { of: of.map(str::to_owned), ..record(1, Copy, State::Ready) };
+            let nameless = Record { of: of.map(str::to_owned), ..record(1, Copy, RecordState::Ready) };
             assert!(matches!(stray(&nameless), Stray::Keep(_)), "{of:?}");
         }
     }

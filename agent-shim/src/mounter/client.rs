@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, Change, Expected, Inventory, Making, Manifest, Probe, ProviderKind, Reason, Uid};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Making, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::frame;
 use super::verb::{Answer, Digest, Mounts, Question, Refused, Verb};
@@ -60,7 +60,7 @@ impl dyn Mounter {
         if let Answer::Made(_) = self.say(verb).await? { Ok(()) } else { Err(Failure::Misheard) }
     }
 
-    pub async fn seal(&self, uid: Uid) -> Result<Manifest, Failure> {
+    pub async fn seal(&self, uid: Uid) -> Result<TreeManifest, Failure> {
         if let Answer::Sealed(manifest) = self.say(Verb::Seal { uid }).await? { Ok(manifest) } else { Err(Failure::Misheard) }
     }
 
@@ -72,7 +72,7 @@ impl dyn Mounter {
         self.done(Verb::Recover { step }).await
     }
 
-    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: Access) -> Result<(), Failure> {
+    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: CloneAccess) -> Result<(), Failure> {
         self.done(Verb::Publish { tree, volume, access }).await
     }
 
@@ -143,7 +143,7 @@ impl Mounter for Line {
         Box::pin(async move {
             let mut answer = self.ask(verb.clone()).await.map_err(Failure::Unheard)?;
             // A mounter that started anew has opened nothing yet.
-            if let (Err(Refused { reason: Reason::WrongDataRoot, .. }), Some(name)) = (&answer, self.name.get())
+            if let (Err(Refused { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&answer, self.name.get())
                 && !matches!(verb, Verb::Open { .. })
             {
                 self.ask(Verb::Open { expected: Expected::Named(*name) }).await.map_err(Failure::Unheard)??;

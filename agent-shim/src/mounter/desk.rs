@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, DataRoot, Expected, PublishError, Reason, SysError, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, Expected, PublishError, SysError, Uid, mountinfo};
 
 use super::verb::{Answer, Digest, Mounts, Refused, Shown, Verb, What};
 use super::{Ground, MounterError};
@@ -67,18 +67,20 @@ impl From<PublishError> for DeskError {
 }
 
 impl DeskError {
-    fn reason(&self) -> Reason {
+    fn reason(&self) -> ErrorReason {
         match self {
-            DeskError::NotOpen | DeskError::Open(MounterError::Loop(LoopError::NoImage { .. })) => Reason::WrongDataRoot,
+            DeskError::NotOpen | DeskError::Open(MounterError::Loop(LoopError::NoImage { .. })) => ErrorReason::WrongDataRoot,
             DeskError::Disk(e) | DeskError::Open(MounterError::Disk(e)) => e.reason(),
-            DeskError::Open(_) => Reason::BackendError,
-            DeskError::Mount(MountError::Busy { .. }) => Reason::Busy,
-            DeskError::Mount(MountError::Occupied { .. } | MountError::NotEmpty { .. }) | DeskError::Stranger { .. } => Reason::Foreign,
+            DeskError::Open(_) => ErrorReason::BackendError,
+            DeskError::Mount(MountError::Busy { .. }) => ErrorReason::Busy,
+            DeskError::Mount(MountError::Occupied { .. } | MountError::NotEmpty { .. }) | DeskError::Stranger { .. } => {
+                ErrorReason::Foreign
+            }
             DeskError::Mount(
                 MountError::OpenRoot { .. } | MountError::Target { .. } | MountError::Mount { .. } | MountError::Unmount { .. },
-            ) => Reason::BackendError,
-            DeskError::OtherRuntime { .. } => Reason::InvalidRequest,
-            DeskError::Table(_) | DeskError::Pods(_) | DeskError::PodFolder { .. } => Reason::BackendError,
+            ) => ErrorReason::BackendError,
+            DeskError::OtherRuntime { .. } => ErrorReason::InvalidRequest,
+            DeskError::Table(_) | DeskError::Pods(_) | DeskError::PodFolder { .. } => ErrorReason::BackendError,
         }
     }
 }
@@ -157,9 +159,9 @@ impl Desk {
         Ok(Answer::Done)
     }
 
-    fn publish(&self, tree: Uid, volume: &PodVolume, access: Access) -> Result<Answer, DeskError> {
+    fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess) -> Result<Answer, DeskError> {
         self.alone(volume, || {
-            self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == Access::ReadOnly)?;
+            self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == CloneAccess::ReadOnly)?;
             Ok(Answer::Done)
         })
     }

@@ -1,8 +1,8 @@
 //! The words between shim and mounter: UIDs and enums, never paths or option strings.
 
 use serde::{Deserialize, Serialize};
-use yoi_workspace::plan::{DiskStep, Step};
-use yoi_workspace::{Access, Change, Expected, Inventory, Manifest, Marker, Owner, Probe, ProviderKind, Reason, Uid};
+use yoi_workspace::plan::{DiskStep, RecoveryStep};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::whose::Whose;
 use crate::volume::PodVolume;
@@ -28,7 +28,7 @@ pub enum Verb {
     /// An empty tree. Answers [`Answer::Made`].
     CreateEmpty { uid: Uid, provider: ProviderKind, owner: Owner },
     /// A tree with the content of `from`. Answers [`Answer::Made`].
-    Clone { uid: Uid, provider: ProviderKind, from: Uid, access: Access },
+    Clone { uid: Uid, provider: ProviderKind, from: Uid, access: CloneAccess },
     /// Answers [`Answer::Sealed`].
     Seal { uid: Uid },
     /// Ends a tree of ours, whoever made it. Gone is done. Answers [`Answer::Done`].
@@ -36,7 +36,7 @@ pub enum Verb {
     /// One step of recovery. Answers [`Answer::Done`].
     Recover { step: DiskStep },
     /// Shows a tree to a Pod. Answers [`Answer::Done`].
-    Publish { tree: Uid, volume: PodVolume, access: Access },
+    Publish { tree: Uid, volume: PodVolume, access: CloneAccess },
     /// Shows the Pod's own folder, which must hold the runtime of this digest, read-only. Answers [`Answer::Done`].
     PublishRuntime { volume: PodVolume, digest: Digest },
     /// Takes every mount off the volume's target and removes the target. Gone is done. Answers [`Answer::Done`].
@@ -61,7 +61,7 @@ impl Verb {
             Verb::Open { .. } | Verb::Probe | Verb::Inventory | Verb::Mounts => (None, None),
             Verb::CreateEmpty { uid, .. } | Verb::Clone { uid, .. } | Verb::Seal { uid } => (Some(*uid), None),
             Verb::Destroy { uid } | Verb::Changes { uid, .. } => (Some(*uid), None),
-            Verb::Recover { step } => (Some(Step::Disk(*step).uid()), None),
+            Verb::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
             Verb::Publish { tree, volume, .. } => (Some(*tree), Some(volume.pod)),
             Verb::PublishRuntime { volume, .. } | Verb::Unpublish { volume } => (None, Some(volume.pod)),
         }
@@ -77,7 +77,7 @@ pub enum Answer {
     Trees(Inventory),
     Mounts(Mounts),
     Made(Marker),
-    Sealed(Manifest),
+    Sealed(TreeManifest),
     Changes {
         changes: Vec<Change>,
         cut: bool,
@@ -109,7 +109,7 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    pub reason: Reason,
+    pub reason: ErrorReason,
     pub message: String,
 }
 

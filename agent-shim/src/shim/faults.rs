@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use yoi_workspace::{ProviderKind, State};
+use yoi_workspace::{ProviderKind, RecordState};
 
 use super::making::{Next, work};
 use super::mounting::{NotMounted, publish, reopen, unpublish};
@@ -134,7 +134,7 @@ fn mended(dir: &Path, fake: &Arc<Fake>, stage: Stage, died: bool) -> Result<(), 
             agree(&stage, fake)?;
         }
         // An object that was being deleted does not come back to life; its name may.
-        if stage.world.journal.get(uid(1)).map_err(|e| e.to_string())?.is_some_and(|r| r.state == State::Destroying) {
+        if stage.world.journal.get(uid(1)).map_err(|e| e.to_string())?.is_some_and(|r| r.state == RecordState::Destroying) {
             ending(&stage).await?;
         }
         life(&stage).await?;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::Verdict;
+use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_workspace::{Access, Making, Marker, Place, ProviderKind, Reason, Record, Uid};
+use yoi_workspace::{CloneAccess, ErrorReason, Making, Marker, Place, ProviderKind, Record, Uid};
 
 use super::world::{Trouble, World};
 use crate::chain::whole;
@@ -76,7 +76,7 @@ pub async fn work(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcom
         Deed::Seal { provider } => seal(world, ws, uid, provider, mounts).await,
         Deed::WaitForPods => {
             let message = format!("{mounts} mounts of the tree are left");
-            let said = Said::default().with(type_::CLEANED_UP, Verdict::no(reason::WAITING_FOR_PODS, message));
+            let said = Said::default().with(type_::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, message));
             Ok(Outcome::retry(said.with(type_::IN_USE, status::in_use(mounts))))
         }
         Deed::Destroy => destroy(world, uid, record).await,
@@ -138,7 +138,7 @@ async fn make(
     world.cache.ring(uid);
     let reason = match making {
         Making::Empty { .. } => reason::TREE_CREATED,
-        Making::Clone { access: Access::ReadWrite | Access::ReadOnly, .. } => reason::CLONE_CREATED,
+        Making::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
     };
     Ok(Outcome::rest(status::standing(ws, provider, Some(because), Some(reason), world.publications.of_tree(uid))))
 }
@@ -150,7 +150,7 @@ async fn seal(world: &World, ws: &AgentWorkspace, uid: Uid, provider: ProviderKi
         Ok(manifest) => manifest,
         Err(failure) => {
             let (reason, message) = told(failure)?;
-            return Ok(Outcome::retry(said.with(type_::SEALED, Verdict::no(reason, message))));
+            return Ok(Outcome::retry(said.with(type_::SEALED, ConditionValue::no(reason, message))));
         }
     };
     world.journal(move |j| j.sealed(uid)).await?;
@@ -164,13 +164,13 @@ async fn destroy(world: &World, uid: Uid, record: Option<Record>) -> Result<Outc
     // Without a record there should be nothing; the disk is asked all the same, because the finalizer is the last that knows of it.
     if let Err(failure) = world.mounter.destroy(uid).await {
         let (reason, message) = told(failure)?;
-        return Ok(Outcome::retry(Said::default().with(type_::CLEANED_UP, Verdict::no(reason, message))));
+        return Ok(Outcome::retry(Said::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message))));
     }
     world.journal(move |j| j.destroyed(uid)).await?;
     if record.is_some() {
         tracing::info!("destroyed a tree");
     }
-    let said = Said::default().with(type_::CLEANED_UP, Verdict::yes(reason::DESTROYED, "nothing of it is on its node"));
+    let said = Said::default().with(type_::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing of it is on its node"));
     Ok(Outcome { said: said.with(type_::IN_USE, status::in_use(0)), next: Next::LetGo })
 }
 
@@ -178,7 +178,7 @@ async fn destroy(world: &World, uid: Uid, record: Option<Record>) -> Result<Outc
 fn told(failure: Failure) -> Result<(reason::Reason, String), Trouble> {
     match failure {
         Failure::Refused(refused) => {
-            if matches!(refused.reason, Reason::Foreign | Reason::InvalidRequest | Reason::BackendError) {
+            if matches!(refused.reason, ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError) {
                 tracing::error!(message = refused.message, "the disk refused");
             }
             Ok((reason_of(refused.reason), refused.message))
@@ -195,7 +195,7 @@ pub fn creating(ws: &AgentWorkspace) -> Option<Said> {
     let status = ws.status.as_ref()?;
     let begun = ws.metadata.deletion_timestamp.is_none() && status.origin.is_some();
     let silent = yoi_crds::condition::find(&status.conditions, type_::PROVISIONED).is_none();
-    let verdict = Verdict::no(reason::CREATING, "the tree is being made");
+    let verdict = ConditionValue::no(reason::CREATING, "the tree is being made");
     (begun && silent).then(|| Said::default().with(type_::PROVISIONED, verdict))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
-use yoi_workspace::{Access, Uid};
+use yoi_workspace::{CloneAccess, Uid};
 
 use super::publish::{Exhibit, Publication};
 use super::runtimes::RuntimeError;
@@ -70,7 +70,7 @@ async fn admit(world: &World, asked: &Asked) -> Result<Exhibit, NotMounted> {
     loop {
         bell.mark_unchanged();
         let why = match look(world, asked, uid, inline).await.map_err(NotMounted::Failed)? {
-            Passage::Open(access) => return Ok(Exhibit::Tree { tree: uid, read_only: access == Access::ReadOnly }),
+            Passage::Open(access) => return Ok(Exhibit::Tree { tree: uid, read_only: access == CloneAccess::ReadOnly }),
             Passage::Closed(why) => return Err(NotMounted::Closed(why)),
             Passage::Wait(why) => why,
         };
@@ -131,7 +131,7 @@ async fn mount(world: &Arc<World>, volume: PodVolume, shows: Exhibit) -> Result<
 
 async fn show_tree(world: &World, volume: &PodVolume, tree: Uid, read_only: bool) -> Result<(), Trouble> {
     let _tree = world.trees.take(tree).await;
-    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let access = if read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
     world.journal(move |j| j.shown(tree)).await?;
     world.publications.put(Publication { volume: volume.clone(), shows: Exhibit::Tree { tree, read_only } }).await?;
     world.mounter.publish(tree, volume.clone(), access).await?;

@@ -12,9 +12,9 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use yoi_crds::WorkspaceNode;
-use yoi_crds::name::manager;
+use yoi_crds::name::field_manager;
 use yoi_crds::node::WorkspaceNodeStatus;
-use yoi_workspace::Reason;
+use yoi_workspace::ErrorReason;
 
 use super::report::spell;
 use super::world::{Trouble, World};
@@ -53,7 +53,7 @@ pub async fn run(world: Arc<World>, client: Client) {
 
 async fn tell(world: &World, client: &Client) -> Result<(), NotSaid> {
     let found = match world.mounter.probe().await {
-        Err(Failure::Refused(refused)) if refused.reason == Reason::WrongDataRoot => {
+        Err(Failure::Refused(refused)) if refused.reason == ErrorReason::WrongDataRoot => {
             return Ok(rootless(client, &world.node, &refused.message).await?);
         }
         found => found.map_err(|e| NotSaid::Probe(e.into()))?,
@@ -93,7 +93,7 @@ fn owner_by(extra: BTreeMap<String, Vec<String>>, name: &str) -> Option<OwnerRef
 
 async fn apply(client: &Client, name: &str, say: impl FnOnce(&WorkspaceNode, &str) -> Option<WorkspaceNodeStatus>) -> kube::Result<()> {
     let api: Api<WorkspaceNode> = Api::all(client.clone());
-    let params = PatchParams::apply(manager::SHIM).force();
+    let params = PatchParams::apply(field_manager::SHIM).force();
     let (api_version, kind) = (WorkspaceNode::api_version(&()), WorkspaceNode::kind(&()));
     let object = match api.get_opt(name).await? {
         Some(object) if object.metadata.owner_references.iter().flatten().any(|o| o.kind == "Node") => object,

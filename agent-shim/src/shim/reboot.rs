@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use yoi_workspace::loopback::{attach_loop_btrfs, release};
-use yoi_workspace::{Expected, ProviderKind, Reason, Uid};
+use yoi_workspace::{ErrorReason, Expected, ProviderKind, Uid};
 
 use super::making::{Next, work};
 use super::real::{Ground, base, clone_of_base, mounter, prepare};
@@ -92,7 +92,7 @@ async fn an_empty_folder_is_not_taken_for_the_data_root_and_its_coming_is_waited
     assert_eq!(taken_for_new(&line, &pool, expected).await, None);
     assert_eq!(taken_for_new(&line, &pool, Expected::Used).await, None, "nor by a node that forgot its name");
     let refused = stage.world.mounter.inventory().await.unwrap_err();
-    assert!(matches!(refused, Failure::Refused(r) if r.reason == Reason::WrongDataRoot), "nothing is served");
+    assert!(matches!(refused, Failure::Refused(r) if r.reason == ErrorReason::WrongDataRoot), "nothing is served");
 
     let image = ground.dir.path().join("pool.btrfs");
     let mut told = Vec::new();
@@ -125,7 +125,7 @@ async fn another_disk_in_the_place_of_the_data_root_is_refused_and_a_mounter_tha
     std::fs::create_dir(&other).unwrap();
     let line = mounter(ground.dir.path(), &other, "other");
     let theirs = (&*line as &dyn Mounter).open(Expected::Any).await.unwrap();
-    assert!(matches!((&*line as &dyn Mounter).open(expected).await, Err(Failure::Refused(r)) if r.reason == Reason::WrongDataRoot));
+    assert!(matches!((&*line as &dyn Mounter).open(expected).await, Err(Failure::Refused(r)) if r.reason == ErrorReason::WrongDataRoot));
     assert_ne!(expected, Expected::Named(theirs));
 
     // The shim lives on while the mounter starts anew at the same socket.
@@ -188,7 +188,7 @@ async fn a_journal_that_was_lost_is_written_again_from_the_trees_that_stand() {
     let outcome = work(&stage.world, &provisioned(1, json!({})), uid(1)).await.unwrap();
     assert_eq!(outcome.next, Next::Rest);
     let record = stage.world.journal.get(uid(1)).unwrap().unwrap();
-    assert_eq!((record.making, record.state), (making, yoi_workspace::State::Ready));
+    assert_eq!((record.making, record.state), (making, yoi_workspace::RecordState::Ready));
 }
 
 fn damage(stage: &Stage, n: u8) -> PathBuf {

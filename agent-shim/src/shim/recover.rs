@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use yoi_workspace::journal::{Contents, Damaged};
-use yoi_workspace::plan::{self, Step};
-use yoi_workspace::{Expected, Journal, Reason, State, Uid};
+use yoi_workspace::plan::{self, RecoveryStep};
+use yoi_workspace::{ErrorReason, Expected, Journal, RecordState, Uid};
 
 use super::world::Trouble;
 use crate::chain::whole;
@@ -29,7 +29,7 @@ pub fn expected(folder: &Path, journal: &Journal) -> Result<Expected, Trouble> {
         return Ok(Expected::Named(name));
     }
     let Contents { records, damaged } = journal.all()?;
-    let promised = records.iter().any(|r| matches!(r.state, State::Ready | State::Sealing | State::Sealed));
+    let promised = records.iter().any(|r| matches!(r.state, RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
     Ok(if promised || !damaged.is_empty() { Expected::Used } else { Expected::Any })
 }
 
@@ -43,7 +43,7 @@ pub async fn meet(mounter: &dyn Mounter, expected: Expected, folder: &Path, mut 
         match mounter.open(expected).await {
             Ok(name) => return RootName::write(folder, name).map_err(Trouble::Root),
             Err(Failure::Unheard(error)) if Instant::now() < deadline => tracing::debug!(%error, "the mounter does not answer yet"),
-            Err(Failure::Refused(refused)) if refused.reason == Reason::WrongDataRoot => {
+            Err(Failure::Refused(refused)) if refused.reason == ErrorReason::WrongDataRoot => {
                 let (root, journal) = (folder.join(ROOT_NAME), folder.join("journal"));
                 let message = format!(
                     "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
@@ -113,8 +113,8 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Tr
         }
         tracing::info!(?step, "recovering");
         match step {
-            Step::Journal(step) => journal.apply(step)?,
-            Step::Disk(step) => match whose(&records, uid).during(mounter.recover(*step)).await {
+            RecoveryStep::Journal(step) => journal.apply(step)?,
+            RecoveryStep::Disk(step) => match whose(&records, uid).during(mounter.recover(*step)).await {
                 Ok(()) => {}
                 Err(Failure::Refused(refused)) => {
                     tracing::error!(%uid, message = refused.message, "a tree could not be recovered");

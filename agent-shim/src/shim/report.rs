@@ -6,7 +6,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use yoi_crds::condition::Condition;
-use yoi_crds::name::{finalizer, manager};
+use yoi_crds::name::{field_manager, finalizer};
 use yoi_crds::reason::condition as type_;
 use yoi_crds::{AgentWorkspace, ConditionStatus};
 
@@ -20,7 +20,7 @@ pub struct Reports {
 
 impl Reports {
     pub fn new(client: Client, node: &str) -> Self {
-        let reporter = Reporter { controller: manager::SHIM.to_owned(), instance: Some(node.to_owned()) };
+        let reporter = Reporter { controller: field_manager::SHIM.to_owned(), instance: Some(node.to_owned()) };
         Reports { recorder: Recorder::new(client.clone(), reporter), client }
     }
 
@@ -38,7 +38,7 @@ impl Reports {
             "metadata": { "name": ws.name_any(), "uid": ws.metadata.uid },
             "status": part.applied(),
         });
-        let params = PatchParams::apply(manager::SHIM).force();
+        let params = PatchParams::apply(field_manager::SHIM).force();
         match self.api(ws).patch_status(&ws.name_any(), &params, &Patch::Apply(&applied)).await {
             Ok(after) => cache.wrote(after),
             Err(kube::Error::Api(e)) if e.is_not_found() => return Ok(()),

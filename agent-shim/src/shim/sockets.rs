@@ -22,8 +22,8 @@ use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use yoi_wire::identity::SHIM_SOCKET;
-use yoi_wire::node::{CHANGES, Change, ChangeKind, ChangeList};
-use yoi_workspace::{Journal, JournalError, Making, Since, State as Life, Uid};
+use yoi_wire::node::{CHANGES, ChangeList, ChangeType, ChangedPath};
+use yoi_workspace::{Journal, JournalError, Making, RecordState as Life, Since, Uid};
 
 use super::door;
 use super::world::{Trouble, World};
@@ -142,7 +142,7 @@ async fn changes(State((world, pod)): State<(Arc<World>, Uid)>) -> Result<Json<C
     let whose = Whose { object: world.cache.get(tree).map(|ws| door::named(&ws)), ..Whose::default() };
     let (changes, cut) = whose.during(world.mounter.changes(tree, since, LIMIT)).await.map_err(Trouble::Disk)?;
     drop(turn);
-    let spelled = |c: yoi_workspace::Change| Change { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
+    let spelled = |c: yoi_workspace::Change| ChangedPath { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
     Ok(Json(ChangeList { changes: changes.into_iter().map(spelled).collect(), cut }))
 }
 
@@ -176,11 +176,11 @@ fn sealed_ancestor(journal: &Journal, tree: Uid) -> Result<Option<Uid>, JournalE
     Ok(None)
 }
 
-fn kind(kind: yoi_workspace::ChangeKind) -> ChangeKind {
+fn kind(kind: yoi_workspace::ChangeKind) -> ChangeType {
     match kind {
-        yoi_workspace::ChangeKind::Added => ChangeKind::Added,
-        yoi_workspace::ChangeKind::Modified => ChangeKind::Modified,
-        yoi_workspace::ChangeKind::Deleted => ChangeKind::Deleted,
+        yoi_workspace::ChangeKind::Added => ChangeType::Added,
+        yoi_workspace::ChangeKind::Modified => ChangeType::Modified,
+        yoi_workspace::ChangeKind::Deleted => ChangeType::Deleted,
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::future::{BoxFuture, join_all};
-    use yoi_workspace::{Access, Owner, ProviderKind};
+    use yoi_workspace::{CloneAccess, Owner, ProviderKind};
 
     use super::*;
     use crate::mounter::client::{Failure, Mounter};
@@ -226,7 +226,7 @@ mod tests {
         world.journal.created(uid(1)).unwrap();
         world.journal.begin_seal(uid(1)).unwrap();
         world.journal.sealed(uid(1)).unwrap();
-        world.journal.begin_create(uid(2), ProviderKind::Btrfs, Making::Clone { from: uid(1), access: Access::ReadWrite }).unwrap();
+        world.journal.begin_create(uid(2), ProviderKind::Btrfs, Making::Clone { from: uid(1), access: CloneAccess::ReadWrite }).unwrap();
         world.journal.created(uid(2)).unwrap();
         let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
         let shows = Exhibit::Tree { tree: uid(2), read_only: false };

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use yoi_wire::identity::{SHIM_SOCKET, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
-use yoi_workspace::{Access, Making, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, Making, ProviderKind, Uid};
 
 use super::*;
 use crate::mounter::verb::Verb;
@@ -133,7 +133,7 @@ fn volume(pod: u8, name: &str) -> PodVolume {
 }
 
 fn published(tree: Uid, pod: u8) -> Verb {
-    Verb::Publish { tree, volume: volume(pod, "tree"), access: Access::ReadWrite }
+    Verb::Publish { tree, volume: volume(pod, "tree"), access: CloneAccess::ReadWrite }
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn a_final_code_only_after_the_clean_up() {
     stage.told(1, 7);
     stage.tree_stands(1).await;
     let mut node = stage.node().await;
-    *stage.fake.refuse.lock().unwrap() = Some(yoi_workspace::Reason::BackendError);
+    *stage.fake.refuse.lock().unwrap() = Some(yoi_workspace::ErrorReason::BackendError);
     assert_eq!(node.node_publish_volume(stage.tree(7, 1)).await.unwrap_err().code(), Code::Internal);
     assert_eq!(stage.fake.heard(), [published(uid(1), 7), Verb::Unpublish { volume: volume(7, "tree") }]);
     assert!(stage.world.publications.all().is_empty());
@@ -256,7 +256,7 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
     stage.world.journal.created(uid(2)).unwrap();
     stage.world.journal.begin_seal(uid(2)).unwrap();
     stage.world.journal.sealed(uid(2)).unwrap();
-    let making = Making::Clone { from: uid(2), access: Access::ReadWrite };
+    let making = Making::Clone { from: uid(2), access: CloneAccess::ReadWrite };
     stage.world.journal.begin_create(uid(1), ProviderKind::Btrfs, making).unwrap();
     stage.world.journal.created(uid(1)).unwrap();
     node.node_publish_volume(stage.tree(7, 1)).await.unwrap();

@@ -39,10 +39,10 @@ pub struct YoiPodStatus {
     pub task: Option<TaskStatus>,
     /// Gateway: a hint with an age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub live: Option<Live>,
+    pub live: Option<LiveHint>,
     /// Gateway: what the runtime last said of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<LastReport>,
     /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -87,7 +87,7 @@ pub struct TaskStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Live {
+pub struct LiveHint {
     #[serde(rename = "podUID")]
     pub pod_uid: String,
     /// Idle or Running.
@@ -97,7 +97,7 @@ pub struct Live {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct LastReport {
     #[serde(rename = "podUID")]
     pub pod_uid: String,
     pub run_generation: i64,

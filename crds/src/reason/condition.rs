@@ -1,10 +1,10 @@
 //! Condition types, and which of them stand on which kind.
 
-use crate::name::manager;
+use crate::name::field_manager;
 
 /// One condition of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meaning {
+pub struct ConditionMeaning {
     pub type_: &'static str,
     pub kind: &'static str,
     /// Field manager of who writes it.
@@ -17,15 +17,15 @@ macro_rules! conditions {
     ($($name:ident = $type:literal { $($kind:literal by $writer:ident: $when_true:literal;)+ })+) => {
         $(pub const $name: &str = $type;)+
         /// Every condition of every kind.
-        pub const ALL: &[Meaning] = &[
-            $($(Meaning { type_: $type, kind: $kind, writer: manager::$writer, when_true: $when_true },)+)+
+        pub const ALL: &[ConditionMeaning] = &[
+            $($(ConditionMeaning { type_: $type, kind: $kind, writer: field_manager::$writer, when_true: $when_true },)+)+
         ];
     };
 }
 
 /// Where a type stands in the story of an object: types become True in this order.
 #[must_use]
-pub fn place(type_: &str) -> usize {
+pub fn order(type_: &str) -> usize {
     ALL.iter().position(|c| c.type_ == type_).unwrap_or(ALL.len())
 }
 

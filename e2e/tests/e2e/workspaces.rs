@@ -98,7 +98,7 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     // The snapshot is one: nothing was copied.
     let workspace: AgentWorkspace = stage.get("before").await?;
     let provider = workspace.status.unwrap_or_default().provider;
-    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Btrfs), "{provider:?}");
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Btrfs), "{provider:?}");
     stage.close().await
 }
 
@@ -168,7 +168,7 @@ async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result
     stage.task_complete("copied").await?;
     let workspace: AgentWorkspace = stage.get("copied").await?;
     let provider = workspace.status.unwrap_or_default().provider;
-    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Copy), "{provider:?}");
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Copy), "{provider:?}");
 
     // A copy of a tree that is in use would be torn.
     let workspace = |name: &str, source: serde_json::Value, provider: &str| {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kube::api::{Api, ListParams};
 use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
 use yoi_e2e::soon;
 use yoi_e2e::stage::{PATIENCE, Stage, uid};
@@ -166,7 +166,7 @@ async fn while_full(stage: &Stage) -> Result<String> {
     let nodes = Api::<WorkspaceNode>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
     let offers = nodes.iter().filter_map(|node| node.status.as_ref()).flat_map(|status| &status.providers).collect::<Vec<_>>();
     ensure!(
-        offers.iter().any(|p| p.name == Provider::Btrfs && p.available),
+        offers.iter().any(|p| p.name == ProviderName::Btrfs && p.available),
         "Btrfs is not offered while the data root is full: {offers:?}"
     );
 

@@ -11,8 +11,8 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use yoi_wire::entry::Body;
-use yoi_wire::hub::Sent;
-use yoi_wire::people::{GROUP, LogLine, Message, VERSION};
+use yoi_wire::hub::SendResponse;
+use yoi_wire::people::{GROUP, LogLine, PersonMessage, VERSION};
 
 use crate::chance::Chance;
 
@@ -112,8 +112,10 @@ impl Account {
         let number = self.number.fetch_add(1, Ordering::SeqCst);
         // Every fifth is passed on to the peer by the agent.
         let word = if number % 5 == 4 { "pass" } else { "number" };
-        let message =
-            Message { message_id: format!("kill-{}-{number}-{:x}", self.agent, std::process::id()), text: format!("{word} {number}") };
+        let message = PersonMessage {
+            message_id: format!("kill-{}-{number}-{:x}", self.agent, std::process::id()),
+            text: format!("{word} {number}"),
+        };
         loop {
             match timeout(Duration::from_secs(20), self.post(client, &message)).await {
                 Ok(Ok(_)) => break,
@@ -127,7 +129,7 @@ impl Account {
         self.under_way.store(false, Ordering::SeqCst);
     }
 
-    async fn post(&self, client: &Client, message: &Message) -> Result<Sent> {
+    async fn post(&self, client: &Client, message: &PersonMessage) -> Result<SendResponse> {
         let request = Request::post(format!("{}/message", self.path)).body(serde_json::to_vec(message)?)?;
         Ok(client.request(request).await?)
     }

@@ -18,7 +18,7 @@ use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::program;
 use yoi_e2e::stage::Stage;
-use yoi_wire::hub::asked;
+use yoi_wire::hub::gateway_api;
 
 use crate::knock::{API, Gateway, RUNTIMES, SERVER, gateways, pod_of, token_of};
 
@@ -45,7 +45,7 @@ impl Honest {
         self.count += 1;
         let body =
             json!({ "to": to, "messageId": format!("honest-{}-{}", self.token.len(), self.count), "text": "an honest word" }).to_string();
-        let request = Request::post(format!("https://{SERVER}{}", asked::SEND))
+        let request = Request::post(format!("https://{SERVER}{}", gateway_api::SEND))
             .header("authorization", format!("Bearer {}", self.token))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
@@ -159,7 +159,7 @@ async fn again<F: Future<Output = Result<()>>>(count: usize, one: impl Fn(usize)
 
 async fn slow_heads(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     let mut stream = gateway.connect(port, None, n.is_multiple_of(2)).await?;
-    for byte in format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\nx-slow: {}", asked::SEND, "x".repeat(1000)).bytes() {
+    for byte in format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\nx-slow: {}", gateway_api::SEND, "x".repeat(1000)).bytes() {
         stream.write_all(&[byte]).await?;
         stream.flush().await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -187,7 +187,7 @@ async fn garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
 async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
     if n.is_multiple_of(2) {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
-        stream.write_all(format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\n", asked::SEND).as_bytes()).await?;
+        stream.write_all(format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\n", gateway_api::SEND).as_bytes()).await?;
         for line in 0..2000 {
             stream.write_all(format!("x-{line}: {}\r\n", "y".repeat(4000)).as_bytes()).await?;
         }
@@ -195,7 +195,8 @@ async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
         return Ok(());
     }
     let mut sender = gateway.http2(RUNTIMES).await?;
-    let request = Request::post(format!("https://{SERVER}{}", asked::SEND)).header("x-giant", "y".repeat(200_000)).body(Full::default())?;
+    let request =
+        Request::post(format!("https://{SERVER}{}", gateway_api::SEND)).header("x-giant", "y".repeat(200_000)).body(Full::default())?;
     sender.send_request(request).await?;
     Ok(())
 }
@@ -206,7 +207,7 @@ async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
         let head = format!(
             "POST {} HTTP/1.1\r\nhost: {SERVER}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\ncontent-length: 1073741824\r\n\r\n",
-            asked::SEND
+            gateway_api::SEND
         );
         stream.write_all(head.as_bytes()).await?;
         loop {
@@ -218,7 +219,7 @@ async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
         let mut sender = sender.clone();
         async move {
             let body = json!({ "to": "b", "messageId": format!("giant-{n}"), "text": "z".repeat(300_000) }).to_string();
-            let request = Request::post(format!("https://{SERVER}{}", asked::SEND))
+            let request = Request::post(format!("https://{SERVER}{}", gateway_api::SEND))
                 .header("authorization", format!("Bearer {token}"))
                 .header("content-type", "application/json")
                 .body(Full::new(Bytes::from(body)))?;
@@ -236,20 +237,20 @@ async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
     for _ in 0..500 {
         let mut sender = sender.clone();
         sender.ready().await?;
-        let mut request = Request::post(format!("https://{SERVER}{}", asked::LIST_PODS)).header("content-type", "application/json");
+        let mut request = Request::post(format!("https://{SERVER}{}", gateway_api::LIST_PODS)).header("content-type", "application/json");
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let asked = sender.send_request(request.body(Full::new(Bytes::from_static(b"{}")))?);
         // Polled once, so that it leaves; dropped, so that it is reset.
-        let _ = tokio::time::timeout(Duration::from_micros(200), asked).await;
+        let _ = tokio::time::timeout(Duration::from_micros(200), gateway_api).await;
     }
     Ok(())
 }
 
 async fn bogus_token(gateway: &Gateway, n: usize) -> Result<()> {
     let token = format!("eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOlsiZ2F0ZXdheS55b2kuZGV2Il0sInN1YiI6Ing{n}In0.c2lnbmF0dXJl");
-    gateway.as_runtime(&token, asked::LIST_PODS, "{}").await.map(drop)
+    gateway.as_runtime(&token, gateway_api::LIST_PODS, "{}").await.map(drop)
 }
 
 /// What a runtime that never waits for answers asks.
@@ -336,15 +337,17 @@ async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Re
     all.extend(during("resets by strangers", first, || again(8, |n| resets(at(n), None))).await?);
     all.extend(during("resets by an agent", first, || again(8, |n| resets(at(n), Some(&bad)))).await?);
     all.extend(during("tokens that nobody made", first, || again(16, |n| bogus_token(at(n), n))).await?);
-    all.extend(during("an agent that asks without end", first, || again(3, |n| greedy(at(n), &bad, asked::LIST_PODS, "{}".into()))).await?);
+    all.extend(
+        during("an agent that asks without end", first, || again(3, |n| greedy(at(n), &bad, gateway_api::LIST_PODS, "{}".into()))).await?,
+    );
     let dumb = strike_dumb(&stage, "dumb").await?;
     let message = json!({ "to": "dumb", "messageId": "m", "text": "t".repeat(60_000) }).to_string();
-    let silent = during("a line that never answers", first, || again(3, |n| greedy(at(n), &bad, asked::SEND, message.clone()))).await;
+    let silent = during("a line that never answers", first, || again(3, |n| greedy(at(n), &bad, gateway_api::SEND, message.clone()))).await;
     wake(&dumb).await?;
     all.extend(silent?);
     // Somebody new gets in from an address of his own, while one address takes all that it can.
     let pod = pod_of(&stage, "a").await?;
-    let url = format!("https://{SERVER}:{RUNTIMES}{}", asked::LIST_PODS);
+    let url = format!("https://{SERVER}:{RUNTIMES}{}", gateway_api::LIST_PODS);
     let line = format!(
         "curl -sk -m 10 -o /dev/null -w '%{{http_code}}' -H \"Authorization: Bearer $(cat /var/run/yoi/token)\" -H 'Content-Type: application/json' -d '{{}}' {url}"
     );

@@ -9,7 +9,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
 use yoi_e2e::stage::{PATIENCE, Stage};
-use yoi_wire::hub::asked;
+use yoi_wire::hub::gateway_api;
 
 use crate::api::{ask, bearer, token};
 use crate::knock::{Gateway, gateway, pod_of, token_of};
@@ -34,7 +34,7 @@ async fn agents(test: &str, names: &[&str]) -> Result<Stage> {
 
 /// Whom the gateway takes the bearer for; an error when it refuses.
 async fn who(gateway: &Gateway, token: &str) -> Result<Option<String>> {
-    let answer = gateway.as_runtime(token, asked::LIST_PODS, "{}").await?;
+    let answer = gateway.as_runtime(token, gateway_api::LIST_PODS, "{}").await?;
     match answer.code {
         200 => Ok(Some(answer.body["pods"][0]["name"].as_str().context("no name")?.to_owned())),
         401 | 403 => {

@@ -6,7 +6,7 @@ use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_e2e::stage::{Stage, uid};
 use yoi_wire::entry::Body;
-use yoi_wire::hub::asked;
+use yoi_wire::hub::gateway_api;
 
 use crate::knock::{API, RUNTIMES, gateway, token_of};
 
@@ -93,7 +93,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
     ]);
     for name in &names {
         let body = json!({ "to": name, "messageId": format!("n{tries}"), "text": "forged" }).to_string();
-        let answer = gateway.as_runtime(&token, asked::SEND, &body).await?;
+        let answer = gateway.as_runtime(&token, gateway_api::SEND, &body).await?;
         ensure!([400, 404].contains(&answer.code), "a message to {name:?} was not refused: {answer:?}");
         tries += 1;
     }
@@ -110,7 +110,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
             body.extend(more);
         }
-        let answer = gateway.as_runtime(&token, asked::SEND, &body.to_string()).await?;
+        let answer = gateway.as_runtime(&token, gateway_api::SEND, &body.to_string()).await?;
         ensure!(answer.code == 200, "the control, a message to a peer, was refused: {answer:?}");
         (tries, sent) = (tries + 1, sent + 1);
     }
@@ -128,11 +128,12 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
     ];
     for more in headers {
         let body = json!({ "to": "b", "messageId": format!("m{sent}"), "text": format!("words {sent}") }).to_string();
-        let answer = gateway.as_runtime_with(&token, asked::SEND, more, &body).await?;
+        let answer = gateway.as_runtime_with(&token, gateway_api::SEND, more, &body).await?;
         ensure!([200, 415].contains(&answer.code), "{more:?}: {answer:?}");
         sent += usize::from(answer.code == 200);
-        let list =
-            gateway.as_runtime_with(&token, asked::LIST_PODS, more, &json!({ "namespace": elsewhere, "all": true }).to_string()).await?;
+        let list = gateway
+            .as_runtime_with(&token, gateway_api::LIST_PODS, more, &json!({ "namespace": elsewhere, "all": true }).to_string())
+            .await?;
         let seen: Vec<_> = list.body["pods"].as_array().into_iter().flatten().map(|p| p["name"].clone()).collect();
         ensure!(seen == [json!("a"), json!("b")], "with {more:?} a sees {seen:?}");
         tries += 2;
@@ -171,7 +172,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
     let before: YoiPod = stage.get("b").await?;
     let report = json!({ "runGeneration": 99, "ready": false, "reason": "Forged", "message": "m", "activity": "Idle",
         "agent": { "namespace": ns, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
-    let answer = gateway.as_runtime(&token, asked::REPORT, &report.to_string()).await?;
+    let answer = gateway.as_runtime(&token, gateway_api::REPORT, &report.to_string()).await?;
     ensure!(answer.code == 200 && answer.body["agent"]["name"] == "a" && answer.body["agent"]["uid"] == uid(&a), "{answer:?}");
     let after: YoiPod = stage.get("b").await?;
     ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
@@ -204,7 +205,7 @@ async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
     let gateway = gateway(&stage).await?;
     let (a, c) = (format!("Bearer {}", token_of(&stage, "a").await?), format!("Bearer {}", token_of(&stage, "c").await?));
     let headers = [("authorization", a.as_str()), ("authorization", c.as_str()), ("content-type", "application/json")];
-    let list = gateway.ask(RUNTIMES, None, "POST", asked::LIST_PODS, &headers, "{}").await?;
+    let list = gateway.ask(RUNTIMES, None, "POST", gateway_api::LIST_PODS, &headers, "{}").await?;
     if list.code == 200 {
         let me = list.body["pods"][0]["name"].as_str().unwrap_or_default();
         let seen = list.body["pods"].as_array().map(Vec::len).unwrap_or_default();

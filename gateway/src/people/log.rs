@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use yoi_wire::hub::{Refusal, served};
+use yoi_wire::hub::{Refusal, runtime_api};
 
 use super::Failure;
 use super::target::{Target, unreachable};
@@ -37,7 +37,7 @@ pub struct LogQuery {
 impl LogQuery {
     /// Only what is understood is passed on.
     fn path(&self) -> Result<String, Failure> {
-        let mut path = format!("{}?follow={}", served::LOG, self.follow);
+        let mut path = format!("{}?follow={}", runtime_api::LOG, self.follow);
         if let Some(tail) = self.tail {
             path.push_str(&format!("&tail={tail}"));
         }
@@ -68,7 +68,7 @@ pub async fn log(
 
 pub async fn diff(State(hub): State<Arc<Hub>>, Path(target): Path<Target>, Extension(user): Extension<User>) -> Result<Response, Failure> {
     let record = target.resolve(&hub, &user, "get", "diff").await?;
-    let answer = ask(&hub, &record, served::DIFF.to_owned()).await?;
+    let answer = ask(&hub, &record, runtime_api::DIFF.to_owned()).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::new(answer.into_body())).into_response())
 }
 

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use yoi_crds::pod::DesiredState;
-use yoi_plan::sight::visible;
+use yoi_plan::visibility::visible_agents;
 use yoi_wire::hub::{PodList, VisiblePod};
 
 use crate::Hub;
@@ -18,7 +18,7 @@ use crate::world::{AgentRecord, Key};
 pub async fn list(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Caller>, _nothing: Bytes) -> Json<PodList> {
     let namespace = &caller.agent.namespace;
     let bonds = hub.world.bonds_of(&Key::new(namespace, &caller.agent.name));
-    let pods = visible(&caller.agent, bonds.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
+    let pods = visible_agents(&caller.agent, bonds.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
         let record = hub.world.agent(&Key::new(namespace, seen.name)).filter(|record| seen.is(&record.name));
         let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&hub, &record));
         VisiblePod { name: seen.name.to_owned(), reasons: vec![seen.reason], live, state }

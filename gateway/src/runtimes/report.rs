@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use yoi_wire::hub::{Refusal, RefusalReason, Report, ReportTaken};
+use yoi_wire::hub::{Refusal, RefusalReason, ReportAccepted, RuntimeReport};
 
 use super::Refused;
 use crate::Hub;
@@ -16,19 +16,19 @@ use crate::status::{Wish, WriteError};
 pub async fn take(
     State(hub): State<Arc<Hub>>,
     Extension(caller): Extension<Caller>,
-    report: Result<Json<Report>, JsonRejection>,
-) -> Result<Json<ReportTaken>, Refused> {
+    report: Result<Json<RuntimeReport>, JsonRejection>,
+) -> Result<Json<ReportAccepted>, Refused> {
     let Json(report) = report?;
     check(&report)?;
     let wish = Wish::Reported { pod_uid: caller.pod_uid, report };
     match hub.writer.write(&caller.agent, &wish).await {
-        Ok(_) => Ok(Json(ReportTaken { agent: caller.agent })),
+        Ok(_) => Ok(Json(ReportAccepted { agent: caller.agent })),
         Err(error) => Err(refused(&error, caller.run_generation)),
     }
 }
 
 /// Bounds on what goes into an object. The schema would refuse the whole status for one word that is too long.
-fn check(report: &Report) -> Result<(), Refusal> {
+fn check(report: &RuntimeReport) -> Result<(), Refusal> {
     let camel = |word: &str| (1..=64).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_alphanumeric());
     let id = |word: &str| (1..=128).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_graphic());
     let wrong = if !camel(&report.reason) {

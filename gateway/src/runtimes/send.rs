@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Extension, State};
-use yoi_plan::sight::{bond_name, check_name, may_send};
-use yoi_wire::hub::{Deliver, Refusal, RefusalReason, SendToPeer, Sender, Sent};
+use yoi_plan::visibility::{check_name, may_send, yoipeer_name};
+use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse};
 
 use super::Refused;
 use crate::Hub;
@@ -16,12 +16,12 @@ use crate::world::{AgentRecord, Key};
 pub async fn send(
     State(hub): State<Arc<Hub>>,
     Extension(caller): Extension<Caller>,
-    message: Result<Json<SendToPeer>, JsonRejection>,
-) -> Result<Json<Sent>, Refused> {
-    let Json(SendToPeer { to, message_id, text }) = message?;
-    let from = Sender { agent: Some(caller.agent.clone()), person: None };
+    message: Result<Json<SendRequest>, JsonRejection>,
+) -> Result<Json<SendResponse>, Refused> {
+    let Json(SendRequest { to, message_id, text }) = message?;
+    let from = MessageSender { agent: Some(caller.agent.clone()), person: None };
     match target(&hub, &caller, &to) {
-        Ok(target) => Ok(Json(hub.courier.deliver(&target, &Deliver { message_id, from, text }).await?)),
+        Ok(target) => Ok(Json(hub.courier.deliver(&target, &DeliverRequest { message_id, from, text }).await?)),
         Err(refusal) => {
             hub.courier.audit(&from, &caller.agent.namespace, &to, None, &message_id, Err(&refusal));
             Err(refusal.into())
@@ -32,7 +32,7 @@ pub async fn send(
 fn target(hub: &Hub, caller: &Caller, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
     check_name(&caller.agent, to)?;
     let namespace = &caller.agent.namespace;
-    let bond = hub.world.bond(&Key::new(namespace, bond_name(&caller.agent.name, to)));
+    let bond = hub.world.bond(&Key::new(namespace, yoipeer_name(&caller.agent.name, to)));
     let record = hub.world.agent(&Key::new(namespace, to));
     may_send(&caller.agent, to, bond.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
     // Permission without a record cannot be: its UID was compared.

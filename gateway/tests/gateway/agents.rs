@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 use yoi_line::CallError;
-use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportTaken, asked};
+use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, gateway_api};
 
 use crate::house::{House, Replica, refused, report, soon};
 
@@ -25,14 +25,14 @@ async fn who_cannot_prove_to_be_a_current_agents_pod_is_nobody() {
     let replica = house.replica().await;
     let cases = [("unknown", 401), ("for-another", 401), ("of-another-namespace", 403), ("of-a-former-pod", 403)];
     for (token, status) in cases {
-        for path in [asked::LIST_PODS, asked::REPORT, asked::SEND, "/v1/unknown"] {
+        for path in [gateway_api::LIST_PODS, gateway_api::REPORT, gateway_api::SEND, "/v1/unknown"] {
             assert_eq!(refused(asked_anew(&house, &replica, token, path).await), (status, RefusalReason::NotAnAgent), "{token} {path}");
         }
         assert!(house.dial(&replica, token).open().await.is_err(), "{token}");
     }
-    let response = house.ask_with(replica.runtimes, None, "a", "POST", asked::LIST_PODS, None).await;
+    let response = house.ask_with(replica.runtimes, None, "a", "POST", gateway_api::LIST_PODS, None).await;
     assert_eq!(response.status(), 401, "no token");
-    let list: PodList = house.caller(&replica, "token-p-a").post_json(asked::LIST_PODS, &json!({})).await.unwrap();
+    let list: PodList = house.caller(&replica, "token-p-a").post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
     assert_eq!(list.pods[0].name, "a");
 }
 
@@ -43,7 +43,7 @@ async fn a_token_is_reviewed_once_in_a_while() {
     let replica = house.replica().await;
     let caller = house.caller(&replica, "token-p-a");
     for _ in 0..5 {
-        caller.post_json::<_, PodList>(asked::LIST_PODS, &json!({})).await.unwrap();
+        caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
     }
     assert_eq!(house.api.asked("POST apis/authentication"), 1);
 }
@@ -56,7 +56,7 @@ async fn a_runtime_that_is_faster_than_the_operator_is_waited_for() {
     let replica = house.replica().await;
     let caller = house.caller(&replica, "token-p-a");
     let nothing = json!({});
-    let asking = caller.post_json::<_, PodList>(asked::LIST_PODS, &nothing);
+    let asking = caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &nothing);
     let operator = async {
         while house.api.asked("POST apis/authentication") == 0 {
             tokio::task::yield_now().await;
@@ -74,7 +74,7 @@ async fn a_report_is_written_on_change_and_never_touches_conditions() {
     let replica = house.replica().await;
     let caller = house.caller(&replica, "token-p-a");
     for _ in 0..3 {
-        let taken: ReportTaken = caller.post_json(asked::REPORT, &report(Activity::Idle)).await.unwrap();
+        let taken: ReportAccepted = caller.post_json(gateway_api::REPORT, &report(Activity::Idle)).await.unwrap();
         assert_eq!((taken.agent.name.as_str(), taken.agent.uid.as_str()), ("a", "u-a"));
     }
     assert_eq!(house.api.asked("PATCH"), 1);
@@ -86,7 +86,7 @@ async fn a_report_is_written_on_change_and_never_touches_conditions() {
     assert_eq!(status["session"], json!({"id": "s1", "segment": "g1"}));
     assert_eq!((&status["live"]["podUID"], &status["live"]["activity"]), (&json!("p-a"), &json!("Idle")));
     assert_eq!((&status["conditions"], &status["runGeneration"]), (&json!([]), &json!(1)));
-    caller.post_json::<_, ReportTaken>(asked::REPORT, &report(Activity::Running)).await.unwrap();
+    caller.post_json::<_, ReportAccepted>(gateway_api::REPORT, &report(Activity::Running)).await.unwrap();
     assert_eq!(house.api.asked("PATCH"), 2);
 }
 
@@ -96,8 +96,8 @@ async fn a_report_that_an_object_cannot_hold_is_refused() {
     house.agent("a", "u-a", "p-a");
     let replica = house.replica().await;
     let caller = house.caller(&replica, "token-p-a");
-    let wordy = yoi_wire::hub::Report { reason: "two words".into(), ..report(Activity::Idle) };
-    assert_eq!(refused(caller.post_json::<_, Value>(asked::REPORT, &wordy).await), (400, RefusalReason::Invalid));
+    let wordy = yoi_wire::hub::RuntimeReport { reason: "two words".into(), ..report(Activity::Idle) };
+    assert_eq!(refused(caller.post_json::<_, Value>(gateway_api::REPORT, &wordy).await), (400, RefusalReason::Invalid));
     assert_eq!(house.api.asked("PATCH"), 0);
 }
 
@@ -140,7 +140,7 @@ async fn b1_an_agent_sees_itself_and_its_peers_and_nobody_else() {
     let caller = house.caller(&replica, "token-p-a");
     let list = soon("b's line to be taken in", async {
         loop {
-            let list: PodList = caller.post_json(asked::LIST_PODS, &json!({})).await.unwrap();
+            let list: PodList = caller.post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
             if list.pods.iter().any(|pod| pod.live) {
                 return list;
             }

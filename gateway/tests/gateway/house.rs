@@ -23,8 +23,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use yoi_gateway::{Ports, Settings, run};
-use yoi_line::{BackoffPolicy, CallError, Caller, Dial, KeepPolicy, Lines, Resolver, Source, Timings};
-use yoi_wire::hub::{Activity, Deliver, Refusal, RefusalReason, Report, Sent, SessionPointer, asked, served};
+use yoi_line::{BackoffPolicy, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
+use yoi_wire::hub::{
+    Activity, DeliverRequest, Refusal, RefusalReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
+};
 
 use crate::api::Api;
 
@@ -180,28 +182,28 @@ impl House {
         Dial {
             address: replica.runtimes.to_string(),
             server_name: NAME.into(),
-            ca_pem: Source::fixed(self.ca.pem.clone()),
-            path: asked::LINE.into(),
-            token: Source::fixed(token),
+            ca_pem: TextSource::fixed(self.ca.pem.clone()),
+            path: gateway_api::LINE.into(),
+            token: TextSource::fixed(token),
             timings: Timings::default(),
         }
     }
 
-    pub fn caller(&self, replica: &Replica, token: &str) -> Caller {
-        Caller::new(self.dial(replica, token))
+    pub fn caller(&self, replica: &Replica, token: &str) -> RequestClient {
+        RequestClient::new(self.dial(replica, token))
     }
 
     /// A runtime that keeps a line to each of these replicas.
     pub async fn runtime(&self, replicas: &[&Replica], token: &str) -> Runtime {
         let (got, messages) = mpsc::unbounded_channel();
         let desk = Arc::new(Desk { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
-        let routes = Router::new().route(served::INBOX, post(inbox)).route(served::LOG, get(log)).with_state(desk.clone());
+        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(desk.clone());
         let addresses: Vec<SocketAddr> = replicas.iter().map(|replica| replica.runtimes).collect();
         let wanted = addresses.len();
         let resolver = Resolver::from_fn(move || futures::future::ready(Ok(addresses.clone())));
         let backoff = BackoffPolicy { first: Duration::from_millis(50), ..BackoffPolicy::default() };
         let policy = KeepPolicy { backoff, ..KeepPolicy::default() };
-        let lines = Lines::keep(resolver, self.dial(replicas[0], token), routes, policy, Arc::new(|| 0.5));
+        let lines = LineSet::keep(resolver, self.dial(replicas[0], token), routes, policy, Arc::new(|| 0.5));
         let mut state = lines.state();
         soon("lines", state.wait_for(|state| state.up() == wanted)).await.unwrap();
         Runtime { desk, messages, lines }
@@ -278,12 +280,12 @@ impl Replica {
 /// An agent's runtime, as far as the gateway can tell.
 pub struct Runtime {
     pub desk: Arc<Desk>,
-    pub messages: mpsc::UnboundedReceiver<Deliver>,
-    pub lines: Lines,
+    pub messages: mpsc::UnboundedReceiver<DeliverRequest>,
+    pub lines: LineSet,
 }
 
 pub struct Desk {
-    got: mpsc::UnboundedSender<Deliver>,
+    got: mpsc::UnboundedSender<DeliverRequest>,
     /// Acknowledgements wait for `release`.
     pub hold: Mutex<bool>,
     pub release: Notify,
@@ -291,13 +293,13 @@ pub struct Desk {
     pub log: Mutex<Option<Body>>,
 }
 
-async fn inbox(State(desk): State<Arc<Desk>>, Json(message): Json<Deliver>) -> Json<Sent> {
+async fn inbox(State(desk): State<Arc<Desk>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
     let message_id = message.message_id.clone();
     desk.got.send(message).unwrap();
     if *desk.hold.lock().unwrap() {
         desk.release.notified().await;
     }
-    Json(Sent { message_id, duplicate: false })
+    Json(SendResponse { message_id, duplicate: false })
 }
 
 async fn log(State(desk): State<Arc<Desk>>) -> Body {
@@ -314,8 +316,8 @@ fn stream(receiver: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> impl Strea
     futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|item| (item, receiver)) })
 }
 
-pub fn report(activity: Activity) -> Report {
-    Report {
+pub fn report(activity: Activity) -> RuntimeReport {
+    RuntimeReport {
         run_generation: 1,
         ready: true,
         reason: "Replayed".into(),

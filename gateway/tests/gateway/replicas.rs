@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::json;
-use yoi_wire::hub::{Activity, ReportTaken, SendToPeer, Sent, asked};
+use yoi_wire::hub::{Activity, ReportAccepted, SendRequest, SendResponse, gateway_api};
 
 use crate::house::{House, quick, report, soon, written};
 
@@ -16,8 +16,8 @@ async fn two_replicas_serve_the_same_agents_and_know_nothing_of_each_other() {
     let (one, two) = (house.replica().await, house.replica().await);
     let mut b = house.runtime(&[&one, &two], "token-p-b").await;
     for (replica, id) in [(&one, "m1"), (&two, "m2")] {
-        let message = SendToPeer { to: "b".into(), message_id: id.into(), text: "t".into() };
-        house.caller(replica, "token-p-a").post_json::<_, Sent>(asked::SEND, &message).await.unwrap();
+        let message = SendRequest { to: "b".into(), message_id: id.into(), text: "t".into() };
+        house.caller(replica, "token-p-a").post_json::<_, SendResponse>(gateway_api::SEND, &message).await.unwrap();
         assert_eq!(soon("the message", b.messages.recv()).await.unwrap().message_id, id);
     }
     // Reports may come to either: neither undoes the other's.
@@ -25,7 +25,7 @@ async fn two_replicas_serve_the_same_agents_and_know_nothing_of_each_other() {
         let caller = house.caller(if n % 2 == 0 { &one } else { &two }, "token-p-b");
         async move {
             let activity = if n % 3 == 0 { Activity::Running } else { Activity::Idle };
-            caller.post_json::<_, ReportTaken>(asked::REPORT, &report(activity)).await.unwrap();
+            caller.post_json::<_, ReportAccepted>(gateway_api::REPORT, &report(activity)).await.unwrap();
         }
     });
     futures::future::join_all(reports).await;
@@ -40,7 +40,7 @@ async fn a_hint_that_one_replica_takes_down_is_put_back_by_the_one_that_has_the_
     let (one, two) = (house.replica().await, house.replica().await);
     let only_one = house.runtime(&[&one], "token-p-b").await;
     let _both = house.runtime(&[&two], "token-p-b").await;
-    house.caller(&two, "token-p-b").post_json::<_, ReportTaken>(asked::REPORT, &report(Activity::Running)).await.unwrap();
+    house.caller(&two, "token-p-b").post_json::<_, ReportAccepted>(gateway_api::REPORT, &report(Activity::Running)).await.unwrap();
     only_one.lines.stop().await;
     house.api.until("yoipods", "ns", "b", |pod| pod["status"]["live"].is_null()).await;
     house.api.until("yoipods", "ns", "b", |pod| pod["status"]["live"]["activity"] == "Running").await;

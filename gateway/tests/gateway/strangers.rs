@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use yoi_gateway::Settings;
-use yoi_line::GuestLimits;
-use yoi_wire::hub::{PodList, asked};
+use yoi_line::UnauthenticatedLimits;
+use yoi_wire::hub::{PodList, gateway_api};
 
 use crate::house::{House, quick, soon};
 
@@ -15,11 +15,16 @@ use crate::house::{House, quick, soon};
 async fn connections_that_say_nothing_are_few_and_short() {
     let house = House::new();
     house.agent("a", "u-a", "p-a");
-    let guests = GuestLimits { strangers: 64, strangers_per_address: 4, prove_within: Duration::from_secs(2), connections_each: 2 };
-    let replica = house.replica_without_keys(Settings { guests, ..quick() }).await;
+    let unauthenticated = UnauthenticatedLimits {
+        unauthenticated: 64,
+        unauthenticated_per_address: 4,
+        authenticate_within: Duration::from_secs(2),
+        connections_per_client: 2,
+    };
+    let replica = house.replica_without_keys(Settings { unauthenticated, ..quick() }).await;
     house.write_keys(replica.tls_dir.path(), &house.ca.server());
     let caller = house.caller(&replica, "token-p-a");
-    soon("the port", async { while caller.post_json::<_, PodList>(asked::LIST_PODS, &json!({})).await.is_err() {} }).await;
+    soon("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     for port in [replica.runtimes, replica.api, replica.health] {
         let mut silent = Vec::new();
         for _ in 0..4 {
@@ -35,9 +40,9 @@ async fn connections_that_say_nothing_are_few_and_short() {
             let _ = soon("the end of a silent one", tcp.read_to_end(&mut heard)).await;
         }
         // Who said who it is stays all the while, and nobody has to wait for a seat any more.
-        caller.post_json::<_, PodList>(asked::LIST_PODS, &json!({})).await.unwrap();
+        caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
         let again = house.caller(&replica, "token-p-a");
-        soon("a free seat", async { while again.post_json::<_, PodList>(asked::LIST_PODS, &json!({})).await.is_err() {} }).await;
+        soon("a free seat", async { while again.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     }
 }
 
@@ -48,13 +53,13 @@ async fn a_request_that_never_ends_is_ended() {
     let replica = house.replica_without_keys(Settings { request_within: Duration::from_millis(300), turns: 1, ..quick() }).await;
     house.write_keys(replica.tls_dir.path(), &house.ca.server());
     let caller = house.caller(&replica, "token-p-a");
-    soon("the port", async { while caller.post_json::<_, PodList>(asked::LIST_PODS, &json!({})).await.is_err() {} }).await;
+    soon("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     let (parts, body) = futures::channel::mpsc::unbounded::<Result<hyper::body::Frame<bytes::Bytes>, std::io::Error>>();
     let endless = http_body_util::StreamBody::new(body);
-    let request = axum::http::Request::post(asked::SEND).header("content-type", "application/json").body(endless).unwrap();
+    let request = axum::http::Request::post(gateway_api::SEND).header("content-type", "application/json").body(endless).unwrap();
     let answer = soon("the end", caller.call(request)).await.unwrap();
     assert_eq!(answer.status(), 408);
     drop(parts);
     // Its turn is over: the agent's only one.
-    caller.post_json::<_, PodList>(asked::LIST_PODS, &json!({})).await.unwrap();
+    caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! `diff`: what an agent changed in its tree.
 
-use yoi_wire::node::ChangeKind;
-use yoi_wire::people::Diff as Answer;
+use yoi_wire::node::ChangeType;
+use yoi_wire::people::DiffResponse as Answer;
 
 use crate::args::{Diff, Output};
 use crate::cluster::Cluster;
@@ -24,9 +24,9 @@ pub async fn diff(cluster: &Cluster, output: Option<Output>, args: &Diff) -> Res
                 let mut lines = String::new();
                 for change in &answer.paths {
                     let letter = match change.kind {
-                        ChangeKind::Added => 'A',
-                        ChangeKind::Modified => 'M',
-                        ChangeKind::Deleted => 'D',
+                        ChangeType::Added => 'A',
+                        ChangeType::Modified => 'M',
+                        ChangeType::Deleted => 'D',
                     };
                     lines.push_str(&format!("{letter}\t{}\n", change.path));
                 }

@@ -2,8 +2,8 @@
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
-use yoi_plan::sight::{self, Bond};
-use yoi_wire::hub::SightReason;
+use yoi_plan::visibility::{self, PeerLink};
+use yoi_wire::hub::VisibilityReason;
 
 use crate::args::{Ls, Output, What};
 use crate::cluster::Cluster;
@@ -67,7 +67,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
     }
     let all = place.is_none();
     let header = ["namespace", "agent", "ready", "reason", "desired", "activity", "task", "project", "sees", "age"];
-    let bonds: Vec<Bond> = peers.iter().cloned().map(Bond::from).collect();
+    let bonds: Vec<PeerLink> = peers.iter().cloned().map(PeerLink::from).collect();
     let mut table = show::table(&header[usize::from(!all)..]);
     for pod in pods {
         let status = pod.status.clone().unwrap_or_default();
@@ -95,12 +95,12 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
 }
 
 /// Whom this agent sees beside itself, and who of them is missing: as its own ListPods says.
-fn sees(pod: &YoiPod, pods: &[YoiPod], bonds: &[Bond]) -> Vec<String> {
-    let me = sight::agent_name(pod);
-    let seen = sight::visible(&me, bonds).into_iter().filter(|seen| seen.reason != SightReason::Itself);
+fn sees(pod: &YoiPod, pods: &[YoiPod], bonds: &[PeerLink]) -> Vec<String> {
+    let me = visibility::agent_ref(pod);
+    let seen = visibility::visible_agents(&me, bonds).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
     seen.map(|seen| {
         // Of one namespace, because a UID is of one object.
-        let there = pods.iter().any(|pod| seen.is(&sight::agent_name(pod)));
+        let there = pods.iter().any(|pod| seen.is(&visibility::agent_ref(pod)));
         if there { seen.name.to_owned() } else { format!("{} (Missing)", seen.name) }
     })
     .collect()

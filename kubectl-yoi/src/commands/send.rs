@@ -2,8 +2,8 @@
 
 use std::io::Read;
 
-use yoi_wire::hub::Sent;
-use yoi_wire::people::Message;
+use yoi_wire::hub::SendResponse;
+use yoi_wire::people::PersonMessage;
 
 use crate::args::{Output, Send};
 use crate::cluster::Cluster;
@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::show;
 
 pub async fn send(cluster: &Cluster, output: Option<Output>, args: &Send) -> Result<(), Error> {
-    let message = Message { message_id: uuid::Uuid::now_v7().to_string(), text: text_or_stdin(args.text.clone())? };
-    let sent: Sent = cluster.post(&args.name, "message", &message).await?;
+    let message = PersonMessage { message_id: uuid::Uuid::now_v7().to_string(), text: text_or_stdin(args.text.clone())? };
+    let sent: SendResponse = cluster.post(&args.name, "message", &message).await?;
     let follow = cluster.line(&format!("log {} -f", args.name));
     let sentence = format!("delivered to {} as {}\nits answer: {follow}", args.name, sent.message_id);
     show::object(output, &sent, &sent.message_id, &sentence)

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use std::time::Duration;
 use yoi_line::*;
 
-async fn sum(caller: &Caller, numbers: &[i64]) -> Result<i64, CallError> {
+async fn sum(caller: &RequestClient, numbers: &[i64]) -> Result<i64, CallError> {
     soon("a sum", caller.post_json("/sum", numbers)).await
 }
 
@@ -13,10 +13,10 @@ async fn sum(caller: &Caller, numbers: &[i64]) -> Result<i64, CallError> {
 async fn a_call_is_answered_and_a_refusal_says_why() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
-    let caller = Caller::new(dial(&ca, gateway.address));
+    let caller = RequestClient::new(dial(&ca, gateway.address));
     assert_eq!(sum(&caller, &[1, 2, 3]).await.unwrap(), 6);
     let error = sum(&caller, &[]).await.unwrap_err();
-    assert_eq!((error.class(), error.status()), (Class::Answered, Some(StatusCode::UNPROCESSABLE_ENTITY)));
+    assert_eq!((error.class(), error.status()), (FailureClass::Answered, Some(StatusCode::UNPROCESSABLE_ENTITY)));
     assert!(error.to_string().ends_with("nothing to add"), "{error}");
     let missing: Result<(), _> = caller.get_json("/nothing").await;
     assert_eq!(missing.unwrap_err().status(), Some(StatusCode::NOT_FOUND));
@@ -24,7 +24,7 @@ async fn a_call_is_answered_and_a_refusal_says_why() {
     assert!(matches!(unfit, Err(CallError::Decode(_))), "{unfit:?}");
     *gateway.desk.refuse.lock().unwrap() = Some(StatusCode::FORBIDDEN);
     let refused: Result<(), _> = caller.get_json("/line").await;
-    assert_eq!(refused.unwrap_err().fault().class, Class::Refused);
+    assert_eq!(refused.unwrap_err().fault().class, FailureClass::Refused);
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn many_calls_share_one_connection_and_each_carries_the_token_of_its_momen
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, "first\n").unwrap();
-    let caller = Caller::new(Dial { token: Source::file(&token), ..dial(&ca, gateway.address) });
+    let caller = RequestClient::new(Dial { token: TextSource::file(&token), ..dial(&ca, gateway.address) });
     let calls = (0..100).map(|n| caller.post_json::<i64, i64>("/echo", Box::leak(Box::new(n))));
     let answers = soon("all answers", futures::future::try_join_all(calls)).await.unwrap();
     assert_eq!(answers, (0..100).collect::<Vec<_>>());
@@ -49,7 +49,7 @@ async fn a_caller_connects_again_after_the_server_restarted() {
     let ca = Ca::new();
     let place = Place::new();
     let gateway = Gateway::start_at(&ca, &place).await;
-    let caller = Caller::new(dial(&ca, place.address()));
+    let caller = RequestClient::new(dial(&ca, place.address()));
     assert_eq!(sum(&caller, &[1]).await.unwrap(), 1);
     gateway.stop().await;
     // The end of the old connection may be told to a call or be known before it; either way nothing was answered.
@@ -62,7 +62,7 @@ async fn a_caller_connects_again_after_the_server_restarted() {
         }
     })
     .await;
-    assert_eq!(down.class(), Class::Unreachable);
+    assert_eq!(down.class(), FailureClass::Unreachable);
     let _gateway = Gateway::start_at(&ca, &place).await;
     assert_eq!(sum(&caller, &[2]).await.unwrap(), 2);
 }
@@ -71,12 +71,12 @@ async fn a_caller_connects_again_after_the_server_restarted() {
 async fn a_call_that_takes_too_long_ends_and_leaves_the_connection_to_others() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
-    let caller = Caller::new(dial(&ca, gateway.address));
-    let hasty = caller.with_limits(CallLimits { answer: Duration::from_millis(100), max_body: 10 });
+    let caller = RequestClient::new(dial(&ca, gateway.address));
+    let hasty = caller.with_limits(RequestLimits { answer: Duration::from_millis(100), max_body: 10 });
     let late: Result<(), _> = soon("the deadline", hasty.get_json("/hold")).await;
     assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
     let long: Result<String, _> =
-        caller.with_limits(CallLimits { max_body: 10, ..Default::default() }).post_json("/echo", "eleven bytes").await;
+        caller.with_limits(RequestLimits { max_body: 10, ..Default::default() }).post_json("/echo", "eleven bytes").await;
     assert!(matches!(long, Err(CallError::ReadBody(_))), "{long:?}");
     let echo: String = caller.post_json("/echo", "eleven bytes").await.unwrap();
     assert_eq!(echo, "eleven bytes");
@@ -87,7 +87,7 @@ async fn a_call_that_takes_too_long_ends_and_leaves_the_connection_to_others() {
 async fn a_stranger_is_not_called() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
-    let error = sum(&Caller::new(dial(&Ca::new(), gateway.address)), &[1]).await.unwrap_err();
-    assert_eq!(error.class(), Class::Tls, "{error:?}");
+    let error = sum(&RequestClient::new(dial(&Ca::new(), gateway.address)), &[1]).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Tls, "{error:?}");
     assert!(gateway.tokens().is_empty());
 }

@@ -84,7 +84,7 @@ pub struct Gateway {
     pub lines: mpsc::UnboundedReceiver<LineHandle>,
     pub tls: watch::Sender<Arc<rustls::ServerConfig>>,
     stop: CancellationToken,
-    task: JoinHandle<Served>,
+    task: JoinHandle<ServeSummary>,
 }
 
 /// An address that is nobody else's, also while nobody listens there: a free port may be given to whoever asks for one.
@@ -165,7 +165,7 @@ impl Gateway {
         self.stop.cancel();
     }
 
-    pub async fn stop(self) -> Served {
+    pub async fn stop(self) -> ServeSummary {
         self.stop.cancel();
         soon("the gateway's stop", self.task).await.unwrap()
     }
@@ -233,9 +233,9 @@ pub fn dial(ca: &Ca, address: SocketAddr) -> Dial {
     Dial {
         address: address.to_string(),
         server_name: NAME.to_owned(),
-        ca_pem: Source::fixed(&ca.pem),
+        ca_pem: TextSource::fixed(&ca.pem),
         path: "/line".to_owned(),
-        token: Source::fixed("agent-token\n"),
+        token: TextSource::fixed("agent-token\n"),
         timings: Timings::default(),
     }
 }
@@ -249,15 +249,15 @@ pub fn policy() -> KeepPolicy {
     }
 }
 
-pub fn keep(dial: Dial, addresses: watch::Receiver<Vec<SocketAddr>>, service: Router) -> Lines {
+pub fn keep(dial: Dial, addresses: watch::Receiver<Vec<SocketAddr>>, service: Router) -> LineSet {
     let resolver = Resolver::from_fn(move || {
         let addresses = addresses.borrow().clone();
         async move { Ok(addresses) }
     });
-    Lines::keep(resolver, dial, service, policy(), Arc::new(|| 0.5))
+    LineSet::keep(resolver, dial, service, policy(), Arc::new(|| 0.5))
 }
 
-pub async fn until(lines: &Lines, what: &str, wanted: impl FnMut(&LinesState) -> bool) -> LinesState {
+pub async fn until(lines: &LineSet, what: &str, wanted: impl FnMut(&LineSetState) -> bool) -> LineSetState {
     soon(what, lines.state().wait_for(wanted)).await.expect("the lines are kept").clone()
 }
 

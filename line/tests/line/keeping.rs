@@ -1,4 +1,4 @@
-//! Lines that are kept.
+//! LineSet that are kept.
 
 use crate::house::*;
 use axum::http::StatusCode;
@@ -15,20 +15,20 @@ async fn a_line_that_drops_is_dialled_again_with_the_token_of_that_moment() {
     let token = folder.path().join("token");
     std::fs::write(&token, "first").unwrap();
     let (_addresses, found) = watch::channel(vec![gateway.address]);
-    let lines = keep(Dial { token: Source::file(&token), ..dial(&ca, gateway.address) }, found, hello());
+    let lines = keep(Dial { token: TextSource::file(&token), ..dial(&ca, gateway.address) }, found, hello());
 
     let line = gateway.line().await;
-    until(&lines, "the line", LinesState::all_up).await;
+    until(&lines, "the line", LineSetState::all_up).await;
     std::fs::write(&token, "second").unwrap();
     let mut seen = lines.state();
     seen.mark_unchanged();
     line.close();
     let down = soon("the drop in the state", seen.wait_for(|state| state.up() == 0)).await.unwrap().clone();
-    assert_eq!(down.last_error.map(|fault| fault.class), Some(Class::Lost));
+    assert_eq!(down.last_error.map(|fault| fault.class), Some(FailureClass::Lost));
 
     says_hello(&gateway.line().await).await;
     assert_eq!(gateway.tokens(), ["first", "second"]);
-    let up = until(&lines, "the line again", LinesState::all_up).await;
+    let up = until(&lines, "the line again", LineSetState::all_up).await;
     assert_eq!(up.last_error, None);
 }
 
@@ -40,18 +40,19 @@ async fn lines_come_back_after_the_server_restarted() {
     let (_addresses, found) = watch::channel(vec![place.address()]);
     let lines = keep(dial(&ca, place.address()), found, hello());
     let line = gateway.line().await;
-    until(&lines, "the line", LinesState::all_up).await;
+    until(&lines, "the line", LineSetState::all_up).await;
 
     gateway.stop().await;
     line.close();
-    let gone =
-        until(&lines, "the refusal to connect", |state| state.last_error.as_ref().is_some_and(|fault| fault.class == Class::Unreachable))
-            .await;
+    let gone = until(&lines, "the refusal to connect", |state| {
+        state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Unreachable)
+    })
+    .await;
     assert_eq!((gone.up(), gone.wanted()), (0, 1));
 
     let mut gateway = Gateway::start_at(&ca, &place).await;
     says_hello(&gateway.line().await).await;
-    until(&lines, "the line again", LinesState::all_up).await;
+    until(&lines, "the line again", LineSetState::all_up).await;
 }
 
 #[tokio::test]
@@ -99,13 +100,13 @@ async fn a_resolver_that_fails_takes_no_line_away() {
             }
         }
     });
-    let lines = Lines::keep(resolver, dial(&ca, address), hello(), policy(), Arc::new(|| 0.0));
+    let lines = LineSet::keep(resolver, dial(&ca, address), hello(), policy(), Arc::new(|| 0.0));
     let line = gateway.line().await;
     soon("many failed resolutions", asked.wait_for(|asked| *asked > 10)).await.unwrap();
     says_hello(&line).await;
     let state = lines.state().borrow().clone();
     assert_eq!(state.up(), 1);
-    assert_eq!(state.last_error.map(|fault| fault.class), Some(Class::Unreachable));
+    assert_eq!(state.last_error.map(|fault| fault.class), Some(FailureClass::Unreachable));
 }
 
 #[tokio::test]
@@ -117,13 +118,13 @@ async fn a_refusal_is_reported_and_forgotten_once_it_is_taken_back() {
     let lines = keep(dial(&ca, gateway.address), found, hello());
     let state = until(&lines, "the refusal", |state| state.last_error.is_some()).await;
     let fault = state.last_error.unwrap();
-    assert_eq!(fault.class, Class::Refused);
+    assert_eq!(fault.class, FailureClass::Refused);
     assert!(fault.message.contains("who are you?"), "{fault}");
     assert_eq!(state.lines[&gateway.address], LineState::Down(fault));
 
     *gateway.desk.refuse.lock().unwrap() = None;
     says_hello(&gateway.line().await).await;
-    assert_eq!(until(&lines, "the line", LinesState::all_up).await.last_error, None);
+    assert_eq!(until(&lines, "the line", LineSetState::all_up).await.last_error, None);
 }
 
 #[tokio::test]
@@ -134,8 +135,9 @@ async fn a_ca_that_was_replaced_is_trusted_at_the_next_dial() {
     let ca = folder.path().join("ca.crt");
     std::fs::write(&ca, &new.pem).unwrap();
     let (_addresses, found) = watch::channel(vec![gateway.address]);
-    let lines = keep(Dial { ca_pem: Source::file(&ca), ..dial(&old, gateway.address) }, found, hello());
-    until(&lines, "a stranger's certificate", |state| state.last_error.as_ref().is_some_and(|fault| fault.class == Class::Tls)).await;
+    let lines = keep(Dial { ca_pem: TextSource::file(&ca), ..dial(&old, gateway.address) }, found, hello());
+    until(&lines, "a stranger's certificate", |state| state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Tls))
+        .await;
     // And on the other side: the server's certificate is replaced while it serves.
     let pair = new.server();
     gateway.tls.send_replace(tls_server_config(&pair.cert, &pair.key, &ClientAuth::None).unwrap());
@@ -152,7 +154,7 @@ async fn lines_that_are_stopped_or_dropped_end_at_the_gateway_too() {
     let lines = keep(dial(&ca, gateway.address), found.clone(), hello());
     let line = gateway.line().await;
     // The gateway has a line a moment before the dialler knows of it.
-    until(&lines, "the line", LinesState::all_up).await;
+    until(&lines, "the line", LineSetState::all_up).await;
     let mut state = lines.state();
     soon("the stop", lines.stop()).await;
     assert_eq!(soon("the end", line.closed()).await, LineEnd::ClosedByPeer);
@@ -170,7 +172,7 @@ async fn a_name_is_resolved_to_its_addresses() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let dial = dial(&ca, gateway.address);
-    let lines = Lines::keep(Resolver::dns(dial.address.clone()), dial, hello(), policy(), Arc::new(|| 0.5));
+    let lines = LineSet::keep(Resolver::dns(dial.address.clone()), dial, hello(), policy(), Arc::new(|| 0.5));
     says_hello(&gateway.line().await).await;
     lines.stop().await;
 }

@@ -68,9 +68,9 @@ async fn a_server_of_another_ca_or_name_is_refused() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let stranger = refused(dial(&Ca::new(), gateway.address)).await;
-    assert_eq!(stranger.class(), Class::Tls, "{stranger:?}");
+    assert_eq!(stranger.class(), FailureClass::Tls, "{stranger:?}");
     let renamed = refused(Dial { server_name: "other.test".to_owned(), ..dial(&ca, gateway.address) }).await;
-    assert_eq!(renamed.class(), Class::Tls, "{renamed:?}");
+    assert_eq!(renamed.class(), FailureClass::Tls, "{renamed:?}");
     assert!(renamed.fault().message.contains("other.test"), "{}", renamed.fault());
     assert!(gateway.tokens().is_empty(), "a token was shown to an unverified server");
 }
@@ -80,9 +80,9 @@ async fn a_refusal_carries_its_status_and_message() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     for (status, class) in [
-        (StatusCode::UNAUTHORIZED, Class::Refused),
-        (StatusCode::FORBIDDEN, Class::Refused),
-        (StatusCode::SERVICE_UNAVAILABLE, Class::Answered),
+        (StatusCode::UNAUTHORIZED, FailureClass::Refused),
+        (StatusCode::FORBIDDEN, FailureClass::Refused),
+        (StatusCode::SERVICE_UNAVAILABLE, FailureClass::Answered),
     ] {
         *gateway.desk.refuse.lock().unwrap() = Some(status);
         let error = refused(dial(&ca, gateway.address)).await;
@@ -92,7 +92,7 @@ async fn a_refusal_carries_its_status_and_message() {
         assert!(!format!("{error:?}").contains("agent-token"));
     }
     let lost = refused(Dial { path: "/nowhere".to_owned(), ..dial(&ca, gateway.address) }).await;
-    assert_eq!(lost.class(), Class::Answered, "{lost:?}");
+    assert_eq!(lost.class(), FailureClass::Answered, "{lost:?}");
 }
 
 #[tokio::test]
@@ -100,13 +100,13 @@ async fn nobody_there_is_unreachable_and_a_missing_token_is_our_own_fault() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let good = dial(&ca, gateway.address);
-    let missing = refused(Dial { token: Source::file("/nonexistent/token"), ..good.clone() }).await;
-    assert_eq!(missing.class(), Class::Local);
+    let missing = refused(Dial { token: TextSource::file("/nonexistent/token"), ..good.clone() }).await;
+    assert_eq!(missing.class(), FailureClass::Local);
     assert!(missing.fault().message.contains("/nonexistent/token"), "{}", missing.fault());
-    let unfit = refused(Dial { token: Source::fixed("two\nlines"), ..good.clone() }).await;
-    assert_eq!(unfit.class(), Class::Local);
+    let unfit = refused(Dial { token: TextSource::fixed("two\nlines"), ..good.clone() }).await;
+    assert_eq!(unfit.class(), FailureClass::Local);
     gateway.stop().await;
-    assert_eq!(refused(good).await.class(), Class::Unreachable);
+    assert_eq!(refused(good).await.class(), FailureClass::Unreachable);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_server_that_says_nothing_is_given_up_in_time() {
     let timings = Timings { upgrade: Duration::from_millis(200), ..Default::default() };
     let undecided = refused(Dial { path: "/hold".to_owned(), timings, ..dial(&ca, gateway.address) }).await;
     assert!(matches!(undecided, LineError::TimedOut { deed: "agree on a line", .. }), "{undecided:?}");
-    assert_eq!(undecided.class(), Class::Unreachable);
+    assert_eq!(undecided.class(), FailureClass::Unreachable);
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ async fn without_client_auth_a_certificate_is_not_even_asked_for() {
 async fn a_request_that_asks_for_no_line_is_told_so() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
-    let caller = Caller::new(dial(&ca, gateway.address));
+    let caller = RequestClient::new(dial(&ca, gateway.address));
     let response = caller.call(ask("/line")).await.unwrap();
     assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
     assert!(text(response).await.contains("HTTP/1.1"));
@@ -129,11 +129,11 @@ async fn a_head_that_never_ends_is_cut_off() {
     soon("the cut", slow.read_to_end(&mut left)).await.ok();
 }
 
-async fn stop_with_one_held(drain: Duration, release: bool) -> (Served, Result<String, CallError>) {
+async fn stop_with_one_held(drain: Duration, release: bool) -> (ServeSummary, Result<String, CallError>) {
     let ca = Ca::new();
     let limits = ServeLimits { drain, ..quick_limits() };
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
-    let (caller, desk, address) = (Caller::new(dial(&ca, gateway.address)), gateway.desk.clone(), gateway.address);
+    let (caller, desk, address) = (RequestClient::new(dial(&ca, gateway.address)), gateway.desk.clone(), gateway.address);
     let answer = tokio::spawn(async move { Ok(text(caller.call(ask("/hold")).await?).await) });
     soon("the held request", desk.held.subscribe().wait_for(|held| *held == 1)).await.unwrap();
     gateway.begin_stop();
@@ -147,9 +147,9 @@ async fn stop_with_one_held(drain: Duration, release: bool) -> (Served, Result<S
 #[tokio::test]
 async fn a_stop_waits_for_answers_and_cuts_at_its_deadline() {
     let (served, answer) = stop_with_one_held(Duration::from_secs(30), true).await;
-    assert_eq!((served, answer.unwrap().as_str()), (Served { cut: 0 }, "held"));
+    assert_eq!((served, answer.unwrap().as_str()), (ServeSummary { cut: 0 }, "held"));
     let (served, answer) = stop_with_one_held(Duration::from_millis(100), false).await;
-    assert_eq!(served, Served { cut: 1 });
+    assert_eq!(served, ServeSummary { cut: 1 });
     assert!(matches!(answer, Err(CallError::Broken(_))), "{answer:?}");
 }
 

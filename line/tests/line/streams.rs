@@ -88,8 +88,8 @@ async fn a_burst_of_readers_who_leave_does_not_end_the_line() {
     const MANY: usize = 500;
     let (here, mut present) = watch::channel(0usize);
     let here = Arc::new(here);
-    struct Seat(Arc<watch::Sender<usize>>);
-    impl Drop for Seat {
+    struct Slot(Arc<watch::Sender<usize>>);
+    impl Drop for Slot {
         fn drop(&mut self) {
             self.0.send_modify(|present| *present -= 1);
         }
@@ -98,7 +98,7 @@ async fn a_burst_of_readers_who_leave_does_not_end_the_line() {
         "/events",
         get(move || async move {
             here.send_modify(|present| *present += 1);
-            let seat = Seat(here.clone());
+            let seat = Slot(here.clone());
             let events = futures::stream::unfold(seat, |seat| async {
                 tokio::task::yield_now().await;
                 Some((Ok::<_, Infallible>(Bytes::from_static(b"data: x\n\n")), seat))

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Pod};
 use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::manage;
+use yoi_plan::meta;
 use yoi_plan::workspace::base::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 
@@ -50,7 +50,7 @@ pub(super) fn peer_keys(peer: &YoiPeer) -> Vec<Key> {
 }
 
 pub(super) fn pod_keys(pod: &Pod) -> Vec<Key> {
-    let of = |key: &str| manage::label(&pod.metadata, key).map(str::to_owned);
+    let of = |key: &str| meta::label(&pod.metadata, key).map(str::to_owned);
     let mut keys = Vec::new();
     keys.extend(of(label::YOIPOD).map(|name| Key::YoiPod(ns(pod), name)));
     keys.extend(of(label::WORKSPACE).map(|name| Key::Workspace(ns(pod), name)));
@@ -63,5 +63,5 @@ pub(super) fn volume_keys(volume: &PersistentVolume) -> Vec<Key> {
 }
 
 pub(super) fn manifest_keys(map: &ConfigMap) -> Vec<Key> {
-    manage::label(&map.metadata, label::YOIPOD).map(|name| Key::YoiPod(ns(map), name.to_owned())).into_iter().collect()
+    meta::label(&map.metadata, label::YOIPOD).map(|name| Key::YoiPod(ns(map), name.to_owned())).into_iter().collect()
 }

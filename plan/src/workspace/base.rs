@@ -7,32 +7,32 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{Owner, Provider, WorkspaceSource};
-use yoi_crds::workspace::{Base, Binding};
+use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
+use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject, condition as conditions};
 
-use crate::manage::{controlled_by, deleting, name, namespace, owner_reference, target, uid};
+use crate::meta::{controlled_by, deleting, name, namespace, owner_reference, target, uid};
 use crate::names;
 use crate::nodes::Nodes;
 use crate::step::{Kind, Step};
 
 /// What all bases of one content have in common: of a project, or of one workspace with a direct source.
 #[derive(Clone, Debug)]
-pub struct Lineage {
+pub struct BaseSet {
     namespace: String,
     parent: OwnerReference,
     project: Option<String>,
     source: WorkspaceSource,
     path: String,
-    pub owner: Owner,
-    pub provider: Provider,
+    pub owner: TreeOwner,
+    pub provider: ProviderName,
 }
 
-impl Lineage {
+impl BaseSet {
     #[must_use]
     pub fn of_project(project: &YoiProject) -> Self {
         let spec = &project.spec;
-        Lineage {
+        BaseSet {
             namespace: namespace(&project.metadata).to_owned(),
             parent: owner_reference("YoiProject", &project.metadata),
             project: Some(name(&project.metadata).to_owned()),
@@ -50,7 +50,7 @@ impl Lineage {
         if spec.base.is_some() || spec.source.git.is_none() {
             return None;
         }
-        Some(Lineage {
+        Some(BaseSet {
             namespace: namespace(&workspace.metadata).to_owned(),
             parent: owner_reference("AgentWorkspace", &workspace.metadata),
             project: None,
@@ -125,7 +125,7 @@ impl Lineage {
             binding: Binding::default(),
             read_only: false,
             ttl_after_release: None,
-            base: Some(Base { generation: generation.clone(), node: node.to_owned() }),
+            base: Some(BaseRef { generation: generation.clone(), node: node.to_owned() }),
         };
         let mut base = AgentWorkspace::new(&names::base(&generation, node), spec);
         base.metadata = ObjectMeta {
@@ -144,7 +144,7 @@ impl Lineage {
 #[must_use]
 pub fn lineage_of(base: &AgentWorkspace) -> Option<&str> {
     base.spec.base.as_ref()?;
-    crate::manage::controller(&base.metadata).map(|o| o.uid.as_str())
+    crate::meta::controller(&base.metadata).map(|o| o.uid.as_str())
 }
 
 fn is_lost(base: &AgentWorkspace, nodes: &Nodes) -> bool {

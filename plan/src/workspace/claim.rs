@@ -13,13 +13,13 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::Verdict;
+use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{CLASS_IMMEDIATE, CLASS_LATE, TOPOLOGY_NODE, annotation, label};
 use yoi_crds::reason;
 use yoi_crds::workspace::Binding;
 use yoi_wire::identity::CSI_DRIVER;
 
-use crate::manage::{controlled_by, deleting, name, owner_reference, target, uid};
+use crate::meta::{controlled_by, deleting, name, owner_reference, target, uid};
 use crate::names;
 use crate::step::{Kind, Step};
 
@@ -28,7 +28,7 @@ const NOMINAL: &str = "1Gi";
 
 pub(crate) struct ClaimPlan {
     pub steps: Vec<Step>,
-    pub bound: Verdict,
+    pub bound: ConditionValue,
 }
 
 /// A claim of the workspace's name that is somebody else's.
@@ -40,7 +40,7 @@ pub(crate) fn foreign(workspace: &AgentWorkspace, claim: Option<&PersistentVolum
 /// The node that the scheduler chose with the first Pod.
 #[must_use]
 pub(crate) fn selected_node(claim: Option<&PersistentVolumeClaim>) -> Option<&str> {
-    crate::manage::annotation(&claim?.metadata, annotation::SELECTED_NODE)
+    crate::meta::annotation(&claim?.metadata, annotation::SELECTED_NODE)
 }
 
 #[must_use]
@@ -60,18 +60,18 @@ pub(crate) fn plan(
     }
     let Some(claim) = claim else {
         if workspace.spec.binding == Binding::Immediate && provisioned_on.is_none() && volume.is_none() {
-            let bound = Verdict::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} is made as soon as there is a tree"));
+            let bound = ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} is made as soon as there is a tree"));
             return ClaimPlan { steps, bound };
         }
         steps.push(Step::EnsureClaim(Box::new(claim_of(workspace))));
         let bound = match volume {
-            Some(_) => Verdict::no(reason::CLAIM_LOST, format!("claim {title} was deleted; a new one is made, the tree is kept")),
-            None => Verdict::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} is being made")),
+            Some(_) => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} was deleted; a new one is made, the tree is kept")),
+            None => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} is being made")),
         };
         return ClaimPlan { steps, bound };
     };
     if deleting(&claim.metadata) {
-        let bound = Verdict::no(reason::CLAIM_LOST, format!("claim {title} is being deleted; a new one is made when it is gone"));
+        let bound = ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} is being deleted; a new one is made when it is gone"));
         return ClaimPlan { steps, bound };
     }
     if let Some(node) = provisioned_on.filter(|_| volume.is_none()) {
@@ -80,12 +80,14 @@ pub(crate) fn plan(
     let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
     let joined = claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()) == Some(&names::volume(uid(&workspace.metadata)));
     let bound = match phase {
-        Some("Bound") if joined && volume.is_some() => Verdict::yes(reason::CLAIM_BOUND, format!("claim {title} is bound to the tree")),
-        Some("Lost") => Verdict::no(reason::CLAIM_LOST, format!("claim {title} lost its volume; delete the claim to get a new one")),
-        _ if volume.is_none() && provisioned_on.is_none() => {
-            Verdict::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for the tree"))
+        Some("Bound") if joined && volume.is_some() => {
+            ConditionValue::yes(reason::CLAIM_BOUND, format!("claim {title} is bound to the tree"))
         }
-        _ => Verdict::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for the cluster to bind it to its volume")),
+        Some("Lost") => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume; delete the claim to get a new one")),
+        _ if volume.is_none() && provisioned_on.is_none() => {
+            ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for the tree"))
+        }
+        _ => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for the cluster to bind it to its volume")),
     };
     ClaimPlan { steps, bound }
 }

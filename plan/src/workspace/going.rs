@@ -1,17 +1,17 @@
 //! The end of a workspace: in which order what it holds goes, and when its time is over.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::condition::{ConditionStatus, Verdict, find};
+use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 
 use super::Observed;
 use super::claim::tree_behind;
+use crate::conditions::ConditionSet;
 use crate::duration;
-use crate::manage::{self, controlled_by, deleting, target, uid};
+use crate::meta::{self, controlled_by, deleting, target, uid};
 use crate::names;
-use crate::say::Saying;
 use crate::step::{Kind, Plan, Step};
 
 /// The claim first (it waits for its Pods), then the volume, then the shim's share, then ours.
@@ -35,14 +35,14 @@ pub(super) fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspac
     let node = workspace.status.as_ref().and_then(|s| s.node_name.as_deref());
     // Without a node no shim ever held anything. With a node that no longer exists, no shim will ever answer: NotReady is not enough for that.
     let nobody_cleans = node.is_none_or(|n| !seen.nodes.exists(n));
-    let node_data = manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA);
+    let node_data = meta::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA);
     if !left {
         match node_data {
             Some(step) if nobody_cleans => steps.push(step),
             Some(_) => {}
             None => {
                 // A volume has no owner that it would go with.
-                let last = manage::without_finalizer(Kind::Workspace, meta, finalizer::OPERATOR);
+                let last = meta::without_finalizer(Kind::Workspace, meta, finalizer::OPERATOR);
                 if workspace.spec.claim && last.is_some() {
                     let gone = |kind, namespace: &str, name| Step::ConfirmGone {
                         kind,
@@ -50,24 +50,24 @@ pub(super) fn going(seen: &Observed, now: jiff::Timestamp) -> Plan<AgentWorkspac
                         name,
                         of: uid(meta).to_owned(),
                     };
-                    steps.push(gone(Kind::Claim, manage::namespace(meta), manage::name(meta).to_owned()));
+                    steps.push(gone(Kind::Claim, meta::namespace(meta), meta::name(meta).to_owned()));
                     steps.push(gone(Kind::Volume, "", names::volume(uid(meta))));
                 }
                 steps.extend(last);
             }
         }
     }
-    if !steps.is_empty() || !left && manage::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA).is_none() {
+    if !steps.is_empty() || !left && meta::without_finalizer(Kind::Workspace, meta, finalizer::NODE_DATA).is_none() {
         return Plan::only(steps);
     }
     // Waiting for others: say for whom, by the shim's words where it has some.
     let before = workspace.status.clone().unwrap_or_default();
-    let mut saying = Saying::new(&before.conditions, meta.generation, now);
+    let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
     match find(&before.conditions, condition::CLEANED_UP) {
         Some(c) if c.status != ConditionStatus::True => saying.repeat(condition::READY, ConditionStatus::False, &c.reason, &c.message),
         _ => saying.say(
             condition::READY,
-            Verdict::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree"),
+            ConditionValue::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree"),
         ),
     }
     for type_ in [condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND] {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use yoi_crds::condition::{Verdict, find};
+use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::workspace::{Binding, Origin, OriginKind};
 
-use super::base::{self, Lineage};
+use super::base::{self, BaseSet};
 use super::{Round, claim};
-use crate::manage::{self, name, uid};
+use crate::meta::{self, name, uid};
 use crate::step::Step;
 
 /// Where the tree comes to stand, and from what; or why not yet.
-type Place = Result<(String, Origin), Verdict>;
+type Place = Result<(String, Origin), ConditionValue>;
 
 impl Round<'_> {
     /// Set once; anew only when the base went before the tree was made from it.
@@ -29,7 +29,7 @@ impl Round<'_> {
         // What is made from a source that this version does not know would be a tree without it.
         if let Some((project, field)) = self.seen.project.as_ref().and_then(|p| Some((p, p.spec.not_understood()?))) {
             let why = format!("YoiProject {}: {field} says something that this version of Yoi does not know", name(&project.metadata));
-            return Err(Verdict::no(reason::PROJECT_NOT_READY, why));
+            return Err(ConditionValue::no(reason::PROJECT_NOT_READY, why));
         }
         // The node may have begun already: the next base is made there, too.
         if let Some(node) = self.before.node_name.clone().filter(|n| self.seen.nodes.exists(n)) {
@@ -54,16 +54,16 @@ impl Round<'_> {
         self.clone_on(node)
     }
 
-    fn lineage(&self) -> Option<Lineage> {
+    fn lineage(&self) -> Option<BaseSet> {
         let workspace = &self.seen.workspace;
         match &workspace.spec.source.project {
-            Some(_) => self.seen.project.as_deref().map(Lineage::of_project),
-            None => Lineage::of_workspace(workspace),
+            Some(_) => self.seen.project.as_deref().map(BaseSet::of_project),
+            None => BaseSet::of_workspace(workspace),
         }
     }
 
     /// A direct source has no project that would see to it.
-    fn first_base(&mut self, lineage: &Lineage) {
+    fn first_base(&mut self, lineage: &BaseSet) {
         if self.seen.workspace.spec.source.git.is_none() {
             return;
         }
@@ -87,7 +87,7 @@ impl Round<'_> {
             Some(base) => {
                 let why = find(base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), condition::READY);
                 let why = why.map(|c| format!(": {}", c.message)).unwrap_or_default();
-                Err(Verdict::no(
+                Err(ConditionValue::no(
                     reason::POPULATING,
                     format!("node {node} was chosen and its base {} is not sealed yet{why}", name(&base.metadata)),
                 ))
@@ -97,13 +97,13 @@ impl Round<'_> {
                 if !made_by_first && !lineage.taken(&node, &self.seen.bases) {
                     self.steps.push(lineage.ensure_on(&node));
                 }
-                Err(Verdict::no(reason::POPULATING, format!("node {node} was chosen and gets a base first")))
+                Err(ConditionValue::no(reason::POPULATING, format!("node {node} was chosen and gets a base first")))
             }
         }
     }
 
     /// The node, by who will use the tree.
-    fn choose(&self, sealed: &[String], provider: yoi_crds::source::Provider) -> Result<String, Verdict> {
+    fn choose(&self, sealed: &[String], provider: yoi_crds::source::ProviderName) -> Result<String, ConditionValue> {
         let spec = &self.seen.workspace.spec;
         let eligible = self.seen.nodes.eligible(provider);
         let chosen = if !spec.claim {
@@ -118,46 +118,49 @@ impl Round<'_> {
             }
         };
         if eligible.is_empty() {
-            return Err(Verdict::no(reason::NO_ELIGIBLE_NODE, self.seen.nodes.none_eligible(provider)));
+            return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, self.seen.nodes.none_eligible(provider)));
         }
         match chosen {
             Some(node) if eligible.contains(&node.as_str()) => Ok(node),
-            Some(node) => Err(Verdict::no(
+            Some(node) => Err(ConditionValue::no(
                 reason::NO_ELIGIBLE_NODE,
                 format!(
                     "node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; check the yoi-agent-shim Pod there"
                 ),
             )),
-            None if spec.claim => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the first Pod that uses the claim")),
-            None => Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
+            None if spec.claim => Err(ConditionValue::no(reason::WAITING_FOR_CONSUMER, "waits for the first Pod that uses the claim")),
+            None => Err(ConditionValue::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
         }
     }
 
     fn fork(&self) -> Place {
         let Some(parent) = &self.seen.parent else {
-            return Err(Verdict::no(reason::SOURCE_NOT_FOUND, "the parent does not exist"));
+            return Err(ConditionValue::no(reason::SOURCE_NOT_FOUND, "the parent does not exist"));
         };
         let status = parent.status.as_ref();
         let made = status.is_some_and(|s| yoi_crds::condition::is_true(&s.conditions, condition::PROVISIONED));
         let Some(node) = status.and_then(|s| s.node_name.clone()).filter(|_| made) else {
-            return Err(Verdict::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {} has no tree yet", name(&parent.metadata))));
+            return Err(ConditionValue::no(
+                reason::SOURCE_NOT_SEALED,
+                format!("AgentWorkspace {} has no tree yet", name(&parent.metadata)),
+            ));
         };
         let origin = Origin { kind: OriginKind::Fork, workspace_uid: Some(uid(&parent.metadata).to_owned()) };
         let spec = &self.seen.workspace.spec;
         let consumer = if spec.claim && spec.binding == Binding::WaitForConsumer {
             // The copy must be of this moment, so it is made at once; a Pod that was sent elsewhere already cannot have it.
             claim::selected_node(self.seen.claim.as_deref()).map(str::to_owned)
-        } else if manage::label(&self.seen.workspace.metadata, label::YOIPOD).is_some() {
+        } else if meta::label(&self.seen.workspace.metadata, label::YOIPOD).is_some() {
             // A YoiPod's own tree is bound to its Pod before it is made.
             match self.holders_pod().and_then(|p| p.spec.as_ref()?.node_name.clone()) {
                 Some(on) => Some(on),
-                None => return Err(Verdict::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
+                None => return Err(ConditionValue::no(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node")),
             }
         } else {
             None
         };
         match consumer.filter(|on| *on != node) {
-            Some(on) => Err(Verdict::no(
+            Some(on) => Err(ConditionValue::no(
                 reason::PARENT_ON_OTHER_NODE,
                 format!("a fork must be on its parent's node {node}, and the Pod that uses it is on {on}"),
             )),

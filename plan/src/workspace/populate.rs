@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, EnvVar, Po
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::{Verdict, find, is_true};
+use yoi_crds::condition::{ConditionValue, find, is_true};
 use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{GitSource, Owner};
+use yoi_crds::source::{GitSource, TreeOwner};
 
-use crate::manage::{annotation, deleting, name, owner_reference, target, uid};
+use crate::meta::{annotation, deleting, name, owner_reference, target, uid};
 use crate::names;
 use crate::restricted;
 use crate::settings::Settings;
@@ -28,7 +28,7 @@ const MOST_WORDS: usize = 500;
 
 pub(crate) struct PopulatePlan {
     pub steps: Vec<Step>,
-    pub populated: Verdict,
+    pub populated: ConditionValue,
     /// UID of the Pod that may mount the base now.
     pub pod_uid: Option<String>,
     pub requeue_after: Option<Duration>,
@@ -37,7 +37,7 @@ pub(crate) struct PopulatePlan {
 pub(crate) struct Filling<'a> {
     pub base: &'a AgentWorkspace,
     pub git: &'a GitSource,
-    pub owner: Owner,
+    pub owner: TreeOwner,
     /// The hostname label's value on the base's node. None while there is no such node: a Pod would be bound to a name that may not be its own
     /// when it comes back, and wait for ever.
     pub hostname: Option<String>,
@@ -62,14 +62,14 @@ impl Filling<'_> {
                 let steps = pods.iter().filter(|p| !deleting(&p.metadata)).map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect();
                 return self.told(
                     steps,
-                    Verdict::no(reason::POPULATING, self.words("is about to be filled anew from")),
+                    ConditionValue::no(reason::POPULATING, self.words("is about to be filled anew from")),
                     Some(writer),
                     None,
                 );
             }
             return self.told(
                 self.ensure(1).into_iter().collect(),
-                Verdict::no(reason::POPULATING, self.words("is being filled from")),
+                ConditionValue::no(reason::POPULATING, self.words("is being filled from")),
                 None,
                 None,
             );
@@ -87,8 +87,8 @@ impl Filling<'_> {
                 let failed = find(before, condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED);
                 let populated = match failed {
                     // Until the next attempt says otherwise, people want to read why the last one failed.
-                    Some(c) => Verdict::no(reason::POPULATE_FAILED, c.message.clone()),
-                    None => Verdict::no(reason::POPULATING, self.words("is being filled from")),
+                    Some(c) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
+                    None => ConditionValue::no(reason::POPULATING, self.words("is being filled from")),
                 };
                 self.told(steps, populated, Some(pod), None)
             }
@@ -96,8 +96,10 @@ impl Filling<'_> {
     }
 
     fn failed(&self, mut steps: Vec<Step>, pod: &Pod) -> PopulatePlan {
-        let populated =
-            Verdict::no(reason::POPULATE_FAILED, format!("{}: {}", self.words("could not be filled from"), last_words(pod, &self.git.url)));
+        let populated = ConditionValue::no(
+            reason::POPULATE_FAILED,
+            format!("{}: {}", self.words("could not be filled from"), last_words(pod, &self.git.url)),
+        );
         let tried = attempt(pod);
         let ended = terminated(pod).and_then(|t| t.finished_at.as_ref()).or(pod.metadata.creation_timestamp.as_ref()).map(|t| t.0);
         let due = ended.map_or(self.now, |at| at.saturating_add(pause(tried)).unwrap_or(self.now));
@@ -110,7 +112,7 @@ impl Filling<'_> {
         self.told(steps, populated, Some(pod), None)
     }
 
-    fn told(&self, steps: Vec<Step>, populated: Verdict, pod: Option<&Pod>, requeue_after: Option<Duration>) -> PopulatePlan {
+    fn told(&self, steps: Vec<Step>, populated: ConditionValue, pod: Option<&Pod>, requeue_after: Option<Duration>) -> PopulatePlan {
         PopulatePlan { steps, populated, pod_uid: pod.map(|p| uid(&p.metadata).to_owned()), requeue_after }
     }
 
@@ -196,8 +198,8 @@ fn without_user(url: &str) -> String {
     }
 }
 
-pub(crate) fn filled() -> Verdict {
-    Verdict::yes(reason::FILLED, "the source's content is in the base")
+pub(crate) fn filled() -> ConditionValue {
+    ConditionValue::yes(reason::FILLED, "the source's content is in the base")
 }
 
 /// 10 s, doubled with each attempt, at most 10 min.

@@ -2,18 +2,18 @@
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::{Verdict, find, is_true};
+use yoi_crds::condition::{ConditionValue, find, is_true};
 use yoi_crds::reason::{self, condition};
 
 use super::Observed;
-use crate::manage::{deleting, name};
+use crate::meta::{deleting, name};
 use crate::step::Step;
-use crate::workspace::base::{Lineage, is_sealed};
+use crate::workspace::base::{BaseSet, is_sealed};
 
 pub(super) struct Home<'a> {
     seen: &'a Observed,
     workspace: &'a AgentWorkspace,
-    lineage: Option<Lineage>,
+    lineage: Option<BaseSet>,
 }
 
 impl<'a> Home<'a> {
@@ -21,15 +21,15 @@ impl<'a> Home<'a> {
         let lineage = match &workspace.spec.source.project {
             Some(project) => {
                 let fits = |p: &&yoi_crds::YoiProject| name(&p.metadata) == project.name && p.spec.not_understood().is_none();
-                seen.project.as_deref().filter(fits).map(Lineage::of_project)
+                seen.project.as_deref().filter(fits).map(BaseSet::of_project)
             }
-            None => Lineage::of_workspace(workspace),
+            None => BaseSet::of_workspace(workspace),
         };
         Home { seen, workspace, lineage }
     }
 
     /// At least one node, or why there is none.
-    pub(super) fn nodes(&self) -> Result<Vec<String>, Verdict> {
+    pub(super) fn nodes(&self) -> Result<Vec<String>, ConditionValue> {
         let holding = self.holding()?;
         let Some(volume) = self.seen.session_volume.as_deref() else { return Ok(holding) };
         let reached: Vec<String> = holding.iter().filter(|n| self.seen.nodes.reaches(n, volume)).cloned().collect();
@@ -37,27 +37,25 @@ impl<'a> Home<'a> {
     }
 
     /// Nodes that hold the tree, or the base that it is cloned from.
-    fn holding(&self) -> Result<Vec<String>, Verdict> {
+    fn holding(&self) -> Result<Vec<String>, ConditionValue> {
         let nodes = &self.seen.nodes;
         if let Some(node) = self.workspace.status.as_ref().and_then(|s| s.node_name.clone()) {
             if nodes.exists(&node) {
                 return Ok(vec![node]);
             }
-            return Err(Verdict::no(reason::NODE_LOST, format!("node {node} no longer exists, and the tree was on it")));
+            return Err(ConditionValue::no(reason::NODE_LOST, format!("node {node} no longer exists, and the tree was on it")));
         }
         if let Some(parent) = &self.workspace.spec.source.workspace {
             let status = self.seen.parent.as_ref().and_then(|p| p.status.as_ref());
             let made = status.filter(|s| is_true(&s.conditions, condition::PROVISIONED));
-            return made
-                .and_then(|s| s.node_name.clone())
-                .filter(|n| nodes.exists(n))
-                .map(|n| vec![n])
-                .ok_or_else(|| Verdict::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {} has no tree to fork yet", parent.name)));
+            return made.and_then(|s| s.node_name.clone()).filter(|n| nodes.exists(n)).map(|n| vec![n]).ok_or_else(|| {
+                ConditionValue::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {} has no tree to fork yet", parent.name))
+            });
         }
         let provider = self.lineage.as_ref().map_or(self.workspace.spec.provider, |l| l.provider);
         let eligible = nodes.eligible(provider);
         if eligible.is_empty() {
-            return Err(Verdict::no(reason::NO_ELIGIBLE_NODE, nodes.none_eligible(provider)));
+            return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, nodes.none_eligible(provider)));
         }
         let Some(lineage) = &self.lineage else { return Ok(eligible.into_iter().map(str::to_owned).collect()) };
         let mut sealed = lineage.sealed_nodes(&self.seen.bases);
@@ -65,25 +63,26 @@ impl<'a> Home<'a> {
         if sealed.is_empty() { Err(self.not_sealed()) } else { Ok(sealed) }
     }
 
-    fn not_sealed(&self) -> Verdict {
+    fn not_sealed(&self) -> ConditionValue {
         match (&self.workspace.spec.source.project, &self.seen.project) {
             (Some(named), Some(project)) if deleting(&project.metadata) => {
-                Verdict::no(reason::PROJECT_NOT_READY, format!("YoiProject {} is being deleted", named.name))
+                ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {} is being deleted", named.name))
             }
             (Some(named), Some(project)) => {
                 let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
-                Verdict::no(reason::PROJECT_NOT_READY, format!("YoiProject {}: {why}", named.name))
+                ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {}: {why}", named.name))
             }
-            _ => {
-                Verdict::no(reason::POPULATING, format!("the source of AgentWorkspace {} is being fetched", name(&self.workspace.metadata)))
-            }
+            _ => ConditionValue::no(
+                reason::POPULATING,
+                format!("the source of AgentWorkspace {} is being fetched", name(&self.workspace.metadata)),
+            ),
         }
     }
 
-    fn conflict(&self, holding: &[String], volume: &PersistentVolume) -> Verdict {
+    fn conflict(&self, holding: &[String], volume: &PersistentVolume) -> ConditionValue {
         let on = holding.join(", ");
-        Verdict::no(
+        ConditionValue::no(
             reason::SESSION_TOPOLOGY_CONFLICT,
             format!(
                 "the tree is or can be made on {on}, and volume {} of the session cannot be reached from there",

@@ -6,7 +6,7 @@ use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
 
 use super::{Round, manifest, manifest_ref, pod_spec, session_claim_name};
-use crate::manage::{controlled_by, name, owner_reference, uid};
+use crate::meta::{controlled_by, name, owner_reference, uid};
 use crate::step::Step;
 
 impl Round<'_> {

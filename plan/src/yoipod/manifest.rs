@@ -8,12 +8,12 @@ use yoi_crds::name::label;
 use yoi_crds::pod::{EnvVar, Model, PodSettings};
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_wire::identity::MANIFEST_FILE;
-use yoi_wire::manifest::{Builtin, Limits, Manifest, Model as WireModel, Task};
+use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, Task};
 
-use crate::manage::{name, owner_reference, uid};
+use crate::meta::{name, owner_reference, uid};
 use crate::names;
 use crate::settings::Settings;
-use crate::sight::agent_name;
+use crate::visibility::agent_ref;
 
 /// A YoiPod with its project's defaults filled in.
 #[derive(Clone, Debug)]
@@ -59,10 +59,10 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
 }
 
 #[must_use]
-pub fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> Manifest {
+pub fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> AgentManifest {
     let limits = yoipod.spec.limits;
-    Manifest {
-        agent: agent_name(yoipod),
+    AgentManifest {
+        agent: agent_ref(yoipod),
         path: path.to_owned(),
         builtin: Builtin { instruction: yoipod.spec.agent.builtin.clone().unwrap_or_default().instruction },
         model: WireModel {
@@ -73,17 +73,17 @@ pub fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Set
         },
         task: task(yoipod),
         gateway: settings.gateway.clone(),
-        limits: Limits {
+        limits: RunLimits {
             turns_per_run: limits.turns_per_run.unsigned_abs(),
             tool_seconds: limits.tool_seconds.unsigned_abs(),
-            ..Limits::default()
+            ..RunLimits::default()
         },
     }
 }
 
 /// The ConfigMap of a manifest, and the digest of its text.
 #[must_use]
-pub fn config_map(yoipod: &YoiPod, manifest: &Manifest) -> (ConfigMap, String) {
+pub fn config_map(yoipod: &YoiPod, manifest: &AgentManifest) -> (ConfigMap, String) {
     // Our own words serialize without fail: string keys and plain data only.
     let text = serde_json::to_string(manifest).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());

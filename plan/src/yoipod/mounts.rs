@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::manage;
+use crate::meta;
 
 /// What a Pod mounts, where its volumes are not remembered.
 const MOUNTS_TREE: &str = "cache.yoi.dev/tree";
@@ -21,13 +21,13 @@ pub fn forget_volumes(pod: &mut Pod) {
 }
 
 pub(super) fn manifest_of(pod: &Pod) -> Option<&str> {
-    let Some(volumes) = pod.spec.as_ref()?.volumes.as_ref() else { return manage::annotation(&pod.metadata, MOUNTS_MANIFEST) };
+    let Some(volumes) = pod.spec.as_ref()?.volumes.as_ref() else { return meta::annotation(&pod.metadata, MOUNTS_MANIFEST) };
     volumes.iter().find(|v| v.name == "manifest")?.config_map.as_ref().map(|c| c.name.as_str())
 }
 
 /// UID of the workspace that a Pod mounts.
 pub(crate) fn tree_of(pod: &Pod) -> Option<&str> {
-    let Some(volumes) = pod.spec.as_ref()?.volumes.as_ref() else { return manage::annotation(&pod.metadata, MOUNTS_TREE) };
+    let Some(volumes) = pod.spec.as_ref()?.volumes.as_ref() else { return meta::annotation(&pod.metadata, MOUNTS_TREE) };
     let attributes = volumes.iter().find(|v| v.name == "tree")?.csi.as_ref()?.volume_attributes.as_ref()?;
     attributes.get(yoi_wire::identity::VOLUME_WORKSPACE).map(String::as_str)
 }

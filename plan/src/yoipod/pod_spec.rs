@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::Resources;
-use yoi_crds::source::Owner;
+use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
     GATEWAY_AUDIENCE, MANIFEST_MOUNT, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT, VOLUME_KIND, VOLUME_RUNTIME,
@@ -18,7 +18,7 @@ use yoi_wire::identity::{
 };
 
 use super::manifest::Resolved;
-use crate::manage::{name, owner_reference, uid};
+use crate::meta::{name, owner_reference, uid};
 use crate::names;
 use crate::restricted::{self, empty, inline, mount};
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ const TOKEN_SECONDS: i64 = 3600;
 pub(crate) struct Run<'a> {
     pub yoipod: &'a YoiPod,
     pub workspace: &'a AgentWorkspace,
-    pub owner: Owner,
+    pub owner: TreeOwner,
     pub resolved: &'a Resolved,
     pub manifest: &'a str,
     pub session_claim: &'a str,

@@ -11,7 +11,7 @@ use yoi_crds::name::label;
 use yoi_crds::pod::SessionRetain;
 
 use super::{Observed, Round, session_claim_name};
-use crate::manage::{self, deleting, name, owner_reference, target, uid};
+use crate::meta::{self, deleting, name, owner_reference, target, uid};
 use crate::step::{Kind, Step};
 
 /// UID of the YoiPod that a session claim was made for: a later YoiPod of the same name is a stranger to it.
@@ -19,7 +19,7 @@ pub const MADE_FOR: &str = "yoi.dev/yoipod-uid";
 
 /// A claim of the derived name that was made for somebody else.
 pub(crate) fn foreign(yoipod: &YoiPod, claim: &PersistentVolumeClaim) -> bool {
-    yoipod.spec.session.claim_name.is_none() && manage::annotation(&claim.metadata, MADE_FOR) != Some(uid(&yoipod.metadata))
+    yoipod.spec.session.claim_name.is_none() && meta::annotation(&claim.metadata, MADE_FOR) != Some(uid(&yoipod.metadata))
 }
 
 impl Round<'_> {
@@ -68,7 +68,7 @@ pub(super) fn settle_last(seen: &Observed) -> Vec<Step> {
         }
         None => steps.push(Step::ConfirmGone {
             kind: Kind::Claim,
-            namespace: manage::namespace(&yoipod.metadata).to_owned(),
+            namespace: meta::namespace(&yoipod.metadata).to_owned(),
             name: session_claim_name(yoipod),
             of: uid(&yoipod.metadata).to_owned(),
         }),

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use yoi_crds::name::annotation::{REMINDED, SELECTED_NODE};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::manage::{annotation, controlled_by, controller, deleting, uid};
+use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
 use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::MADE_FOR;

@@ -155,7 +155,7 @@ impl Cover {
 
     pub fn step(&mut self, step: &Step) {
         *self.steps.entry(variant(step)).or_default() += 1;
-        self.tell(|| format!("    {}", step.deed()));
+        self.tell(|| format!("    {}", step.description()));
     }
 
     /// The operator died after so many steps of a plan; `mute`: all were done, and the status was not written.
@@ -215,7 +215,7 @@ fn variant(step: &Step) -> &'static str {
         Step::RemoveFinalizer { .. } => "RemoveFinalizer operator of AgentWorkspace",
         Step::EnsureWorkspace(w) if w.spec.base.is_some() => "EnsureWorkspace base",
         Step::EnsureWorkspace(_) => "EnsureWorkspace",
-        Step::EnsureClaim(c) if yoi_plan::manage::controller(&c.metadata).is_some_and(|o| o.kind == "AgentWorkspace") => {
+        Step::EnsureClaim(c) if yoi_plan::meta::controller(&c.metadata).is_some_and(|o| o.kind == "AgentWorkspace") => {
             "EnsureClaim of a workspace"
         }
         Step::EnsureClaim(_) => "EnsureClaim of a session",

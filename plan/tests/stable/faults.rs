@@ -10,7 +10,7 @@ use yoi_crds::name::finalizer;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus};
-use yoi_plan::manage::{controlled_by, deleting, name, target, uid};
+use yoi_plan::meta::{controlled_by, deleting, name, target, uid};
 use yoi_plan::names;
 use yoi_plan::step::{Kind, Step};
 use yoi_plan::yoipod::{MADE_FOR, run_generation};
@@ -161,7 +161,7 @@ impl Fault {
 
     pub fn conditions(self, c: &Cluster, all: &mut [Condition]) {
         if self == Fault::TimesMove {
-            let now = yoi_plan::say::stamp(c.now());
+            let now = yoi_plan::conditions::format_time(c.now());
             all.iter_mut().for_each(|x| x.last_transition_time.clone_from(&now));
         }
     }

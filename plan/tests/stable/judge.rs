@@ -10,7 +10,7 @@ use yoi_crds::name::annotation::REMINDED;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
-use yoi_plan::manage::{annotation, controlled_by, controller, deleting, label as label_of, uid};
+use yoi_plan::meta::{annotation, controlled_by, controller, deleting, label as label_of, uid};
 use yoi_plan::names;
 use yoi_plan::network;
 use yoi_plan::step::{Kind, Step, Target};
@@ -32,7 +32,7 @@ pub struct About {
 type Verdict = Result<(), Broken>;
 
 fn hold(fits: bool, why: &str, step: &Step) -> Verdict {
-    if fits { Ok(()) } else { Err(Broken(format!("{why}: {}", step.deed()))) }
+    if fits { Ok(()) } else { Err(Broken(format!("{why}: {}", step.description()))) }
 }
 
 pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {

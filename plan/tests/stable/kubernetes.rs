@@ -12,7 +12,7 @@ use yoi_crds::condition::is_true;
 use yoi_crds::name::{CLASS_IMMEDIATE, CLASS_LATE, annotation, label};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::manage::{annotation as annotation_of, deleting, label as label_of, name, uid};
+use yoi_plan::meta::{annotation as annotation_of, deleting, label as label_of, name, uid};
 use yoi_plan::nodes::{HOSTNAME, Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 

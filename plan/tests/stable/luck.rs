@@ -5,7 +5,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::name::TOPOLOGY_NODE;
-use yoi_plan::manage::{deleting, uid};
+use yoi_plan::meta::{deleting, uid};
 use yoi_plan::nodes::HOSTNAME;
 
 use crate::cluster::{Cluster, Machine};

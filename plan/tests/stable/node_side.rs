@@ -1,20 +1,20 @@
 //! The shims of all nodes, the runtimes, and the gateway that tells what they say.
 
-use yoi_crds::condition::{Condition, Verdict, is_true, said};
+use yoi_crds::condition::{Condition, ConditionValue, condition, is_true};
 use yoi_crds::name::finalizer;
-use yoi_crds::pod::{Report, TaskStatus};
+use yoi_crds::pod::{LastReport, TaskStatus};
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::workspace::Volume;
+use yoi_crds::workspace::VolumeStatus;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
-use yoi_plan::manage::{deleting, uid};
+use yoi_plan::meta::{deleting, uid};
 use yoi_plan::yoipod::run_generation;
 
 use crate::cluster::Cluster;
 use crate::kubernetes::{mounted, phase};
 use crate::people::Dice;
 
-fn tell(conditions: &mut Vec<Condition>, type_: &str, verdict: Verdict, now: &str) {
-    let condition = said(conditions, type_, verdict, 1, now);
+fn tell(conditions: &mut Vec<Condition>, type_: &str, verdict: ConditionValue, now: &str) {
+    let condition = condition(conditions, type_, verdict, 1, now);
     conditions.retain(|c| c.type_ != type_);
     conditions.push(condition);
 }
@@ -39,7 +39,7 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
         let Some(node) = status.node_name.clone().filter(|n| c.alive(n)) else { continue };
         let id = uid(&workspace.metadata).to_owned();
         let used = mounted.contains(&id);
-        let mut said: Vec<(&str, Verdict)> = Vec::new();
+        let mut conditions: Vec<(&str, ConditionValue)> = Vec::new();
         let stands = c.disks.get(&node).is_some_and(|d| d.contains(&id));
         let provisioned = is_true(&status.conditions, condition::PROVISIONED);
         let mut volume = None;
@@ -48,12 +48,12 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
             if used {
-                said.push((condition::CLEANED_UP, Verdict::no(reason::WAITING_FOR_PODS, "mounts are left")));
+                conditions.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
             } else if dice.as_mut().is_some_and(|d| d.one_in(6)) {
-                said.push((condition::CLEANED_UP, Verdict::no(reason::BUSY, "the tree is busy")));
+                conditions.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
             } else {
                 c.disks.entry(node).or_default().remove(&id);
-                report(c, &title, vec![(condition::CLEANED_UP, Verdict::yes(reason::DESTROYED, "nothing is left"))], None);
+                report(c, &title, vec![(condition::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing is left"))], None);
                 c.change::<AgentWorkspace>(&title, |w| {
                     w.metadata.finalizers.iter_mut().for_each(|f| f.retain(|f| f != finalizer::NODE_DATA));
                 });
@@ -61,7 +61,7 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
             }
         } else if provisioned && !stands {
             c.cover.feature("shim: loses a tree");
-            said.push((condition::PROVISIONED, Verdict::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
+            conditions.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
         } else if !stands && !was_made(&status.conditions) {
             let source = status.origin.as_ref().and_then(|o| o.workspace_uid.clone());
             let there = source.as_ref().is_none_or(|s| c.disks.get(&node).is_some_and(|d| d.contains(s)));
@@ -69,10 +69,10 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
             if !there {
-                said.push((condition::PROVISIONED, Verdict::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
+                conditions.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
             } else if let Some(why) = dice.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
                 c.cover.feature("shim: cannot make a tree");
-                said.push((condition::PROVISIONED, Verdict::no(*why, "it could not be made")));
+                conditions.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
             } else {
                 c.disks.entry(node).or_default().insert(id);
                 if dice.as_mut().is_some_and(|d| d.one_in(10)) {
@@ -80,26 +80,26 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                     continue;
                 }
                 let made = if source.is_some() { reason::CLONE_CREATED } else { reason::TREE_CREATED };
-                said.push((condition::PROVIDER_SELECTED, Verdict::yes(reason::SELECTED, "btrfs")));
-                said.push((condition::PROVISIONED, Verdict::yes(made, "the tree stands on its node")));
-                said.push((condition::IN_USE, in_use(false, false)));
+                conditions.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
+                conditions.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
+                conditions.push((condition::IN_USE, in_use(false, false)));
             }
         } else if stands {
             if !provisioned {
-                said.push((condition::PROVISIONED, Verdict::yes(reason::ADOPTED, "the tree was found on its node")));
+                conditions.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
             }
             let former = yoi_crds::condition::find(&status.conditions, condition::IN_USE);
             let was = former.is_some_and(|c| c.status == yoi_crds::ConditionStatus::True || c.reason == *reason::RELEASED);
-            said.push((condition::IN_USE, in_use(used, was)));
+            conditions.push((condition::IN_USE, in_use(used, was)));
             if workspace.spec.base.is_some()
                 && is_true(&status.conditions, condition::POPULATED)
                 && !is_true(&status.conditions, condition::SEALED)
             {
-                said.push((condition::SEALED, Verdict::yes(reason::SEALED, "sealed")));
-                volume = Some(Volume { revision: Some("r".into()), ..Volume::default() });
+                conditions.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
+                volume = Some(VolumeStatus { revision: Some("r".into()), ..VolumeStatus::default() });
             }
         }
-        report(c, &title, said, volume);
+        report(c, &title, conditions, volume);
     }
 }
 
@@ -108,19 +108,19 @@ fn was_made(conditions: &[Condition]) -> bool {
     yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(|c| c.reason == *reason::TREE_LOST)
 }
 
-fn in_use(used: bool, was: bool) -> Verdict {
+fn in_use(used: bool, was: bool) -> ConditionValue {
     match (used, was) {
-        (true, _) => Verdict::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
-        (false, true) => Verdict::no(reason::RELEASED, "the last Pod let the tree go"),
-        (false, false) => Verdict::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
+        (true, _) => ConditionValue::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
+        (false, true) => ConditionValue::no(reason::RELEASED, "the last Pod let the tree go"),
+        (false, false) => ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
     }
 }
 
-fn report(c: &mut Cluster, title: &str, said: Vec<(&str, Verdict)>, volume: Option<Volume>) {
-    let now = yoi_plan::say::stamp(c.now());
+fn report(c: &mut Cluster, title: &str, conditions: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
+    let now = yoi_plan::conditions::format_time(c.now());
     let before = c.now.workspaces[title].status.clone().unwrap_or_default();
     let mut after = before.clone();
-    for (type_, verdict) in said {
+    for (type_, verdict) in conditions {
         tell(&mut after.conditions, type_, verdict, &now);
     }
     after.volume = volume.or(after.volume);
@@ -152,7 +152,7 @@ fn offers(c: &mut Cluster) {
 pub fn offered(node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
     use yoi_crds::node::{Capacity, OfferedProvider};
     let free = if node == "n1" { 50 } else { 40 };
-    let provider = OfferedProvider { name: yoi_crds::source::Provider::Btrfs, available: ready, reason: "here".into() };
+    let provider = OfferedProvider { name: yoi_crds::source::ProviderName::Btrfs, available: ready, reason: "here".into() };
     yoi_crds::WorkspaceNodeStatus {
         providers: vec![provider],
         capacity: Some(Capacity { total_bytes: 100, free_bytes: free }),
@@ -198,12 +198,12 @@ pub fn gateway(c: &mut Cluster, mut dice: Option<&mut Dice>) {
         if task.as_ref().is_some_and(|t| t.state == "Failed") {
             c.cover.feature("task: fails");
         }
-        let report = Report {
+        let report = LastReport {
             pod_uid: pod.uid,
             run_generation: run,
             ready: why == reason::REPLAYED.word(),
             reason: why.to_owned(),
-            message: "said".into(),
+            message: "conditions".into(),
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {

@@ -10,14 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
-use yoi_plan::manage::{controlled_by, deleting, label as label_of, name, uid};
+use yoi_plan::conditions::{Conditions, set_apply_failed};
+use yoi_plan::meta::{controlled_by, deleting, label as label_of, name, uid};
 use yoi_plan::nodes::{Nodes, left_over};
-use yoi_plan::say::{Conditions, blame};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::workspace::base::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{held, names, network, peer, project, workspace, yoipod};
+use yoi_plan::{names, network, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use crate::cluster::{Answer, Broken, Cluster, NS, Object, Objects};
 use crate::faults::Fault;
@@ -189,11 +189,11 @@ impl Operator {
             judge::step(c, &about, step)?;
             match c.apply(step) {
                 Answer::Done if matches!(step, Step::ConfirmGone { .. }) => {}
-                Answer::Done => words.push(step.deed()),
-                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", words.join(", "), step.deed()))),
+                Answer::Done => words.push(step.description()),
+                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", words.join(", "), step.description()))),
                 Answer::Refused(why) => {
                     if let Some(status) = &mut plan.status {
-                        blame(status, before, &why, object.generation, c.now());
+                        set_apply_failed(status, before, &why, object.generation, c.now());
                     }
                     break;
                 }
@@ -360,7 +360,7 @@ impl Operator {
     /// A claim that is being deleted.
     fn claim(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
         let Some(object) = self.seen.claims.get(title).filter(|c| deleting(&c.metadata)).cloned() else { return Ok(Did::Nothing) };
-        self.tend(c, (Governed::Claim, &object.metadata), held::remind(&object, c.now()), luck)
+        self.tend(c, (Governed::Claim, &object.metadata), nudge_deleting_claims::plan(&object, c.now()), luck)
     }
 
     fn tend(&mut self, c: &mut Cluster, about: (Governed, &ObjectMeta), plan: Plan<Infallible>, luck: Option<u64>) -> Result<Did, Broken> {

@@ -5,9 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use yoi_crds::pod::{Completion, DesiredState, SessionRetain};
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectSource, WorkspaceSource};
-use yoi_crds::workspace::{Base, Binding};
+use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPeerSpec, YoiPod, YoiProject};
-use yoi_plan::manage::name;
+use yoi_plan::meta::name;
 use yoi_plan::step::Kind;
 
 use crate::cluster::{Cluster, Object};
@@ -130,7 +130,7 @@ fn workspace(c: &mut Cluster, dice: &mut Dice) {
     }
     if !spec.claim && dice.one_in(6) {
         c.cover.feature("workspace: a base that a user made");
-        spec.base = Some(Base { generation: "g".into(), node: dice.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names") });
+        spec.base = Some(BaseRef { generation: "g".into(), node: dice.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names") });
     }
     // A Pod that comes with the fork may be sent to a node before the parent has its tree on another.
     let with_pod = workspace.spec.claim && workspace.spec.source.workspace.is_some() && dice.one_in(2);

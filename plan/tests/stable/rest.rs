@@ -7,7 +7,7 @@ use yoi_crds::condition::{find, is_true};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
-use yoi_plan::manage::{controlled_by, deleting, name, uid};
+use yoi_plan::meta::{controlled_by, deleting, name, uid};
 use yoi_plan::network;
 use yoi_plan::workspace::claim::tree_behind;
 
@@ -42,7 +42,7 @@ pub fn check(c: &Cluster) -> Verdict {
     let policies: Vec<_> = c.now.policies.values().cloned().collect();
     let open = network::ensure(NS, &fence(), &policies);
     if let (Some(step), true) = (open.first(), c.now.projects.values().any(|p| !deleting(&p.metadata))) {
-        return broken(format!("a namespace with a project rests without its network policy: {}", step.deed()));
+        return broken(format!("a namespace with a project rests without its network policy: {}", step.description()));
     }
     for (title, project) in &c.now.projects {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();

@@ -1,15 +1,15 @@
 use serde_json::json;
 use yoi_session::inbox::Sender;
-use yoi_wire::entry::{AgentName, SessionStarted};
+use yoi_wire::entry::{AgentRef, SessionStarted};
 
 use super::*;
 
-fn name(name: &str) -> AgentName {
-    AgentName { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
+fn name(name: &str) -> AgentRef {
+    AgentRef { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
 }
 
-fn message(id: &str) -> Message {
-    Message { id: id.to_owned(), from: Sender::Agent(name("b")), text: format!("text of {id}"), wake: Wake::Run }
+fn message(id: &str) -> InboxMessage {
+    InboxMessage { id: id.to_owned(), from: Sender::Agent(name("b")), text: format!("text of {id}"), wake: Wake::Run }
 }
 
 fn says(text: &str) -> Assistant {
@@ -25,11 +25,11 @@ fn calls(ids: &[&str]) -> Assistant {
 #[derive(Clone, Default)]
 struct World {
     log: Vec<Entry>,
-    inbox: Vec<Message>,
+    inbox: Vec<InboxMessage>,
     /// What the model says, by the number of answers in the log.
     script: Vec<Result<Assistant, String>>,
     /// Messages that arrive while the model is called for the n-th time.
-    arriving: Vec<(usize, Message)>,
+    arriving: Vec<(usize, InboxMessage)>,
     /// What was shown to the model, each time.
     shown: Vec<Vec<Item>>,
     ran: Vec<String>,
@@ -157,7 +157,7 @@ fn g1_a_message_wakes_an_idle_agent_and_is_in_request_and_log() {
 #[test]
 fn g2_a_weak_message_waits_for_the_next_run() {
     let mut world = World { task: None, ..World::new(vec![Ok(says("read"))]) };
-    world.inbox.push(Message { wake: Wake::Wait, ..message("weak") });
+    world.inbox.push(InboxMessage { wake: Wake::Wait, ..message("weak") });
     world.live(usize::MAX);
     assert_eq!(world.kinds(), "SessionStarted RuntimeStarted");
     world.inbox.push(message("strong"));

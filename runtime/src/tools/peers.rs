@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
-use yoi_line::{CallError, Caller};
+use yoi_line::{CallError, RequestClient};
 use yoi_wire::entry::ToolOutcome;
-use yoi_wire::hub::{PodList, Refusal, RefusalReason, SendToPeer, Sent, SightReason, VisiblePod, asked};
+use yoi_wire::hub::{PodList, Refusal, RefusalReason, SendRequest, SendResponse, VisibilityReason, VisiblePod, gateway_api};
 
 use super::End;
 use super::args::SendArgs;
@@ -30,8 +30,8 @@ impl Unsettled {
     }
 }
 
-pub async fn list(caller: &Caller) -> End {
-    match caller.post_json::<_, PodList>(asked::LIST_PODS, &serde_json::json!({})).await {
+pub async fn list(caller: &RequestClient) -> End {
+    match caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &serde_json::json!({})).await {
         Ok(list) if list.pods.is_empty() => End::succeeded("You see no agents."),
         Ok(list) => End::succeeded(list.pods.iter().map(line).collect::<Vec<_>>().join("\n")),
         Err(error) => End::failed(sentence(&error)),
@@ -40,18 +40,18 @@ pub async fn list(caller: &Caller) -> End {
 
 fn line(pod: &VisiblePod) -> String {
     let reasons = pod.reasons.iter().map(|reason| match reason {
-        SightReason::Itself => "self",
-        SightReason::Peer => "peer",
+        VisibilityReason::Itself => "self",
+        VisibilityReason::Peer => "peer",
     });
     let live = if pod.live { "live" } else { "not live" };
     format!("{} ({}): {live}, {}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
 }
 
-pub async fn send(caller: &Caller, unsettled: &Unsettled, args: &SendArgs, limit: Duration) -> End {
+pub async fn send(caller: &RequestClient, unsettled: &Unsettled, args: &SendArgs, limit: Duration) -> End {
     let key = (args.to.clone(), args.message.clone());
     // Kept before it leaves: whatever ends this call, the id is not lost.
     let message_id = unsettled.held().entry(key.clone()).or_insert_with(|| Uuid::new_v4().to_string()).clone();
-    let message = SendToPeer { to: args.to.clone(), message_id: message_id.clone(), text: args.message.clone() };
+    let message = SendRequest { to: args.to.clone(), message_id: message_id.clone(), text: args.message.clone() };
     let answer = tokio::time::timeout(limit, asked(caller, &message)).await;
     let unknown = |why: &str| End {
         outcome: ToolOutcome::Unknown,
@@ -62,7 +62,7 @@ pub async fn send(caller: &Caller, unsettled: &Unsettled, args: &SendArgs, limit
         ),
     };
     let end = match answer {
-        Ok(Ok(Sent { .. })) => End::succeeded(format!("The message is in the inbox of {}.", args.to)),
+        Ok(Ok(SendResponse { .. })) => End::succeeded(format!("The message is in the inbox of {}.", args.to)),
         Ok(Err(error)) => match refusal(&error) {
             Some(said) => match refused(&said, &args.to) {
                 Some(sentence) => End::failed(sentence),
@@ -77,10 +77,10 @@ pub async fn send(caller: &Caller, unsettled: &Unsettled, args: &SendArgs, limit
     end
 }
 
-async fn asked(caller: &Caller, message: &SendToPeer) -> Result<Sent, CallError> {
+async fn asked(caller: &RequestClient, message: &SendRequest) -> Result<SendResponse, CallError> {
     let mut tried = 1;
     loop {
-        match caller.post_json::<_, Sent>(asked::SEND, message).await {
+        match caller.post_json::<_, SendResponse>(gateway_api::SEND, message).await {
             Err(CallError::Unsent(_) | CallError::Broken(_)) if tried < TRIES => tried += 1,
             done => return done,
         }

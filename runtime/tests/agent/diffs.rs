@@ -4,7 +4,7 @@ use std::process::Command;
 
 use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use yoi_wire::people::Diff;
+use yoi_wire::people::DiffResponse;
 
 use crate::bench::{Bench, EXAMPLE};
 
@@ -41,7 +41,7 @@ async fn a_tree_whose_base_is_gone_still_shows_what_git_knows() {
     bench.gateway.report(|report| report.ready).await;
     let (status, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
-    let diff: Diff = serde_json::from_slice(&body).unwrap();
+    let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert!(diff.text.unwrap().contains("+fresh\n"));
     assert_eq!((diff.paths.len(), diff.no_base.as_deref()), (0, Some("what it was made from is gone")));
 }
@@ -74,7 +74,7 @@ async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_wa
     shim(&bench);
     let (status, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
-    let diff: Diff = serde_json::from_slice(&body).unwrap();
+    let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     let text = diff.text.unwrap();
     for wanted in ["-one\n+two\n", "+++ b/new\n", "+fresh\n", "deleted file", "+staged\n"] {
         assert!(text.contains(wanted), "{wanted:?} in {text}");
@@ -86,7 +86,7 @@ async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_wa
 
     std::fs::write(tree.join("big"), "a line of some length\n".repeat(100_000)).unwrap();
     let (_, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
-    let diff: Diff = serde_json::from_slice(&body).unwrap();
+    let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert!(diff.cut && diff.text.is_some_and(|text| text.len() <= 1 << 20 && text.ends_with('\n')));
 }
 
@@ -97,11 +97,11 @@ async fn a_tree_without_git_has_paths_and_no_text_and_one_without_a_commit_has_b
     let _runtime = bench.start(1, None);
     bench.gateway.report(|report| report.ready).await;
     let (_, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
-    let diff: Diff = serde_json::from_slice(&body).unwrap();
+    let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert_eq!((diff.text, diff.paths.len()), (None, 2));
     git(&bench, &["init", "-q"]);
     std::fs::write(bench.tree().join("new"), "fresh\n").unwrap();
     let (_, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
-    let diff: Diff = serde_json::from_slice(&body).unwrap();
+    let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert!(diff.text.unwrap().contains("+fresh\n"));
 }

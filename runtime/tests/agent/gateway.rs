@@ -15,9 +15,10 @@ use http_body_util::{BodyExt, Full};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, KeepAlive, LineHandle, ServeLimits, accept_upgrade, serve_tls, tls_server_config};
-use yoi_wire::entry::AgentName;
+use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{
-    Deliver, PodList, Refusal, RefusalReason, Report, ReportTaken, SendToPeer, Sender, Sent, SightReason, VisiblePod, asked, served,
+    DeliverRequest, MessageSender, PodList, Refusal, RefusalReason, ReportAccepted, RuntimeReport, SendRequest, SendResponse,
+    VisibilityReason, VisiblePod, gateway_api, runtime_api,
 };
 use yoi_wire::people::LogLine;
 
@@ -39,17 +40,17 @@ pub struct Gateway {
 }
 
 struct Seen {
-    reports: Mutex<Vec<Report>>,
+    reports: Mutex<Vec<RuntimeReport>>,
     /// How long a report of a ready agent is on its way through the gateway, also when its sender has gone.
     report_takes: Mutex<Duration>,
-    sends: Mutex<Vec<SendToPeer>>,
+    sends: Mutex<Vec<SendRequest>>,
     /// What becomes of the next messages; when there is none left, `b` has a full inbox and nobody else is seen.
     fates: Mutex<VecDeque<Fate>>,
     line: watch::Sender<Option<LineHandle>>,
 }
 
-pub fn agent(name: &str) -> AgentName {
-    AgentName { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
+pub fn agent(name: &str) -> AgentRef {
+    AgentRef { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
 }
 
 impl Gateway {
@@ -66,10 +67,10 @@ impl Gateway {
             line: watch::channel(None).0,
         });
         let router = Router::new()
-            .route(asked::LINE, get(line))
-            .route(asked::REPORT, post(report))
-            .route(asked::LIST_PODS, post(list))
-            .route(asked::SEND, post(send))
+            .route(gateway_api::LINE, get(line))
+            .route(gateway_api::REPORT, post(report))
+            .route(gateway_api::LIST_PODS, post(list))
+            .route(gateway_api::SEND, post(send))
             .with_state(seen.clone());
         let tls = tls_server_config(&certificate, &key, &ClientAuth::None).unwrap();
         let (_keep, tls) = watch::channel(tls);
@@ -90,15 +91,15 @@ impl Gateway {
         *self.seen.report_takes.lock().unwrap() = time;
     }
 
-    pub fn sends(&self) -> Vec<SendToPeer> {
+    pub fn sends(&self) -> Vec<SendRequest> {
         self.seen.sends.lock().unwrap().clone()
     }
 
-    pub fn reports(&self) -> Vec<Report> {
+    pub fn reports(&self) -> Vec<RuntimeReport> {
         self.seen.reports.lock().unwrap().clone()
     }
 
-    pub async fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
+    pub async fn report(&self, wanted: impl Fn(&RuntimeReport) -> bool) -> RuntimeReport {
         for _ in 0..4000 {
             if let Some(report) = self.reports().into_iter().rev().find(&wanted) {
                 return report;
@@ -117,7 +118,7 @@ impl Gateway {
 
     pub async fn follow(&self, query: &str) -> Following {
         let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
-        let request = Request::get(format!("{}?{query}", served::LOG)).body(Full::new(Bytes::new())).unwrap();
+        let request = Request::get(format!("{}?{query}", runtime_api::LOG)).body(Full::new(Bytes::new())).unwrap();
         let response = line.request(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         Following { body: response.into_body(), rest: Vec::new() }
@@ -133,13 +134,13 @@ impl Gateway {
         self.seen.line.send_replace(None);
     }
 
-    pub async fn deliver(&self, id: &str, from: Sender, text: &str) -> (StatusCode, Bytes) {
-        let deliver = Deliver { message_id: id.to_owned(), from, text: text.to_owned() };
-        self.ask("POST", served::INBOX, serde_json::to_vec(&deliver).unwrap()).await
+    pub async fn deliver(&self, id: &str, from: MessageSender, text: &str) -> (StatusCode, Bytes) {
+        let deliver = DeliverRequest { message_id: id.to_owned(), from, text: text.to_owned() };
+        self.ask("POST", runtime_api::INBOX, serde_json::to_vec(&deliver).unwrap()).await
     }
 
     pub async fn log(&self, query: &str) -> Vec<LogLine> {
-        let (status, body) = self.ask("GET", &format!("{}?{query}", served::LOG), Bytes::new()).await;
+        let (status, body) = self.ask("GET", &format!("{}?{query}", runtime_api::LOG), Bytes::new()).await;
         assert_eq!(status, StatusCode::OK, "{body:?}");
         body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
@@ -173,7 +174,7 @@ async fn line(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response
     response
 }
 
-async fn report(State(seen): State<Arc<Seen>>, Json(report): Json<Report>) -> Json<ReportTaken> {
+async fn report(State(seen): State<Arc<Seen>>, Json(report): Json<RuntimeReport>) -> Json<ReportAccepted> {
     let time = *seen.report_takes.lock().unwrap();
     let noted = tokio::spawn(async move {
         if report.ready {
@@ -182,22 +183,22 @@ async fn report(State(seen): State<Arc<Seen>>, Json(report): Json<Report>) -> Js
         seen.reports.lock().unwrap().push(report);
     });
     noted.await.unwrap();
-    Json(ReportTaken { agent: agent("a") })
+    Json(ReportAccepted { agent: agent("a") })
 }
 
 async fn list() -> Json<PodList> {
     let pod = |name: &str, reason, live| VisiblePod { name: name.to_owned(), reasons: vec![reason], live, state: "Idle".to_owned() };
-    Json(PodList { pods: vec![pod("a", SightReason::Itself, true), pod("b", SightReason::Peer, false)] })
+    Json(PodList { pods: vec![pod("a", VisibilityReason::Itself, true), pod("b", VisibilityReason::Peer, false)] })
 }
 
-async fn send(State(seen): State<Arc<Seen>>, Json(send): Json<SendToPeer>) -> Response<Body> {
+async fn send(State(seen): State<Arc<Seen>>, Json(send): Json<SendRequest>) -> Response<Body> {
     seen.sends.lock().unwrap().push(send.clone());
     let fate = seen.fates.lock().unwrap().pop_front();
     let refusal = |status: StatusCode, reason| (status, Json(Refusal { reason, message: "no".to_owned() })).into_response();
     match fate {
         Some(Fate::Lost) => std::future::pending().await,
         Some(Fate::Unacknowledged) => refusal(StatusCode::GATEWAY_TIMEOUT, RefusalReason::Unacknowledged),
-        Some(Fate::Delivered) => Json(Sent { message_id: send.message_id, duplicate: false }).into_response(),
+        Some(Fate::Delivered) => Json(SendResponse { message_id: send.message_id, duplicate: false }).into_response(),
         None => refusal(StatusCode::CONFLICT, if send.to == "b" { RefusalReason::InboxFull } else { RefusalReason::NotVisible }),
     }
 }

@@ -2,14 +2,14 @@
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
-use yoi_wire::hub::{Sender, Sent};
+use yoi_wire::hub::{MessageSender, SendResponse};
 
 use crate::bench::{Bench, EXAMPLE, outcomes, texts};
 use crate::gateway::agent;
 use crate::restarts::person;
 
-fn peer() -> Sender {
-    Sender { agent: Some(agent("b")), person: None }
+fn peer() -> MessageSender {
+    MessageSender { agent: Some(agent("b")), person: None }
 }
 
 fn delivered(entries: &[Entry], id: &str) -> usize {
@@ -29,7 +29,7 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
     for duplicate in [false, true] {
         let (status, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
         assert_eq!(status, StatusCode::OK);
-        assert_eq!(serde_json::from_slice::<Sent>(&body).unwrap(), Sent { message_id: "m1".to_owned(), duplicate });
+        assert_eq!(serde_json::from_slice::<SendResponse>(&body).unwrap(), SendResponse { message_id: "m1".to_owned(), duplicate });
     }
     let entries = bench.runs(1).await;
     assert_eq!((delivered(&entries, "m1"), texts(&entries)), (1, vec!["I have read it.".to_owned()]));
@@ -40,8 +40,9 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
     assert_eq!(input.unwrap().user.as_deref(), Some("jane"));
     // Also after it is in the log.
     let (_, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
-    assert!(serde_json::from_slice::<Sent>(&body).unwrap().duplicate);
-    for (from, text) in [(Sender::default(), "x"), (Sender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")]
+    assert!(serde_json::from_slice::<SendResponse>(&body).unwrap().duplicate);
+    for (from, text) in
+        [(MessageSender::default(), "x"), (MessageSender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")]
     {
         assert_eq!(bench.gateway.deliver("bad", from, text).await.0, StatusCode::BAD_REQUEST);
     }

@@ -113,7 +113,7 @@ async fn f11_a_newer_log_is_refused() {
     let Body::RunEnded(_) = &newer.body else { panic!() };
     let mut value = serde_json::to_value(&newer).unwrap();
     (value["kind"], value["batch"]) = ("Telepathy".into(), newer.seq.into());
-    yoi_session::frame::seal(&value, &mut bytes).unwrap();
+    yoi_session::frame::encode(&value, &mut bytes).unwrap();
     std::fs::write(&log, bytes).unwrap();
     bench.gateway.forget_line();
     let _runtime = bench.start(1, Some("say hello"));
@@ -167,6 +167,6 @@ impl Drop for Unmount {
     }
 }
 
-pub fn person() -> yoi_wire::hub::Sender {
-    yoi_wire::hub::Sender { agent: None, person: Some("jane".to_owned()) }
+pub fn person() -> yoi_wire::hub::MessageSender {
+    yoi_wire::hub::MessageSender { agent: None, person: Some("jane".to_owned()) }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use yoi_line::{Caller, Dial, Source, Timings};
+use yoi_line::{Dial, RequestClient, TextSource, Timings};
 use yoi_runtime::tools::processes::Children;
 use yoi_runtime::tools::shell::Shell;
 use yoi_runtime::tools::tree::Tree;
 use yoi_runtime::tools::{End, ToolRunner};
 use yoi_wire::entry::{ToolCall, ToolOutcome};
-use yoi_wire::manifest::Limits;
+use yoi_wire::manifest::RunLimits;
 
 /// What Write writes.
 pub const WRITTEN: &str = "written by the tool";
@@ -45,12 +45,13 @@ impl Tools {
         let nobody = Dial {
             address: "127.0.0.1:9".into(),
             server_name: "nobody.test".into(),
-            ca_pem: Source::fixed(""),
+            ca_pem: TextSource::fixed(""),
             path: "/".into(),
-            token: Source::fixed("none"),
+            token: TextSource::fixed("none"),
             timings: Timings::default(),
         };
-        let runner = ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), Caller::new(nobody), Limits::default());
+        let runner =
+            ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), RequestClient::new(nobody), RunLimits::default());
         Self { runner, runtime }
     }
 

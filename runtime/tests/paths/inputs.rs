@@ -23,7 +23,7 @@ pub enum Kind {
     /// The machine's own; only read, so that a broken tool breaks no machine.
     System,
     /// Pieces put together by chance.
-    Chance,
+    RandomFraction,
 }
 
 /// What has to become of it. Whatever it is, no canary is touched and no secret told.
@@ -417,6 +417,6 @@ fn chance(add: &mut impl FnMut(Kind, Due, String)) {
     for _ in 0..400 {
         let start = ["", "", "", "{tree}/", "{outer}/"][roll(5)];
         let pieces: Vec<&str> = (0..2 + roll(8)).map(|_| PIECES[roll(PIECES.len())]).collect();
-        add(Kind::Chance, Due::Free, format!("{start}{}", pieces.join("/")));
+        add(Kind::RandomFraction, Due::Free, format!("{start}{}", pieces.join("/")));
     }
 }

@@ -20,7 +20,7 @@ mod inode;
 
 /// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DiskFault {
     Eio,
     Enospc,
     Edquot,
@@ -29,7 +29,7 @@ pub enum Fault {
     Short,
 }
 
-impl Fault {
+impl DiskFault {
     fn error(self) -> Option<io::Error> {
         let errno = match self {
             Self::Eio => Errno::IO,
@@ -69,7 +69,7 @@ struct World {
     inodes: Vec<Inode>,
     locks: BTreeMap<usize, u64>,
     done: Vec<(&'static str, PathBuf)>,
-    fault: Option<(usize, Fault, bool)>,
+    fault: Option<(usize, DiskFault, bool)>,
 }
 
 /// Clones are the same disk.
@@ -95,7 +95,7 @@ impl MemoryDisk {
     }
 
     /// Fails the `nth` operation from now, counted from 1; every one from there on when `lasting`.
-    pub fn fail(&self, nth: usize, fault: Fault, lasting: bool) {
+    pub fn fail(&self, nth: usize, fault: DiskFault, lasting: bool) {
         let mut world = self.world();
         world.fault = Some((world.done.len() + nth, fault, lasting));
     }
@@ -163,14 +163,14 @@ impl MemoryDisk {
 
 impl World {
     /// Remembers an operation; gives the fault that it shall have.
-    fn did(&mut self, deed: &'static str, path: &Path) -> Option<Fault> {
+    fn did(&mut self, deed: &'static str, path: &Path) -> Option<DiskFault> {
         self.done.push((deed, path.to_owned()));
         let now = self.done.len();
         self.fault.filter(|(at, _, lasting)| now == *at || (*lasting && now > *at)).map(|(_, fault, _)| fault)
     }
 
     fn simple(&mut self, deed: &'static str, path: &Path) -> io::Result<()> {
-        self.did(deed, path).and_then(Fault::error).map_or(Ok(()), Err)
+        self.did(deed, path).and_then(DiskFault::error).map_or(Ok(()), Err)
     }
 
     fn dir(&self, path: Option<&Path>) -> io::Result<()> {
@@ -273,7 +273,7 @@ impl MemoryFile {
 
     fn sync(&self, deed: &'static str) -> io::Result<()> {
         let mut world = self.world()?;
-        let fault = world.did(deed, &self.path).and_then(Fault::error);
+        let fault = world.did(deed, &self.path).and_then(DiskFault::error);
         let inode = &mut world.inodes[self.inode];
         match fault {
             Some(error) => {
@@ -298,7 +298,7 @@ impl DiskFile for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut world = self.world()?;
         let fault = world.did("read_at", &self.path);
-        if let Some(error) = fault.and_then(Fault::error) {
+        if let Some(error) = fault.and_then(DiskFault::error) {
             return Err(error);
         }
         let seen = &world.inodes[self.inode].seen;
@@ -318,7 +318,7 @@ impl DiskFile for MemoryFile {
         // Also a write that fails may have got half way.
         let count = if fault.is_some() { bytes.len().div_ceil(2) } else { bytes.len() };
         world.inodes[self.inode].write(usize::try_from(at).map_err(io::Error::other)?, &bytes[..count]);
-        fault.and_then(Fault::error).map_or(Ok(count), Err)
+        fault.and_then(DiskFault::error).map_or(Ok(count), Err)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {

@@ -6,11 +6,11 @@ use uuid::Uuid;
 use yoi_wire::entry::{Body, Entry, FORMAT};
 
 use super::{
-    Cut, Fill, Log, Replay,
+    Log, Preallocate, Replay, TornTail,
     walk::{Expected, Step, Walk},
 };
 use crate::{
-    Damage, Error, Lock, Result, State,
+    Damage, Error, Lock, LogState, Result,
     disk::{DiskFile, Mode, read_range, write_all},
     fold, layout,
     lock::{Claim, Mark},
@@ -85,7 +85,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::SessionExists`], or the disk's.
-    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, fill: Fill) -> Result<Self> {
+    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, fill: Preallocate) -> Result<Self> {
         let claim = lock.claim(session)?;
         let (disk, root) = (lock.disk(), lock.root());
         let (sessions, dir, inbox) = (layout::sessions(root), layout::session(root, session), layout::inbox(root, session));
@@ -109,7 +109,7 @@ impl Log {
     /// # Errors
     /// [`Error::Damaged`] with file and line; [`Error::LogNewer`] for an entry that this version does not know and that does not call
     /// itself optional; [`Error::LowerGeneration`]; [`Error::NoSession`]; or the disk's.
-    pub fn open(lock: &Arc<Lock>, session: Uuid, fill: Fill) -> Result<(Self, Replay)> {
+    pub fn open(lock: &Arc<Lock>, session: Uuid, fill: Preallocate) -> Result<(Self, Replay)> {
         let claim = lock.claim(session)?;
         let (disk, root) = (lock.disk(), lock.root());
         let dir = layout::session(root, session);
@@ -120,7 +120,7 @@ impl Log {
         };
         let Some((&last, closed)) = segments.split_last() else { return Err(Error::NoSession { session }) };
 
-        let mut replay = Replay { entries: Vec::new(), state: State::default(), cut: None };
+        let mut replay = Replay { entries: Vec::new(), state: LogState::default(), cut: None };
         let mut expected = Expected::FIRST;
         for &segment in closed {
             let path = layout::segment(root, session, segment);
@@ -140,12 +140,12 @@ impl Log {
         }
 
         let mut filled = file.len().map_err(Error::disk("measure", &path))?;
-        if read.torn > 0 || fill == Fill::Off {
+        if read.torn > 0 || fill == Preallocate::Off {
             file.truncate(read.committed).map_err(Error::disk("cut the unfinished end of", &path))?;
             filled = read.committed;
         }
         if read.torn > 0 {
-            replay.cut = Some(Cut { file: path.clone(), line: read.next_line, bytes: read.torn });
+            replay.cut = Some(TornTail { file: path.clone(), line: read.next_line, bytes: read.torn });
         }
         // The last append may be whole in memory and missing on the disk: after a failed sync the system takes pages for written that
         // are not. Writing it once more makes the sync below speak for it.
@@ -156,7 +156,7 @@ impl Log {
         Ok((Self::assemble(lock, claim, last, file, fill, end), replay))
     }
 
-    fn assemble(lock: &Arc<Lock>, claim: Claim, segment: Uuid, file: Box<dyn DiskFile>, fill: Fill, end: End) -> Self {
+    fn assemble(lock: &Arc<Lock>, claim: Claim, segment: Uuid, file: Box<dyn DiskFile>, fill: Preallocate, end: End) -> Self {
         let End { last_seq, committed, filled } = end;
         claim.set_mark(Mark { segment, committed });
         let path = layout::segment(lock.root(), claim.session(), segment);

@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         let torn = written(&piece.bytes);
         let text = &piece.bytes[..torn];
         if let Some((_, line)) = text.split_last()
-            && frame::check(line).is_ok()
+            && frame::verify(line).is_ok()
         {
             return Err(self.damaged(Damage::Frame));
         }
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
                 break;
             }
             end = piece.at + piece.bytes.len() as u64 + 1;
-            match frame::unseal::<Batch>(&piece.bytes) {
+            match frame::decode::<Batch>(&piece.bytes) {
                 Ok(Batch { batch }) if batch > self.expected.seq => return Ok(None),
                 Ok(_) => {}
                 Err(_) if only_sectors_are_missing(piece.at, &piece.bytes) => {}
@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
 }
 
 fn check(piece: &Piece, expected: Expected) -> Result<Line, Damage> {
-    let Batch { batch } = frame::unseal(&piece.bytes)?;
+    let Batch { batch } = frame::decode(&piece.bytes)?;
     let entry: Entry = frame::parse(&piece.bytes)?;
     let seq = expected.seq;
     if entry.seq != seq {

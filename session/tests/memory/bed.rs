@@ -8,12 +8,12 @@ use std::{
 
 use uuid::Uuid;
 use yoi_session::{
-    Fill, Holder, Lock, Log, Replay, Result,
+    Holder, Lock, Log, Preallocate, Replay, Result,
     disk::{Disk, MemoryDisk},
     frame,
 };
 use yoi_wire::entry::{
-    AgentName, Assistant, Body, Entry, FORMAT, Input, InputFrom, Notice, RunStarted, SessionStarted, ToolCall, ToolEnded, ToolOutcome,
+    AgentRef, Assistant, Body, Entry, FORMAT, Input, InputFrom, Notice, RunStarted, SessionStarted, ToolCall, ToolEnded, ToolOutcome,
     ToolStarted,
 };
 
@@ -21,7 +21,7 @@ pub const ROOT: &str = "/volume";
 pub const SESSION: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 pub const SEGMENT: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002);
 /// Small steps, so that tests cross them.
-pub const SMALL: Fill = Fill::Ahead(2048);
+pub const SMALL: Preallocate = Preallocate::Ahead(2048);
 
 pub fn at() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(1_700_000_000_123)
@@ -51,12 +51,12 @@ pub fn segment_path() -> PathBuf {
 /// A disk with an empty session that nobody has open.
 pub fn disk() -> MemoryDisk {
     let disk = MemoryDisk::new(Path::new(ROOT));
-    Log::create(&take(&disk, 1).unwrap(), SESSION, SEGMENT, Fill::Off).unwrap();
+    Log::create(&take(&disk, 1).unwrap(), SESSION, SEGMENT, Preallocate::Off).unwrap();
     disk
 }
 
 pub fn open(disk: &MemoryDisk) -> Result<(Log, Replay)> {
-    Log::open(&take(disk, 1)?, SESSION, Fill::Off)
+    Log::open(&take(disk, 1)?, SESSION, Preallocate::Off)
 }
 
 /// A disk whose log holds appends of these sizes, trimmed; and its entries.
@@ -81,12 +81,12 @@ pub fn line(seq: u64, run: u64, kind: &str, optional: bool) -> Vec<u8> {
         "batch": seq, "id": id, "seq": seq, "run": run, "at": "2026-01-01T00:00:00.000Z", "kind": kind, "optional": optional,
         "body": { "reason": "Made", "message": "x" },
     });
-    frame::seal(&entry, &mut line).unwrap();
+    frame::encode(&entry, &mut line).unwrap();
     line
 }
 
-pub fn agent(name: &str) -> AgentName {
-    AgentName { namespace: "team".into(), name: name.into(), uid: format!("uid-of-{name}") }
+pub fn agent(name: &str) -> AgentRef {
+    AgentRef { namespace: "team".into(), name: name.into(), uid: format!("uid-of-{name}") }
 }
 
 pub fn started() -> Body {

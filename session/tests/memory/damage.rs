@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use yoi_session::{Damage, Error, Fill, Lock, Log, disk::MemoryDisk};
+use yoi_session::{Damage, Error, Lock, Log, Preallocate, disk::MemoryDisk};
 use yoi_wire::entry::Entry;
 
 use crate::{
@@ -37,7 +37,7 @@ impl Opened {
         }
         let path = segment_path();
         self.disk.set_bytes(&path, bytes);
-        let fill = if self.loads.is_multiple_of(2) { Fill::Off } else { SMALL };
+        let fill = if self.loads.is_multiple_of(2) { Preallocate::Off } else { SMALL };
         match Log::open(&self.lock, SESSION, fill) {
             Ok((log, replay)) => {
                 let cut = replay.cut_bytes();
@@ -71,7 +71,7 @@ impl Opened {
             Err(error) => return Found::Broken(format!("cannot be appended to: {error}")),
         };
         drop(log);
-        match Log::open(&self.lock, SESSION, Fill::Off) {
+        match Log::open(&self.lock, SESSION, Preallocate::Off) {
             Ok((_, again)) if again.cut.is_none() && again.entries.strip_suffix(&*new) == Some(&entries) => Found::Loaded { entries, cut },
             Ok((_, again)) => Found::Broken(format!("after an append: {} entries, cut {:?}", again.entries.len(), again.cut)),
             Err(error) => Found::Broken(format!("after an append: {error}")),
@@ -79,7 +79,7 @@ impl Opened {
     }
 }
 
-/// Cut at every byte, in a file that ends there and in one with zeros ahead.
+/// TornTail at every byte, in a file that ends there and in one with zeros ahead.
 pub fn cuts(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
     let mut judge = Judge::new(subject, loader);
     for cut in subject.range().start..=subject.whole.len() {

@@ -2,8 +2,8 @@
 #![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
 use yoi_session::{
-    Fill,
-    disk::{Fault, Survive},
+    Preallocate,
+    disk::{DiskFault, Survive},
 };
 
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
     sweep::{Trouble, VERBS, story, sweep},
 };
 
-const FAULTS: [Fault; 5] = [Fault::Eio, Fault::Enospc, Fault::Edquot, Fault::Erofs, Fault::Short];
+const FAULTS: [DiskFault; 5] = [DiskFault::Eio, DiskFault::Enospc, DiskFault::Edquot, DiskFault::Erofs, DiskFault::Short];
 
 const PLAIN: Trouble = Trouble {
-    fault: Fault::Eio,
+    fault: DiskFault::Eio,
     lasting: false,
     power: None,
     again: None,
@@ -41,7 +41,7 @@ fn said(what: &str, stories: usize, at_least: usize) {
 
 /// The faults of all kinds under one power cut, once and lasting, with zeros ahead and without.
 fn all(power: Option<Survive>) -> usize {
-    let ways = FAULTS.into_iter().flat_map(|fault| [(fault, false, SMALL), (fault, true, Fill::Off)]);
+    let ways = FAULTS.into_iter().flat_map(|fault| [(fault, false, SMALL), (fault, true, Preallocate::Off)]);
     ways.map(|(fault, lasting, fill)| swept(&Trouble { fault, lasting, power, fill, ..PLAIN })).sum()
 }
 
@@ -78,7 +78,7 @@ fn nor_one_that_tears_sectors_and_takes_them_out_of_order() {
     for seed in 0..6 {
         let power = Some(Survive::Some { seed });
         stories += swept(&Trouble { lasting: true, power, ..PLAIN });
-        stories += swept(&Trouble { lasting: true, power, fill: Fill::Off, ..PLAIN });
+        stories += swept(&Trouble { lasting: true, power, fill: Preallocate::Off, ..PLAIN });
     }
     for seed in 10..150 {
         story(&Trouble { lasting: true, power: Some(Survive::Some { seed }), ..PLAIN }, 40 + usize::try_from(seed).unwrap() % 160).unwrap();
@@ -133,7 +133,10 @@ fn planted_an_inbox_that_is_not_told_what_was_delivered_is_found() {
 
 #[test]
 fn planted_a_write_that_is_tried_again_without_a_cut_is_found() {
-    found(&Trouble { lie: Lie::RetriedWrite, fault: Fault::Enospc, fill: Fill::Off, ..PLAIN }, "sees another log than the replay");
+    found(
+        &Trouble { lie: Lie::RetriedWrite, fault: DiskFault::Enospc, fill: Preallocate::Off, ..PLAIN },
+        "sees another log than the replay",
+    );
 }
 
 #[test]

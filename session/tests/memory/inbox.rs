@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use yoi_session::{
-    Error, Inbox, Lock, Log, Message, Put, Sender, State, Wake,
-    disk::{Fault, MemoryDisk, Survive},
+    Error, Inbox, InboxMessage, Lock, Log, LogState, Put, Sender, Wake,
+    disk::{DiskFault, MemoryDisk, Survive},
     fold,
     inbox::{MAX_ID, MAX_MESSAGES, MAX_TEXT},
 };
@@ -10,14 +10,14 @@ use yoi_wire::entry::Body;
 
 use crate::bed::*;
 
-fn message(id: &str) -> Message {
-    Message { id: id.into(), from: Sender::Agent(agent("bob")), text: format!("text of {id}"), wake: Wake::Run }
+fn message(id: &str) -> InboxMessage {
+    InboxMessage { id: id.into(), from: Sender::Agent(agent("bob")), text: format!("text of {id}"), wake: Wake::Run }
 }
 
 fn set_up() -> (MemoryDisk, Arc<Lock>, Inbox) {
     let disk = disk();
     let lock = take(&disk, 1).unwrap();
-    let inbox = Inbox::open(&lock, SESSION, &State::default()).unwrap();
+    let inbox = Inbox::open(&lock, SESSION, &LogState::default()).unwrap();
     (disk, lock, inbox)
 }
 
@@ -93,7 +93,7 @@ fn messages_keep_their_order_and_their_words() {
         inbox.put(message.clone()).unwrap();
         sent.push(message);
     }
-    let inbox = Inbox::open(&lock, SESSION, &State::default()).unwrap();
+    let inbox = Inbox::open(&lock, SESSION, &LogState::default()).unwrap();
     assert_eq!(inbox.pending().cloned().collect::<Vec<_>>(), sent);
 }
 
@@ -116,7 +116,7 @@ fn a_failed_put_may_be_tried_again_and_comes_once() {
         let (disk, _, mut inbox) = set_up();
         inbox.put(message("m0")).unwrap();
         let before = disk.done().len();
-        disk.fail(nth, Fault::Enospc, false);
+        disk.fail(nth, DiskFault::Enospc, false);
         let first = inbox.put(message("m1"));
         if disk.done().len() < before + nth {
             assert!(nth > 4);
@@ -128,7 +128,7 @@ fn a_failed_put_may_be_tried_again_and_comes_once() {
         for survive in [Survive::Synced, Survive::Written] {
             disk.crash(survive);
             let lock = take(&disk, 1).unwrap();
-            assert_eq!(ids(&Inbox::open(&lock, SESSION, &State::default()).unwrap()), ["m0", "m1"]);
+            assert_eq!(ids(&Inbox::open(&lock, SESSION, &LogState::default()).unwrap()), ["m0", "m1"]);
         }
     }
 }
@@ -141,6 +141,6 @@ fn a_damaged_message_is_named() {
     let mut bytes = disk.bytes(&path).unwrap();
     bytes[40] ^= 1;
     disk.set_bytes(&path, &bytes);
-    let error = Inbox::open(&lock, SESSION, &State::default()).unwrap_err();
+    let error = Inbox::open(&lock, SESSION, &LogState::default()).unwrap_err();
     assert!(matches!(error, Error::Damaged { file, line: 1, .. } if file == path));
 }

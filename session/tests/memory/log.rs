@@ -1,7 +1,7 @@
 use serde_json::Value;
 use yoi_session::{
-    Error, Fill, Log, MAX_LINE,
-    disk::{Fault, Survive},
+    Error, Log, MAX_LINE, Preallocate,
+    disk::{DiskFault, Survive},
     fold,
 };
 use yoi_wire::entry::{Body, InputFrom, Notice, ToolOutcome};
@@ -86,7 +86,7 @@ fn f4_a_tool_call_without_its_end_is_interrupted_and_not_run_again() {
 
 #[test]
 fn f5_what_a_full_disk_refuses_is_not_shown_and_not_in_history() {
-    for fault in [Fault::Enospc, Fault::Edquot] {
+    for fault in [DiskFault::Enospc, DiskFault::Edquot] {
         // The write, and the sync after it.
         for nth in 1..=2 {
             let (disk, entries) = written(&[2]);
@@ -142,7 +142,7 @@ fn a_session_of_a_newer_format_is_refused() {
     let Body::SessionStarted(mut first) = started() else { unreachable!() };
     first.format += 1;
     let line = serde_json::json!({ "batch": 1, "id": "x", "seq": 1, "run": 1, "at": "", "kind": "SessionStarted", "body": first });
-    yoi_session::frame::seal(&line, &mut bytes).unwrap();
+    yoi_session::frame::encode(&line, &mut bytes).unwrap();
     disk.set_bytes(&segment_path(), &bytes);
     assert!(matches!(open(&disk), Err(Error::LogNewer { line: 1, .. })));
 }
@@ -190,9 +190,9 @@ fn zeros_ahead_are_no_entries_and_are_trimmed_on_close() {
             assert_eq!(disk.bytes(&segment_path()).unwrap().last(), Some(&b'\n'));
         }
     }
-    let (log, _) = Log::open(&lock, SESSION, Fill::default()).unwrap();
+    let (log, _) = Log::open(&lock, SESSION, Preallocate::default()).unwrap();
     drop(log);
-    let (log, replay) = Log::open(&lock, SESSION, Fill::Off).unwrap();
+    let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
     assert_eq!((replay.entries, log.last_seq()), (written.clone(), written.len() as u64));
     assert_eq!(disk.bytes(&segment_path()).unwrap().last(), Some(&b'\n'));
 }
@@ -213,7 +213,7 @@ fn a_newer_kind_may_say_nothing_more() {
     let disk = disk();
     let mut bytes = Vec::new();
     let line = serde_json::json!({ "batch": 1, "id": "x", "seq": 1, "run": 1, "at": "", "kind": "Hush", "optional": true, "more": [1] });
-    yoi_session::frame::seal(&line, &mut bytes).unwrap();
+    yoi_session::frame::encode(&line, &mut bytes).unwrap();
     disk.set_bytes(&segment_path(), &bytes);
     assert_eq!(open(&disk).unwrap().1.entries[0].body.kind(), "Hush");
 }

@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc, thread};
 
 use yoi_session::{
-    Error, Fill, Inbox, Lock, Log, Message, Put, Reader, Sender, Token, Wake, current,
+    Error, Inbox, InboxMessage, Lock, Log, Preallocate, Put, Reader, Sender, Token, Wake, current,
     disk::{Disk, RealDisk},
 };
 
@@ -21,7 +21,7 @@ fn a_life_and_the_next() {
     let lock = take(dir.path(), 1).unwrap();
     let other: Arc<dyn Disk> = Arc::new(RealDisk);
     assert!(matches!(take(dir.path(), 2), Err(Error::Locked { holder: Some(h), .. }) if h == holder(1)));
-    let mut log = Log::create(&lock, SESSION, SEGMENT, Fill::default()).unwrap();
+    let mut log = Log::create(&lock, SESSION, SEGMENT, Preallocate::default()).unwrap();
     let mut entries = log.append(&[started()], at(), &mut counter()).unwrap();
     current::write(&lock, SESSION).unwrap();
     entries.extend(log.append(&[notice(1), notice(2)], at(), &mut counter()).unwrap());
@@ -31,10 +31,10 @@ fn a_life_and_the_next() {
 
     let lock = take(dir.path(), 2).unwrap();
     assert_eq!(current::read(&*other, dir.path()).unwrap(), Some(SESSION));
-    let (mut log, replay) = Log::open(&lock, SESSION, Fill::default()).unwrap();
+    let (mut log, replay) = Log::open(&lock, SESSION, Preallocate::default()).unwrap();
     assert_eq!((&replay.entries, &replay.cut), (&entries, &None));
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
-    let message = Message { id: "m".into(), from: Sender::Person { user: "grace".into() }, text: "hi".into(), wake: Wake::Run };
+    let message = InboxMessage { id: "m".into(), from: Sender::Person { user: "grace".into() }, text: "hi".into(), wake: Wake::Run };
     assert_eq!(inbox.put(message.clone()).unwrap(), Put::Accepted);
     drop(inbox);
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
@@ -55,7 +55,7 @@ fn a_life_and_the_next() {
 fn readers_in_other_processes_see_every_entry_once_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let lock = take(dir.path(), 1).unwrap();
-    let mut log = Log::create(&lock, SESSION, SEGMENT, Fill::Ahead(64 << 10)).unwrap();
+    let mut log = Log::create(&lock, SESSION, SEGMENT, Preallocate::Ahead(64 << 10)).unwrap();
     const APPENDS: usize = 150;
     let total: usize = (0..APPENDS).map(|n| n % 60 + 1).sum();
     thread::scope(|scope| {

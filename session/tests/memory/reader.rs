@@ -2,8 +2,8 @@ use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 use yoi_session::{
-    Damage, Error, Fill, Log, Reader, Token,
-    disk::{Disk, Fault, MemoryDisk},
+    Damage, Error, Log, Preallocate, Reader, Token,
+    disk::{Disk, DiskFault, MemoryDisk},
 };
 use yoi_wire::entry::Entry;
 
@@ -78,7 +78,7 @@ fn a_reader_beside_the_log_sees_what_is_acknowledged_and_nothing_else() {
         token = reader.read(token, 3).unwrap().1;
     }
     // Sync, then also the cut after it: the lines stay in the file.
-    disk.fail(2, Fault::Eio, true);
+    disk.fail(2, DiskFault::Eio, true);
     log.append(&[notice(1)], at(), &mut ids).unwrap_err();
     disk.heal();
     assert_eq!(all(&mut outside(&disk), Token::Start, 9).len(), acked.len() + 1);
@@ -148,5 +148,5 @@ fn a_session_of_several_segments_is_one_sequence() {
 fn no_session_is_said_so() {
     let disk = MemoryDisk::new(Path::new(ROOT));
     assert!(matches!(outside(&disk).read(Token::Start, 1), Err(Error::NoSession { .. })));
-    assert!(matches!(Log::open(&take(&disk, 1).unwrap(), SESSION, Fill::Off), Err(Error::NoSession { .. })));
+    assert!(matches!(Log::open(&take(&disk, 1).unwrap(), SESSION, Preallocate::Off), Err(Error::NoSession { .. })));
 }

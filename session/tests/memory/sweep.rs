@@ -8,8 +8,8 @@ use std::{
 
 use uuid::Uuid;
 use yoi_session::{
-    Error, Fill, Inbox, Lock, Log, Message, Put, Reader, Sender, State, Token, Wake, current,
-    disk::{Disk, Fault, MemoryDisk, Survive},
+    Error, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, Put, Reader, Sender, Token, Wake, current,
+    disk::{Disk, DiskFault, MemoryDisk, Survive},
     fold,
 };
 use yoi_wire::entry::{Body, Entry, Notice};
@@ -24,7 +24,7 @@ const STEPS: usize = 16;
 /// One way for things to go wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Trouble {
-    pub fault: Fault,
+    pub fault: DiskFault,
     /// The disk stays so until the agent starts again.
     pub lasting: bool,
     /// Whether the power goes too when the agent dies of it.
@@ -33,7 +33,7 @@ pub struct Trouble {
     pub again: Option<usize>,
     /// The power cut at the end of the story.
     pub end: Survive,
-    pub fill: Fill,
+    pub fill: Preallocate,
     pub lie: Lie,
     /// The inbox is not told what the log has.
     pub forgetful: bool,
@@ -191,7 +191,7 @@ impl<'a> Life<'a> {
         if ledger.session.replace(session).is_some_and(|before| before != session) {
             return wrong("lost: another session is the agent's");
         }
-        let state = if trouble.forgetful { State::default() } else { fold::fold(&ledger.entries) };
+        let state = if trouble.forgetful { LogState::default() } else { fold::fold(&ledger.entries) };
         ledger.doing("Inbox::open");
         let inbox = Inbox::open(&lock, session, &state)?;
         ledger.count_messages(&inbox)?;
@@ -255,7 +255,7 @@ impl<'a> Life<'a> {
             0 | 5 => {
                 for n in 0..2 {
                     let id = format!("m{}.{n}", self.ledger.step);
-                    let message = Message { id: id.clone(), from: Sender::Agent(agent("bob")), text: "hello".into(), wake: Wake::Run };
+                    let message = InboxMessage { id: id.clone(), from: Sender::Agent(agent("bob")), text: "hello".into(), wake: Wake::Run };
                     self.ledger.doing("Inbox::put");
                     match self.inbox.put(message)? {
                         Put::Accepted | Put::Duplicate => self.ledger.accepted.insert(id),
@@ -272,8 +272,8 @@ impl<'a> Life<'a> {
                 self.append(words)?;
             }
             3 => {
-                let waiting: Vec<Message> = self.inbox.pending().cloned().collect();
-                self.append(waiting.iter().map(Message::body).collect())?;
+                let waiting: Vec<InboxMessage> = self.inbox.pending().cloned().collect();
+                self.append(waiting.iter().map(InboxMessage::body).collect())?;
                 for message in waiting {
                     self.ledger.doing("Inbox::settle");
                     self.inbox.settle(&message.id)?;

@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 use yoi_session::{
-    Damage, Error, Fill, Lock, Log, current,
-    disk::{Fault, MemoryDisk, Survive},
+    Damage, Error, Lock, Log, Preallocate, current,
+    disk::{DiskFault, MemoryDisk, Survive},
 };
 
 use crate::bed::*;
@@ -59,7 +59,7 @@ fn a_holder_that_died_while_it_recorded_itself_does_not_bar_the_next() {
 fn a_lock_that_failed_is_not_held() {
     for nth in 1.. {
         let disk = new();
-        disk.fail(nth, Fault::Eio, false);
+        disk.fail(nth, DiskFault::Eio, false);
         let taken = take(&disk, 1);
         if disk.done().len() < nth {
             assert!(nth > 5);
@@ -74,12 +74,12 @@ fn a_lock_that_failed_is_not_held() {
 fn a_session_is_created_once_and_opened_once_at_a_time() {
     let disk = new();
     let lock = take(&disk, 1).unwrap();
-    assert!(matches!(Log::open(&lock, SESSION, Fill::Off), Err(Error::NoSession { .. })));
-    let log = Log::create(&lock, SESSION, SEGMENT, Fill::Off).unwrap();
-    assert!(matches!(Log::open(&lock, SESSION, Fill::Off), Err(Error::AlreadyOpen { .. })));
+    assert!(matches!(Log::open(&lock, SESSION, Preallocate::Off), Err(Error::NoSession { .. })));
+    let log = Log::create(&lock, SESSION, SEGMENT, Preallocate::Off).unwrap();
+    assert!(matches!(Log::open(&lock, SESSION, Preallocate::Off), Err(Error::AlreadyOpen { .. })));
     drop(log);
-    assert!(matches!(Log::create(&lock, SESSION, Uuid::from_u128(9), Fill::Off), Err(Error::SessionExists { .. })));
-    let (log, replay) = Log::open(&lock, SESSION, Fill::Off).unwrap();
+    assert!(matches!(Log::create(&lock, SESSION, Uuid::from_u128(9), Preallocate::Off), Err(Error::SessionExists { .. })));
+    let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
     assert_eq!((log.last_seq(), replay.entries), (0, Vec::new()));
     drop(lock);
     assert!(matches!(take(&disk, 1), Err(Error::Locked { .. })), "an open log keeps the lock");
@@ -95,7 +95,7 @@ fn the_current_session_is_the_old_one_or_the_new_one() {
             assert_eq!(current::read(&disk, Path::new(ROOT)).unwrap(), None);
             current::write(&lock, old).unwrap();
             let before = disk.done().len();
-            disk.fail(nth, Fault::Eio, true);
+            disk.fail(nth, DiskFault::Eio, true);
             let wrote = current::write(&lock, new_one);
             let done = disk.done().len() < before + nth;
             disk.crash(survive);

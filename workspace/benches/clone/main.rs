@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Pool, one_flushed_file, snapshot};
 use serde_json::{Value, json};
-use yoi_workspace::{Access, Journal, Making, Owner, Provider, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, Journal, Making, Owner, Provider, ProviderKind, Uid};
 
 const KIND: ProviderKind = ProviderKind::Btrfs;
 const SAMPLES: usize = 150;
@@ -129,7 +129,7 @@ fn base(pool: &Pool, files: usize) -> (Uid, File) {
 
 fn make(hand: &dyn Provider, from: Uid) -> Uid {
     let new = uid();
-    hand.clone_tree(new, from, Access::ReadWrite).unwrap();
+    hand.clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
     new
 }
 
@@ -180,7 +180,7 @@ fn journal(temp: &Path, table: &mut Table) {
     let (mut intent, mut done, mut bare) = (Times::default(), Times::default(), Times::default());
     for _ in 0..SAMPLES {
         let new = uid();
-        let making = Making::Clone { from: new, access: Access::ReadWrite };
+        let making = Making::Clone { from: new, access: CloneAccess::ReadWrite };
         intent.time(|| _ = journal.begin_create(new, KIND, making).unwrap());
         bare.time(|| one_flushed_file(&dir, &handle, &new.to_string()));
         done.time(|| journal.created(new).unwrap());

@@ -13,12 +13,12 @@ fn journal() -> (tempfile::TempDir, Journal) {
 #[test]
 fn a_life_is_told_forwards_only() {
     let (_dir, journal) = journal();
-    assert_eq!(journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap(), State::Creating);
-    assert!(matches!(journal.begin_seal(UID), Err(JournalError::Transition { from: State::Creating, .. })));
+    assert_eq!(journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap(), RecordState::Creating);
+    assert!(matches!(journal.begin_seal(UID), Err(JournalError::Transition { from: RecordState::Creating, .. })));
     for _ in 0..2 {
         journal.created(UID).unwrap();
     }
-    assert_eq!(journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap(), State::Ready);
+    assert_eq!(journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap(), RecordState::Ready);
     let other = journal.begin_create(UID, ProviderKind::Btrfs, EMPTY);
     assert!(matches!(other, Err(JournalError::Conflict { .. })));
     journal.begin_seal(UID).unwrap();
@@ -26,7 +26,7 @@ fn a_life_is_told_forwards_only() {
     // Late echoes change nothing.
     journal.created(UID).unwrap();
     journal.begin_seal(UID).unwrap();
-    assert_eq!(journal.get(UID).unwrap().unwrap().state, State::Sealed);
+    assert_eq!(journal.get(UID).unwrap().unwrap().state, RecordState::Sealed);
     assert!(matches!(journal.destroyed(UID), Err(JournalError::Transition { .. })));
     journal.begin_destroy(UID).unwrap();
     assert!(matches!(journal.begin_create(UID, ProviderKind::Copy, EMPTY), Err(JournalError::Transition { .. })));
@@ -59,7 +59,8 @@ fn half_records_are_swept_and_damaged_ones_are_named() {
     assert_eq!((found.records.len(), found.damaged.len()), (0, 1));
     assert!(found.damaged[0].why.contains(path.to_str().unwrap()), "{found:?}");
     let other = Uid::from_bytes([8; 16]);
-    let record = Record { uid: UID, provider: ProviderKind::Copy, making: EMPTY, state: State::Ready, since: Since::Nothing, of: None };
+    let record =
+        Record { uid: UID, provider: ProviderKind::Copy, making: EMPTY, state: RecordState::Ready, since: Since::Nothing, of: None };
     std::fs::write(at.join(format!("{other}.json")), serde_json::to_string(&record).unwrap()).unwrap();
     assert!(matches!(journal.get(other), Err(JournalError::Parse { .. })));
 }
@@ -100,7 +101,7 @@ fn what_a_fork_is_compared_with_is_known_when_its_parent_is_gone() {
         journal.created(uid(n)).unwrap();
         journal.get(uid(n)).unwrap().unwrap().since
     };
-    let clone_of = |n| Making::Clone { from: uid(n), access: crate::Access::ReadWrite };
+    let clone_of = |n| Making::Clone { from: uid(n), access: crate::CloneAccess::ReadWrite };
     assert_eq!(make(1, EMPTY), Since::Nothing);
     assert_eq!(make(2, clone_of(1)), Since::Nothing, "a fork of a tree that began empty");
     journal.begin_seal(uid(1)).unwrap();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Access, Making, Manifest, Owner, Seal};
+use crate::{CloneAccess, Making, Owner, Seal, TreeManifest};
 
 const UID: Uid = Uid::from_bytes([7; 16]);
 
@@ -11,14 +11,14 @@ fn offer(provider: ProviderKind, available: bool) -> ProviderOffer {
 fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
     use ProviderKind::{Btrfs, Copy};
     let table = [
-        (Wanted::Auto, true, true, Ok(Btrfs)),
-        (Wanted::Auto, false, true, Ok(Copy)),
-        (Wanted::Auto, true, false, Ok(Btrfs)),
-        (Wanted::Auto, false, false, Err("Btrfs: no ioctl; Copy: no ioctl")),
-        (Wanted::Btrfs, true, true, Ok(Btrfs)),
-        (Wanted::Btrfs, false, true, Err("Btrfs: no ioctl")),
-        (Wanted::Copy, true, true, Ok(Copy)),
-        (Wanted::Copy, true, false, Err("Copy: no ioctl")),
+        (ProviderRequest::Auto, true, true, Ok(Btrfs)),
+        (ProviderRequest::Auto, false, true, Ok(Copy)),
+        (ProviderRequest::Auto, true, false, Ok(Btrfs)),
+        (ProviderRequest::Auto, false, false, Err("Btrfs: no ioctl; Copy: no ioctl")),
+        (ProviderRequest::Btrfs, true, true, Ok(Btrfs)),
+        (ProviderRequest::Btrfs, false, true, Err("Btrfs: no ioctl")),
+        (ProviderRequest::Copy, true, true, Ok(Copy)),
+        (ProviderRequest::Copy, true, false, Err("Copy: no ioctl")),
     ];
     for (wanted, btrfs, copy, expected) in table {
         let got = select(wanted, &[offer(Copy, copy), offer(Btrfs, btrfs)]);
@@ -27,15 +27,15 @@ fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
             Err(reason) => assert_eq!(got.unwrap_err().reason, reason, "{wanted:?} {btrfs} {copy}"),
         }
     }
-    assert_eq!(select(Wanted::Btrfs, &[]).unwrap_err().reason, "Btrfs: not offered by this node");
-    let passed_over = select(Wanted::Auto, &[offer(Btrfs, false), offer(Copy, true)]).unwrap();
+    assert_eq!(select(ProviderRequest::Btrfs, &[]).unwrap_err().reason, "Btrfs: not offered by this node");
+    let passed_over = select(ProviderRequest::Auto, &[offer(Btrfs, false), offer(Copy, true)]).unwrap();
     assert_eq!(passed_over.reason, "Copy: works (Btrfs: no ioctl)");
 }
 
 /// A disk and a journal for one tree, that remember.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct World {
-    record: Option<State>,
+    record: Option<RecordState>,
     /// Marked or not.
     building: Option<bool>,
     /// Sealed or not.
@@ -45,7 +45,8 @@ struct World {
 
 impl World {
     fn all() -> impl Iterator<Item = World> {
-        let records = [State::Creating, State::Ready, State::Sealing, State::Sealed, State::Destroying].map(Some);
+        let records =
+            [RecordState::Creating, RecordState::Ready, RecordState::Sealing, RecordState::Sealed, RecordState::Destroying].map(Some);
         let records: Vec<_> = [None].into_iter().chain(records).collect();
         let three = [None, Some(false), Some(true)];
         records.into_iter().flat_map(move |record| {
@@ -58,11 +59,11 @@ impl World {
     fn seen(&self) -> (Contents, Inventory) {
         let making = Making::Empty { owner: Owner { uid: 0, gid: 0 } };
         let marker = |sealed: bool| {
-            let manifest = Manifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
+            let manifest = TreeManifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
             let sealed = sealed.then_some(Seal { manifest, transid: None });
             Marker { version: 1, uid: UID, provider: ProviderKind::Copy, making, sealed }
         };
-        let entry = |place, marker| Entry { uid: UID, place, marker };
+        let entry = |place, marker| DataRootEntry { uid: UID, place, marker };
         let building = self.building.map(|marked| entry(Place::Building, marked.then(|| marker(false))));
         let live = self.live.map(|sealed| entry(Place::Live, Some(marker(sealed))));
         let trash = self.trash.map(|marked| entry(Place::Trash, marked.then(|| marker(false))));
@@ -87,25 +88,25 @@ impl World {
         recover(&journal, &found)
     }
 
-    fn apply(&mut self, step: &Step) {
+    fn apply(&mut self, step: &RecoveryStep) {
         match step {
-            Step::Disk(DiskStep::Discard { .. }) => self.building = None,
-            Step::Disk(DiskStep::Purge { .. }) => self.trash = None,
-            Step::Disk(DiskStep::Commit { .. }) => {
+            RecoveryStep::Disk(DiskStep::Discard { .. }) => self.building = None,
+            RecoveryStep::Disk(DiskStep::Purge { .. }) => self.trash = None,
+            RecoveryStep::Disk(DiskStep::Commit { .. }) => {
                 assert_eq!((self.building, self.live), (Some(true), None), "a commit over something, or of nothing of ours");
                 (self.live, self.building) = (Some(false), None);
             }
-            Step::Disk(DiskStep::Destroy { .. }) => (self.building, self.live, self.trash) = (None, None, None),
-            Step::Disk(DiskStep::Seal { .. }) => self.live = Some(self.live.map(|_| true).expect("a seal of nothing")),
-            Step::Journal(JournalStep::Ready { .. }) => {
-                assert!(matches!(self.record, Some(State::Creating | State::Ready)));
-                self.record = Some(State::Ready);
+            RecoveryStep::Disk(DiskStep::Destroy { .. }) => (self.building, self.live, self.trash) = (None, None, None),
+            RecoveryStep::Disk(DiskStep::Seal { .. }) => self.live = Some(self.live.map(|_| true).expect("a seal of nothing")),
+            RecoveryStep::Journal(JournalStep::Ready { .. }) => {
+                assert!(matches!(self.record, Some(RecordState::Creating | RecordState::Ready)));
+                self.record = Some(RecordState::Ready);
             }
-            Step::Journal(JournalStep::Sealed { .. }) => {
-                assert!(matches!(self.record, Some(State::Sealing | State::Sealed)));
-                self.record = Some(State::Sealed);
+            RecoveryStep::Journal(JournalStep::Sealed { .. }) => {
+                assert!(matches!(self.record, Some(RecordState::Sealing | RecordState::Sealed)));
+                self.record = Some(RecordState::Sealed);
             }
-            Step::Journal(JournalStep::Forget { .. }) => {
+            RecoveryStep::Journal(JournalStep::Forget { .. }) => {
                 assert_eq!(self.live, None, "a tree would be forgotten");
                 self.record = None;
             }
@@ -124,7 +125,7 @@ fn from_any_world_and_after_a_crash_at_any_step_recovery_ends_and_stays_ended() 
             let rest = world.plan();
             assert_eq!(rest.steps, [], "from {start:?}, crash after {crash_after}, at {world:?}");
             assert_eq!((world.building, world.trash), (None, None), "from {start:?}");
-            assert!(!matches!(world.record, Some(State::Creating | State::Destroying)), "from {start:?}");
+            assert!(!matches!(world.record, Some(RecordState::Creating | RecordState::Destroying)), "from {start:?}");
             worlds += 1;
         }
     }
@@ -136,14 +137,14 @@ fn a_live_tree_goes_only_if_its_destruction_was_meant() {
     for start in World::all().filter(|w| w.live.is_some()) {
         let mut world = start;
         start.plan().steps.iter().for_each(|step| world.apply(step));
-        assert_eq!(world.live.is_none(), start.record == Some(State::Destroying), "{start:?}");
+        assert_eq!(world.live.is_none(), start.record == Some(RecordState::Destroying), "{start:?}");
         assert_eq!(start.plan().orphans.len(), usize::from(start.record.is_none()), "{start:?}");
     }
 }
 
 #[test]
 fn a_promised_tree_that_is_nowhere_is_lost_and_its_record_stays() {
-    for state in [State::Ready, State::Sealing, State::Sealed] {
+    for state in [RecordState::Ready, RecordState::Sealing, RecordState::Sealed] {
         let nowhere = World { record: Some(state), building: None, live: None, trash: None };
         assert_eq!(nowhere.plan(), Recovery { lost: vec![UID], ..Recovery::default() });
     }
@@ -161,9 +162,9 @@ fn of_a_tree_whose_record_or_entry_cannot_be_read_nothing_is_touched_and_the_oth
             } else {
                 found.unreadable = vec![crate::Unreadable { uid: UID, why: "input/output error".into() }];
             }
-            found.entries.push(Entry { uid: other, place: Place::Building, marker: None });
+            found.entries.push(DataRootEntry { uid: other, place: Place::Building, marker: None });
             let plan = recover(&journal, &found);
-            assert_eq!(plan.steps, [Step::Disk(DiskStep::Discard { uid: other })], "{start:?}");
+            assert_eq!(plan.steps, [RecoveryStep::Disk(DiskStep::Discard { uid: other })], "{start:?}");
             assert_eq!((plan.orphans, plan.lost), (vec![], vec![]), "{start:?}");
             assert_eq!(plan.unknown.len(), 1);
         }
@@ -172,16 +173,22 @@ fn of_a_tree_whose_record_or_entry_cannot_be_read_nothing_is_touched_and_the_oth
 
 #[test]
 fn steps_and_markers_keep_their_spelling() {
-    let step = Step::Disk(DiskStep::Seal { uid: UID, provider: ProviderKind::Btrfs });
+    let step = RecoveryStep::Disk(DiskStep::Seal { uid: UID, provider: ProviderKind::Btrfs });
     let text = r#"{"Disk":{"Seal":{"uid":"07070707-0707-0707-0707-070707070707","provider":"Btrfs"}}}"#;
     assert_eq!(serde_json::to_string(&step).unwrap(), text);
     let marker = Marker {
         version: 1,
         uid: UID,
         provider: ProviderKind::Btrfs,
-        making: Making::Clone { from: UID, access: Access::ReadOnly },
+        making: Making::Clone { from: UID, access: CloneAccess::ReadOnly },
         sealed: Some(Seal {
-            manifest: Manifest { files: u64::MAX, dirs: u64::MAX, bytes: u64::MAX, git_head: Some("a".repeat(64)), digest: "b".repeat(64) },
+            manifest: TreeManifest {
+                files: u64::MAX,
+                dirs: u64::MAX,
+                bytes: u64::MAX,
+                git_head: Some("a".repeat(64)),
+                digest: "b".repeat(64),
+            },
             transid: Some(u64::MAX),
         }),
     };

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{Access, Error, Owner, ProviderKind, Reason, ensure_loop_btrfs, loopback};
+use yoi_workspace::{CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
 
 use crate::lab::{Lab, Lane, content, fill_repository, git, is_root, me};
 use crate::{Case, Verdict};
@@ -63,7 +63,7 @@ fn w3(lab: &Lab) -> Verdict {
     assert_eq!(content(&source), before);
     // A fresh walk, not the remembered answer.
     let again = lab.uid();
-    lab.provider().clone_tree(again, base, Access::ReadOnly).unwrap();
+    lab.provider().clone_tree(again, base, CloneAccess::ReadOnly).unwrap();
     assert_eq!(lab.provider().seal(again).unwrap().digest, digest);
     assert_ne!(lab.provider().seal(clone).unwrap().digest, digest);
     Verdict::Ran
@@ -115,7 +115,7 @@ fn w40(lab: &Lab) -> Verdict {
     let uids: Vec<_> = (0..5).map(|_| lab.uid()).collect();
     std::thread::scope(|scope| {
         for uid in &uids {
-            scope.spawn(|| lab.provider().clone_tree(*uid, base, Access::ReadWrite).unwrap());
+            scope.spawn(|| lab.provider().clone_tree(*uid, base, CloneAccess::ReadWrite).unwrap());
         }
     });
     let paths: BTreeSet<_> = uids.iter().map(|uid| lab.path(*uid)).collect();
@@ -173,7 +173,7 @@ fn twice(lab: &Lab) -> Verdict {
     assert_eq!(lab.provider().seal(base).unwrap(), sealed);
     let (clone, path) = lab.clone_of(base);
     fs::write(path.join("mine"), "x").unwrap();
-    lab.provider().clone_tree(clone, base, Access::ReadWrite).unwrap();
+    lab.provider().clone_tree(clone, base, CloneAccess::ReadWrite).unwrap();
     assert!(path.join("mine").exists());
     Verdict::Ran
 }
@@ -183,12 +183,12 @@ fn conflict(lab: &Lab) -> Verdict {
     let (other, _) = lab.base();
     let (clone, _) = lab.clone_of(base);
     let conflicts = |r: Result<_, Error>| assert!(matches!(r, Err(Error::Conflict { .. })), "{r:?}");
-    conflicts(lab.provider().clone_tree(clone, other, Access::ReadWrite));
-    conflicts(lab.provider().clone_tree(clone, base, Access::ReadOnly));
-    conflicts(lab.provider().clone_tree(clone, clone, Access::ReadWrite));
+    conflicts(lab.provider().clone_tree(clone, other, CloneAccess::ReadWrite));
+    conflicts(lab.provider().clone_tree(clone, base, CloneAccess::ReadOnly));
+    conflicts(lab.provider().clone_tree(clone, clone, CloneAccess::ReadWrite));
     conflicts(lab.provider().create_empty(clone, me()));
-    let missing = lab.provider().clone_tree(lab.uid(), lab.uid(), Access::ReadWrite).unwrap_err();
-    assert_eq!(missing.reason(), Reason::SourceNotFound);
+    let missing = lab.provider().clone_tree(lab.uid(), lab.uid(), CloneAccess::ReadWrite).unwrap_err();
+    assert_eq!(missing.reason(), ErrorReason::SourceNotFound);
     Verdict::Ran
 }
 
@@ -221,7 +221,7 @@ fn probe(lab: &Lab) -> Verdict {
         assert!(probe.free_bytes > 0 && probe.total_bytes > probe.free_bytes && !probe.kernel.release.is_empty());
     }
     if !lab.on_btrfs() {
-        assert_eq!(lab.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), Reason::ProviderUnavailable);
+        assert_eq!(lab.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
     }
     Verdict::Ran
 }

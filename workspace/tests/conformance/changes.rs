@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use yoi_workspace::{Access, Change, ChangeKind, NodeKind, ProviderKind, Reason};
+use yoi_workspace::{Change, ChangeKind, CloneAccess, ErrorReason, NodeKind, ProviderKind};
 
 use crate::lab::{Lab, content};
 use crate::{Case, Verdict};
@@ -134,10 +134,10 @@ fn live(lab: &Lab) -> Verdict {
     let (base, _) = lab.base();
     let (clone, _) = lab.clone_of(base);
     let refused = lab.provider().changes(base, clone).unwrap_err();
-    assert_eq!(refused.reason(), Reason::SourceNotSealed);
+    assert_eq!(refused.reason(), ErrorReason::SourceNotSealed);
     if lab.kind() == ProviderKind::Btrfs {
         let checkpoint = lab.uid();
-        lab.provider().clone_tree(checkpoint, clone, Access::ReadOnly).unwrap();
+        lab.provider().clone_tree(checkpoint, clone, CloneAccess::ReadOnly).unwrap();
         assert_eq!(told(lab, clone, checkpoint), []);
         fs::write(lab.path(clone).join("later"), "x").unwrap();
         assert_eq!(told(lab, clone, checkpoint), [(ChangeKind::Added, NodeKind::File, "later".to_owned())]);
@@ -201,7 +201,7 @@ fn any(lab: &Lab) -> Verdict {
         check_against_model(lab, clone, base, &source, &root, seed);
         if lab.kind() == ProviderKind::Btrfs {
             let checkpoint = lab.uid();
-            lab.provider().clone_tree(checkpoint, clone, Access::ReadOnly).unwrap();
+            lab.provider().clone_tree(checkpoint, clone, CloneAccess::ReadOnly).unwrap();
             edit(&mut dice, &root, 100);
             check_against_model(lab, clone, checkpoint, &lab.path(checkpoint), &root, seed);
             lab.provider().destroy(checkpoint).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yoi_workspace::{Access, DataRoot, Faults, Journal, Making, NoFaults, Place, Point, ProviderKind, State, Uid};
+use yoi_workspace::{CloneAccess, DataRoot, Faults, Journal, Making, NoFaults, Place, Point, ProviderKind, RecordState, Uid};
 
 use crate::lab::{Lab, me, nth_uid};
 use crate::{Case, Verdict};
@@ -65,14 +65,14 @@ fn life(root: &DataRoot, journal: &Journal, kind: ProviderKind, forgets: Forgets
         journal.created(uid).unwrap();
     };
     create(base, Making::Empty { owner: me() });
-    if journal.get(base).unwrap().unwrap().state == State::Ready {
+    if journal.get(base).unwrap().unwrap().state == RecordState::Ready {
         std::fs::write(path_of(root, base).join("file"), "x").unwrap();
     }
     journal.begin_seal(base).unwrap();
     hand.seal(base).unwrap();
     journal.sealed(base).unwrap();
-    create(kept, Making::Clone { from: base, access: Access::ReadWrite });
-    create(gone, Making::Clone { from: base, access: Access::ReadWrite });
+    create(kept, Making::Clone { from: base, access: CloneAccess::ReadWrite });
+    create(gone, Making::Clone { from: base, access: CloneAccess::ReadWrite });
     if forgets != Forgets::Destroying {
         journal.begin_destroy(gone).unwrap();
     }
@@ -122,7 +122,7 @@ impl Scene {
             return Some(format!("{rest:?}"));
         }
         let records: BTreeMap<_, _> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
-        let settled = records.values().all(|s| matches!(s, State::Ready | State::Sealed));
+        let settled = records.values().all(|s| matches!(s, RecordState::Ready | RecordState::Sealed));
         let found = root.inventory().unwrap();
         let agree = found.entries.iter().map(|e| e.uid).eq(records.keys().copied())
             && found.entries.iter().all(|e| e.place == Place::Live && e.marker.is_some());
@@ -135,7 +135,7 @@ impl Scene {
         let done = crashed(|| life_again(&root, &journal, self.kind));
         assert!(!done);
         let uids: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
-        assert_eq!(uids, [(nth_uid(1), State::Sealed), (nth_uid(2), State::Ready)]);
+        assert_eq!(uids, [(nth_uid(1), RecordState::Sealed), (nth_uid(2), RecordState::Ready)]);
         assert_eq!(std::fs::read_to_string(path_of(&root, nth_uid(2)).join("file")).unwrap_or_default().len(), 1);
         assert_eq!(self.complaint(), None);
     }
@@ -145,13 +145,13 @@ impl Scene {
 fn life_again(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
     let base = nth_uid(1);
     // A base that was already sealed empty would be the test's fault, not the crash's: it is written before it is sealed.
-    if journal.get(base).unwrap().is_some_and(|r| r.state == State::Sealed) {
+    if journal.get(base).unwrap().is_some_and(|r| r.state == RecordState::Sealed) {
         let hand = root.provider(kind).unwrap();
         hand.seal(base).unwrap();
         for n in [2, 3] {
-            let (uid, making) = (nth_uid(n), Making::Clone { from: base, access: Access::ReadWrite });
+            let (uid, making) = (nth_uid(n), Making::Clone { from: base, access: CloneAccess::ReadWrite });
             journal.begin_create(uid, kind, making).unwrap();
-            hand.clone_tree(uid, base, Access::ReadWrite).unwrap();
+            hand.clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
             journal.created(uid).unwrap();
         }
         journal.begin_destroy(nth_uid(3)).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{Access, Error, Journal, Making, Reason, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, Error, ErrorReason, Journal, Making, Uid, mountinfo};
 
 use crate::lab::{Lab, fill_repository, is_root, make_subvolume, me, set_immutable, set_read_only};
 use crate::{Case, Verdict};
@@ -55,9 +55,9 @@ fn w34(lab: &Lab) -> Verdict {
             lab.provider().destroy(uid).err(),
             lab.provider().seal(uid).err(),
             lab.provider().create_empty(uid, me()).err(),
-            lab.provider().clone_tree(lab.uid(), uid, Access::ReadWrite).err(),
+            lab.provider().clone_tree(lab.uid(), uid, CloneAccess::ReadWrite).err(),
         ] {
-            assert_eq!(refused.unwrap().reason(), Reason::Foreign);
+            assert_eq!(refused.unwrap().reason(), ErrorReason::Foreign);
         }
     }
     assert!(lab.provider().destroy(linked).is_err());
@@ -128,7 +128,7 @@ fn deep(lab: &Lab) -> Verdict {
     }
     drop(at);
     let refused = lab.provider().usage(uid).unwrap_err();
-    assert_eq!(refused.reason(), Reason::BackendError);
+    assert_eq!(refused.reason(), ErrorReason::BackendError);
     lab.provider().destroy(uid).unwrap();
     lab.assert_only(&[]);
     Verdict::Ran
@@ -178,9 +178,9 @@ fn w44(lab: &Lab) -> Verdict {
     };
     let before = count();
     for _ in 0..100 {
-        let (uid, making) = (lab.uid(), Making::Clone { from: base, access: Access::ReadWrite });
+        let (uid, making) = (lab.uid(), Making::Clone { from: base, access: CloneAccess::ReadWrite });
         journal.begin_create(uid, lab.kind(), making).unwrap();
-        lab.provider().clone_tree(uid, base, Access::ReadWrite).unwrap();
+        lab.provider().clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
         journal.created(uid).unwrap();
         fs::write(lab.path(uid).join("mine"), "x").unwrap();
         journal.begin_destroy(uid).unwrap();

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use yoi_workspace::mount::{Bound, TargetRoot, unbind};
-use yoi_workspace::plan::{self, DiskStep, Step};
-use yoi_workspace::{Access, DataRoot, Journal, Making, Place, ProviderKind, State, Uid, mountinfo};
+use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
+use yoi_workspace::{CloneAccess, DataRoot, Journal, Making, Place, ProviderKind, RecordState, Uid, mountinfo};
 
 use crate::lab::{Lab, Lane, content, is_root, me, nth_uid};
 use crate::tripwire::{Counted, Strike, walk};
@@ -91,11 +91,11 @@ fn recover_as_the_shim(hands: &Hands) -> Said {
         let uid = step.uid();
         match step {
             _ if stuck.contains(&uid) => {}
-            Step::Disk(step) => match hands.root.perform(step) {
+            RecoveryStep::Disk(step) => match hands.root.perform(step) {
                 Err(yoi_workspace::Error::Foreign { .. }) => stuck.push(uid),
                 done => told(done)?,
             },
-            Step::Journal(step) => told(hands.journal.apply(step))?,
+            RecoveryStep::Journal(step) => told(hands.journal.apply(step))?,
         }
     }
     // The others are served; of these it is said that they were left alone.
@@ -150,7 +150,7 @@ impl<'a> Scene<'a> {
     }
 
     fn clone_of_base(&self) -> Making {
-        Making::Clone { from: self.base, access: Access::ReadWrite }
+        Making::Clone { from: self.base, access: CloneAccess::ReadWrite }
     }
 
     fn making(&self, verb: Verb) -> Making {
@@ -266,8 +266,8 @@ impl<'a> Scene<'a> {
         let strange =
             |name: &String| self.strangers.iter().any(|s| s.to_string_lossy().contains(&name[name.rfind('/').map_or(0, |at| at + 1)..]));
         rest.foreign.retain(|name| !strange(name));
-        rest.steps.retain(|step| !matches!(step, Step::Disk(DiskStep::Purge { uid }) if strange(&uid.to_string())));
-        match records.records.iter().find(|r| !matches!(r.state, State::Ready | State::Sealed)) {
+        rest.steps.retain(|step| !matches!(step, RecoveryStep::Disk(DiskStep::Purge { uid }) if strange(&uid.to_string())));
+        match records.records.iter().find(|r| !matches!(r.state, RecordState::Ready | RecordState::Sealed)) {
             Some(record) => Err(format!("after the recovery {} is {:?}", record.uid, record.state)),
             None if !rest.is_settled() => Err(format!("after the recovery there is left {rest:?}")),
             None => Ok(()),
@@ -466,9 +466,9 @@ fn full_trash(lab: &Lab) -> Verdict {
     fn recover(hands: &Hands) -> Said {
         for step in &plan::recover(&told(hands.journal.all())?, &told(hands.root.inventory())?).steps {
             match step {
-                Step::Disk(DiskStep::Purge { .. }) => {}
-                Step::Disk(step) => told(hands.root.perform(step))?,
-                Step::Journal(step) => told(hands.journal.apply(step))?,
+                RecoveryStep::Disk(DiskStep::Purge { .. }) => {}
+                RecoveryStep::Disk(step) => told(hands.root.perform(step))?,
+                RecoveryStep::Journal(step) => told(hands.journal.apply(step))?,
             }
         }
         Ok(())
@@ -479,7 +479,7 @@ fn full_trash(lab: &Lab) -> Verdict {
 fn anew(lab: &Lab) -> Verdict {
     /// Whatever the journal says was begun is made, instead of looked for.
     fn recover(hands: &Hands) -> Said {
-        for record in told(hands.journal.all())?.records.iter().filter(|r| r.state == State::Creating) {
+        for record in told(hands.journal.all())?.records.iter().filter(|r| r.state == RecordState::Creating) {
             let hand = told(hands.root.provider(hands.kind))?;
             told(hand.destroy(record.uid))?;
             told(hand.create_empty(record.uid, me()))?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use yoi_workspace::{Access, Error, ProviderKind, Reason};
+use yoi_workspace::{CloneAccess, Error, ErrorReason, ProviderKind};
 
 use crate::lab::{Lab, Stopped, content, make_subvolume};
 use crate::{Case, Verdict};
@@ -26,9 +26,9 @@ fn w9(lab: &Lab) -> Verdict {
     fs::create_dir(path.join("dir")).unwrap();
     make_subvolume(&path.join("dir/nested"));
     fs::write(path.join("dir/nested/file"), "x").unwrap();
-    assert_eq!(lab.provider().seal(base).unwrap_err().reason(), Reason::NestedVolume);
+    assert_eq!(lab.provider().seal(base).unwrap_err().reason(), ErrorReason::NestedVolume);
     if lab.kind() == ProviderKind::Btrfs {
-        let error = lab.provider().clone_tree(lab.uid(), base, Access::ReadWrite).unwrap_err();
+        let error = lab.provider().clone_tree(lab.uid(), base, CloneAccess::ReadWrite).unwrap_err();
         assert!(matches!(error, Error::NestedVolume { from } if from == base), "{error}");
     }
     lab.assert_only(&[base]);
@@ -47,7 +47,7 @@ fn w24(lab: &Lab) -> Verdict {
         return Verdict::NotRun("copy takes no checkpoint of a live tree");
     }
     let checkpoint = lab.uid();
-    lab.provider().clone_tree(checkpoint, original, Access::ReadOnly).unwrap();
+    lab.provider().clone_tree(checkpoint, original, CloneAccess::ReadOnly).unwrap();
     fs::write(path.join("M2"), "2").unwrap();
     let (_, fork) = lab.clone_of(checkpoint);
     assert!(fork.join("M1").exists() && !fork.join("M2").exists());
@@ -89,8 +89,8 @@ fn live(lab: &Lab) -> Verdict {
     let (base, _) = lab.base();
     let (parent, path) = lab.clone_of(base);
     if lab.kind() == ProviderKind::Copy {
-        let error = lab.provider().clone_tree(lab.uid(), parent, Access::ReadWrite).unwrap_err();
-        assert_eq!(error.reason(), Reason::SourceNotSealed);
+        let error = lab.provider().clone_tree(lab.uid(), parent, CloneAccess::ReadWrite).unwrap_err();
+        assert_eq!(error.reason(), ErrorReason::SourceNotSealed);
         lab.assert_only(&[base, parent]);
         return Verdict::Ran;
     }
@@ -127,7 +127,7 @@ fn wrong_provider(lab: &Lab) -> Verdict {
     }
     let (base, _) = lab.base();
     let copy = lab.root.provider(ProviderKind::Copy).unwrap();
-    assert!(matches!(copy.clone_tree(lab.uid(), base, Access::ReadWrite), Err(Error::WrongProvider { .. })));
+    assert!(matches!(copy.clone_tree(lab.uid(), base, CloneAccess::ReadWrite), Err(Error::WrongProvider { .. })));
     assert!(matches!(copy.destroy(base), Err(Error::WrongProvider { .. })));
     assert_eq!(lab.root.provider_of(base).unwrap().kind(), ProviderKind::Btrfs);
     Verdict::Ran

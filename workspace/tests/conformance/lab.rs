@@ -155,7 +155,7 @@ impl Lab {
 
     pub fn clone_of(&self, from: Uid) -> (Uid, PathBuf) {
         let uid = self.uid();
-        self.provider().clone_tree(uid, from, yoi_workspace::Access::ReadWrite).unwrap();
+        self.provider().clone_tree(uid, from, yoi_workspace::CloneAccess::ReadWrite).unwrap();
         (uid, self.path(uid))
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use yoi_workspace::mount::{Bound, MountError, TargetRoot, unbind};
-use yoi_workspace::{Access, Error, PublishError, mountinfo};
+use yoi_workspace::{CloneAccess, Error, PublishError, mountinfo};
 
 use crate::lab::{Lab, is_root};
 use crate::{Case, Verdict};
@@ -66,7 +66,7 @@ fn frozen(lab: &Lab) -> Verdict {
     needs_root!();
     let (base, _) = lab.base();
     let checkpoint = lab.uid();
-    lab.provider().clone_tree(checkpoint, base, Access::ReadOnly).unwrap();
+    lab.provider().clone_tree(checkpoint, base, CloneAccess::ReadOnly).unwrap();
     let (root, dir) = targets(lab);
     for (uid, name) in [(base, "base"), (checkpoint, "checkpoint")] {
         lab.root.publish(uid, &root, Path::new(name), false).unwrap();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Access, Change, ChangeKind, Marker, ProviderKind, Uid, mountinfo};
+use yoi_workspace::{Change, ChangeKind, CloneAccess, Marker, ProviderKind, Uid, mountinfo};
 
 use crate::lab::{Lab, Stopped, is_root};
 use crate::{Case, Verdict};
@@ -429,7 +429,7 @@ fn read(lab: &Lab) -> Verdict {
             }
             if lab.kind() == ProviderKind::Btrfs {
                 let fork = lab.uid();
-                lab.provider().clone_tree(fork, uid, Access::ReadWrite).unwrap();
+                lab.provider().clone_tree(fork, uid, CloneAccess::ReadWrite).unwrap();
                 assert!(lab.provider().usage(fork).unwrap().logical_bytes < 1 << 40);
                 lab.provider().destroy(fork).unwrap();
             }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use yoi_workspace::{Access, DataRoot, Journal, Making, Place, ProviderKind, Reason, State, Uid, Wanted, loopback, plan::select};
+use yoi_workspace::{
+    CloneAccess, DataRoot, ErrorReason, Journal, Making, Place, ProviderKind, ProviderRequest, RecordState, Uid, loopback, plan::select,
+};
 
 use crate::lab::{Lab, Lane, content, has, is_root, make_ext4, me, mount_ext4, nth_uid, run};
 use crate::{Case, Verdict};
@@ -75,7 +77,7 @@ fn cut(lab: &Lab) -> Verdict {
         let disk = Disk::make(&lab.dir, kind, 200 << 20);
         let journal_dir = lab.dir.join(format!("{kind}-journal"));
         let (base, clone, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
-        let clone_of = |from| Making::Clone { from, access: Access::ReadWrite };
+        let clone_of = |from| Making::Clone { from, access: CloneAccess::ReadWrite };
         let steps: [Deed; 5] = [
             ("an empty tree", &|root, journal| create(root, journal, kind, base, Making::Empty { owner: me() })),
             ("a sealed tree", &|root, journal| {
@@ -107,7 +109,7 @@ fn cut(lab: &Lab) -> Verdict {
         }
         let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
         let states: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
-        assert_eq!(states, [(base, State::Sealed), (clone, State::Ready)]);
+        assert_eq!(states, [(base, RecordState::Sealed), (clone, RecordState::Ready)]);
         for uid in [base, clone] {
             assert_eq!(fs::read_to_string(tree(&root, uid).join("file")).unwrap(), "precious", "{kind}: {uid}");
         }
@@ -163,14 +165,18 @@ fn full(lab: &Lab) -> Verdict {
         create(&root, &journal, kind, base, Making::Empty { owner: me() });
         fs::write(tree(&root, base).join("file"), vec![1; 3 << 20]).unwrap();
         hand.seal(base).unwrap();
-        create(&root, &journal, kind, old, Making::Clone { from: base, access: Access::ReadWrite });
+        create(&root, &journal, kind, old, Making::Clone { from: base, access: CloneAccess::ReadWrite });
         fill(&tree(&root, old).join("filling"));
         // A snapshot is small: until the reserve is used up as well, it may still be made.
-        let made: Vec<_> = (10..2000).map(nth_uid).take_while(|uid| hand.clone_tree(*uid, base, Access::ReadWrite).is_ok()).collect();
-        let refused = hand.clone_tree(nth_uid(9), base, Access::ReadWrite).unwrap_err();
-        assert_eq!(refused.reason(), Reason::OutOfSpace, "{kind}: {refused:?}");
+        let made: Vec<_> = (10..2000).map(nth_uid).take_while(|uid| hand.clone_tree(*uid, base, CloneAccess::ReadWrite).is_ok()).collect();
+        let refused = hand.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite).unwrap_err();
+        assert_eq!(refused.reason(), ErrorReason::OutOfSpace, "{kind}: {refused:?}");
         let offers = root.probe().unwrap().offers;
-        assert_eq!(select(Wanted::Auto, &offers).unwrap().provider, kind, "a full disk is no reason to choose otherwise: {offers:?}");
+        assert_eq!(
+            select(ProviderRequest::Auto, &offers).unwrap().provider,
+            kind,
+            "a full disk is no reason to choose otherwise: {offers:?}"
+        );
         let entries = root.inventory().unwrap().entries;
         assert!(entries.iter().all(|e| e.place == Place::Live && e.marker.is_some()), "{kind}: half a tree was left: {entries:?}");
         assert_eq!(entries.len(), made.len() + 2);
@@ -182,7 +188,7 @@ fn full(lab: &Lab) -> Verdict {
         hand.settle().unwrap();
         // The cleaner gives space back by itself, after a while.
         let again = (0..200).find_map(|_| {
-            let done = hand.clone_tree(nth_uid(9), base, Access::ReadWrite);
+            let done = hand.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite);
             hand.settle().unwrap();
             std::thread::sleep(if done.is_ok() { std::time::Duration::ZERO } else { std::time::Duration::from_millis(100) });
             done.ok()

@@ -2,9 +2,9 @@ use super::*;
 use crate::sample::{uid, workspace};
 use crate::shim::tests::Stage;
 use serde_json::json;
-use yoi_workspace::State;
+use yoi_workspace::RecordState;
 
-fn verdict<'a>(outcome: &'a Outcome, type_: &str) -> Option<&'a Verdict> {
+fn verdict<'a>(outcome: &'a Outcome, type_: &str) -> Option<&'a ConditionValue> {
     outcome.said.verdicts.iter().find(|(t, _)| *t == type_).map(|(_, v)| v)
 }
 
@@ -30,7 +30,7 @@ async fn a_tree_is_made_once_and_told_as_made() {
 #[tokio::test]
 async fn a_refusal_is_told_with_its_reason_and_leaves_no_intent() {
     let stage = Stage::new();
-    *stage.fake.refuse.lock().unwrap() = Some(Reason::OutOfSpace);
+    *stage.fake.refuse.lock().unwrap() = Some(ErrorReason::OutOfSpace);
     let outcome = look(&stage, json!({})).await;
     assert_eq!((reason(&outcome, "Provisioned"), &outcome.next), ("OutOfSpace", &Next::Retry));
     assert_eq!(stage.world.journal.get(uid(1)).unwrap(), None);
@@ -49,7 +49,7 @@ async fn a_filled_base_is_sealed_and_its_digest_told() {
     let sealed = look(&stage, filled).await;
     assert_eq!(reason(&sealed, "Sealed"), "Sealed");
     assert_eq!(sealed.said.volume.unwrap().entries, Some(4));
-    assert_eq!(stage.world.journal.get(uid(1)).unwrap().unwrap().state, State::Sealed);
+    assert_eq!(stage.world.journal.get(uid(1)).unwrap().unwrap().state, RecordState::Sealed);
 }
 
 #[tokio::test]
@@ -75,21 +75,21 @@ async fn a_mounter_that_is_not_heard_is_no_fact_about_the_tree() {
     stage.fake.deaf.lock().unwrap().insert("make");
     *stage.world.offers.write().unwrap() = crate::sample::offers(&[ProviderKind::Copy]);
     assert!(matches!(work(&stage.world, &workspace(1, json!({})), uid(1)).await, Err(Trouble::Disk(Failure::Unheard(_)))));
-    assert_eq!(stage.world.journal.get(uid(1)).unwrap().unwrap().state, State::Creating, "the intent stays for the next attempt");
+    assert_eq!(stage.world.journal.get(uid(1)).unwrap().unwrap().state, RecordState::Creating, "the intent stays for the next attempt");
 }
 
 /// The promise of the making door: from any crash, restarts and rounds bring the tree to stand, and then all is quiet.
 #[tokio::test]
 async fn a_crash_after_any_word_ends_well() {
-    for crash in [State::Creating, State::Ready] {
+    for crash in [RecordState::Creating, RecordState::Ready] {
         for on_disk in [false, true] {
             let stage = Stage::new();
             let making = Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
             stage.world.journal.begin_create(uid(1), ProviderKind::Copy, making).unwrap();
-            if crash == State::Ready {
+            if crash == RecordState::Ready {
                 stage.world.journal.created(uid(1)).unwrap();
             }
-            if on_disk || crash == State::Ready {
+            if on_disk || crash == RecordState::Ready {
                 let line: &dyn crate::mounter::client::Mounter = &*stage.fake;
                 line.make(uid(1), ProviderKind::Copy, making).await.unwrap();
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
-use yoi_wire::hub::Report;
+use yoi_wire::hub::RuntimeReport;
 
 use crate::bench::Bench;
 use crate::restarts::person;
@@ -42,7 +42,7 @@ pub fn sentence(message: &str) {
 }
 
 /// Reports never claim to be ready and unable at once, and each says it in a sentence.
-pub fn reports(reports: &[Report]) {
+pub fn reports(reports: &[RuntimeReport]) {
     for report in reports {
         assert_eq!(report.ready, report.reason == "Replayed", "{report:?}");
         sentence(&report.message);

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::{JOURNAL_DAMAGED, condition};
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 
 use super::super::finding::Finding;
 use super::super::world::{World, called, seen};
@@ -85,7 +85,7 @@ fn one(world: &World, node: &WorkspaceNode) -> Vec<Finding> {
             status.providers.iter().filter(|p| !p.available).map(|p| format!("{}: {}", show::provider(p.name), p.reason)).collect();
         found.push(Finding::error(called(node), format!("{}: {} ({})", c.reason, c.message, why.join("; ")), mounter.clone()));
     } else {
-        for provider in status.providers.iter().filter(|p| !p.available && p.name == Provider::Btrfs) {
+        for provider in status.providers.iter().filter(|p| !p.available && p.name == ProviderName::Btrfs) {
             let what = format!("no snapshots, because {}; trees are copied, which takes time and room by their size", provider.reason);
             let command =
                 format!("helm upgrade yoi-operator charts/yoi-operator -n {} --reuse-values --set shim.loopBtrfs.enabled=true", world.home);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use yoi_crds::name::annotation;
 
-use crate::manage::{self, target};
+use crate::meta::{self, target};
 use crate::step::{Kind, Plan, Step};
 use crate::yoipod::MADE_FOR;
 
@@ -21,20 +21,20 @@ const FIRST: Duration = Duration::from_secs(20);
 
 /// The reminder that is due now, and when the next one is.
 #[must_use]
-pub fn remind(claim: &PersistentVolumeClaim, now: jiff::Timestamp) -> Plan<Infallible> {
+pub fn plan(claim: &PersistentVolumeClaim, now: jiff::Timestamp) -> Plan<Infallible> {
     let meta = &claim.metadata;
-    let ours = manage::annotation(meta, MADE_FOR).is_some() || manage::controller(meta).is_some_and(of_workspace);
+    let ours = meta::annotation(meta, MADE_FOR).is_some() || meta::controller(meta).is_some_and(of_workspace);
     let held = meta.finalizers.iter().flatten().any(|f| f == PROTECTION);
     let Some(deleted) = meta.deletion_timestamp.as_ref().filter(|_| ours && held) else { return Plan::nothing() };
     let waited = now.duration_since(deleted.0);
     let times = (waited.as_secs() / FIRST.as_secs().cast_signed()).checked_ilog2().map_or(0, |doublings| doublings + 1);
     let next = deleted.0.saturating_add(FIRST * 2_u32.saturating_pow(times));
     let left = next.ok().and_then(|next| Duration::try_from(next.duration_since(now)).ok());
-    let said = manage::annotation(meta, annotation::REMINDED) == Some(times.to_string().as_str());
+    let said = meta::annotation(meta, annotation::REMINDED) == Some(times.to_string().as_str());
     let steps = if times == 0 || said { Vec::new() } else { vec![Step::Remind { claim: target(Kind::Claim, meta), times }] };
     Plan { steps, status: None, requeue_after: left }
 }
 
 fn of_workspace(owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference) -> bool {
-    owner.kind == "AgentWorkspace" && owner.api_version == manage::API_VERSION
+    owner.kind == "AgentWorkspace" && owner.api_version == meta::API_VERSION
 }

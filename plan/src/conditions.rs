@@ -1,29 +1,29 @@
 //! Conditions of one object in one round, and the Events that tell their changes.
 
-use yoi_crds::condition::{Condition, ConditionStatus, Verdict, find, said};
+use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition, find};
 use yoi_crds::reason::{self, Reason, condition};
 
 /// Collects the operator's conditions; keeps transition times of the former ones.
-pub(crate) struct Saying<'a> {
+pub(crate) struct ConditionSet<'a> {
     before: &'a [Condition],
     generation: i64,
     now: String,
     said: Vec<Condition>,
 }
 
-impl<'a> Saying<'a> {
+impl<'a> ConditionSet<'a> {
     pub(crate) fn new(before: &'a [Condition], generation: Option<i64>, now: jiff::Timestamp) -> Self {
-        Saying { before, generation: generation.unwrap_or_default(), now: stamp(now), said: Vec::new() }
+        ConditionSet { before, generation: generation.unwrap_or_default(), now: format_time(now), said: Vec::new() }
     }
 
-    pub(crate) fn say(&mut self, type_: &str, verdict: Verdict) {
+    pub(crate) fn say(&mut self, type_: &str, verdict: ConditionValue) {
         self.said.retain(|c| c.type_ != type_);
-        self.said.push(said(self.before, type_, verdict, self.generation, &self.now));
+        self.said.push(condition(self.before, type_, verdict, self.generation, &self.now));
     }
 
     /// Like [`Self::say`] for words that come from another writer of this object.
     pub(crate) fn repeat(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) {
-        self.say(type_, Verdict { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() });
+        self.say(type_, ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() });
     }
 
     /// What is true now: said in this round, or by another writer before.
@@ -43,7 +43,7 @@ impl<'a> Saying<'a> {
             None => Some((reason::CREATING.to_string(), format!("{type_} is not reported yet"))),
         });
         match unmet {
-            None => self.say(condition::READY, Verdict::yes(reason::ALL_MET, met)),
+            None => self.say(condition::READY, ConditionValue::yes(reason::ALL_MET, met)),
             Some((reason, message)) => self.repeat(condition::READY, ConditionStatus::False, &reason, &message),
         }
     }
@@ -54,14 +54,14 @@ impl<'a> Saying<'a> {
 }
 
 /// A spec whose `field` was let in by the schema of another version.
-pub(crate) fn not_understood(field: &str) -> Verdict {
+pub(crate) fn not_understood(field: &str) -> ConditionValue {
     let why = format!("{field} says something that this version of Yoi does not know; upgrade Yoi, or delete the object and make it anew");
-    Verdict::no(reason::INVALID_SPEC, why)
+    ConditionValue::no(reason::INVALID_SPEC, why)
 }
 
 /// RFC 3339, whole seconds, as Kubernetes writes times.
 #[must_use]
-pub fn stamp(at: jiff::Timestamp) -> String {
+pub fn format_time(at: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
@@ -82,9 +82,9 @@ macro_rules! conditions {
 conditions!(yoi_crds::YoiProjectStatus, yoi_crds::AgentWorkspaceStatus, yoi_crds::YoiPodStatus, yoi_crds::YoiPeerStatus);
 
 /// Puts a step's failure into Ready, so that the way out by error is told too.
-pub fn blame<S: Conditions>(status: &mut S, before: &[Condition], failure: &str, generation: Option<i64>, now: jiff::Timestamp) {
-    let verdict = Verdict::no(reason::APPLY_FAILED, failure);
-    let ready = said(before, condition::READY, verdict, generation.unwrap_or_default(), &stamp(now));
+pub fn set_apply_failed<S: Conditions>(status: &mut S, before: &[Condition], failure: &str, generation: Option<i64>, now: jiff::Timestamp) {
+    let verdict = ConditionValue::no(reason::APPLY_FAILED, failure);
+    let ready = condition(before, condition::READY, verdict, generation.unwrap_or_default(), &format_time(now));
     let all = status.conditions_mut();
     all.retain(|c| c.type_ != condition::READY);
     all.push(ready);
@@ -101,10 +101,10 @@ pub struct Event {
 /// The Events of a status change, in the order in which things become true: what became bad, what became true, what came to rest. Each sentence
 /// once, although Ready repeats it.
 #[must_use]
-pub fn story(before: &[Condition], after: &[Condition]) -> Vec<Event> {
+pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     let mut after: Vec<_> = after.iter().collect();
-    after.sort_by_key(|c| condition::place(&c.type_));
+    after.sort_by_key(|c| condition::order(&c.type_));
     for c in after {
         if find(before, &c.type_).is_some_and(|b| b.status == c.status && b.reason == c.reason) {
             continue;
@@ -126,23 +126,23 @@ pub fn story(before: &[Condition], after: &[Condition]) -> Vec<Event> {
 mod tests {
     use super::*;
 
-    fn conditions(said: &[(&str, Verdict)]) -> Vec<Condition> {
-        said.iter().map(|(type_, verdict)| yoi_crds::condition::said(&[], type_, verdict.clone(), 1, "t")).collect()
+    fn conditions(said: &[(&str, ConditionValue)]) -> Vec<Condition> {
+        said.iter().map(|(type_, verdict)| yoi_crds::condition::condition(&[], type_, verdict.clone(), 1, "t")).collect()
     }
 
     fn reasons(before: &[Condition], after: &[Condition]) -> Vec<String> {
-        story(before, after).into_iter().map(|e| e.reason).collect()
+        condition_events(before, after).into_iter().map(|e| e.reason).collect()
     }
 
     #[test]
     fn what_became_true_at_once_is_told_in_the_order_in_which_it_does() {
         // As a status is written: sorted by type.
         let after = conditions(&[
-            (condition::ACCEPTED, Verdict::yes(reason::VALID, "valid")),
-            (condition::READY, Verdict::yes(reason::ALL_MET, "ready")),
-            (condition::SESSION_READY, Verdict::yes(reason::REPLAYED, "replayed")),
-            (condition::TASK_COMPLETE, Verdict::yes(reason::TASK_SUCCEEDED, "done")),
-            (condition::WORKSPACE_READY, Verdict::yes(reason::ALL_MET, "workspace")),
+            (condition::ACCEPTED, ConditionValue::yes(reason::VALID, "valid")),
+            (condition::READY, ConditionValue::yes(reason::ALL_MET, "ready")),
+            (condition::SESSION_READY, ConditionValue::yes(reason::REPLAYED, "replayed")),
+            (condition::TASK_COMPLETE, ConditionValue::yes(reason::TASK_SUCCEEDED, "done")),
+            (condition::WORKSPACE_READY, ConditionValue::yes(reason::ALL_MET, "workspace")),
         ]);
         assert_eq!(reasons(&[], &after), ["WorkspaceReady", "Replayed", "Ready", "TaskSucceeded"]);
         assert_eq!(reasons(&after, &after), Vec::<String>::new());
@@ -151,15 +151,15 @@ mod tests {
     #[test]
     fn an_agent_that_came_to_rest_says_so_once() {
         let after = conditions(&[
-            (condition::READY, Verdict::no(reason::STOPPED, "the spec asks for no Pod")),
-            (condition::SESSION_READY, Verdict::no(reason::STOPPED, "the claim keeps the session")),
+            (condition::READY, ConditionValue::no(reason::STOPPED, "the spec asks for no Pod")),
+            (condition::SESSION_READY, ConditionValue::no(reason::STOPPED, "the claim keeps the session")),
         ]);
         assert_eq!(reasons(&[], &after), ["Stopped"]);
     }
 
     #[test]
     fn a_word_that_this_version_does_not_know_is_no_reason_of_ours() {
-        let mut saying = Saying::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
+        let mut saying = ConditionSet::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
         saying.repeat(condition::SESSION_READY, ConditionStatus::False, "Teleported", "to mars");
         saying.repeat(condition::READY, ConditionStatus::False, "DiskFull", "full");
         let said = saying.done();

@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPeer, YoiPod, condition as conditions};
-use yoi_wire::entry::AgentName;
-use yoi_wire::hub::{Refusal, RefusalReason, SightReason};
+use yoi_wire::entry::AgentRef;
+use yoi_wire::hub::{Refusal, RefusalReason, VisibilityReason};
 
-use crate::manage::{deleting, name, namespace, uid};
+use crate::meta::{deleting, name, namespace, uid};
 
 /// What counts of a YoiPeer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bond {
+pub struct PeerLink {
     pub namespace: String,
     pub name: String,
     /// As in the spec.
@@ -34,11 +34,11 @@ pub struct Bond {
     pub deleting: bool,
 }
 
-impl From<YoiPeer> for Bond {
+impl From<YoiPeer> for PeerLink {
     fn from(peer: YoiPeer) -> Self {
         let YoiPeer { metadata, spec, status } = peer;
         let status = status.unwrap_or_default();
-        Bond {
+        PeerLink {
             namespace: namespace(&metadata).to_owned(),
             name: name(&metadata).to_owned(),
             members: spec.members,
@@ -51,14 +51,14 @@ impl From<YoiPeer> for Bond {
 
 /// Name and identity of a YoiPod.
 #[must_use]
-pub fn agent_name(yoipod: &YoiPod) -> AgentName {
+pub fn agent_ref(yoipod: &YoiPod) -> AgentRef {
     let meta = &yoipod.metadata;
-    AgentName { namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
+    AgentRef { namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }
 
 /// The name of the one YoiPeer that can join two names of a namespace, given in any order.
 #[must_use]
-pub fn bond_name(a: &str, b: &str) -> String {
+pub fn yoipeer_name(a: &str, b: &str) -> String {
     if a <= b { format!("{a}.{b}") } else { format!("{b}.{a}") }
 }
 
@@ -73,7 +73,7 @@ pub fn is_agent_name(name: &str) -> bool {
 ///
 /// # Errors
 /// `Invalid`: nothing could bear this name, or the caller itself does.
-pub fn check_name(caller: &AgentName, to: &str) -> Result<(), Refusal> {
+pub fn check_name(caller: &AgentRef, to: &str) -> Result<(), Refusal> {
     if !is_agent_name(to) {
         let message = format!("{to:?} is not an agent's name: lower-case letters, digits and dashes, at most 50");
         return Err(Refusal { reason: RefusalReason::Invalid, message });
@@ -84,11 +84,11 @@ pub fn check_name(caller: &AgentName, to: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// May `caller` message `to`? `bond` is the YoiPeer named [`bond_name`] of the two, `current` the UID of the YoiPod that bears the name now.
+/// May `caller` message `to`? `bond` is the YoiPeer named [`yoipeer_name`] of the two, `current` the UID of the YoiPod that bears the name now.
 ///
 /// # Errors
 /// `NotVisible` in the same words whether or not anybody bears the name; `NotAPeer` of one that the caller was introduced to.
-pub fn may_send(caller: &AgentName, to: &str, bond: Option<&Bond>, current: Option<&str>) -> Result<(), Refusal> {
+pub fn may_send(caller: &AgentRef, to: &str, bond: Option<&PeerLink>, current: Option<&str>) -> Result<(), Refusal> {
     let Some(bond) = bond.filter(|bond| sees(caller, bond) && names(bond, to)) else {
         return Err(Refusal {
             reason: RefusalReason::NotVisible,
@@ -112,51 +112,51 @@ pub fn may_send(caller: &AgentName, to: &str, bond: Option<&Bond>, current: Opti
 
 /// An agent that the caller sees, whether or not it is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen<'a> {
+pub struct VisibleAgent<'a> {
     pub name: &'a str,
     /// The identity that was joined.
     pub uid: &'a str,
-    pub reason: SightReason,
+    pub reason: VisibilityReason,
 }
 
-impl Seen<'_> {
+impl VisibleAgent<'_> {
     /// Whether the YoiPod that bears the name now is the one that is seen. If not, the one that is seen is missing, and its successor is
     /// none of the caller's business.
     #[must_use]
-    pub fn is(&self, current: &AgentName) -> bool {
+    pub fn is(&self, current: &AgentRef) -> bool {
         self.uid == current.uid
     }
 }
 
 /// Whom `caller` sees: itself, then the other ends of its bonds, sorted by name. `bonds` may be of anybody and of any namespace.
 #[must_use]
-pub fn visible<'a>(caller: &'a AgentName, bonds: impl IntoIterator<Item = &'a Bond>) -> Vec<Seen<'a>> {
-    let itself = Seen { name: &caller.name, uid: &caller.uid, reason: SightReason::Itself };
-    let others: BTreeMap<&str, Seen<'a>> =
+pub fn visible_agents<'a>(caller: &'a AgentRef, bonds: impl IntoIterator<Item = &'a PeerLink>) -> Vec<VisibleAgent<'a>> {
+    let itself = VisibleAgent { name: &caller.name, uid: &caller.uid, reason: VisibilityReason::Itself };
+    let others: BTreeMap<&str, VisibleAgent<'a>> =
         bonds.into_iter().filter_map(|bond| other_end(caller, bond)).map(|seen| (seen.name, seen)).collect();
     std::iter::once(itself).chain(others.into_values()).collect()
 }
 
 /// The other end of a bond, if the bond shows it to `caller`.
-fn other_end<'a>(caller: &AgentName, bond: &'a Bond) -> Option<Seen<'a>> {
+fn other_end<'a>(caller: &AgentRef, bond: &'a PeerLink) -> Option<VisibleAgent<'a>> {
     if bond.deleting || !sees(caller, bond) {
         return None;
     }
     let other = bond.members.iter().find(|member| **member != caller.name)?;
-    Some(Seen { name: other, uid: bound_uid(bond, other)?, reason: SightReason::Peer })
+    Some(VisibleAgent { name: other, uid: bound_uid(bond, other)?, reason: VisibilityReason::Peer })
 }
 
 /// The bond joined *this* caller, not a former bearer of its name.
-fn sees(caller: &AgentName, bond: &Bond) -> bool {
+fn sees(caller: &AgentRef, bond: &PeerLink) -> bool {
     bond.namespace == caller.namespace && names(bond, &caller.name) && bound_uid(bond, &caller.name) == Some(&caller.uid)
 }
 
 /// By the spec, which is what was asked for: a status that says otherwise is not believed.
-fn names(bond: &Bond, name: &str) -> bool {
+fn names(bond: &PeerLink, name: &str) -> bool {
     bond.members.iter().any(|member| member == name)
 }
 
-fn bound_uid<'a>(bond: &'a Bond, name: &str) -> Option<&'a str> {
+fn bound_uid<'a>(bond: &'a PeerLink, name: &str) -> Option<&'a str> {
     bond.bound.iter().find(|member| member.name == name).map(|member| member.uid.as_str())
 }
 
@@ -166,12 +166,12 @@ mod tests {
 
     use super::*;
 
-    fn agent(name: &str) -> AgentName {
-        AgentName { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
+    fn agent(name: &str) -> AgentRef {
+        AgentRef { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
     }
 
-    fn bond(bound: &[(&str, &str)], ready: bool) -> Bond {
-        Bond {
+    fn bond(bound: &[(&str, &str)], ready: bool) -> PeerLink {
+        PeerLink {
             namespace: "ns".into(),
             name: "a.b".into(),
             members: vec!["a".into(), "b".into()],
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn sight_and_sending_are_one_answer() {
         use RefusalReason::{NotAPeer, NotVisible};
-        let deleting = Bond { deleting: true, ..bond(BOTH, true) };
-        let elsewhere = Bond { namespace: "other".into(), ..bond(BOTH, true) };
-        let unasked = Bond { members: vec!["a".into(), "c".into()], ..bond(BOTH, true) };
+        let deleting = PeerLink { deleting: true, ..bond(BOTH, true) };
+        let elsewhere = PeerLink { namespace: "other".into(), ..bond(BOTH, true) };
+        let unasked = PeerLink { members: vec!["a".into(), "c".into()], ..bond(BOTH, true) };
         let former = bond(&[("a", "former"), ("b", "uid-b")], true);
         let cases = [
             ("joined", Some(bond(BOTH, true)), Some("uid-b"), Some(true), None),
@@ -219,8 +219,9 @@ mod tests {
             let got = may_send(&agent("a"), "b", bond.as_ref(), current).err().map(|refusal| refusal.reason);
             assert_eq!(got, refused, "{what}");
             let me = agent("a");
-            let now = current.map(|uid| AgentName { uid: uid.into(), ..agent("b") });
-            let there = visible(&me, &bond).iter().find(|seen| seen.name == "b").map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
+            let now = current.map(|uid| AgentRef { uid: uid.into(), ..agent("b") });
+            let there =
+                visible_agents(&me, &bond).iter().find(|seen| seen.name == "b").map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
             assert_eq!(there, listed, "{what}");
         }
     }
@@ -238,24 +239,27 @@ mod tests {
     #[test]
     fn a5_each_end_of_a_bond_sees_the_other() {
         let bonds = [bond(BOTH, true)];
-        let seen = |name: &str| visible(&agent(name), &bonds).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
+        let seen = |name: &str| visible_agents(&agent(name), &bonds).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
         assert_eq!(seen("a"), ["a", "b"]);
         assert_eq!(seen("b"), ["b", "a"]);
         assert_eq!(seen("c"), ["c"]);
-        assert_eq!(bond_name("b", "a"), bond_name("a", "b"));
+        assert_eq!(yoipeer_name("b", "a"), yoipeer_name("a", "b"));
     }
 
     #[test]
     fn itself_comes_first_and_the_others_by_name() {
-        let with = |other: &str| Bond {
-            name: bond_name("b", other),
+        let with = |other: &str| PeerLink {
+            name: yoipeer_name("b", other),
             members: vec!["b".into(), other.into()],
             ..bond(&[("b", "uid-b"), (other, &format!("uid-{other}"))], true)
         };
         let bonds = [with("d"), bond(BOTH, true), with("c")];
         let me = agent("b");
-        let seen: Vec<_> = visible(&me, &bonds).iter().map(|seen| (seen.name, seen.reason)).collect();
-        assert_eq!(seen, [("b", SightReason::Itself), ("a", SightReason::Peer), ("c", SightReason::Peer), ("d", SightReason::Peer)]);
+        let seen: Vec<_> = visible_agents(&me, &bonds).iter().map(|seen| (seen.name, seen.reason)).collect();
+        assert_eq!(
+            seen,
+            [("b", VisibilityReason::Itself), ("a", VisibilityReason::Peer), ("c", VisibilityReason::Peer), ("d", VisibilityReason::Peer)]
+        );
     }
 
     #[test]
@@ -268,14 +272,14 @@ mod tests {
                     {"type": "Ready", "status": status, "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             }))
             .unwrap();
-            Bond::from(peer)
+            PeerLink::from(peer)
         };
         assert_eq!(ready("True"), bond(BOTH, true));
         assert_eq!(ready("False"), bond(BOTH, false));
         let mut bare = YoiPeer::new("a.b", yoi_crds::YoiPeerSpec { members: vec!["a".into(), "b".into()] });
         bare.metadata.namespace = Some("ns".into());
-        assert_eq!(Bond::from(bare.clone()), bond(&[], false));
+        assert_eq!(PeerLink::from(bare.clone()), bond(&[], false));
         bare.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert!(Bond::from(bare).deleting);
+        assert!(PeerLink::from(bare).deleting);
     }
 }
