@@ -9,3 +9,7 @@ pub mod identity;
 pub mod manifest;
 pub mod node;
 pub mod people;
+
+mod error_chain;
+
+pub use error_chain::error_chain;
