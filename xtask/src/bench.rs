@@ -1,12 +1,12 @@
 //! `cargo xtask bench`: release builds, a cluster of its own, and the figures and pictures of `docs/benchmarks.md`.
 
-mod page;
+pub mod figures;
 
 use crate::command::{command, loud};
 use crate::images::{self, Profile};
 use crate::install::{self, Target};
 use crate::instance::{Instance, repository};
-use crate::{build, cluster, witness};
+use crate::{build, cluster, generate, witness};
 use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,7 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
     }
     let out = repository().join("target/bench");
     fs::create_dir_all(&out)?;
+    figures::clear(&out)?;
     let mut failed = vec![];
     for (benchmark, package, name) in ALONE {
         if (wanted.is_empty() || wanted.contains(&benchmark)) && !bench(&out, package, &[], &[])? {
@@ -64,7 +65,8 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
             failed.push("cluster");
         }
     }
-    page::write(&out)?;
+    figures::store(&out, &machine()?)?;
+    generate::run(false)?;
     if !failed.is_empty() {
         bail!("these benchmarks failed: {}", failed.join(", "));
     }

@@ -1,5 +1,7 @@
-//! Files made from code, committed, and compared: the CRDs, for `kubectl apply -f crds/` and for their own chart; the page of reasons.
+//! Files made from code, committed, and compared: the CRDs, for `kubectl apply -f crds/` and for their own chart; the page of reasons; the tables and pictures
+//! of benchmarks, from their figures.
 
+mod benchmarks;
 mod reasons;
 
 use crate::instance::repository;
@@ -33,6 +35,7 @@ pub fn run(check: bool) -> Result<()> {
 
 fn wanted() -> Result<Vec<(PathBuf, String)>> {
     let mut files = vec![(repository().join("docs/reasons.md"), reasons::page())];
+    files.extend(benchmarks::files()?);
     for mut crd in yoi_crds::all() {
         let name = crd.spec.names.plural.clone();
         for folder in FOLDERS {

@@ -1,0 +1,107 @@
+//! `docs/benchmarks.md` and its pictures, from the figures of all sets.
+
+use crate::bench::figures::{self, Row, SETS, Sample};
+use crate::instance::repository;
+use anyhow::{Context, Result};
+use charts_rs::{HorizontalBarChart, Position, Series};
+use std::fs;
+use std::path::PathBuf;
+
+/// The page and its pictures. Only what a run measured anew differs from before.
+pub fn files() -> Result<Vec<(PathBuf, String)>> {
+    let file = repository().join("docs/benchmarks.md");
+    let page = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+    let mut files = vec![(file, with_tables(&page)?)];
+    let mut rows = Vec::new();
+    for set in &SETS {
+        rows.extend(figures::load(set)?.rows);
+    }
+    for (name, svg) in [("ratios", ratios(&rows)?), ("agent", agent(&rows)?)] {
+        files.push((repository().join(format!("docs/benchmarks/{name}.svg")), svg));
+    }
+    Ok(files)
+}
+
+/// The page with the table of each set between that set's marks.
+fn with_tables(page: &str) -> Result<String> {
+    SETS.iter().try_fold(page.to_owned(), |page, set| {
+        let figures = figures::load(set)?;
+        between(&page, set.name, &format!("Measured on {}.\n\n{}", figures.machine, table(&figures.rows)))
+    })
+}
+
+fn between(page: &str, section: &str, text: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- {section} -->\n"), format!("<!-- end {section} -->\n"));
+    let missing = || format!("docs/benchmarks.md has no marks for {section}");
+    let (before, rest) = page.split_once(&begin).with_context(missing)?;
+    let (_, after) = rest.split_once(&end).with_context(missing)?;
+    Ok(format!("{before}{begin}{text}{end}{after}"))
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = "| | n | ours p50 | p99 | bare p50 | p99 | ratio | bar | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n".to_owned();
+    for row in rows {
+        let unit = &row.unit;
+        let p99 = |sample: &Sample| sample.p99.map_or_else(String::new, figure);
+        let ours = row.ours.as_ref().map_or_else(Default::default, |s| (s.n.to_string(), format!("{} {unit}", figure(s.p50)), p99(s)));
+        let bare = row.bare.as_ref().map_or_else(Default::default, |s| (figure(s.p50), p99(s)));
+        let ratio = row.ratio.map_or_else(String::new, |r| format!("**{r:.2}x**"));
+        let bar = row.bar.map_or_else(String::new, |b| if row.ratio.is_some() { format!("{b}x") } else { format!("{b} {unit}") });
+        let held = row.bar.map_or("", |_| if row.holds() { "held" } else { "**not held**" });
+        text += &format!("| {} | {} | {} | {} | {} | {} | {ratio} | {bar} | {held} |\n", row.name, ours.0, ours.1, ours.2, bare.0, bare.1);
+    }
+    text
+}
+
+fn figure(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 1.0 => format!("{v:.1}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+fn ratios(rows: &[Row]) -> Result<String> {
+    let with: Vec<_> = rows.iter().filter_map(|row| Some((row.name.clone(), row.ratio? as f32, row.bar? as f32))).collect();
+    let names = with.iter().map(|row| row.0.clone()).collect();
+    let series = |name: &str, of: fn(&(String, f32, f32)) -> f32| Series::new(name.to_owned(), with.iter().map(of).map(round).collect());
+    picture("Ours over bare (x)", vec![series("measured", |row| row.1), series("bar", |row| row.2)], names, with.len())
+}
+
+/// Where the time of one agent goes, as it was seen from outside.
+fn agent(rows: &[Row]) -> Result<String> {
+    let of = |side: &str| -> Vec<(String, f32)> {
+        let start = format!("{side}: seen after, ");
+        rows.iter().filter_map(|row| Some((format!("{side}: {}", row.name.strip_prefix(&start)?), row.ours.as_ref()?.p50 as f32))).collect()
+    };
+    let steps: Vec<_> = of("plain Pod").into_iter().chain(of("YoiPod")).collect();
+    let series = Series::new("ms after apply, median".to_owned(), steps.iter().map(|step| round(step.1)).collect());
+    let count = steps.len();
+    picture("What is seen when (ms after apply)", vec![series], steps.into_iter().map(|step| step.0).collect(), count)
+}
+
+fn picture(title: &str, series: Vec<Series>, names: Vec<String>, count: usize) -> Result<String> {
+    let mut chart = HorizontalBarChart::new(series, names);
+    chart.width = 1000.0;
+    chart.height = 90.0 + 44.0 * count as f32;
+    chart.title.text = title.to_owned();
+    chart.series_label_position = Some(Position::Right);
+    Ok(chart.svg()?)
+}
+
+fn round(value: f32) -> f32 {
+    (value * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_between_marks_leaves_the_others_alone() {
+        let page = "a\n<!-- x -->\nold\n<!-- end x -->\nb\n<!-- y -->\nkept\n<!-- end y -->\n";
+        let expected = "a\n<!-- x -->\nnew\n<!-- end x -->\nb\n<!-- y -->\nkept\n<!-- end y -->\n";
+        assert_eq!(between(page, "x", "new\n").unwrap(), expected);
+        assert!(between(page, "z", "new\n").is_err());
+    }
+}
