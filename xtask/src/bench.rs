@@ -6,7 +6,7 @@ use crate::command::{command, loud};
 use crate::images::{self, Profile};
 use crate::install::{self, Target};
 use crate::instance::{Instance, repository};
-use crate::{build, cluster, generate, witness};
+use crate::{build, cluster, generate, test_environment};
 use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Session, Workspace};
 const ALONE: [(Benchmark, &str, &str); 2] = [(Workspace, "yoi-workspace", "workspace"), (Session, "yoi-session", "session")];
 const PARTS: [(Benchmark, &str); 4] = [(Agents, "agents"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
 
-/// What of the cluster's benchmark; nothing is: no cluster, and then there is none to keep.
+/// The parts of the cluster benchmark to run. None means that no cluster is needed.
 fn parts(wanted: &[Benchmark], keep: bool) -> Result<Vec<&'static str>> {
     let whole = wanted.is_empty() || wanted.contains(&Cluster) && !PARTS.iter().any(|(part, _)| wanted.contains(part));
     let parts: Vec<_> = PARTS.iter().filter(|(part, _)| whole || wanted.contains(part)).map(|(_, name)| *name).collect();
@@ -78,7 +78,7 @@ fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
     let built = images::build_all_as(Profile::Release)?;
     images::import_all(INSTANCE, &built)?;
     install::charts(&Target::local(INSTANCE)?, &built.references())?;
-    let environment = witness::environment(INSTANCE, &built)?;
+    let environment = test_environment::variables(INSTANCE, &built)?;
     bench(out, "yoi-e2e", &[&["--bench", "cluster", "--"], parts].concat(), &environment)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::command::{command, found, quiet, wait};
 use crate::instance::{cache, repository};
-use crate::say;
+use crate::progress;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -78,7 +78,7 @@ fn go(module: &Module) -> Result<PathBuf> {
     if made.exists() {
         return Ok(made);
     }
-    let step = say::step(module.about);
+    let step = progress::start(module.about);
     fs::create_dir_all(cache())?;
     let lock = fs::File::create(cache().join(format!("{}.lock", module.name)))?;
     wait("the same build in another process", Duration::from_secs(3600), || {

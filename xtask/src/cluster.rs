@@ -14,7 +14,7 @@ pub use leftovers::Inventory;
 
 use crate::command::{capture, command, quiet, wait};
 use crate::instance::{Instance, ROOT, cache};
-use crate::{build, images, packages, say};
+use crate::{build, images, packages, progress};
 use anyhow::{Context, Result, bail};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -26,7 +26,7 @@ pub fn up(instance: Instance) -> Result<()> {
     packages::for_cluster()?;
     let programs = build::kubernetes()?;
     let _lock = lock(instance)?;
-    let step = say::step(format!("Start the cluster {instance}"));
+    let step = progress::start(format!("Start the cluster {instance}"));
     let prepared = node::prepare(instance, &programs)?;
     match supervisor(instance) {
         Some(_) if prepared.changed => {
@@ -47,7 +47,7 @@ pub fn up(instance: Instance) -> Result<()> {
     addons::apply(instance, &programs)?;
     link_program(instance, "kubectl", &programs.join("kubectl"))?;
     link_program(instance, "helm", &build::tools()?.join("helm"))?;
-    let step = say::step("Wait until the node, cluster DNS and storage answer");
+    let step = progress::start("Wait until the node, cluster DNS and storage answer");
     addons::wait_ready(instance, &programs)?;
     step.done("");
     Ok(())
@@ -110,7 +110,7 @@ fn supervisor(instance: Instance) -> Option<u32> {
     runs_here(instance, pid).then_some(pid)
 }
 
-/// A process id read from a file may by now belong to a stranger.
+/// A process id read from a file may by now belong to another process.
 fn runs_here(instance: Instance, pid: u32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).split('\0').any(|word| word == instance.path("supervise.json"))
@@ -135,7 +135,7 @@ pub fn reboot(instance: Instance) -> Result<()> {
     let _lock = lock(instance)?;
     let inner = supervisor(instance).with_context(|| format!("the cluster {instance} does not run"))?;
     let outer = fs::read_to_string(instance.path("pid"))?.split_whitespace().nth(1).and_then(|pid| pid.parse().ok());
-    let step = say::step(format!("Start the node of {instance} anew"));
+    let step = progress::start(format!("Start the node of {instance} anew"));
     let process = rustix::process::Pid::from_raw(inner as i32).context("failed to read the node's pid")?;
     rustix::process::kill_process(process, rustix::process::Signal::KILL)?;
     // The outer half removes the file that names the inner one, which must not be the next one's.
@@ -154,7 +154,7 @@ pub fn down(instance: Instance) -> Result<()> {
         bail!("removing a node needs root");
     }
     let _lock = lock(instance)?;
-    let step = say::step(format!("Remove the cluster {instance}"));
+    let step = progress::start(format!("Remove the cluster {instance}"));
     stop(instance)?;
     leftovers::detach_loops(instance)?;
     if instance.state().exists() {
@@ -216,8 +216,8 @@ impl Kubectl {
         capture(&mut self.command(args))
     }
 
-    /// What a person would look at first when something does not come up.
-    pub fn picture(&self, namespace: &str) -> String {
+    /// Pods and Events of a namespace, for an error message.
+    pub fn diagnostics(&self, namespace: &str) -> String {
         let ask = |words: &[&str]| self.run(["--namespace", namespace].iter().chain(words)).unwrap_or_else(|error| format!("{error:#}\n"));
         let mut text = format!("{namespace}:\n{}", ask(&["get", "pods", "-o", "wide"]));
         let events = ask(&[

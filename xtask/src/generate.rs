@@ -5,7 +5,7 @@ mod benchmarks;
 mod reasons;
 
 use crate::instance::repository;
-use crate::say;
+use crate::progress;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const FOLDERS: [&str; 2] = ["crds", "charts/yoi-crds/templates"];
 
 pub fn run(check: bool) -> Result<()> {
-    let step = say::step(if check { "Compare the generated files" } else { "Write the generated files" });
+    let step = progress::start(if check { "Compare the generated files" } else { "Write the generated files" });
     let wanted = wanted()?;
     let mut differing: Vec<_> = wanted.iter().filter(|(path, text)| fs::read_to_string(path).ok().as_ref() != Some(text)).collect();
     let stale = stale(&wanted)?;

@@ -7,7 +7,7 @@ mod registry;
 use crate::command::{capture, command, found, quiet};
 use crate::instance::{Instance, cache, repository};
 use crate::tree::Tree;
-use crate::{build, packages, say};
+use crate::{build, packages, progress};
 use anyhow::{Context, Result, bail};
 use oci::{Archive, Image};
 pub use registry::{Registry, push};
@@ -50,7 +50,7 @@ pub fn import_all(instance: Instance, built: &Built) -> Result<()> {
     }
     import(instance, &built.archives)?;
     fs::write(instance.path("images.json"), serde_json::to_string_pretty(&built.references())? + "\n")?;
-    say::note(&format!("references: {}", instance.path("images.json")));
+    progress::note(&format!("references: {}", instance.path("images.json")));
     built.complete()
 }
 
@@ -96,7 +96,7 @@ pub fn build_all_of(folder: &Path, target: Option<&Path>, profile: Profile) -> R
     let mut archives = cluster_archives()?;
     // Before the step below, because the first time has a step of its own.
     let agent = base::agent()?;
-    let step = say::step("Make the images");
+    let step = progress::start("Make the images");
     for (name, program) in [("operator", "yoi-operator"), ("gateway", "yoi-gateway"), ("scripted-model", "scripted-model")] {
         if let Some(file) = programs.get(program) {
             archives.push(oci::write(&one_program(name, file, NOBODY)?)?);
@@ -158,7 +158,7 @@ fn with_libraries(tree: &mut Tree, to: &str, program: &str) -> Result<()> {
 
 /// Builds the shipped programs; says which are not there.
 fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BTreeMap<&'static str, PathBuf>, Vec<String>)> {
-    let step = say::step("Compile Yoi (a few minutes the first time)");
+    let step = progress::start("Compile Yoi (a few minutes the first time)");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--keep-going", "--message-format=json-render-diagnostics"]).current_dir(folder);
     if let Some(target) = target {
@@ -201,7 +201,7 @@ pub fn import(instance: Instance, archives: &[Archive]) -> Result<()> {
     if fresh.is_empty() {
         return Ok(());
     }
-    let step = say::step(format!("Import {} of {} images", fresh.len(), archives.len()));
+    let step = progress::start(format!("Import {} of {} images", fresh.len(), archives.len()));
     for archive in &fresh {
         step.progress(&archive.name);
         quiet(ctr(&["import"]).arg(&archive.file))?;

@@ -1,15 +1,15 @@
 //! Yoi on a cluster: images to its nodes, two charts, the example fleet.
 
-mod elsewhere;
+mod existing_cluster;
 mod fleet;
 
-pub use elsewhere::{Elsewhere, existing};
+pub use existing_cluster::{ExistingCluster, existing};
 
 use crate::cluster::{self, Kubectl};
 use crate::command::{command, quiet};
 use crate::images::{self, References};
 use crate::instance::{Instance, repository};
-use crate::{build, say};
+use crate::{build, progress};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ pub fn charts(target: &Target, references: &References) -> Result<()> {
 /// The charts of another copy of the sources.
 pub fn charts_of(source: &Path, target: &Target, references: &References) -> Result<()> {
     let helm = build::tools()?.join("helm");
-    let step = say::step("Install the charts");
+    let step = progress::start("Install the charts");
     let upgrade = |release: &str, folder: &str| {
         let mut helm = command(&helm, ["upgrade", "--install", release]);
         helm.arg(source.join(folder)).args(["--namespace", NAMESPACE, "--create-namespace", "--timeout", "3m", "--wait"]);
@@ -85,7 +85,8 @@ pub fn charts_of(source: &Path, target: &Target, references: &References) -> Res
     for setting in target.settings.iter().cloned().chain(image_settings(references)?) {
         operator.args(["--set", &setting]);
     }
-    quiet(&mut operator).with_context(|| format!("{}\n{}", target.kubectl.picture(NAMESPACE), target.kubectl.picture(SHIM_NAMESPACE)))?;
+    quiet(&mut operator)
+        .with_context(|| format!("{}\n{}", target.kubectl.diagnostics(NAMESPACE), target.kubectl.diagnostics(SHIM_NAMESPACE)))?;
     step.done("");
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! `cargo xtask test`: independent lanes, each run even when another failed, unless it stands on that one.
+//! `cargo xtask test`: independent lanes. Each runs even when another failed, unless it depends on that one.
 
 mod clusters;
-mod elsewhere;
 mod kind;
 mod prefixed;
+mod registry_install;
 mod report;
 
 use crate::command::loud;
@@ -14,26 +14,26 @@ use report::{Lane, Outcome, Report};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// In the environment of a test: to be skipped for want of a right or a program is to fail.
+/// Set in the environment of tests: a test that lacks a right or a program fails instead of being skipped.
 const MUST_RUN: &str = "YOI_MUST_RUN";
 
-/// What a person asked for, and how much of it there was.
-struct Wanted<'a> {
+/// What a person asked for, and how many tests ran so far.
+struct Selection<'a> {
     all: bool,
     filter: Option<&'a str>,
     ran: AtomicU64,
 }
 
-impl Wanted<'_> {
-    /// Whether it passed, and what was run.
-    fn play(&self, name: &str, tests: Command, line: String) -> Result<(bool, String)> {
+impl Selection<'_> {
+    /// Runs the tests; returns whether they passed, and `line`.
+    fn run(&self, name: &str, tests: Command, line: String) -> Result<(bool, String)> {
         let (passed, ran) = prefixed::run(name, tests)?;
         self.ran.fetch_add(ran, Ordering::Relaxed);
         Ok((passed, line))
     }
 
-    /// A word that no test bears would be found to hold.
-    fn found(&self) -> Result<Outcome> {
+    /// Fails when a filter matched no test at all.
+    fn outcome(&self) -> Result<Outcome> {
         match (self.filter, self.ran.load(Ordering::Relaxed)) {
             (Some(filter), 0) => bail!("no test that could run here has a name that contains {filter:?}"),
             _ => Ok(Outcome::Passed),
@@ -43,7 +43,7 @@ impl Wanted<'_> {
 
 pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
     let mut report = Report::default();
-    let wanted = Wanted { all, filter, ran: AtomicU64::new(0) };
+    let selection = Selection { all, filter, ran: AtomicU64::new(0) };
     if filter.is_none() {
         report.lane("format", || cargo(&["fmt", "--all", "--check"]));
         report.lane("lints", || {
@@ -68,15 +68,15 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         Ok(Outcome::Passed)
     });
     let whole = cfg!(target_os = "linux") && report.passed("packages");
-    // Compiled while nothing else runs, played beside the cluster's tests, which leave the processors idle for half of their time.
+    // Compiled while nothing else runs; run beside the cluster tests, which leave the processors idle for half of their time.
     report.lane("unit tests compiled", || cargo(&["test", "--no-run", "--workspace"]));
     let units = Lane::new("unit tests", || {
-        let (passed, line) = units(whole, &wanted)?;
-        verdict(passed, &line)
+        let (passed, line) = units(whole, &selection)?;
+        outcome(passed, &line)
     });
-    clusters::lanes(&mut report, &wanted, units);
+    clusters::lanes(&mut report, &selection, units);
     if filter.is_some() {
-        report.lane("there are such tests", || wanted.found());
+        report.lane("there are such tests", || selection.outcome());
     }
     if !whole {
         // cargo counts a test that found it cannot run as passed.
@@ -100,19 +100,19 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// A cluster beside them has the right of way.
+/// Niceness of unit tests: the cluster tests beside them have precedence.
 const NICER: &str = "10";
 
-/// Whether they passed, and what was run.
-fn units(whole: bool, wanted: &Wanted<'_>) -> Result<(bool, String)> {
+/// Returns whether the unit tests passed, and their command line.
+fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
     let mut words = vec!["test", "--no-fail-fast", "--workspace"];
-    words.extend(wanted.filter);
+    words.extend(selection.filter);
     let mut tests = Command::new("nice");
     tests.args(["-n", NICER]).arg(program()).args(&words).current_dir(repository());
     if whole {
         tests.env(MUST_RUN, "1");
     }
-    wanted.play("unit", tests, format!("cargo {}", words.join(" ")))
+    selection.run("unit", tests, format!("cargo {}", words.join(" ")))
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.
@@ -128,14 +128,14 @@ fn dependencies() -> Result<Outcome> {
 
 fn cargo(words: &[&str]) -> Result<Outcome> {
     let succeeded = loud(Command::new(program()).args(words).current_dir(repository()))?;
-    verdict(succeeded, &format!("cargo {}", words.join(" ")))
+    outcome(succeeded, &format!("cargo {}", words.join(" ")))
 }
 
 fn program() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-fn verdict(succeeded: bool, line: &str) -> Result<Outcome> {
+fn outcome(succeeded: bool, line: &str) -> Result<Outcome> {
     if !succeeded {
         bail!("`{line}` failed");
     }
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn a_filter_that_no_test_bears_fails() {
-        let wanted = |filter, ran| Wanted { all: false, filter, ran: AtomicU64::new(ran) };
-        assert!(wanted(None, 0).found().is_ok() && wanted(Some("peers"), 1).found().is_ok());
-        assert!(wanted(Some("peres"), 0).found().is_err_and(|error| error.to_string().contains("\"peres\"")));
+        let selection = |filter, ran| Selection { all: false, filter, ran: AtomicU64::new(ran) };
+        assert!(selection(None, 0).outcome().is_ok() && selection(Some("peers"), 1).outcome().is_ok());
+        assert!(selection(Some("peres"), 0).outcome().is_err_and(|error| error.to_string().contains("\"peres\"")));
     }
 }

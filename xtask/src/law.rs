@@ -4,7 +4,7 @@
 
 use crate::command::{capture, command};
 use crate::instance::repository;
-use crate::say;
+use crate::progress;
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ struct Law {
 }
 
 const CLIENT: &[&str] = &["kube-client", "kube-runtime"];
-const RIMS: &[&str] = &["yoi-operator", "yoi-gateway", "yoi-agent-shim", "yoi-runtime", "kubectl-yoi"];
+const BINARIES: &[&str] = &["yoi-operator", "yoi-gateway", "yoi-agent-shim", "yoi-runtime", "kubectl-yoi"];
 
 const LAWS: &[Law] = &[
     Law { name: "yoi-wire", ours: &[], never: &["tokio", "kube", "kube-core", "hyper", "axum"] },
@@ -35,7 +35,7 @@ const LAWS: &[Law] = &[
 ];
 
 pub fn run() -> Result<()> {
-    let step = say::step("Check who imports whom");
+    let step = progress::start("Check who imports whom");
     let mut broken = vec![];
     for member in members()? {
         match LAWS.iter().find(|law| law.name == member) {
@@ -67,7 +67,7 @@ fn violations(law: &Law, tree: &str) -> Vec<String> {
     let judge = |name: &&str| {
         let stranger = law.never.contains(name);
         let room =
-            (name.starts_with("yoi-") || RIMS.contains(name) || **name == *"xtask") && **name != *law.name && !law.ours.contains(name);
+            (name.starts_with("yoi-") || BINARIES.contains(name) || **name == *"xtask") && **name != *law.name && !law.ours.contains(name);
         (stranger || room).then(|| format!("{} uses {name}", law.name))
     };
     names.iter().filter_map(judge).collect()
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rim_imported_by_anybody_is_found() {
+    fn a_binary_crate_imported_by_anybody_is_found() {
         assert_eq!(violations(law("yoi-e2e"), "yoi-e2e v0.1.0\nkubectl-yoi v0.1.0\n"), ["yoi-e2e uses kubectl-yoi"]);
     }
 

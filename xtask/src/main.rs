@@ -13,9 +13,9 @@ mod lanes;
 mod law;
 mod packages;
 mod planted;
-mod say;
+mod progress;
+mod test_environment;
 mod tree;
-mod witness;
 
 use anyhow::Result;
 use args::{Action, ClusterAction};
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match run(args::Args::parse().action) {
         Ok(code) => code,
         Err(error) => {
-            say::failure(&format!("{error:#}"));
+            progress::failure(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -37,7 +37,7 @@ fn run(action: Action) -> Result<ExitCode> {
         Action::Up { context: None, name, .. } => install::local(name)?,
         Action::Up { context: Some(context), registry, plain_http, set, .. } => {
             let registry = registry.map(|prefix| images::Registry { prefix, plain_http });
-            install::existing(install::Elsewhere { context, registry, settings: set })?;
+            install::existing(install::ExistingCluster { context, registry, settings: set })?;
         }
         Action::Down { name } => cluster::down(name)?,
         Action::Cluster { action: ClusterAction::Up { name } } => {

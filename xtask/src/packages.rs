@@ -1,7 +1,7 @@
 //! What the machine must have: the parts that no package of Rust or Go brings.
 
 use crate::command::{command, found, quiet};
-use crate::say;
+use crate::progress;
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -66,7 +66,7 @@ fn install(needs: &[Need]) -> Result<()> {
         let what: Vec<_> = missing.iter().map(|need| need.what).collect();
         bail!("this machine lacks {}; on Debian or Ubuntu:\n  sudo {line}", what.join(", "));
     };
-    let step = say::step(format!("Install {}", packages.join(" ")));
+    let step = progress::start(format!("Install {}", packages.join(" ")));
     let get = |first: &[&str]| {
         let mut get = command(&apt, first);
         // A policy that refuses keeps Debian from starting a containerd service of its own.

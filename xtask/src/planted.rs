@@ -1,6 +1,6 @@
-//! `cargo xtask planted`: faults put into the product on purpose, each of which a harness has to find.
+//! `cargo xtask planted`: faults put into the product on purpose, each of which a test has to find.
 //!
-//! A fault is a patch in `e2e/planted`; its head says which rounds to play, or which test to run, and what the harness must say. It is applied to a
+//! A fault is a patch in `e2e/planted`; its head names the rounds or the test to run, and a part of the sentence with which the test must fail. It is applied to a
 //! copy of HEAD below `target`, built there, and rolled out on a cluster of its own.
 
 mod patch;
@@ -10,7 +10,7 @@ use crate::command::{capture, command, quiet};
 use crate::images;
 use crate::install::{self, Target};
 use crate::instance::{Instance, repository};
-use crate::{say, witness};
+use crate::{progress, test_environment};
 use anyhow::{Context, Result, bail};
 use patch::Fault;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 const INSTANCE: Instance = Instance::YoiFaults;
 
-/// Each fault, or the one of this name. Succeeds if the harness found them, and by what it had to say.
+/// Looks for every fault, or for the one of this name. Succeeds if each was found by its sentence.
 pub fn run(name: Option<&str>) -> Result<()> {
     let faults: Vec<Fault> = patch::all()?.into_iter().filter(|fault| name.is_none_or(|name| fault.name == name)).collect();
     if faults.is_empty() {
@@ -29,12 +29,12 @@ pub fn run(name: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     for fault in &faults {
         let begun = Instant::now();
-        let found = source.with(fault).and_then(|()| hunt(&source, fault));
+        let found = source.with(fault).and_then(|()| find_fault(&source, fault));
         source.clean()?;
         match found {
-            Ok(sentence) => say::note(&format!("{} was found in {} s: {sentence}", fault.name, begun.elapsed().as_secs())),
+            Ok(sentence) => progress::note(&format!("{} was found in {} s: {sentence}", fault.name, begun.elapsed().as_secs())),
             Err(error) => {
-                say::failure(&format!("{}: {error:#}", fault.name));
+                progress::failure(&format!("{}: {error:#}", fault.name));
                 missed.push(fault.name.as_str());
             }
         }
@@ -45,7 +45,7 @@ pub fn run(name: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Whether every patch still fits the code as it stands.
+/// Fails if a patch does not apply to the code any more.
 pub fn check() -> Result<()> {
     for fault in patch::all()? {
         let mut git = command("git", ["apply", "--check"]);
@@ -90,32 +90,32 @@ impl Source {
     }
 }
 
-/// Builds, rolls out, lets the harness look, and takes the cluster away: what it holds after a fault is of no use.
-fn hunt(source: &Source, fault: &Fault) -> Result<String> {
+/// Builds the faulty version, rolls it out, runs the test, and removes the cluster, which is of no use after a fault.
+fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
     cluster::down(INSTANCE)?;
     cluster::up(INSTANCE)?;
     let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
     images::import_all(INSTANCE, &built)?;
     install::charts_of(&source.folder, &Target::local(INSTANCE)?, &built.references())?;
-    let step = say::step(format!("Look for {}", fault.name));
+    let step = progress::start(format!("Look for {}", fault.name));
     let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let (target, test) = &fault.harness;
     harness.args(["test", "-p", "yoi-e2e", "--test", target, "--target-dir"]).arg(&source.target).current_dir(&source.folder);
     harness.args(["--", "--test-threads=1", "--nocapture", test]);
-    harness.envs(witness::environment(INSTANCE, &built)?);
+    harness.envs(test_environment::variables(INSTANCE, &built)?);
     harness.envs(fault.settings.iter().map(|(name, value)| (*name, value)));
     let output = harness.output().context("failed to start cargo")?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     step.done(output.status.to_string());
-    let verdict = judge(output.status.success(), &said, fault);
+    let verdict = check_output(output.status.success(), &said, fault);
     if verdict.is_ok() {
         cluster::down(INSTANCE)?;
     }
     verdict
 }
 
-/// The sentence with which the fault was found.
-fn judge(passed: bool, said: &str, fault: &Fault) -> Result<String> {
+/// Returns the line of output that names the fault.
+fn check_output(passed: bool, said: &str, fault: &Fault) -> Result<String> {
     if passed {
         bail!("{} let it pass", fault.harness.1);
     }
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_fault_is_found_only_by_what_the_harness_had_to_say() {
-        assert_eq!(judge(false, "round 1\n  an entry is gone from a\n", &fault()).unwrap(), "an entry is gone from a");
-        assert!(judge(false, "not converged", &fault()).is_err());
-        assert!(judge(true, "an entry is gone", &fault()).is_err());
+        assert_eq!(check_output(false, "round 1\n  an entry is gone from a\n", &fault()).unwrap(), "an entry is gone from a");
+        assert!(check_output(false, "not converged", &fault()).is_err());
+        assert!(check_output(true, "an entry is gone", &fault()).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a node could leave behind, listed before and after, so that a difference is a name and not a feeling.
+//! What a node could leave behind on the machine, listed before and after so that what is left has a name.
 
 use super::cgroup;
 use crate::command::{self, capture, command, quiet, wait};
@@ -54,9 +54,9 @@ impl Inventory {
     }
 
     /// What is here and was not there, but for what another instance may have changed meanwhile.
-    pub fn beyond<'a>(&'a self, before: &'a Self, instance: Instance) -> Vec<&'a str> {
+    pub fn difference<'a>(&'a self, before: &'a Self, instance: Instance) -> Vec<&'a str> {
         let others: Vec<_> = Instance::ALL.into_iter().filter(|other| *other != instance).collect();
-        let foreign = |entry: &str| others.iter().any(|other| speaks_of(entry, *other));
+        let foreign = |entry: &str| others.iter().any(|other| mentions(entry, *other));
         self.0.difference(&before.0).map(String::as_str).filter(|entry| !foreign(entry)).collect()
     }
 }
@@ -75,7 +75,7 @@ fn firewall(list: impl Fn(&str) -> Result<String>) -> Result<Vec<String>> {
     Ok(found)
 }
 
-fn speaks_of(entry: &str, instance: Instance) -> bool {
+fn mentions(entry: &str, instance: Instance) -> bool {
     let mut marks = vec![instance.mark(), instance.host_link(), instance.state().display().to_string(), instance.whole_range()];
     marks.extend(cgroup::all(instance));
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
@@ -175,7 +175,7 @@ mod tests {
     fn a_planted_leftover_is_named() {
         let before = inventory(&["file /var/lib/dpkg"]);
         let after = inventory(&["file /var/lib/dpkg", "loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
-        assert_eq!(after.beyond(&before, Instance::YoiTest), ["loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
+        assert_eq!(after.difference(&before, Instance::YoiTest), ["loop device loop3 on /var/lib/yoi-cluster/yoi-test/yoi/pool.img"]);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         ]);
         let before = Inventory::default();
         assert_eq!(
-            after.beyond(&before, Instance::YoiTest),
+            after.difference(&before, Instance::YoiTest),
             ["firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT"]
         );
     }

@@ -40,7 +40,7 @@ pub fn node_setup(instance: Instance) -> Vec<Vec<String>> {
     setup
 }
 
-/// Safe to say twice; takes away only what bears this instance's mark or name.
+/// Idempotent. Removes only what has this instance's mark or name.
 pub fn remove(instance: Instance) -> Result<()> {
     for rule in rules(instance) {
         while iptables("-C", &rule).output().is_ok_and(|output| output.status.success()) {
@@ -87,8 +87,8 @@ fn rules(instance: Instance) -> [Rule; 3] {
     ]
 }
 
-fn iptables(deed: &str, rule: &Rule) -> std::process::Command {
-    let mut iptables = command("iptables", ["-w", "-t", rule.table, deed, rule.chain]);
+fn iptables(action: &str, rule: &Rule) -> std::process::Command {
+    let mut iptables = command("iptables", ["-w", "-t", rule.table, action, rule.chain]);
     iptables.args(&rule.words);
     iptables
 }

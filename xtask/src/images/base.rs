@@ -3,7 +3,7 @@
 use super::oci::{self, Archive, Image};
 use crate::command::{command, quiet};
 use crate::instance::{cache, repository};
-use crate::say;
+use crate::progress;
 use crate::tree::Tree;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -50,7 +50,7 @@ fn image(name: &str) -> Result<Image> {
 }
 
 fn make(tar: &Path) -> Result<()> {
-    let step = say::step("Make the agents' Debian (about a minute, the first time only)");
+    let step = progress::start("Make the agents' Debian (about a minute, the first time only)");
     fs::create_dir_all(cache())?;
     let work = tempfile::tempdir_in(cache())?;
     // mmdebstrap may run as another user below this folder.

@@ -2,7 +2,7 @@
 
 use super::{Built, References};
 use crate::command::{capture, command, quiet};
-use crate::{build, say};
+use crate::{build, progress};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ pub fn push(built: &Built, registry: &Registry) -> Result<References> {
         crane
     };
     let prefix = registry.prefix.trim_end_matches('/');
-    let step = say::step(format!("Push {} images to {prefix}", built.archives.len()));
+    let step = progress::start(format!("Push {} images to {prefix}", built.archives.len()));
     let (mut references, mut pushed) = (References::new(), 0);
     for archive in &built.archives {
         let reference = format!("{prefix}/{}:{}", archive.name, archive.tag());

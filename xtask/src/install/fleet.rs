@@ -4,7 +4,7 @@ use crate::cluster::Kubectl;
 use crate::command::wait;
 use crate::images::References;
 use crate::instance::repository;
-use crate::say;
+use crate::progress;
 use anyhow::{Context, Result};
 use std::fs;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub fn of_nodes(kubectl: &Kubectl) -> Result<Part> {
     if offered.split_whitespace().any(|provider| provider == "Btrfs") {
         return Ok(All);
     }
-    say::note(
+    progress::note(
         "no node keeps its trees on Btrfs, so carol, a fork of alice's living tree, is left out; \
          `--set shim.loopBtrfs.enabled=true` gives each node a Btrfs in a file",
     );
@@ -79,10 +79,10 @@ pub fn of_nodes(kubectl: &Kubectl) -> Result<Part> {
 
 /// `images`: what stands for `yoi.dev/NAME:dev` in the examples, by NAME.
 pub fn start(kubectl: &Kubectl, part: Part, images: &References) -> Result<()> {
-    let step = say::step("Start the example fleet (about half a minute)");
+    let step = progress::start("Start the example fleet (about half a minute)");
     // A Job cannot be changed, and a workspace that is on its way out would take the new Job's claim with it.
     let ci = ["delete", "job/ci", "agentworkspace/ci", "--ignore-not-found", "--wait", "--timeout=120s"];
-    kubectl.run(["--namespace", NAMESPACE].into_iter().chain(ci)).with_context(|| kubectl.picture(NAMESPACE))?;
+    kubectl.run(["--namespace", NAMESPACE].into_iter().chain(ci)).with_context(|| kubectl.diagnostics(NAMESPACE))?;
     for Stage { file, goals, now, forks } in STAGES {
         if forks && part == Part::WithoutForks {
             continue;
@@ -97,7 +97,7 @@ pub fn start(kubectl: &Kubectl, part: Part, images: &References) -> Result<()> {
         for (what, condition) in goals {
             let condition = format!("--for=condition={condition}");
             let words = ["--namespace", NAMESPACE, "wait", &condition, what, "--timeout=300s"];
-            kubectl.run(words).with_context(|| kubectl.picture(NAMESPACE))?;
+            kubectl.run(words).with_context(|| kubectl.diagnostics(NAMESPACE))?;
         }
     }
     step.done(if part == All { "every agent has done its task" } else { "alice and bob have done their tasks" });

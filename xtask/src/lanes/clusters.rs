@@ -1,52 +1,52 @@
-//! The lanes that need a real Kubernetes. There are two of them side by side, because tests mostly wait: on one the tests that bear each other's
-//! company, on the other those that take away or kill what any other test needs.
+//! The lanes that need a real Kubernetes. Two clusters run side by side, because tests mostly wait. On one run the tests that can share a
+//! cluster, on the other those that kill or remove what other tests need.
 
 use super::report::{Lane, Outcome, Report};
-use super::{Wanted, elsewhere, program};
+use super::{Selection, program, registry_install};
 use crate::cluster::{self, Inventory};
 use crate::images::{self, Built};
 use crate::install::{self, Target};
 use crate::instance::{Instance, repository};
-use crate::witness;
+use crate::test_environment;
 use anyhow::{Result, bail};
 use std::process::Command;
 
-/// Where tests keep each other company.
+/// The cluster that tests share.
 pub const SHARED: Instance = Instance::YoiTest;
-/// Where they run alone.
-const BROKEN: Instance = Instance::YoiFaults;
-const BOTH: [Instance; 2] = [SHARED, BROKEN];
+/// The cluster whose components are killed and removed.
+const DISRUPTED: Instance = Instance::YoiFaults;
+const BOTH: [Instance; 2] = [SHARED, DISRUPTED];
 
-/// Test targets of `e2e/` that bear each other's company.
+/// Test targets of `e2e/` that can share a cluster.
 const SHARED_TARGETS: [&str; 6] = ["e2e", "explain", "manifests", "poor", "replacement", "security"];
-/// Those that do not, in their order: the first ends with the charts taken away, the second kills everything.
-const BROKEN_TARGETS: [&str; 2] = ["teardown", "kills"];
+/// Those that cannot, in the order in which they run: the first ends with the charts uninstalled, the second kills everything.
+const DISRUPTIVE_TARGETS: [&str; 2] = ["teardown", "kills"];
 
 /// Rounds of kills.
 const ROUNDS: u32 = 12;
 /// Half of them on each cluster.
 const MANY_ROUNDS: u32 = 300;
-/// The test that plays them.
-const PLAYS: &str = "nothing_is_lost_doubled_or_left_over_whatever_is_killed";
+/// The test that plays the rounds.
+const ROUNDS_TEST: &str = "nothing_is_lost_doubled_or_left_over_whatever_is_killed";
 
-/// What later lanes take from earlier ones.
+/// What earlier lanes leave for later ones.
 #[derive(Default)]
-struct Gathered {
+struct Prepared {
     before: Option<Inventory>,
     built: Option<Built>,
     charts: bool,
 }
 
-/// With one more lane beside them, which needs none.
-pub fn lanes(report: &mut Report, wanted: &Wanted<'_>, other: Lane<'_>) {
-    let mut got = Gathered::default();
+/// Runs all of them, and beside them `other`, which needs no cluster.
+pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
+    let mut prepared = Prepared::default();
     let root = rustix::process::geteuid().is_root();
     report.lane("clusters up", || {
         if !root {
             return Ok(Outcome::skipped("a node needs root"));
         }
         BOTH.into_iter().try_for_each(cluster::down)?;
-        got.before = Some(Inventory::take()?);
+        prepared.before = Some(Inventory::take()?);
         BOTH.into_iter().try_for_each(cluster::up)?;
         Ok(Outcome::Passed)
     });
@@ -56,20 +56,20 @@ pub fn lanes(report: &mut Report, wanted: &Wanted<'_>, other: Lane<'_>) {
             return Ok(Outcome::skipped("no cluster to import them into"));
         }
         let built = images::build_and_import(SHARED)?;
-        images::import_all(BROKEN, &built)?;
-        got.built = Some(built);
+        images::import_all(DISRUPTED, &built)?;
+        prepared.built = Some(built);
         Ok(Outcome::Passed)
     });
     report.lane("charts", || {
-        let Some(built) = &got.built else { return Ok(Outcome::skipped("no images")) };
+        let Some(built) = &prepared.built else { return Ok(Outcome::skipped("no images")) };
         BOTH.into_iter().try_for_each(|instance| charts(instance, built))?;
         // Once, and not by two at the same time.
         compile()?;
-        got.charts = true;
+        prepared.charts = true;
         Ok(Outcome::Passed)
     });
-    let with_charts = |play: fn(&Built, &Wanted<'_>) -> Result<()>| match &got.built {
-        Some(built) if got.charts => play(built, wanted).map(|()| Outcome::Passed),
+    let with_charts = |play: fn(&Built, &Selection<'_>) -> Result<()>| match &prepared.built {
+        Some(built) if prepared.charts => play(built, selection).map(|()| Outcome::Passed),
         _ => Ok(Outcome::skipped("Yoi is not installed")),
     };
     report.beside(vec![
@@ -77,22 +77,22 @@ pub fn lanes(report: &mut Report, wanted: &Wanted<'_>, other: Lane<'_>) {
         Lane::new("cluster tests", || with_charts(shared)),
         Lane::new("teardown, kills, a reboot", || with_charts(broken)),
     ]);
-    if wanted.all {
-        report.lane("what wants it all to itself", || with_charts(alone));
+    if selection.all {
+        report.lane("tests that need the whole machine", || with_charts(alone));
     }
-    if wanted.filter.is_none() {
+    if selection.filter.is_none() {
         report.lane("up by context and registry", || {
-            if !got.charts {
+            if !prepared.charts {
                 return Ok(Outcome::skipped("Yoi could not be installed"));
             }
-            elsewhere::check().map(|()| Outcome::Passed)
+            registry_install::check().map(|()| Outcome::Passed)
         });
     }
     report.lane("clusters down, nothing left", || {
-        let Some(before) = &got.before else { return Ok(Outcome::skipped("there was no cluster")) };
+        let Some(before) = &prepared.before else { return Ok(Outcome::skipped("there was no cluster")) };
         BOTH.into_iter().try_for_each(cluster::down)?;
         let after = Inventory::take()?;
-        let mut left: Vec<_> = BOTH.into_iter().flat_map(|instance| after.beyond(before, instance)).collect();
+        let mut left: Vec<_> = BOTH.into_iter().flat_map(|instance| after.difference(before, instance)).collect();
         left.sort_unstable();
         left.dedup();
         if !left.is_empty() {
@@ -115,65 +115,65 @@ pub fn named(targets: &[&'static str]) -> Vec<&'static str> {
 }
 
 pub fn all_named() -> Vec<&'static str> {
-    named(&[SHARED_TARGETS.as_slice(), BROKEN_TARGETS.as_slice()].concat())
+    named(&[SHARED_TARGETS.as_slice(), DISRUPTIVE_TARGETS.as_slice()].concat())
 }
 
 fn compile() -> Result<()> {
     let words = [vec!["test", "--no-run"], all_named()].concat();
     let compiled = crate::command::loud(Command::new(program()).args(&words).current_dir(repository()))?;
-    verdict(vec![(compiled, words.join(" "))])
+    outcome(vec![(compiled, words.join(" "))])
 }
 
-/// They mostly wait for the cluster: more of them at once than there are cores.
-fn shared(built: &Built, wanted: &Wanted<'_>) -> Result<()> {
-    let mut played = vec![play(SHARED, built, &SHARED_TARGETS, wanted, &["--test-threads=6"])?];
-    if wanted.all && wanted.filter.is_none_or(|filter| PLAYS.contains(filter)) {
-        played.push(kills(SHARED, built, wanted, Some(PLAYS))?);
+/// Runs more tests at once than there are cores, because they mostly wait for the cluster.
+fn shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
+    let mut runs = vec![run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=6"])?];
+    if selection.all && selection.filter.is_none_or(|filter| ROUNDS_TEST.contains(filter)) {
+        runs.push(kills(SHARED, built, selection, Some(ROUNDS_TEST))?);
     }
-    verdict(played)
+    outcome(runs)
 }
 
-fn broken(built: &Built, wanted: &Wanted<'_>) -> Result<()> {
-    let teardown = play(BROKEN, built, &BROKEN_TARGETS[..1], wanted, &["--test-threads=6"])?;
-    charts(BROKEN, built)?;
-    verdict(vec![teardown, kills(BROKEN, built, wanted, wanted.filter)?])
+fn broken(built: &Built, selection: &Selection<'_>) -> Result<()> {
+    let teardown = run_targets(DISRUPTED, built, &DISRUPTIVE_TARGETS[..1], selection, &["--test-threads=6"])?;
+    charts(DISRUPTED, built)?;
+    outcome(vec![teardown, kills(DISRUPTED, built, selection, selection.filter)?])
 }
 
-fn kills(on: Instance, built: &Built, wanted: &Wanted<'_>, filter: Option<&str>) -> Result<Played> {
-    let rounds = if wanted.all { MANY_ROUNDS / 2 } else { ROUNDS };
-    let mut cargo = test(on, built, &BROKEN_TARGETS[1..], filter, &["--test-threads=1", "--nocapture"])?;
+fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filter: Option<&str>) -> Result<TestRun> {
+    let rounds = if selection.all { MANY_ROUNDS / 2 } else { ROUNDS };
+    let mut cargo = test(on, built, &DISRUPTIVE_TARGETS[1..], filter, &["--test-threads=1", "--nocapture"])?;
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
     }
-    played(on, wanted, cargo)
+    run_cargo(on, selection, cargo)
 }
 
-/// Tests that measure honest work beside a flood: nothing else runs.
-fn alone(built: &Built, wanted: &Wanted<'_>) -> Result<()> {
-    verdict(vec![play(SHARED, built, &SHARED_TARGETS, wanted, &["--test-threads=1", "--ignored"])?])
+/// Runs the tests that measure ordinary work beside a flood of requests, with nothing else running.
+fn alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
+    outcome(vec![run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=1", "--ignored"])?])
 }
 
-/// Whether it passed, and what was run.
-type Played = (bool, String);
+/// Whether it passed, and its command line.
+type TestRun = (bool, String);
 
-fn play(on: Instance, built: &Built, targets: &[&'static str], wanted: &Wanted<'_>, words: &[&str]) -> Result<Played> {
-    played(on, wanted, test(on, built, targets, wanted.filter, words)?)
+fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection: &Selection<'_>, words: &[&str]) -> Result<TestRun> {
+    run_cargo(on, selection, test(on, built, targets, selection.filter, words)?)
 }
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(program());
     cargo.args(["test", "--no-fail-fast"]).args(named(targets)).args(filter).arg("--").args(words).current_dir(repository());
-    cargo.envs(witness::environment(on, built)?);
+    cargo.envs(test_environment::variables(on, built)?);
     Ok(cargo)
 }
 
-fn played(on: Instance, wanted: &Wanted<'_>, cargo: Command) -> Result<Played> {
+fn run_cargo(on: Instance, selection: &Selection<'_>, cargo: Command) -> Result<TestRun> {
     let line = cargo.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    wanted.play(on.name(), cargo, line)
+    selection.run(on.name(), cargo, line)
 }
 
-fn verdict(played: Vec<Played>) -> Result<()> {
-    let failed: Vec<_> = played.into_iter().filter(|(passed, _)| !passed).map(|(_, line)| format!("`cargo {line}` failed")).collect();
+fn outcome(runs: Vec<TestRun>) -> Result<()> {
+    let failed: Vec<_> = runs.into_iter().filter(|(passed, _)| !passed).map(|(_, line)| format!("`cargo {line}` failed")).collect();
     if !failed.is_empty() {
         bail!("{}", failed.join("; "));
     }
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn one_failure_of_several_is_the_lanes() {
-        assert!(verdict(vec![(true, "a".into()), (true, "b".into())]).is_ok());
-        let said = verdict(vec![(true, "a".into()), (false, "b".into())]).unwrap_err().to_string();
+        assert!(outcome(vec![(true, "a".into()), (true, "b".into())]).is_ok());
+        let said = outcome(vec![(true, "a".into()), (false, "b".into())]).unwrap_err().to_string();
         assert_eq!(said, "`cargo b` failed");
     }
 
@@ -196,11 +196,11 @@ mod tests {
         let manifest = std::fs::read_to_string(repository().join("e2e/Cargo.toml")).unwrap();
         let (_, targets) = manifest.split_once("[[test]]").unwrap();
         let (targets, _) = targets.split_once("[[bench]]").unwrap();
-        let mut stand: Vec<_> = targets.lines().filter_map(|line| line.strip_prefix("name = ")?.trim_matches('"').into()).collect();
-        let mut placed = [SHARED_TARGETS.as_slice(), BROKEN_TARGETS.as_slice()].concat();
-        stand.sort_unstable();
+        let mut declared: Vec<_> = targets.lines().filter_map(|line| line.strip_prefix("name = ")?.trim_matches('"').into()).collect();
+        let mut placed = [SHARED_TARGETS.as_slice(), DISRUPTIVE_TARGETS.as_slice()].concat();
+        declared.sort_unstable();
         placed.sort_unstable();
-        assert_eq!(stand, placed);
+        assert_eq!(declared, placed);
         assert_eq!(targets.matches("test = false").count(), placed.len(), "the unit tests would run what needs a cluster");
     }
 }

@@ -22,7 +22,7 @@ fn row(lane: &'static str, run: impl FnOnce() -> Result<Outcome>) -> Row {
     let began = Instant::now();
     let outcome = run();
     if let Err(error) = &outcome {
-        crate::say::failure(&format!("{lane}: {error:#}"));
+        crate::progress::failure(&format!("{lane}: {error:#}"));
     }
     Row { lane, took: began.elapsed(), outcome }
 }

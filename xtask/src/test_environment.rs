@@ -1,11 +1,11 @@
-//! What tests and benchmarks of `e2e/` are told about the cluster that they look at.
+//! The environment variables that tell tests and benchmarks of `e2e/` which cluster they use.
 
 use crate::build;
 use crate::images::Built;
 use crate::instance::Instance;
 use anyhow::{Context, Result};
 
-pub fn environment(instance: Instance, built: &Built) -> Result<Vec<(&'static str, String)>> {
+pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str, String)>> {
     let (kubernetes, tools) = (build::kubernetes()?, build::tools()?);
     let plugin = built.programs.get("kubectl-yoi").context("kubectl-yoi was not built")?;
     let shown = |path: &std::path::Path| path.display().to_string();

@@ -1,17 +1,17 @@
-//! What a person sees while work goes on: one line per step, a spinner with the time spent where there is a terminal.
+//! Progress on standard error: one line per step, and a spinner with the time spent where there is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-pub struct Step {
+pub struct Progress {
     what: String,
     began: Instant,
     bar: Option<ProgressBar>,
 }
 
-/// Announces a step. `about` says how long it may take, where that is long.
-pub fn step(what: impl Into<String>) -> Step {
+/// Starts a step and shows it.
+pub fn start(what: impl Into<String>) -> Progress {
     let what = what.into();
     let bar = std::io::stderr().is_terminal().then(|| {
         let style =
@@ -23,11 +23,11 @@ pub fn step(what: impl Into<String>) -> Step {
     if bar.is_none() {
         eprintln!("  .. {what}");
     }
-    Step { what, began: Instant::now(), bar }
+    Progress { what, began: Instant::now(), bar }
 }
 
-impl Step {
-    /// Ends the step well, with what came out of it.
+impl Progress {
+    /// Ends the step as done and shows its result.
     pub fn done(self, result: impl AsRef<str>) {
         let line = match result.as_ref() {
             "" => self.what.clone(),

@@ -1,4 +1,4 @@
-//! The way of `up --context NAME --registry HOST/PATH`, on a cluster that is known to it by nothing but a context and can only pull.
+//! `cargo xtask up --context NAME --registry HOST/PATH`, tried on a cluster that is named only by its context and pulls its images.
 
 use super::clusters::SHARED as INSTANCE;
 use crate::build;

@@ -1,30 +1,30 @@
-//! Somebody else's cluster, named by a context of the user's own kubeconfig: kind takes images from this machine, others pull them.
+//! Installs into the cluster of a kubeconfig context. kind loads images from this machine, other clusters pull them.
 
 use super::{Target, charts, fleet, try_next};
 use crate::cluster::Kubectl;
 use crate::command::{command, quiet};
 use crate::images::{self, Built, References, Registry};
-use crate::{build, packages, say};
+use crate::{build, packages, progress};
 use anyhow::{Result, bail};
 
-pub struct Elsewhere {
+pub struct ExistingCluster {
     pub context: String,
     pub registry: Option<Registry>,
     /// Values of the chart yoi-operator, as `helm --set` takes them.
     pub settings: Vec<String>,
 }
 
-/// How images get to its nodes.
-enum Way {
+/// How images get to the nodes.
+enum ImageDelivery {
     Pull(Registry),
     Load(String),
 }
 
-pub fn existing(place: Elsewhere) -> Result<()> {
-    let Elsewhere { context, registry, mut settings } = place;
-    let way = match (registry, context.strip_prefix("kind-")) {
-        (Some(registry), _) => Way::Pull(registry),
-        (None, Some(cluster)) => Way::Load(cluster.to_owned()),
+pub fn existing(cluster: ExistingCluster) -> Result<()> {
+    let ExistingCluster { context, registry, mut settings } = cluster;
+    let delivery = match (registry, context.strip_prefix("kind-")) {
+        (Some(registry), _) => ImageDelivery::Pull(registry),
+        (None, Some(cluster)) => ImageDelivery::Load(cluster.to_owned()),
         (None, None) => bail!(
             "the cluster of {context} has to pull the images: name a registry that it can reach, and that you may push to, by \
              `cargo xtask up --context {context} --registry HOST/PATH`"
@@ -37,12 +37,12 @@ pub fn existing(place: Elsewhere) -> Result<()> {
     let built = images::build_all()?;
     built.complete()?;
     // The examples name images by `yoi.dev/NAME:dev`, which kind gets under just that name.
-    let (chart, examples) = match way {
-        Way::Pull(registry) => {
+    let (chart, examples) = match delivery {
+        ImageDelivery::Pull(registry) => {
             let references = images::push(&built, &registry)?;
             (references.clone(), references)
         }
-        Way::Load(cluster) => {
+        ImageDelivery::Load(cluster) => {
             load(&cluster, &built)?;
             // A kind node's own file system is no Btrfs.
             settings.insert(0, "shim.loopBtrfs.enabled=true".into());
@@ -62,7 +62,7 @@ pub fn existing(place: Elsewhere) -> Result<()> {
 
 fn load(cluster: &str, built: &Built) -> Result<()> {
     let kind = build::tools()?.join("kind");
-    let step = say::step(format!("Load {} images into kind", built.archives.len()));
+    let step = progress::start(format!("Load {} images into kind", built.archives.len()));
     for archive in &built.archives {
         step.progress(&archive.name);
         quiet(command(&kind, ["load", "image-archive", "--name", cluster]).arg(&archive.file))?;
