@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The hub of Yoi: agents' runtimes dial it, people reach it through the API server.
+/// The gateway of Yoi: agents' runtimes dial it, people reach it through the API server.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "yoi-gateway", version)]
 pub struct Args {

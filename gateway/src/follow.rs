@@ -1,4 +1,4 @@
-//! Watches that keep the [`World`].
+//! Watches that keep the [`AgentIndex`].
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use yoi_crds::{YoiPeer, YoiPod};
 
-use crate::world::{Key, World};
+use crate::agent_index::{AgentIndex, ObjectKey};
 
 /// Follows both kinds until dropped.
-pub async fn follow(client: Client, world: Arc<World>) {
-    let (agents, bonds) = (world.clone(), world);
+pub async fn follow(client: Client, index: Arc<AgentIndex>) {
+    let (agents, links) = (index.clone(), index);
     futures::join!(
         each(Api::<YoiPod>::all(client.clone()), move |change| match change {
             Change::All(pods) => agents.replace_agents(pods.into_iter().map(Into::into).collect()),
-            Change::Put(pod) => drop(agents.learn(pod.into())),
+            Change::Put(pod) => drop(agents.insert(pod.into())),
             Change::Gone(pod) => {
-                agents.forget_agent(&Key::new(pod.namespace().unwrap_or_default(), pod.name_any()), &pod.uid().unwrap_or_default());
+                agents.remove_agent(&ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any()), &pod.uid().unwrap_or_default());
             }
         }),
         each(Api::<YoiPeer>::all(client), move |change| match change {
-            Change::All(peers) => bonds.replace_bonds(peers.into_iter().map(Into::into).collect()),
-            Change::Put(peer) => bonds.put_bond(peer.into()),
-            Change::Gone(peer) => bonds.forget_bond(&Key::new(peer.namespace().unwrap_or_default(), peer.name_any())),
+            Change::All(peers) => links.replace_peer_links(peers.into_iter().map(Into::into).collect()),
+            Change::Put(peer) => links.put_peer_link(peer.into()),
+            Change::Gone(peer) => links.remove_peer_link(&ObjectKey::new(peer.namespace().unwrap_or_default(), peer.name_any())),
         })
     );
 }

@@ -1,4 +1,4 @@
-//! The hub: agents' runtimes dial it, people reach it through the API server.
+//! The gateway: agents' runtimes dial it, people reach it through the API server.
 //!
 //! | Door | Who | Proof |
 //! |---|---|---|
@@ -16,27 +16,27 @@
 #![cfg_attr(not(test), deny(clippy::use_debug))]
 
 mod access;
+mod agent_concurrency;
+mod agent_index;
 pub mod args;
-mod certs;
-mod deliver;
+mod certificate;
+mod delivery;
 mod follow;
-mod frontproxy;
+mod front_proxy;
+mod gateway;
 mod health;
-mod hub;
 mod identity;
-mod keeper;
-mod memory;
+mod liveness;
 mod metrics;
+mod open_lines;
 mod people;
-mod registry;
 mod run;
 mod runtimes;
 mod status;
-mod turns;
-mod world;
+mod ttl_cache;
 
-pub use hub::{Hub, Settings};
-pub use run::{Ended, Ports, run};
+pub use gateway::{Gateway, GatewaySettings};
+pub use run::{Ports, TaskEnded, run};
 
 /// A time for people.
 fn seconds(time: std::time::Duration) -> String {

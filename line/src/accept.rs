@@ -1,10 +1,10 @@
 //! The accepting end: say 101, then ask.
 
 use crate::UPGRADE;
-use crate::answer::{BoxBody, BoxError, boxed};
-use crate::cut::Cuttable;
-use crate::fault::LineEnd;
+use crate::abort::AbortableIo;
+use crate::error::LineEnd;
 use crate::h2::{self, KeepAlive};
+use crate::service::{BoxBody, BoxError, boxed};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -77,8 +77,8 @@ pub fn accept_upgrade<B, R: Default>(mut request: Request<B>, keep_alive: KeepAl
     let line = async move {
         let stop = CancellationToken::new();
         let (sender, connection) = timeout(SWITCH_WITHIN, async {
-            let io = Cuttable::new(switched.await?, stop.clone());
-            h2::asking(keep_alive).handshake(io).await
+            let io = AbortableIo::new(switched.await?, stop.clone());
+            h2::line_client(keep_alive).handshake(io).await
         })
         .await
         .map_err(|_| AcceptError::TimedOut(SWITCH_WITHIN))?
@@ -101,7 +101,7 @@ pub fn accept_upgrade<B, R: Default>(mut request: Request<B>, keep_alive: KeepAl
 }
 
 fn asks_for_a_line<B>(request: &Request<B>) -> Result<(), AcceptError> {
-    let says = |name: header::HeaderName, wanted: &str| {
+    let header_has = |name: header::HeaderName, wanted: &str| {
         let values = request.headers().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
     };
@@ -109,9 +109,9 @@ fn asks_for_a_line<B>(request: &Request<B>) -> Result<(), AcceptError> {
         "the method is not GET"
     } else if request.version() != Version::HTTP_11 {
         "the version is not HTTP/1.1"
-    } else if !says(header::CONNECTION, "upgrade") {
+    } else if !header_has(header::CONNECTION, "upgrade") {
         "no Connection: Upgrade"
-    } else if !says(header::UPGRADE, UPGRADE) {
+    } else if !header_has(header::UPGRADE, UPGRADE) {
         "no Upgrade: yoi-line/1"
     } else if request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
         "the connection cannot be switched"

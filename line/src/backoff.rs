@@ -34,15 +34,15 @@ impl Backoff {
         Self { policy, failures: 0 }
     }
 
-    /// One more failure, after a line that was up for `up`, if there was one: the delay until the next dial, half of it by chance, so that
+    /// One more failure, after a line that was up for `up`, if there was one: the delay until the next dial, half of it by rng, so that
     /// a fleet that lost the same gateway does not come back as one wave.
-    pub fn after_failure(&mut self, up: Option<Duration>, chance: f64) -> Duration {
+    pub fn after_failure(&mut self, up: Option<Duration>, rng: f64) -> Duration {
         if up.is_some_and(|up| up >= self.policy.settled) {
             self.failures = 0;
         }
         let bound = self.policy.first.saturating_mul(2u32.saturating_pow(self.failures)).min(self.policy.cap);
         self.failures = self.failures.saturating_add(1);
-        bound.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
+        bound.mul_f64(0.5 + 0.5 * rng.clamp(0.0, 1.0))
     }
 }
 
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn chance_moves_a_delay_between_half_and_whole() {
-        for (chance, millis) in [(0.0, 50), (0.5, 75), (1.0, 100), (-3.0, 50), (9.0, 100)] {
-            assert_eq!(Backoff::new(POLICY).after_failure(None, chance).as_millis(), millis);
+        for (rng, millis) in [(0.0, 50), (0.5, 75), (1.0, 100), (-3.0, 50), (9.0, 100)] {
+            assert_eq!(Backoff::new(POLICY).after_failure(None, rng).as_millis(), millis);
         }
     }
 

@@ -1,7 +1,7 @@
 //! From a name to a TLS stream: what lines and callers share.
 
 use crate::dial::Dial;
-use crate::fault::LineError;
+use crate::error::LineError;
 use crate::tls::{TlsError, client_config};
 use http::HeaderValue;
 use rustls::pki_types::ServerName;
@@ -17,7 +17,7 @@ pub(crate) async fn resolve(dial: &Dial) -> Result<Vec<SocketAddr>, LineError> {
     let failed = |source| LineError::Resolve { address: dial.address.clone(), source };
     let found: Vec<_> = timeout(after, lookup_host(&dial.address))
         .await
-        .map_err(|_| LineError::TimedOut { deed: "resolve and speak", address: dial.address.clone(), after })?
+        .map_err(|_| LineError::TimedOut { operation: "resolve and speak", address: dial.address.clone(), after })?
         .map_err(failed)?
         .collect();
     if found.is_empty() { Err(failed(std::io::Error::from(std::io::ErrorKind::NotFound))) } else { Ok(found) }
@@ -26,7 +26,7 @@ pub(crate) async fn resolve(dial: &Dial) -> Result<Vec<SocketAddr>, LineError> {
 /// TCP and TLS with one address; each within `timings.connect`.
 pub(crate) async fn connect(dial: &Dial, address: SocketAddr, alpn: &[u8]) -> Result<TlsStream<TcpStream>, LineError> {
     let after = dial.timings.connect;
-    let late = |deed| move |_| LineError::TimedOut { deed, address: address.to_string(), after };
+    let late = |operation| move |_| LineError::TimedOut { operation, address: address.to_string(), after };
     let config = client_config(&dial.ca_pem.read()?, alpn)?;
     let server_name =
         ServerName::try_from(dial.server_name.clone()).map_err(|source| TlsError::ServerName { name: dial.server_name.clone(), source })?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnauthenticatedLimits {
+pub struct ConnectionLimits {
     /// Connections of strangers at once; one more is closed unheard.
     pub unauthenticated: usize,
     /// The same from one address.
@@ -20,7 +20,7 @@ pub struct UnauthenticatedLimits {
     /// How long a connection may stay a stranger's.
     pub authenticate_within: Duration,
     /// Connections of one client that was named; one more ends its oldest.
-    pub connections_per_client: usize,
+    pub per_client: usize,
 }
 
 /// A connection, as the service sees it: in the extensions of each of its requests.
@@ -32,121 +32,121 @@ pub struct Connection {
 
 impl Connection {
     /// The connection is `who`'s, and may stay. Said again for each request; the first word counts.
-    pub fn authenticated_as(&self, who: &str) {
+    pub fn set_client(&self, who: &str) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.named(self.id, Some(who));
+            connections.set_identity(self.id, Some(who));
         }
     }
 
     /// The connection may stay, and is not counted among anybody's.
     pub fn set_trusted(&self) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.named(self.id, None);
+            connections.set_identity(self.id, None);
         }
     }
 
     /// Nobody that is known here: the connection ends after the answers under way, unless it was named before.
     pub fn reject(&self) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.turned_away(self.id);
+            connections.reject(self.id);
         }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Connections {
-    limits: UnauthenticatedLimits,
-    seats: Mutex<Slots>,
+    limits: ConnectionLimits,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Debug, Default)]
 struct Slots {
     last_id: u64,
-    seats: HashMap<u64, Slot>,
+    slots: HashMap<u64, Slot>,
     unauthenticated: usize,
-    unauthenticated_at: HashMap<IpAddr, usize>,
-    of: HashMap<String, VecDeque<u64>>,
+    unauthenticated_by_address: HashMap<IpAddr, usize>,
+    by_client: HashMap<String, VecDeque<u64>>,
 }
 
 #[derive(Debug)]
 struct Slot {
     address: IpAddr,
-    standing: Standing,
-    cut: CancellationToken,
+    identity: Identity,
+    abort: CancellationToken,
     end: CancellationToken,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum Identity {
     Unauthenticated,
     Trusted,
-    Named(String),
+    Client(String),
 }
 
-/// A connection's seat, free again when this is dropped.
+/// A connection's slot, free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     id: u64,
     connections: Arc<Connections>,
     /// End at once.
-    pub cut: CancellationToken,
+    pub abort: CancellationToken,
     /// End after the answers under way.
     pub end: CancellationToken,
 }
 
 impl Connections {
-    pub fn new(limits: UnauthenticatedLimits) -> Arc<Self> {
-        Arc::new(Self { limits, seats: Mutex::default() })
+    pub fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, slots: Mutex::default() })
     }
 
-    /// A seat for a connection from here; `None` when strangers, or those of this address, have all of theirs.
+    /// A slot for a connection from here; `None` when strangers, or those of this address, have all of theirs.
     pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Permit> {
         let address = address.ip().to_canonical();
-        let mut seats = self.lock();
-        let here = seats.unauthenticated_at.get(&address).copied().unwrap_or_default();
-        if seats.unauthenticated >= self.limits.unauthenticated || here >= self.limits.unauthenticated_per_address {
+        let mut slots = self.lock();
+        let here = slots.unauthenticated_by_address.get(&address).copied().unwrap_or_default();
+        if slots.unauthenticated >= self.limits.unauthenticated || here >= self.limits.unauthenticated_per_address {
             return None;
         }
-        seats.unauthenticated += 1;
-        seats.unauthenticated_at.insert(address, here + 1);
-        seats.last_id += 1;
-        let (id, cut, end) = (seats.last_id, CancellationToken::new(), CancellationToken::new());
-        seats.seats.insert(id, Slot { address, standing: Standing::Unauthenticated, cut: cut.clone(), end: end.clone() });
-        Some(Permit { id, connections: self.clone(), cut, end })
+        slots.unauthenticated += 1;
+        slots.unauthenticated_by_address.insert(address, here + 1);
+        slots.last_id += 1;
+        let (id, abort, end) = (slots.last_id, CancellationToken::new(), CancellationToken::new());
+        slots.slots.insert(id, Slot { address, identity: Identity::Unauthenticated, abort: abort.clone(), end: end.clone() });
+        Some(Permit { id, connections: self.clone(), abort, end })
     }
 
-    fn named(&self, id: u64, who: Option<&str>) {
-        let mut seats = self.lock();
-        let Some(seat) = seats.seats.get_mut(&id).filter(|seat| seat.standing == Standing::Unauthenticated) else { return };
-        seat.standing = who.map_or(Standing::Trusted, |who| Standing::Named(who.to_owned()));
-        let address = seat.address;
-        seats.release_unauthenticated(address);
+    fn set_identity(&self, id: u64, who: Option<&str>) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.slots.get_mut(&id).filter(|slot| slot.identity == Identity::Unauthenticated) else { return };
+        slot.identity = who.map_or(Identity::Trusted, |who| Identity::Client(who.to_owned()));
+        let address = slot.address;
+        slots.remove_unauthenticated(address);
         let Some(who) = who else { return };
-        let theirs = seats.of.entry(who.to_owned()).or_default();
+        let theirs = slots.by_client.entry(who.to_owned()).or_default();
         theirs.push_back(id);
-        let oldest = if theirs.len() > self.limits.connections_per_client { theirs.pop_front() } else { None };
-        if let Some(seat) = oldest.and_then(|id| seats.seats.get(&id)) {
-            seat.cut.cancel();
+        let oldest = if theirs.len() > self.limits.per_client { theirs.pop_front() } else { None };
+        if let Some(slot) = oldest.and_then(|id| slots.slots.get(&id)) {
+            slot.abort.cancel();
         }
     }
 
-    fn turned_away(&self, id: u64) {
-        if let Some(seat) = self.lock().seats.get(&id).filter(|seat| seat.standing == Standing::Unauthenticated) {
-            seat.end.cancel();
+    fn reject(&self, id: u64) {
+        if let Some(slot) = self.lock().slots.get(&id).filter(|slot| slot.identity == Identity::Unauthenticated) {
+            slot.end.cancel();
         }
     }
 
-    fn leave(&self, id: u64) {
-        let mut seats = self.lock();
-        let Some(Slot { address, standing, .. }) = seats.seats.remove(&id) else { return };
-        match standing {
-            Standing::Unauthenticated => seats.release_unauthenticated(address),
-            Standing::Trusted => {}
-            Standing::Named(who) => {
-                if let Some(theirs) = seats.of.get_mut(&who) {
-                    theirs.retain(|seat| *seat != id);
+    fn remove(&self, id: u64) {
+        let mut slots = self.lock();
+        let Some(Slot { address, identity, .. }) = slots.slots.remove(&id) else { return };
+        match identity {
+            Identity::Unauthenticated => slots.remove_unauthenticated(address),
+            Identity::Trusted => {}
+            Identity::Client(who) => {
+                if let Some(theirs) = slots.by_client.get_mut(&who) {
+                    theirs.retain(|slot| *slot != id);
                     if theirs.is_empty() {
-                        seats.of.remove(&who);
+                        slots.by_client.remove(&who);
                     }
                 }
             }
@@ -154,43 +154,43 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Slots {
-    fn release_unauthenticated(&mut self, address: IpAddr) {
+    fn remove_unauthenticated(&mut self, address: IpAddr) {
         self.unauthenticated = self.unauthenticated.saturating_sub(1);
-        if let Some(here) = self.unauthenticated_at.get_mut(&address) {
+        if let Some(here) = self.unauthenticated_by_address.get_mut(&address) {
             *here = here.saturating_sub(1);
             if *here == 0 {
-                self.unauthenticated_at.remove(&address);
+                self.unauthenticated_by_address.remove(&address);
             }
         }
     }
 }
 
 impl Permit {
-    pub fn guest(&self) -> Connection {
+    pub fn connection(&self) -> Connection {
         Connection { id: self.id, connections: Arc::downgrade(&self.connections) }
     }
 
-    /// Resolves when the connection is to be cut: it is still a stranger's after its time, or its client has newer ones.
-    pub async fn overstayed(&self) {
+    /// Resolves when the connection is to be abort: it is still a stranger's after its time, or its client has newer ones.
+    pub async fn must_abort(&self) {
         tokio::select! {
-            () = self.cut.cancelled() => return,
+            () = self.abort.cancelled() => return,
             () = tokio::time::sleep(self.connections.limits.authenticate_within) => {}
         }
-        let stranger = self.connections.lock().seats.get(&self.id).is_some_and(|seat| seat.standing == Standing::Unauthenticated);
+        let stranger = self.connections.lock().slots.get(&self.id).is_some_and(|slot| slot.identity == Identity::Unauthenticated);
         if !stranger {
-            self.cut.cancelled().await;
+            self.abort.cancelled().await;
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.connections.leave(self.id);
+        self.connections.remove(self.id);
     }
 }
 
@@ -199,11 +199,11 @@ mod tests {
     use super::*;
 
     fn connections() -> Arc<Connections> {
-        Connections::new(UnauthenticatedLimits {
+        Connections::new(ConnectionLimits {
             unauthenticated: 4,
             unauthenticated_per_address: 2,
             authenticate_within: Duration::from_secs(10),
-            connections_per_client: 2,
+            per_client: 2,
         })
     }
 
@@ -221,44 +221,44 @@ mod tests {
         drop(second);
         assert!(connections.admit(at(3)).is_some());
         drop(first);
-        assert!(connections.lock().unauthenticated_at.is_empty() && connections.lock().seats.is_empty());
+        assert!(connections.lock().unauthenticated_by_address.is_empty() && connections.lock().slots.is_empty());
     }
 
     #[test]
     fn who_was_named_takes_no_strangers_seat_and_has_so_many_connections() {
         let connections = connections();
-        let places: Vec<_> = (0..3)
+        let permits: Vec<_> = (0..3)
             .map(|_| {
-                let place = connections.admit(at(1)).unwrap();
-                place.guest().authenticated_as("a");
-                place.guest().authenticated_as("a");
-                place
+                let permit = connections.admit(at(1)).unwrap();
+                permit.connection().set_client("a");
+                permit.connection().set_client("a");
+                permit
             })
             .collect();
-        let cut: Vec<_> = places.iter().map(|place| place.cut.is_cancelled()).collect();
-        assert_eq!(cut, [true, false, false]);
+        let abort: Vec<_> = permits.iter().map(|permit| permit.abort.is_cancelled()).collect();
+        assert_eq!(abort, [true, false, false]);
         assert_eq!(connections.lock().unauthenticated, 0);
-        drop(places);
-        assert!(connections.lock().of.is_empty() && connections.lock().seats.is_empty());
+        drop(permits);
+        assert!(connections.lock().by_client.is_empty() && connections.lock().slots.is_empty());
     }
 
     #[test]
     fn nobody_is_sent_away_and_somebody_stays_whatever_a_later_request_proves() {
         let connections = connections();
         let (nobody, somebody) = (connections.admit(at(1)).unwrap(), connections.admit(at(1)).unwrap());
-        nobody.guest().reject();
-        somebody.guest().authenticated_as("a");
-        somebody.guest().reject();
+        nobody.connection().reject();
+        somebody.connection().set_client("a");
+        somebody.connection().reject();
         assert!(nobody.end.is_cancelled() && !somebody.end.is_cancelled());
     }
 
     #[tokio::test]
     async fn a_stranger_has_so_much_time_and_somebody_all_of_it() {
-        let limits = UnauthenticatedLimits { authenticate_within: Duration::from_millis(20), ..connections().limits };
+        let limits = ConnectionLimits { authenticate_within: Duration::from_millis(20), ..connections().limits };
         let connections = Connections::new(limits);
         let (stranger, trusted) = (connections.admit(at(1)).unwrap(), connections.admit(at(2)).unwrap());
-        trusted.guest().set_trusted();
-        tokio::time::timeout(Duration::from_secs(30), stranger.overstayed()).await.unwrap();
-        assert!(tokio::time::timeout(Duration::from_millis(200), trusted.overstayed()).await.is_err());
+        trusted.connection().set_trusted();
+        tokio::time::timeout(Duration::from_secs(30), stranger.must_abort()).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(200), trusted.must_abort()).await.is_err());
     }
 }

@@ -1,10 +1,10 @@
 //! One line: dial, upgrade, serve the other way round.
 
-use crate::answer::{Answer, Answerer};
-use crate::caller::message_of;
 use crate::connect::{authorization, connect, resolve};
-use crate::fault::{LineEnd, LineError};
+use crate::error::{LineEnd, LineError};
 use crate::h2::{self, KeepAlive};
+use crate::request_client::message_of;
+use crate::service::{BoxedService, HttpService};
 use crate::source::TextSource;
 use crate::{UPGRADE, tls};
 use bytes::Bytes;
@@ -67,7 +67,7 @@ pub struct DialledLine {
 }
 
 /// Dials once, serves until the line ends or `shutdown` resolves, and says why it ended. It does not dial again.
-pub async fn serve_on_line(dial: &Dial, service: impl Answer, shutdown: impl Future<Output = ()>) -> Result<LineEnd, LineError> {
+pub async fn serve_on_line(dial: &Dial, service: impl HttpService, shutdown: impl Future<Output = ()>) -> Result<LineEnd, LineError> {
     let mut shutdown = pin!(shutdown);
     let line = tokio::select! {
         line = dial.open() => line?,
@@ -95,7 +95,7 @@ impl Dial {
         let stream = connect(self, address, tls::HTTP1).await?;
         let after = self.timings.upgrade;
         let io = timeout(after, upgrade(stream, request, address)).await.map_err(|_| LineError::TimedOut {
-            deed: "agree on a line",
+            operation: "agree on a line",
             address: address.to_string(),
             after,
         })??;
@@ -121,11 +121,11 @@ impl DialledLine {
     }
 
     /// Serves until the line ends. When `shutdown` resolves, no new request is taken, and those in flight have `timings.drain` to end.
-    pub async fn serve(self, service: impl Answer, shutdown: impl Future<Output = ()>) -> LineEnd {
-        self.serve_answerer(service.into_answerer(), shutdown).await
+    pub async fn serve(self, service: impl HttpService, shutdown: impl Future<Output = ()>) -> LineEnd {
+        self.serve_boxed(service.into_boxed(), shutdown).await
     }
 
-    pub(crate) async fn serve_answerer(self, service: Answerer, shutdown: impl Future<Output = ()>) -> LineEnd {
+    pub(crate) async fn serve_boxed(self, service: BoxedService, shutdown: impl Future<Output = ()>) -> LineEnd {
         let server = h2::line_server(self.timings.keep_alive);
         let mut connection = pin!(server.serve_connection(self.io, TowerToHyperService::new(service.0)));
         tokio::select! {

@@ -13,9 +13,9 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS_PER_LINE;
 const MAX_HEADERS: u32 = 64 << 10;
 /// What a client that nobody knows yet may make a server hold for it, beside the heads of its requests.
-const STRANGERS_WINDOW: u32 = 1 << 20;
+const UNAUTHENTICATED_WINDOW: u32 = 1 << 20;
 /// A token and a few words.
-const STRANGERS_HEADERS: u32 = 16 << 10;
+const UNAUTHENTICATED_HEADERS: u32 = 16 << 10;
 /// Requests on a new connection until the server has said how many it takes: what is above its bound is refused, not made to wait.
 const STREAMS_BEFORE_SETTINGS: usize = 16;
 /// The ends of a line know each other, so a burst of cancelled requests (an agent's readers all leave at once) is not an attack. With h2's
@@ -61,13 +61,13 @@ pub(crate) fn plain_server(keep_alive: KeepAlive) -> server::Builder<TokioExecut
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(STRANGERS_WINDOW)
-        .max_header_list_size(STRANGERS_HEADERS);
+        .initial_connection_window_size(UNAUTHENTICATED_WINDOW)
+        .max_header_list_size(UNAUTHENTICATED_HEADERS);
     builder
 }
 
 /// The asking end of a line, or of a caller's connection.
-pub(crate) fn asking(keep_alive: KeepAlive) -> client::Builder<TokioExecutor> {
+pub(crate) fn line_client(keep_alive: KeepAlive) -> client::Builder<TokioExecutor> {
     let mut builder = client::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

@@ -25,33 +25,33 @@
 //! * Both ends run inside one tokio runtime each, with time and I/O enabled.
 //! * Who dialled is the acceptor's business: this crate carries the bearer token, it does not judge it.
 
+mod abort;
 mod accept;
-mod answer;
 mod backoff;
-mod caller;
 mod connect;
 mod connections;
-mod cut;
 mod dial;
-mod fault;
+mod error;
 mod h2;
-mod lines;
+mod line_set;
 mod peer;
+mod request_client;
 mod serve;
+mod service;
 mod source;
 mod tls;
 
 pub use accept::{AcceptError, LineHandle, RequestError, SwitchingLine, accept_upgrade, bearer};
-pub use answer::{Answer, BoxError};
 pub use backoff::{Backoff, BackoffPolicy, RandomFraction};
-pub use caller::{CallError, RequestClient, RequestLimits};
-pub use connections::{Connection, UnauthenticatedLimits};
+pub use connections::{Connection, ConnectionLimits};
 pub use dial::{Dial, DialledLine, Timings, serve_on_line};
-pub use fault::{FailureClass, LineEnd, LineError, LineFailure};
+pub use error::{FailureClass, LineEnd, LineError, LineFailure};
 pub use h2::{KeepAlive, MAX_STREAMS_PER_LINE};
-pub use lines::{KeepPolicy, LineSet, LineSetState, LineState, Resolver};
+pub use line_set::{KeepPolicy, LineSet, LineSetState, LineState, Resolver};
 pub use peer::{PeerAddress, PeerCertificate};
+pub use request_client::{CallError, RequestClient, RequestLimits};
 pub use serve::{ServeLimits, ServeSummary, serve_plain, serve_tls};
+pub use service::{BoxError, HttpService};
 pub use source::{TextSource, TextSourceError};
 pub use tls::{ClientAuth, TlsError, tls_server_config};
 

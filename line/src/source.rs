@@ -46,6 +46,6 @@ impl TextSource {
 
 impl std::fmt::Debug for TextSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Source({})", self.name)
+        write!(f, "TextSource({})", self.name)
     }
 }

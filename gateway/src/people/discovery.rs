@@ -5,19 +5,19 @@ use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use yoi_wire::people::{GROUP, VERSION};
 
-use super::Failure;
+use super::ApiFailure;
 
 /// `/apis`. The aggregator first asks for its newer, joined form of discovery only; told that we have none, it reads the plain one below.
-pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, Failure> {
+pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, ApiFailure> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
     if accept.split(',').all(|kind| kind.contains("as=APIGroupDiscoveryList")) {
-        return Err(Failure::new(StatusCode::NOT_ACCEPTABLE, "discovery is served as APIGroupList"));
+        return Err(ApiFailure::new(StatusCode::NOT_ACCEPTABLE, "discovery is served as APIGroupList"));
     }
-    Ok(Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [described()]})))
+    Ok(Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [api_group()]})))
 }
 
 pub async fn group() -> Json<Value> {
-    let mut group = described();
+    let mut group = api_group();
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
     Json(group)
@@ -37,7 +37,7 @@ pub async fn schema() -> Json<Value> {
     Json(json!({"swagger": "2.0", "info": {"title": GROUP, "version": VERSION}, "paths": {}}))
 }
 
-fn described() -> Value {
+fn api_group() -> Value {
     let version = json!({"groupVersion": group_version(), "version": VERSION});
     json!({"name": GROUP, "versions": [version], "preferredVersion": version})
 }

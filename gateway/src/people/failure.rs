@@ -8,32 +8,32 @@ use yoi_wire::hub::{Refusal, RefusalReason};
 use yoi_wire::people::GROUP;
 
 #[derive(Debug)]
-pub struct Failure {
+pub struct ApiFailure {
     code: StatusCode,
     message: String,
     /// The YoiPod that it is about.
     name: Option<String>,
 }
 
-impl Failure {
+impl ApiFailure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        Failure { code, message: message.into(), name: None }
+        ApiFailure { code, message: message.into(), name: None }
     }
 
-    pub fn of(self, name: &str) -> Self {
-        Failure { name: Some(name.to_owned()), ..self }
+    pub fn about(self, name: &str) -> Self {
+        ApiFailure { name: Some(name.to_owned()), ..self }
     }
 
     pub fn not_served(path: &str) -> Self {
-        Failure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
+        ApiFailure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
     }
 
-    pub fn method() -> Self {
-        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "log and diff are read with GET, message is sent with POST")
+    pub fn method_not_allowed() -> Self {
+        ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "log and diff are read with GET, message is sent with POST")
     }
 
     /// What the target's runtime, or the way to it, said no with.
-    pub fn refused(namespace: &str, name: &str, refusal: &Refusal) -> Self {
+    pub fn from_refusal(namespace: &str, name: &str, refusal: &Refusal) -> Self {
         let code = match refusal.reason {
             RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
@@ -43,7 +43,7 @@ impl Failure {
             // A runtime has no business to say these to a person.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Failure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).of(name)
+        ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
     }
 }
 
@@ -68,7 +68,7 @@ fn reason(code: StatusCode) -> &'static str {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiFailure {
     fn into_response(self) -> Response {
         let details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
         let mut status = json!({

@@ -2,8 +2,8 @@
 
 mod agents;
 mod api;
-mod house;
+mod harness;
 mod messages;
 mod people;
 mod replicas;
-mod strangers;
+mod unauthenticated;

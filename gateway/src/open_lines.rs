@@ -11,7 +11,7 @@ use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::Activity;
 
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct OpenLine {
     /// Unique in this process.
     pub id: u64,
     pub agent: AgentRef,
@@ -23,43 +23,43 @@ pub struct Line {
 }
 
 #[derive(Default)]
-struct Open {
-    lines: HashMap<String, Line>,
+struct Table {
+    lines: HashMap<String, OpenLine>,
     last_id: u64,
 }
 
-pub struct Lines {
-    open: Mutex<Open>,
+pub struct OpenLines {
+    open: Mutex<Table>,
     version: watch::Sender<u64>,
 }
 
-impl Default for Lines {
+impl Default for OpenLines {
     fn default() -> Self {
-        Lines { open: Mutex::default(), version: watch::channel(0).0 }
+        OpenLines { open: Mutex::default(), version: watch::channel(0).0 }
     }
 }
 
 /// A line of a newer Pod of the same agent is open already.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to take the line of run {offered}: run {open} is open")]
-pub struct Outrun {
+pub struct NewerLineOpen {
     pub offered: i64,
     pub open: i64,
 }
 
-impl Lines {
+impl OpenLines {
     /// Makes this the agent's line and ends the one before. The newest Pod wins; of one Pod, the newest line, because a container that
     /// restarted dials long before the death of its former line is noticed.
-    pub fn open(&self, agent: AgentRef, pod_uid: String, run_generation: i64, handle: LineHandle) -> Result<Line, Outrun> {
+    pub fn open(&self, agent: AgentRef, pod_uid: String, run_generation: i64, handle: LineHandle) -> Result<OpenLine, NewerLineOpen> {
         let mut open = self.lock();
         if let Some(known) = open.lines.get(&agent.uid)
             && known.run_generation > run_generation
             && !known.handle.is_closed()
         {
-            return Err(Outrun { offered: run_generation, open: known.run_generation });
+            return Err(NewerLineOpen { offered: run_generation, open: known.run_generation });
         }
         open.last_id += 1;
-        let line = Line { id: open.last_id, agent, pod_uid, run_generation, activity: Activity::Idle, handle };
+        let line = OpenLine { id: open.last_id, agent, pod_uid, run_generation, activity: Activity::Idle, handle };
         let former = open.lines.insert(line.agent.uid.clone(), line.clone());
         drop(open);
         if let Some(former) = former {
@@ -70,7 +70,7 @@ impl Lines {
     }
 
     /// Takes the line out, unless another has come in its place.
-    pub fn remove(&self, line: &Line) {
+    pub fn remove(&self, line: &OpenLine) {
         let mut open = self.lock();
         if open.lines.get(&line.agent.uid).is_some_and(|known| known.id == line.id) {
             open.lines.remove(&line.agent.uid);
@@ -78,19 +78,19 @@ impl Lines {
     }
 
     /// Remembers what the hint says.
-    pub fn note(&self, line: &Line, activity: Activity) {
+    pub fn set_activity(&self, line: &OpenLine, activity: Activity) {
         if let Some(known) = self.lock().lines.get_mut(&line.agent.uid).filter(|known| known.id == line.id) {
             known.activity = activity;
         }
     }
 
     /// The agent's line, if it is up.
-    pub fn get(&self, agent_uid: &str) -> Option<Line> {
+    pub fn get(&self, agent_uid: &str) -> Option<OpenLine> {
         self.lock().lines.get(agent_uid).filter(|line| !line.handle.is_closed()).cloned()
     }
 
     /// The agent's line of this Pod, waiting a little for it to come.
-    pub async fn wait_for(&self, agent_uid: &str, pod_uid: &str, within: Duration) -> Option<Line> {
+    pub async fn wait_for(&self, agent_uid: &str, pod_uid: &str, within: Duration) -> Option<OpenLine> {
         let mut version = self.version.subscribe();
         let found = async {
             loop {
@@ -115,7 +115,7 @@ impl Lines {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

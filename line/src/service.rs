@@ -17,14 +17,14 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// asks for, in a task that is `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct Opaque(BoxError);
+pub struct OpaqueError(BoxError);
 
-pub(crate) type BoxBody = UnsyncBoxBody<Bytes, Opaque>;
+pub(crate) type BoxBody = UnsyncBoxBody<Bytes, OpaqueError>;
 
 /// A service whose type was forgotten.
-pub struct Answerer(pub(crate) BoxCloneService<Request<Incoming>, Response<BoxBody>, Opaque>);
+pub struct BoxedService(pub(crate) BoxCloneService<Request<Incoming>, Response<BoxBody>, OpaqueError>);
 
-impl Clone for Answerer {
+impl Clone for BoxedService {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -35,12 +35,12 @@ impl Clone for Answerer {
     message = "`{Self}` cannot answer on a line",
     note = "it takes a `tower::Service<Request<hyper::body::Incoming>>` that is Clone + Send + 'static and answers `Response<impl Body<Data = Bytes>>`"
 )]
-pub trait Answer: Send + 'static {
+pub trait HttpService: Send + 'static {
     #[doc(hidden)]
-    fn into_answerer(self) -> Answerer;
+    fn into_boxed(self) -> BoxedService;
 }
 
-impl<S, B> Answer for S
+impl<S, B> HttpService for S
 where
     S: tower::Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
@@ -48,9 +48,9 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    fn into_answerer(self) -> Answerer {
-        let service = self.map_response(|response: Response<B>| response.map(boxed)).map_err(|error| Opaque(error.into()));
-        Answerer(BoxCloneService::new(service))
+    fn into_boxed(self) -> BoxedService {
+        let service = self.map_response(|response: Response<B>| response.map(boxed)).map_err(|error| OpaqueError(error.into()));
+        BoxedService(BoxCloneService::new(service))
     }
 }
 
@@ -59,5 +59,5 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    body.map_err(|error| Opaque(error.into())).boxed_unsync()
+    body.map_err(|error| OpaqueError(error.into())).boxed_unsync()
 }

@@ -39,7 +39,7 @@ pub struct User {
 }
 
 impl FrontProxy {
-    fn of(map: &ConfigMap) -> Self {
+    fn from_config_map(map: &ConfigMap) -> Self {
         let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
         let list = |key: &str| -> Vec<String> {
             // A value that is no list names nothing: with no user header at all everybody is refused.
@@ -72,7 +72,7 @@ impl FrontProxy {
             // Header names arrive in lower case.
             let keys = self.extra_prefixes.iter().filter_map(|prefix| header.as_str().strip_prefix(&prefix.to_ascii_lowercase()));
             if let (Some(key), Ok(value)) = (keys.into_iter().next(), value.to_str()) {
-                extra.entry(unescaped(key)).or_default().push(value.to_owned());
+                extra.entry(percent_decode(key)).or_default().push(value.to_owned());
             }
         }
         Some(User { name, uid: values(&self.uid_headers).into_iter().next(), groups: values(&self.group_headers), extra })
@@ -80,7 +80,7 @@ impl FrontProxy {
 }
 
 /// Follows the ConfigMap until dropped.
-pub async fn follow(client: Client, said: watch::Sender<Option<FrontProxy>>) {
+pub async fn watch_config_map(client: Client, sender: watch::Sender<Option<FrontProxy>>) {
     let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
     let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
     let mut stream = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
@@ -88,13 +88,13 @@ pub async fn follow(client: Client, said: watch::Sender<Option<FrontProxy>>) {
     while let Some(event) = stream.next().await {
         match event {
             Ok(map) => {
-                let proxy = FrontProxy::of(&map);
+                let proxy = FrontProxy::from_config_map(&map);
                 if proxy.ca_pem.is_none() {
                     tracing::error!(
                         "the cluster has no front proxy: the API server needs the --requestheader flags, or nobody can reach agents"
                     );
                 }
-                said.send_if_modified(|known| {
+                sender.send_if_modified(|known| {
                     let new = known.as_ref() != Some(&proxy);
                     *known = Some(proxy);
                     new
@@ -106,7 +106,7 @@ pub async fn follow(client: Client, said: watch::Sender<Option<FrontProxy>>) {
 }
 
 /// Undoes percent encoding; what is not UTF-8 then is left as it came.
-fn unescaped(key: &str) -> String {
+fn percent_decode(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
@@ -138,7 +138,7 @@ mod tests {
             "requestheader-group-headers": r#"["X-Remote-Group"]"#,
             "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
         }});
-        FrontProxy::of(&serde_json::from_value(map).unwrap())
+        FrontProxy::from_config_map(&serde_json::from_value(map).unwrap())
     }
 
     fn certificate(name: &str) -> PeerCertificate {

@@ -1,7 +1,7 @@
 //! A message's way to its target's inbox.
 //!
 //! # Guarantees
-//! [`Sent`] is said only after the target's runtime said that the message is durable there. Whatever else happens, the answer says whether
+//! [`SendResponse`] is said only after the target's runtime said that the message is durable there. Whatever else happens, the answer says whether
 //! the same message may simply be sent again: the inbox takes an id once.
 
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use yoi_crds::pod::DesiredState;
 use yoi_line::{LineHandle, RequestError};
 use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendResponse, runtime_api};
 
-use crate::metrics::{DeliveryLabels, Metrics, OutcomeLabels};
-use crate::registry::Lines;
-use crate::world::AgentRecord;
+use crate::agent_index::AgentRecord;
+use crate::metrics::{DeliveryLabels, GatewayMetrics, OutcomeLabels};
+use crate::open_lines::OpenLines;
 
 /// The longest text of a message, in bytes.
 pub const MAX_TEXT: usize = 64 * 1024;
@@ -27,17 +27,17 @@ pub const MAX_BODY: usize = 6 * MAX_TEXT + 4096;
 const MAX_ANSWER: usize = 64 * 1024;
 const MAX_ID: usize = 128;
 
-pub struct Courier {
-    pub lines: Arc<Lines>,
-    pub metrics: Arc<Metrics>,
+pub struct MessageDelivery {
+    pub lines: Arc<OpenLines>,
+    pub metrics: Arc<GatewayMetrics>,
     /// How long a line may take to appear.
     pub line_wait: Duration,
     /// From the request until the acknowledgement.
-    pub ack_within: Duration,
+    pub ack_timeout: Duration,
 }
 
 /// Refuses what no inbox would take, before anybody is asked.
-pub fn check(message_id: &str, text: &str) -> Result<(), Refusal> {
+pub fn validate(message_id: &str, text: &str) -> Result<(), Refusal> {
     let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
     if message_id.is_empty() || message_id.len() > MAX_ID || !message_id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
         return invalid(format!("messageId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID"));
@@ -54,7 +54,7 @@ pub fn check(message_id: &str, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-impl Courier {
+impl MessageDelivery {
     /// The target's line, or why there is none.
     pub async fn line_to(&self, target: &AgentRecord) -> Result<LineHandle, Refusal> {
         let uid = &target.name.uid;
@@ -71,8 +71,8 @@ impl Courier {
     /// Hands the message over, waits for the acknowledgement, and leaves a line in the audit log.
     pub async fn deliver(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let began = Instant::now();
-        let outcome = match check(&message.message_id, &message.text) {
-            Ok(()) => self.hand_over(target, message).await,
+        let outcome = match validate(&message.message_id, &message.text) {
+            Ok(()) => self.send_to_inbox(target, message).await,
             Err(refusal) => Err(refusal),
         };
         let labels = OutcomeLabels { outcome: if outcome.is_ok() { "sent" } else { "refused" } };
@@ -91,23 +91,24 @@ impl Courier {
         id: &str,
         outcome: Result<(), &Refusal>,
     ) {
-        let said = word(outcome.map_err(|refusal| refusal.reason));
+        let label = outcome_label(outcome.map_err(|refusal| refusal.reason));
         let (kind, agent, person) = match from {
             MessageSender { agent: Some(agent), .. } => ("agent", Some(agent), None),
             MessageSender { person, .. } => ("person", None, person.as_deref()),
         };
         let agent_name = agent.map(|agent| format!("{}/{}", agent.namespace, agent.name));
         let agent_uid = agent.map(|agent| agent.uid.as_str());
-        let (object, message_id) = (format!("{namespace}/{}", short(to)), short(id));
+        let (object, message_id) = (format!("{namespace}/{}", log_safe(to)), log_safe(id));
         let (uid, run) = (target.map(|target| target.name.uid.as_str()), target.map(|target| target.run_generation));
-        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, object, uid, run, message_id, outcome = said, "message");
-        self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: said.to_owned() }).inc();
+        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, object, uid, run, message_id, outcome = label, "message");
+        self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: label.to_owned() }).inc();
     }
 
-    async fn hand_over(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
-        let body =
-            Bytes::from(serde_json::to_vec(message).map_err(|error| failed(target, &format!("the message cannot be written: {error}")))?);
-        let deadline = Instant::now() + self.ack_within;
+    async fn send_to_inbox(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
+        let body = Bytes::from(
+            serde_json::to_vec(message).map_err(|error| receiver_failed(target, &format!("the message cannot be written: {error}")))?,
+        );
+        let deadline = Instant::now() + self.ack_timeout;
         let lost = || Refusal {
             reason: RefusalReason::Unacknowledged,
             message: format!(
@@ -118,7 +119,7 @@ impl Courier {
         loop {
             let line = self.line_to(target).await?;
             let answer = timeout_at(deadline, async {
-                let response = match line.request(inbox(body.clone())).await {
+                let response = match line.request(inbox_request(body.clone())).await {
                     Ok(response) => response,
                     Err(error) => return Err(Some(error)),
                 };
@@ -127,7 +128,7 @@ impl Courier {
                 Ok((status, body.to_bytes()))
             });
             match answer.await {
-                Ok(Ok((status, answer))) => return acknowledged(target, message, status, &answer),
+                Ok(Ok((status, answer))) => return parse_acknowledgement(target, message, status, &answer),
                 // The target has not seen it, and the line is known to be down now: one that comes in its place may be asked.
                 Ok(Err(Some(RequestError::Unsent(_)))) if Instant::now() < deadline => {
                     if line.is_closed() {
@@ -142,7 +143,7 @@ impl Courier {
 }
 
 /// What became of a message, as the metric and the audit log spell it: the wire's own words, which dashboards match on.
-fn word(outcome: Result<(), RefusalReason>) -> &'static str {
+fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
     match outcome {
         Ok(()) => "Sent",
         Err(RefusalReason::NotAnAgent) => "NotAnAgent",
@@ -157,11 +158,11 @@ fn word(outcome: Result<(), RefusalReason>) -> &'static str {
 }
 
 /// Names and ids are the sender's words until they were checked: no more of them goes into a log than a name needs.
-fn short(word: &str) -> String {
+fn log_safe(word: &str) -> String {
     word.chars().filter(char::is_ascii_graphic).take(MAX_ID).collect()
 }
 
-fn inbox(body: Bytes) -> Request<Full<Bytes>> {
+fn inbox_request(body: Bytes) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = axum::http::Uri::from_static(runtime_api::INBOX);
@@ -170,7 +171,7 @@ fn inbox(body: Bytes) -> Request<Full<Bytes>> {
 }
 
 /// What the runtime's answer means. Only its own words for this very message are an acknowledgement.
-fn acknowledged(target: &AgentRecord, message: &DeliverRequest, status: StatusCode, body: &[u8]) -> Result<SendResponse, Refusal> {
+fn parse_acknowledgement(target: &AgentRecord, message: &DeliverRequest, status: StatusCode, body: &[u8]) -> Result<SendResponse, Refusal> {
     if status.is_success() || status == StatusCode::CONFLICT {
         let sent = serde_json::from_slice::<SendResponse>(body).ok().filter(|sent| sent.message_id == message.message_id);
         if let Some(sent) = sent {
@@ -184,10 +185,10 @@ fn acknowledged(target: &AgentRecord, message: &DeliverRequest, status: StatusCo
         let message = format!("the inbox of {} is full; wait until it has read", target.name.name);
         return Err(Refusal { reason: RefusalReason::InboxFull, message });
     }
-    Err(failed(target, &format!("its runtime answered {status} without an acknowledgement")))
+    Err(receiver_failed(target, &format!("its runtime answered {status} without an acknowledgement")))
 }
 
-fn failed(target: &AgentRecord, why: &str) -> Refusal {
+fn receiver_failed(target: &AgentRecord, why: &str) -> Refusal {
     Refusal { reason: RefusalReason::ReceiverFailed, message: format!("{} did not take the message: {why}", target.name.name) }
 }
 
@@ -205,7 +206,7 @@ fn unreachable(target: &AgentRecord) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Ours;
+    use crate::agent_index::GatewayStatus;
     use yoi_wire::entry::AgentRef;
 
     fn answer(status: u16, body: &str) -> Result<SendResponse, RefusalReason> {
@@ -215,11 +216,11 @@ mod tests {
             desired: DesiredState::Running,
             run_generation: 1,
             pod_uid: None,
-            ours: Ours::default(),
+            gateway_status: GatewayStatus::default(),
             unready: None,
         };
         let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into() };
-        acknowledged(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
+        parse_acknowledgement(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
     }
 
     #[test]
@@ -236,18 +237,18 @@ mod tests {
     fn an_outcome_is_spelt_as_on_the_wire() {
         use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
         for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged] {
-            assert_eq!(serde_json::to_value(reason).unwrap(), word(Err(reason)));
+            assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));
         }
-        assert_eq!(word(Ok(())), "Sent");
+        assert_eq!(outcome_label(Ok(())), "Sent");
     }
 
     #[test]
     fn ids_and_texts_have_bounds() {
-        assert!(check("0198-ab", "x").is_ok());
-        assert!(check("", "x").is_err());
-        assert!(check("a b", "x").is_err());
-        assert!(check("a", "").is_err());
-        assert!(check("a", &"x".repeat(MAX_TEXT)).is_ok());
-        assert!(check("a", &"x".repeat(MAX_TEXT + 1)).is_err());
+        assert!(validate("0198-ab", "x").is_ok());
+        assert!(validate("", "x").is_err());
+        assert!(validate("a b", "x").is_err());
+        assert!(validate("a", "").is_err());
+        assert!(validate("a", &"x".repeat(MAX_TEXT)).is_ok());
+        assert!(validate("a", &"x".repeat(MAX_TEXT + 1)).is_err());
     }
 }

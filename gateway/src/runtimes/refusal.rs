@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use yoi_wire::hub::{Refusal, RefusalReason};
 
-pub struct Refused {
+pub struct RefusalResponse {
     pub status: StatusCode,
     pub refusal: Refusal,
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for RefusalResponse {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.reason {
             RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
@@ -23,17 +23,17 @@ impl From<Refusal> for Refused {
             RefusalReason::ReceiverFailed => StatusCode::BAD_GATEWAY,
             RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
         };
-        Refused { status, refusal }
+        RefusalResponse { status, refusal }
     }
 }
 
-impl From<JsonRejection> for Refused {
+impl From<JsonRejection> for RefusalResponse {
     fn from(rejection: JsonRejection) -> Self {
-        Refused { status: rejection.status(), refusal: Refusal { reason: RefusalReason::Invalid, message: rejection.body_text() } }
+        RefusalResponse { status: rejection.status(), refusal: Refusal { reason: RefusalReason::Invalid, message: rejection.body_text() } }
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for RefusalResponse {
     fn into_response(self) -> Response {
         (self.status, Json(self.refusal)).into_response()
     }

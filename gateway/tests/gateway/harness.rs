@@ -1,4 +1,4 @@
-//! The test house: certificates, a gateway, agents with lines, and people behind a front proxy.
+//! The test cluster: certificates, a gateway, agents with lines, and people behind a front proxy.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,20 +22,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use yoi_gateway::{Ports, Settings, run};
+use yoi_gateway::{GatewaySettings, Ports, run};
 use yoi_line::{BackoffPolicy, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_wire::hub::{
     Activity, DeliverRequest, Refusal, RefusalReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
 };
 
-use crate::api::Api;
+use crate::api::FakeApiServer;
 
 pub const NAME: &str = "gateway.test";
 /// Far longer than anything here takes: a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
 pub struct Ca {
@@ -82,44 +82,44 @@ pub struct Replica {
     pub health: SocketAddr,
     pub tls_dir: tempfile::TempDir,
     pub stop: CancellationToken,
-    pub task: JoinHandle<Result<(), yoi_gateway::Ended>>,
+    pub task: JoinHandle<Result<(), yoi_gateway::TaskEnded>>,
 }
 
-pub struct House {
-    pub api: Api,
+pub struct TestCluster {
+    pub api: FakeApiServer,
     pub ca: Ca,
     pub front: Ca,
 }
 
-pub fn quick() -> Settings {
-    Settings {
-        pod_patience: Duration::from_secs(1),
+pub fn quick_settings() -> GatewaySettings {
+    GatewaySettings {
+        pod_wait: Duration::from_secs(1),
         line_wait: Duration::from_secs(1),
-        ack_within: Duration::from_secs(5),
-        hint_after: Duration::from_millis(50),
-        grace: Duration::from_millis(200),
-        keys_every: Duration::from_millis(50),
+        ack_timeout: Duration::from_secs(5),
+        set_live_delay: Duration::from_millis(50),
+        clear_live_delay: Duration::from_millis(200),
+        certificate_poll_interval: Duration::from_millis(50),
         drain: Duration::from_secs(2),
-        ..Settings::default()
+        ..GatewaySettings::default()
     }
 }
 
-impl House {
+impl TestCluster {
     pub fn new() -> Self {
-        let house = House { api: Api::new(), ca: Ca::new(), front: Ca::new() };
-        house.api.put(
+        let cluster = TestCluster { api: FakeApiServer::new(), ca: Ca::new(), front: Ca::new() };
+        cluster.api.put(
             "configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"namespace": "kube-system", "name": "extension-apiserver-authentication", "uid": "cm"},
             "data": {
-                "requestheader-client-ca-file": house.front.pem,
+                "requestheader-client-ca-file": cluster.front.pem,
                 "requestheader-allowed-names": r#"["front-proxy-client"]"#,
                 "requestheader-username-headers": r#"["X-Remote-User"]"#,
                 "requestheader-group-headers": r#"["X-Remote-Group"]"#,
                 "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
             }}),
         );
-        house
+        cluster
     }
 
     pub fn write_keys(&self, dir: &std::path::Path, pair: &Pair) {
@@ -128,7 +128,7 @@ impl House {
     }
 
     /// A replica that is not ready yet, and has no certificate.
-    pub async fn replica_without_keys(&self, settings: Settings) -> Replica {
+    pub async fn replica_without_keys(&self, settings: GatewaySettings) -> Replica {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ports = Ports { runtimes: listen().await, api: listen().await, health: listen().await };
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
@@ -140,9 +140,9 @@ impl House {
     }
 
     pub async fn replica(&self) -> Replica {
-        let replica = self.replica_without_keys(quick()).await;
+        let replica = self.replica_without_keys(quick_settings()).await;
         self.write_keys(replica.tls_dir.path(), &self.ca.server());
-        soon("readiness", async {
+        wait_for("readiness", async {
             while replica.health("/readyz").await.0 != StatusCode::OK {
                 tokio::task::yield_now().await;
             }
@@ -196,27 +196,27 @@ impl House {
     /// A runtime that keeps a line to each of these replicas.
     pub async fn runtime(&self, replicas: &[&Replica], token: &str) -> Runtime {
         let (got, messages) = mpsc::unbounded_channel();
-        let desk = Arc::new(Desk { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
-        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(desk.clone());
+        let state = Arc::new(RuntimeState { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
+        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(state.clone());
         let addresses: Vec<SocketAddr> = replicas.iter().map(|replica| replica.runtimes).collect();
         let wanted = addresses.len();
         let resolver = Resolver::from_fn(move || futures::future::ready(Ok(addresses.clone())));
         let backoff = BackoffPolicy { first: Duration::from_millis(50), ..BackoffPolicy::default() };
         let policy = KeepPolicy { backoff, ..KeepPolicy::default() };
         let lines = LineSet::keep(resolver, self.dial(replicas[0], token), routes, policy, Arc::new(|| 0.5));
-        let mut state = lines.state();
-        soon("lines", state.wait_for(|state| state.up() == wanted)).await.unwrap();
-        Runtime { desk, messages, lines }
+        let mut lines_state = lines.state();
+        wait_for("lines", lines_state.wait_for(|state| state.up() == wanted)).await.unwrap();
+        Runtime { state, messages, lines }
     }
 
     /// Asks the API port as the front proxy would, for a user.
-    pub async fn ask(&self, replica: &Replica, user: &str, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+    pub async fn request(&self, replica: &Replica, user: &str, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
         let pair = self.front.client("front-proxy-client");
-        let response = self.ask_with(replica.api, Some(&pair), user, method, path, body).await;
+        let response = self.request_with(replica.api, Some(&pair), user, method, path, body).await;
         json_of(response).await
     }
 
-    pub async fn ask_with(
+    pub async fn request_with(
         &self,
         address: SocketAddr,
         pair: Option<&Pair>,
@@ -279,12 +279,12 @@ impl Replica {
 
 /// An agent's runtime, as far as the gateway can tell.
 pub struct Runtime {
-    pub desk: Arc<Desk>,
+    pub state: Arc<RuntimeState>,
     pub messages: mpsc::UnboundedReceiver<DeliverRequest>,
     pub lines: LineSet,
 }
 
-pub struct Desk {
+pub struct RuntimeState {
     got: mpsc::UnboundedSender<DeliverRequest>,
     /// Acknowledgements wait for `release`.
     pub hold: Mutex<bool>,
@@ -293,21 +293,21 @@ pub struct Desk {
     pub log: Mutex<Option<Body>>,
 }
 
-async fn inbox(State(desk): State<Arc<Desk>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
+async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
     let message_id = message.message_id.clone();
-    desk.got.send(message).unwrap();
-    if *desk.hold.lock().unwrap() {
-        desk.release.notified().await;
+    state.got.send(message).unwrap();
+    if *state.hold.lock().unwrap() {
+        state.release.notified().await;
     }
     Json(SendResponse { message_id, duplicate: false })
 }
 
-async fn log(State(desk): State<Arc<Desk>>) -> Body {
-    desk.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
+async fn log(State(state): State<Arc<RuntimeState>>) -> Body {
+    state.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
 }
 
 /// A log that a test writes, and that tells when nobody reads it any more.
-pub fn written() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, Body) {
+pub fn writable_log() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, Body) {
     let (sender, receiver) = mpsc::channel(1);
     (sender, Body::from_stream(stream(receiver)))
 }
@@ -329,7 +329,7 @@ pub fn report(activity: Activity) -> RuntimeReport {
 }
 
 /// The status and the reason of a refusal.
-pub fn refused<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, RefusalReason) {
+pub fn refusal_reason<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, RefusalReason) {
     let (status, refusal) = refusal(answer);
     (status, refusal.reason)
 }

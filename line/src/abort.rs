@@ -9,18 +9,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-pub(crate) struct Cuttable<T> {
+pub(crate) struct AbortableIo<T> {
     io: T,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl<T> Cuttable<T> {
+impl<T> AbortableIo<T> {
     pub(crate) fn new(io: T, cut: CancellationToken) -> Self {
         Self { io, cut: Box::pin(cut.cancelled_owned()) }
     }
 }
 
-impl<T: Read + Unpin> Read for Cuttable<T> {
+impl<T: Read + Unpin> Read for AbortableIo<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<Result<(), Error>> {
         // HTTP/2 always reads, so this is where the cut is noticed, even on a connection that says nothing.
         match self.cut.as_mut().poll(cx) {
@@ -30,7 +30,7 @@ impl<T: Read + Unpin> Read for Cuttable<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for Cuttable<T> {
+impl<T: Write + Unpin> Write for AbortableIo<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize, Error>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }

@@ -1,9 +1,9 @@
 //! The dialler's own requests: an ordinary HTTP/2 client on a connection of its own.
 
-use crate::answer::{BoxBody, BoxError, boxed};
 use crate::connect::{authorization, connect, resolve};
 use crate::dial::Dial;
-use crate::fault::{FailureClass, LineError, LineFailure, chain};
+use crate::error::{FailureClass, LineError, LineFailure, chain};
+use crate::service::{BoxBody, BoxError, boxed};
 use crate::{h2, tls};
 use bytes::Bytes;
 use http::uri::{Authority, InvalidUri, InvalidUriParts, PathAndQuery, Scheme};
@@ -196,7 +196,7 @@ impl Shared {
 
     async fn open_to(&self, address: std::net::SocketAddr) -> Result<SendRequest<BoxBody>, LineError> {
         let stream = connect(&self.dial, address, tls::HTTP2).await?;
-        let (sender, connection) = h2::asking(self.dial.timings.keep_alive)
+        let (sender, connection) = h2::line_client(self.dial.timings.keep_alive)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|source| LineError::Http { address: address.to_string(), source })?;
@@ -225,10 +225,10 @@ fn addressed(mut request: Request<BoxBody>, server_name: &str) -> Result<Request
 pub(crate) fn message_of(body: &[u8]) -> String {
     const MAX: usize = 1024;
     #[derive(serde::Deserialize)]
-    struct Said {
+    struct ErrorBody {
         message: String,
     }
-    if let Ok(Said { message }) = serde_json::from_slice(body) {
+    if let Ok(ErrorBody { message }) = serde_json::from_slice(body) {
         return message;
     }
     String::from_utf8_lossy(&body[..body.len().min(MAX)]).trim().to_owned()

@@ -1,6 +1,6 @@
-//! LineSet that are kept.
+//! A line set dials again whatever ends.
 
-use crate::house::*;
+use crate::harness::*;
 use axum::http::StatusCode;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,44 +15,44 @@ async fn a_line_that_drops_is_dialled_again_with_the_token_of_that_moment() {
     let token = folder.path().join("token");
     std::fs::write(&token, "first").unwrap();
     let (_addresses, found) = watch::channel(vec![gateway.address]);
-    let lines = keep(Dial { token: TextSource::file(&token), ..dial(&ca, gateway.address) }, found, hello());
+    let lines = keep_lines(Dial { token: TextSource::file(&token), ..dial(&ca, gateway.address) }, found, hello_service());
 
     let line = gateway.line().await;
-    until(&lines, "the line", LineSetState::all_up).await;
+    wait_for_state(&lines, "the line", LineSetState::all_up).await;
     std::fs::write(&token, "second").unwrap();
     let mut seen = lines.state();
     seen.mark_unchanged();
     line.close();
-    let down = soon("the drop in the state", seen.wait_for(|state| state.up() == 0)).await.unwrap().clone();
+    let down = wait_for("the drop in the state", seen.wait_for(|state| state.up() == 0)).await.unwrap().clone();
     assert_eq!(down.last_error.map(|fault| fault.class), Some(FailureClass::Lost));
 
-    says_hello(&gateway.line().await).await;
+    assert_says_hello(&gateway.line().await).await;
     assert_eq!(gateway.tokens(), ["first", "second"]);
-    let up = until(&lines, "the line again", LineSetState::all_up).await;
+    let up = wait_for_state(&lines, "the line again", LineSetState::all_up).await;
     assert_eq!(up.last_error, None);
 }
 
 #[tokio::test]
 async fn lines_come_back_after_the_server_restarted() {
     let ca = Ca::new();
-    let place = Place::new();
-    let mut gateway = Gateway::start_at(&ca, &place).await;
-    let (_addresses, found) = watch::channel(vec![place.address()]);
-    let lines = keep(dial(&ca, place.address()), found, hello());
+    let reserved = ReservedAddress::new();
+    let mut gateway = Gateway::start_at(&ca, &reserved).await;
+    let (_addresses, found) = watch::channel(vec![reserved.address()]);
+    let lines = keep_lines(dial(&ca, reserved.address()), found, hello_service());
     let line = gateway.line().await;
-    until(&lines, "the line", LineSetState::all_up).await;
+    wait_for_state(&lines, "the line", LineSetState::all_up).await;
 
     gateway.stop().await;
     line.close();
-    let gone = until(&lines, "the refusal to connect", |state| {
+    let gone = wait_for_state(&lines, "the refusal to connect", |state| {
         state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Unreachable)
     })
     .await;
     assert_eq!((gone.up(), gone.wanted()), (0, 1));
 
-    let mut gateway = Gateway::start_at(&ca, &place).await;
-    says_hello(&gateway.line().await).await;
-    until(&lines, "the line again", LineSetState::all_up).await;
+    let mut gateway = Gateway::start_at(&ca, &reserved).await;
+    assert_says_hello(&gateway.line().await).await;
+    wait_for_state(&lines, "the line again", LineSetState::all_up).await;
 }
 
 #[tokio::test]
@@ -60,21 +60,21 @@ async fn every_address_has_its_line_and_a_vanished_one_loses_it() {
     let ca = Ca::new();
     let (mut one, mut two) = (Gateway::start(&ca).await, Gateway::start(&ca).await);
     let (addresses, found) = watch::channel(vec![one.address]);
-    let lines = keep(dial(&ca, one.address), found, hello());
+    let lines = keep_lines(dial(&ca, one.address), found, hello_service());
     let first = one.line().await;
-    until(&lines, "one line", |state| state.up() == 1).await;
+    wait_for_state(&lines, "one line", |state| state.up() == 1).await;
 
     addresses.send_replace(vec![two.address, one.address, one.address]);
     let second = two.line().await;
-    until(&lines, "two lines", |state| state.up() == 2 && state.wanted() == 2).await;
-    says_hello(&first).await;
-    says_hello(&second).await;
+    wait_for_state(&lines, "two lines", |state| state.up() == 2 && state.wanted() == 2).await;
+    assert_says_hello(&first).await;
+    assert_says_hello(&second).await;
 
     addresses.send_replace(vec![two.address]);
-    assert_eq!(soon("the first line's end", first.closed()).await, LineEnd::ClosedByPeer);
-    let left = until(&lines, "one line left", |state| state.wanted() == 1).await;
+    assert_eq!(wait_for("the first line's end", first.closed()).await, LineEnd::ClosedByPeer);
+    let left = wait_for_state(&lines, "one line left", |state| state.wanted() == 1).await;
     assert_eq!(left.lines.keys().collect::<Vec<_>>(), [&two.address]);
-    says_hello(&second).await;
+    assert_says_hello(&second).await;
     assert_eq!(one.tokens().len(), 1, "the vanished address was dialled again");
 }
 
@@ -100,10 +100,10 @@ async fn a_resolver_that_fails_takes_no_line_away() {
             }
         }
     });
-    let lines = LineSet::keep(resolver, dial(&ca, address), hello(), policy(), Arc::new(|| 0.0));
+    let lines = LineSet::keep(resolver, dial(&ca, address), hello_service(), policy(), Arc::new(|| 0.0));
     let line = gateway.line().await;
-    soon("many failed resolutions", asked.wait_for(|asked| *asked > 10)).await.unwrap();
-    says_hello(&line).await;
+    wait_for("many failed resolutions", asked.wait_for(|asked| *asked > 10)).await.unwrap();
+    assert_says_hello(&line).await;
     let state = lines.state().borrow().clone();
     assert_eq!(state.up(), 1);
     assert_eq!(state.last_error.map(|fault| fault.class), Some(FailureClass::Unreachable));
@@ -113,18 +113,18 @@ async fn a_resolver_that_fails_takes_no_line_away() {
 async fn a_refusal_is_reported_and_forgotten_once_it_is_taken_back() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
-    *gateway.desk.refuse.lock().unwrap() = Some(StatusCode::UNAUTHORIZED);
+    *gateway.state.refuse.lock().unwrap() = Some(StatusCode::UNAUTHORIZED);
     let (_addresses, found) = watch::channel(vec![gateway.address]);
-    let lines = keep(dial(&ca, gateway.address), found, hello());
-    let state = until(&lines, "the refusal", |state| state.last_error.is_some()).await;
+    let lines = keep_lines(dial(&ca, gateway.address), found, hello_service());
+    let state = wait_for_state(&lines, "the refusal", |state| state.last_error.is_some()).await;
     let fault = state.last_error.unwrap();
     assert_eq!(fault.class, FailureClass::Refused);
     assert!(fault.message.contains("who are you?"), "{fault}");
     assert_eq!(state.lines[&gateway.address], LineState::Down(fault));
 
-    *gateway.desk.refuse.lock().unwrap() = None;
-    says_hello(&gateway.line().await).await;
-    assert_eq!(until(&lines, "the line", LineSetState::all_up).await.last_error, None);
+    *gateway.state.refuse.lock().unwrap() = None;
+    assert_says_hello(&gateway.line().await).await;
+    assert_eq!(wait_for_state(&lines, "the line", LineSetState::all_up).await.last_error, None);
 }
 
 #[tokio::test]
@@ -135,13 +135,15 @@ async fn a_ca_that_was_replaced_is_trusted_at_the_next_dial() {
     let ca = folder.path().join("ca.crt");
     std::fs::write(&ca, &new.pem).unwrap();
     let (_addresses, found) = watch::channel(vec![gateway.address]);
-    let lines = keep(Dial { ca_pem: TextSource::file(&ca), ..dial(&old, gateway.address) }, found, hello());
-    until(&lines, "a stranger's certificate", |state| state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Tls))
-        .await;
+    let lines = keep_lines(Dial { ca_pem: TextSource::file(&ca), ..dial(&old, gateway.address) }, found, hello_service());
+    wait_for_state(&lines, "a certificate of another CA", |state| {
+        state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Tls)
+    })
+    .await;
     // And on the other side: the server's certificate is replaced while it serves.
     let pair = new.server();
     gateway.tls.send_replace(tls_server_config(&pair.cert, &pair.key, &ClientAuth::None).unwrap());
-    says_hello(&gateway.line().await).await;
+    assert_says_hello(&gateway.line().await).await;
     std::fs::write(&ca, &old.pem).unwrap();
     lines.stop().await;
 }
@@ -151,20 +153,20 @@ async fn lines_that_are_stopped_or_dropped_end_at_the_gateway_too() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let (_addresses, found) = watch::channel(vec![gateway.address]);
-    let lines = keep(dial(&ca, gateway.address), found.clone(), hello());
+    let lines = keep_lines(dial(&ca, gateway.address), found.clone(), hello_service());
     let line = gateway.line().await;
     // The gateway has a line a moment before the dialler knows of it.
-    until(&lines, "the line", LineSetState::all_up).await;
+    wait_for_state(&lines, "the line", LineSetState::all_up).await;
     let mut state = lines.state();
-    soon("the stop", lines.stop()).await;
-    assert_eq!(soon("the end", line.closed()).await, LineEnd::ClosedByPeer);
+    wait_for("the stop", lines.stop()).await;
+    assert_eq!(wait_for("the end", line.closed()).await, LineEnd::ClosedByPeer);
     assert!(state.borrow_and_update().lines.is_empty());
     assert!(state.changed().await.is_err(), "nobody keeps lines any more");
 
-    let lines = keep(dial(&ca, gateway.address), found, hello());
+    let lines = keep_lines(dial(&ca, gateway.address), found, hello_service());
     let line = gateway.line().await;
     drop(lines);
-    soon("the end", line.closed()).await;
+    wait_for("the end", line.closed()).await;
 }
 
 #[tokio::test]
@@ -172,7 +174,7 @@ async fn a_name_is_resolved_to_its_addresses() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let dial = dial(&ca, gateway.address);
-    let lines = LineSet::keep(Resolver::dns(dial.address.clone()), dial, hello(), policy(), Arc::new(|| 0.5));
-    says_hello(&gateway.line().await).await;
+    let lines = LineSet::keep(Resolver::dns(dial.address.clone()), dial, hello_service(), policy(), Arc::new(|| 0.5));
+    assert_says_hello(&gateway.line().await).await;
     lines.stop().await;
 }

@@ -10,38 +10,38 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct ServingCertificate {
     pub cert_pem: String,
     pub key_pem: String,
 }
 
 /// Follows the folder until dropped.
-pub async fn follow(dir: PathBuf, every: Duration, keys: watch::Sender<Option<Keys>>) {
+pub async fn watch_files(dir: PathBuf, every: Duration, certificate: watch::Sender<Option<ServingCertificate>>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = false;
+    let mut logged = false;
     loop {
         ticks.tick().await;
         match read(&dir).await {
             Ok(found) => {
-                keys.send_if_modified(|known| {
+                certificate.send_if_modified(|known| {
                     let new = known.as_ref() != Some(&found);
                     *known = Some(found);
                     new
                 });
             }
-            // Said once: the operator may need a while, and the keys in hand stay good.
-            Err(error) if !told => {
+            // Said once: the operator may need a while, and the certificate in hand stay good.
+            Err(error) if !logged => {
                 tracing::info!(dir = %dir.display(), %error, "waiting for tls.crt and tls.key");
-                told = true;
+                logged = true;
             }
             Err(_) => {}
         }
     }
 }
 
-async fn read(dir: &Path) -> std::io::Result<Keys> {
+async fn read(dir: &Path) -> std::io::Result<ServingCertificate> {
     let cert_pem = tokio::fs::read_to_string(dir.join("tls.crt")).await?;
     let key_pem = tokio::fs::read_to_string(dir.join("tls.key")).await?;
-    Ok(Keys { cert_pem, key_pem })
+    Ok(ServingCertificate { cert_pem, key_pem })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     #[error("failed to read what a dial needs")]
-    TextSource(#[from] TextSourceError),
+    Source(#[from] TextSourceError),
     #[error("failed to use the token in a header")]
     Token(#[source] http::header::InvalidHeaderValue),
     #[error("failed to make a request for path {path:?}")]
@@ -32,8 +32,8 @@ pub enum LineError {
         #[source]
         source: std::io::Error,
     },
-    #[error("failed to {deed} with {address} within {after:?}")]
-    TimedOut { deed: &'static str, address: String, after: Duration },
+    #[error("failed to {operation} with {address} within {after:?}")]
+    TimedOut { operation: &'static str, address: String, after: Duration },
     #[error("failed to agree on TLS with {address} as {server_name}")]
     Tls {
         address: String,
@@ -93,7 +93,7 @@ pub enum LineEnd {
 impl LineError {
     pub fn class(&self) -> FailureClass {
         match self {
-            Self::TextSource(_) | Self::Token(_) | Self::Path { .. } | Self::Config(_) => FailureClass::Local,
+            Self::Source(_) | Self::Token(_) | Self::Path { .. } | Self::Config(_) => FailureClass::Local,
             Self::Resolve { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => FailureClass::Unreachable,
             Self::Tls { .. } => FailureClass::Tls,
             // Bytes that break off between handshake and answer: a server that goes away, or a port that is no gateway.

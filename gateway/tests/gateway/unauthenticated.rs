@@ -5,26 +5,26 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use yoi_gateway::Settings;
-use yoi_line::UnauthenticatedLimits;
+use yoi_gateway::GatewaySettings;
+use yoi_line::ConnectionLimits;
 use yoi_wire::hub::{PodList, gateway_api};
 
-use crate::house::{House, quick, soon};
+use crate::harness::{TestCluster, quick_settings, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_say_nothing_are_few_and_short() {
-    let house = House::new();
-    house.agent("a", "u-a", "p-a");
-    let unauthenticated = UnauthenticatedLimits {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    let connections = ConnectionLimits {
         unauthenticated: 64,
         unauthenticated_per_address: 4,
         authenticate_within: Duration::from_secs(2),
-        connections_per_client: 2,
+        per_client: 2,
     };
-    let replica = house.replica_without_keys(Settings { unauthenticated, ..quick() }).await;
-    house.write_keys(replica.tls_dir.path(), &house.ca.server());
-    let caller = house.caller(&replica, "token-p-a");
-    soon("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
+    let replica = cluster.replica_without_keys(GatewaySettings { connections, ..quick_settings() }).await;
+    cluster.write_keys(replica.tls_dir.path(), &cluster.ca.server());
+    let caller = cluster.caller(&replica, "token-p-a");
+    wait_for("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     for port in [replica.runtimes, replica.api, replica.health] {
         let mut silent = Vec::new();
         for _ in 0..4 {
@@ -34,30 +34,32 @@ async fn connections_that_say_nothing_are_few_and_short() {
         let mut unheard = TcpStream::connect(port).await.unwrap();
         let _ = unheard.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let mut heard = Vec::new();
-        let _ = soon("the end of one too many", unheard.read_to_end(&mut heard)).await;
+        let _ = wait_for("the end of one too many", unheard.read_to_end(&mut heard)).await;
         assert!(heard.is_empty(), "port {port}: {}", String::from_utf8_lossy(&heard));
         for mut tcp in silent {
-            let _ = soon("the end of a silent one", tcp.read_to_end(&mut heard)).await;
+            let _ = wait_for("the end of a silent one", tcp.read_to_end(&mut heard)).await;
         }
         // Who said who it is stays all the while, and nobody has to wait for a seat any more.
         caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
-        let again = house.caller(&replica, "token-p-a");
-        soon("a free seat", async { while again.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
+        let again = cluster.caller(&replica, "token-p-a");
+        wait_for("a free seat", async { while again.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_never_ends_is_ended() {
-    let house = House::new();
-    house.agent("a", "u-a", "p-a");
-    let replica = house.replica_without_keys(Settings { request_within: Duration::from_millis(300), turns: 1, ..quick() }).await;
-    house.write_keys(replica.tls_dir.path(), &house.ca.server());
-    let caller = house.caller(&replica, "token-p-a");
-    soon("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    let replica = cluster
+        .replica_without_keys(GatewaySettings { request_timeout: Duration::from_millis(300), requests_per_agent: 1, ..quick_settings() })
+        .await;
+    cluster.write_keys(replica.tls_dir.path(), &cluster.ca.server());
+    let caller = cluster.caller(&replica, "token-p-a");
+    wait_for("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     let (parts, body) = futures::channel::mpsc::unbounded::<Result<hyper::body::Frame<bytes::Bytes>, std::io::Error>>();
     let endless = http_body_util::StreamBody::new(body);
     let request = axum::http::Request::post(gateway_api::SEND).header("content-type", "application/json").body(endless).unwrap();
-    let answer = soon("the end", caller.call(request)).await.unwrap();
+    let answer = wait_for("the end", caller.call(request)).await.unwrap();
     assert_eq!(answer.status(), 408);
     drop(parts);
     // Its turn is over: the agent's only one.

@@ -1,9 +1,9 @@
 //! One line to every replica, kept.
 
-use crate::answer::{Answer, Answerer};
 use crate::backoff::{Backoff, BackoffPolicy, RandomFraction};
 use crate::dial::Dial;
-use crate::fault::{FailureClass, LineFailure};
+use crate::error::{FailureClass, LineFailure};
+use crate::service::{BoxedService, HttpService};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ impl Resolver {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepPolicy {
-    /// How often the name is resolved, give or take a fifth by chance; also the deadline of one resolution.
+    /// How often the name is resolved, give or take a fifth by rng; also the deadline of one resolution.
     pub resolve_every: Duration,
     /// An address is given up when this many answers in a row lack it: DNS may cut an answer short.
     pub gone_after: u32,
@@ -82,18 +82,18 @@ impl LineSetState {
         !self.lines.is_empty() && self.up() == self.wanted()
     }
 
-    fn failed(&mut self, fault: LineFailure) {
+    fn set_error(&mut self, fault: LineFailure) {
         self.last_error = Some(fault);
     }
 
-    fn settle(&mut self) {
+    fn clear_error_if_all_up(&mut self) {
         if self.all_up() {
             self.last_error = None;
         }
     }
 }
 
-/// LineSet to all addresses of a name, each dialled again whenever it ends. Dropping it cuts them; [`LineSet::stop`] lets answers finish.
+/// Lines to all addresses of a name, each dialled again whenever it ends. Dropping it cuts them; [`LineSet::stop`] lets answers finish.
 #[derive(Debug)]
 pub struct LineSet {
     state: watch::Receiver<LineSetState>,
@@ -107,19 +107,19 @@ impl LineSet {
     /// # Guarantees
     /// * An address that the resolver names has a line, or a dial, or a dial to come within `policy.backoff.cap`.
     /// * A resolver that fails or answers with nothing takes no line away.
-    pub fn keep(resolver: Resolver, dial: Dial, service: impl Answer, policy: KeepPolicy, chance: RandomFraction) -> Self {
+    pub fn keep(resolver: Resolver, dial: Dial, service: impl HttpService, policy: KeepPolicy, rng: RandomFraction) -> Self {
         let (state, watcher) = watch::channel(LineSetState::default());
         let stop = CancellationToken::new();
-        let keeper = Keeper {
+        let task = LineSetTask {
             dial,
-            service: service.into_answerer(),
+            service: service.into_boxed(),
             policy,
-            chance,
+            rng,
             state: Arc::new(state),
             stop: stop.clone(),
             lines: BTreeMap::new(),
         };
-        Self { state: watcher, stop, task: Some(tokio::spawn(keeper.run(resolver))) }
+        Self { state: watcher, stop, task: Some(tokio::spawn(task.run(resolver))) }
     }
 
     /// The state now and to come. The channel closes when the lines are stopped.
@@ -145,23 +145,23 @@ impl Drop for LineSet {
     }
 }
 
-struct Keeper {
+struct LineSetTask {
     dial: Dial,
-    service: Answerer,
+    service: BoxedService,
     policy: KeepPolicy,
-    chance: RandomFraction,
+    rng: RandomFraction,
     state: Arc<watch::Sender<LineSetState>>,
     stop: CancellationToken,
-    lines: BTreeMap<SocketAddr, Kept>,
+    lines: BTreeMap<SocketAddr, RunningLine>,
 }
 
-struct Kept {
+struct RunningLine {
     stop: CancellationToken,
     task: AbortHandle,
     missed: u32,
 }
 
-impl Keeper {
+impl LineSetTask {
     async fn run(mut self, resolver: Resolver) {
         let mut tasks = JoinSet::new();
         let stop = self.stop.clone();
@@ -171,11 +171,11 @@ impl Keeper {
                 () = stop.cancelled() => break,
             };
             match answer.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-                Ok(found) if !found.is_empty() => self.adapt(found.into_iter().collect(), &mut tasks),
-                Ok(_) => self.unresolved("the name has no address".to_owned()),
-                Err(error) => self.unresolved(error.to_string()),
+                Ok(found) if !found.is_empty() => self.set_addresses(found.into_iter().collect(), &mut tasks),
+                Ok(_) => self.report_unresolved("the name has no address".to_owned()),
+                Err(error) => self.report_unresolved(error.to_string()),
             }
-            let pause = self.policy.resolve_every.mul_f64(0.8 + 0.4 * (self.chance)().clamp(0.0, 1.0));
+            let pause = self.policy.resolve_every.mul_f64(0.8 + 0.4 * (self.rng)().clamp(0.0, 1.0));
             tokio::select! {
                 () = sleep(pause) => {}
                 () = stop.cancelled() => break,
@@ -186,14 +186,14 @@ impl Keeper {
         while tasks.join_next().await.is_some() {}
     }
 
-    fn unresolved(&self, message: String) {
+    fn report_unresolved(&self, message: String) {
         tracing::warn!(address = self.dial.address, error = message, "gateway not resolved");
         let fault =
             LineFailure { class: FailureClass::Unreachable, message: format!("failed to resolve {}: {message}", self.dial.address) };
-        self.state.send_modify(|state| state.failed(fault));
+        self.state.send_modify(|state| state.set_error(fault));
     }
 
-    fn adapt(&mut self, found: BTreeSet<SocketAddr>, tasks: &mut JoinSet<()>) {
+    fn set_addresses(&mut self, found: BTreeSet<SocketAddr>, tasks: &mut JoinSet<()>) {
         // Only a panic ends a line's task unasked; the address is then taken up again like a new one.
         self.lines.retain(|_, line| !line.task.is_finished());
         for (address, line) in &mut self.lines {
@@ -209,7 +209,7 @@ impl Keeper {
             }
             self.state.send_modify(|state| {
                 state.lines.remove(&address);
-                state.settle();
+                state.clear_error_if_all_up();
             });
         }
         for address in found {
@@ -224,35 +224,35 @@ impl Keeper {
         self.state.send_modify(|state| {
             state.lines.insert(address, LineState::Dialling);
         });
-        let line = Line {
+        let line = LineTask {
             address,
             dial: self.dial.clone(),
             service: self.service.clone(),
             backoff: Backoff::new(self.policy.backoff),
-            chance: self.chance.clone(),
+            rng: self.rng.clone(),
             state: self.state.clone(),
             stop: stop.clone(),
         };
-        self.lines.insert(address, Kept { stop, task: tasks.spawn(line.run()), missed: 0 });
+        self.lines.insert(address, RunningLine { stop, task: tasks.spawn(line.run()), missed: 0 });
     }
 }
 
-struct Line {
+struct LineTask {
     address: SocketAddr,
     dial: Dial,
-    service: Answerer,
+    service: BoxedService,
     backoff: Backoff,
-    chance: RandomFraction,
+    rng: RandomFraction,
     state: Arc<watch::Sender<LineSetState>>,
     stop: CancellationToken,
 }
 
-impl Line {
+impl LineTask {
     async fn run(mut self) {
         let stop = self.stop.clone();
         loop {
-            let Some((fault, up)) = self.once(&stop).await else { return };
-            let delay = self.backoff.after_failure(up, (self.chance)());
+            let Some((fault, up)) = self.dial_and_serve(&stop).await else { return };
+            let delay = self.backoff.after_failure(up, (self.rng)());
             tracing::info!(address = %self.address, class = ?fault.class, error = fault.message, retry_in = ?delay, "line down");
             self.report(LineState::Down(fault));
             tokio::select! {
@@ -263,7 +263,7 @@ impl Line {
     }
 
     /// One dial, and the life of the line that it gave: what went wrong and how long it had been up. `None`: this end wanted it to end.
-    async fn once(&mut self, stop: &CancellationToken) -> Option<(LineFailure, Option<Duration>)> {
+    async fn dial_and_serve(&mut self, stop: &CancellationToken) -> Option<(LineFailure, Option<Duration>)> {
         let opened = tokio::select! {
             opened = self.dial.open_to(self.address) => opened,
             () = stop.cancelled() => return None,
@@ -275,7 +275,7 @@ impl Line {
         tracing::info!(address = %self.address, "line up");
         self.report(LineState::Up);
         let since = Instant::now();
-        let end = line.serve_answerer(self.service.clone(), stop.cancelled()).await;
+        let end = line.serve_boxed(self.service.clone(), stop.cancelled()).await;
         Some((end.fault()?, Some(since.elapsed())))
     }
 
@@ -285,10 +285,10 @@ impl Line {
                 return;
             }
             if let LineState::Down(fault) = &new {
-                state.failed(fault.clone());
+                state.set_error(fault.clone());
             }
             state.lines.insert(self.address, new);
-            state.settle();
+            state.clear_error_if_all_up();
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The test house: certificates, a small gateway, a wire that can be silenced, and waiting on conditions.
+//! What the tests share: certificates, a small gateway, a proxy that can fall silent, and waiting on conditions.
 
 use axum::Router;
 use axum::body::Body;
@@ -18,10 +18,10 @@ use yoi_line::*;
 
 pub const NAME: &str = "gateway.test";
 /// Far longer than anything here takes: a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
 pub struct Ca {
@@ -67,12 +67,12 @@ impl Ca {
 }
 
 /// What the gateway's routes share.
-pub struct Desk {
+pub struct GatewayState {
     pub tokens: Mutex<Vec<String>>,
     pub refuse: Mutex<Option<StatusCode>>,
     pub peers: Mutex<BTreeSet<SocketAddr>>,
     /// How many requests are held, and the word to let one go.
-    pub held: watch::Sender<usize>,
+    pub waiting: watch::Sender<usize>,
     pub release: Notify,
     pub keep_alive: Mutex<KeepAlive>,
     lines: mpsc::UnboundedSender<LineHandle>,
@@ -80,7 +80,7 @@ pub struct Desk {
 
 pub struct Gateway {
     pub address: SocketAddr,
-    pub desk: Arc<Desk>,
+    pub state: Arc<GatewayState>,
     pub lines: mpsc::UnboundedReceiver<LineHandle>,
     pub tls: watch::Sender<Arc<rustls::ServerConfig>>,
     stop: CancellationToken,
@@ -88,26 +88,26 @@ pub struct Gateway {
 }
 
 /// An address that is nobody else's, also while nobody listens there: a free port may be given to whoever asks for one.
-pub struct Place {
-    held: TcpSocket,
+pub struct ReservedAddress {
+    socket: TcpSocket,
 }
 
-impl Place {
+impl ReservedAddress {
     pub fn new() -> Self {
-        Self { held: shared("127.0.0.1:0".parse().unwrap()) }
+        Self { socket: bind_shared("127.0.0.1:0".parse().unwrap()) }
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.held.local_addr().unwrap()
+        self.socket.local_addr().unwrap()
     }
 
     pub fn listen(&self) -> TcpListener {
-        shared(self.address()).listen(64).unwrap()
+        bind_shared(self.address()).listen(64).unwrap()
     }
 }
 
 /// Bound, and not yet listened on. The holder and who listens have the port both.
-fn shared(address: SocketAddr) -> TcpSocket {
+fn bind_shared(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseport(true).unwrap();
     socket.bind(address).unwrap();
@@ -125,15 +125,15 @@ pub fn quick_limits() -> ServeLimits {
 
 impl Gateway {
     pub async fn start(ca: &Ca) -> Self {
-        Self::start_at(ca, &Place::new()).await
+        Self::start_at(ca, &ReservedAddress::new()).await
     }
 
-    pub async fn start_at(ca: &Ca, place: &Place) -> Self {
-        Self::start_on(ca, place.listen(), &ClientAuth::None, quick_limits()).await
+    pub async fn start_at(ca: &Ca, reserved: &ReservedAddress) -> Self {
+        Self::start_on(ca, reserved.listen(), &ClientAuth::None, quick_limits()).await
     }
 
     pub async fn start_with(ca: &Ca, auth: &ClientAuth, limits: ServeLimits) -> Self {
-        Self::start_on(ca, Place::new().listen(), auth, limits).await
+        Self::start_on(ca, ReservedAddress::new().listen(), auth, limits).await
     }
 
     async fn start_on(ca: &Ca, listener: TcpListener, auth: &ClientAuth, limits: ServeLimits) -> Self {
@@ -141,24 +141,24 @@ impl Gateway {
         let (tls, config) = watch::channel(tls_server_config(&pair.cert, &pair.key, auth).unwrap());
         let address = listener.local_addr().unwrap();
         let (sender, lines) = mpsc::unbounded_channel();
-        let desk = Arc::new(Desk {
+        let state = Arc::new(GatewayState {
             tokens: Mutex::default(),
             refuse: Mutex::default(),
             peers: Mutex::default(),
-            held: watch::Sender::new(0),
+            waiting: watch::Sender::new(0),
             release: Notify::new(),
             keep_alive: Mutex::default(),
             lines: sender,
         });
         let stop = CancellationToken::new();
-        let service = routes(desk.clone());
+        let service = routes(state.clone());
         let stopped = stop.clone().cancelled_owned();
         let task = tokio::spawn(serve_tls(listener, config, service, limits, stopped));
-        Self { address, desk, lines, tls, stop, task }
+        Self { address, state, lines, tls, stop, task }
     }
 
     pub async fn line(&mut self) -> LineHandle {
-        soon("a line", self.lines.recv()).await.expect("the gateway runs")
+        wait_for("a line", self.lines.recv()).await.expect("the gateway runs")
     }
 
     pub fn begin_stop(&self) {
@@ -167,35 +167,35 @@ impl Gateway {
 
     pub async fn stop(self) -> ServeSummary {
         self.stop.cancel();
-        soon("the gateway's stop", self.task).await.unwrap()
+        wait_for("the gateway's stop", self.task).await.unwrap()
     }
 
     pub fn tokens(&self) -> Vec<String> {
-        self.desk.tokens.lock().unwrap().clone()
+        self.state.tokens.lock().unwrap().clone()
     }
 }
 
-fn routes(desk: Arc<Desk>) -> Router {
+fn routes(state: Arc<GatewayState>) -> Router {
     Router::new()
         .route("/line", get(line))
         .route("/echo", post(echo))
         .route("/sum", post(sum))
         .route("/hold", get(hold))
         .route("/who", get(who))
-        .with_state(desk)
+        .with_state(state)
 }
 
-async fn line(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body> {
+async fn line(State(state): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
-    desk.tokens.lock().unwrap().push(token);
-    if let Some(status) = *desk.refuse.lock().unwrap() {
+    state.tokens.lock().unwrap().push(token);
+    if let Some(status) = *state.refuse.lock().unwrap() {
         return Response::builder().status(status).body(Body::from(r#"{"kind":"Status","message":"who are you?"}"#)).unwrap();
     }
-    let keep_alive = *desk.keep_alive.lock().unwrap();
+    let keep_alive = *state.keep_alive.lock().unwrap();
     match accept_upgrade(request, keep_alive) {
         Ok((response, line)) => {
             tokio::spawn(async move {
-                let _ = desk.lines.send(line.await.unwrap());
+                let _ = state.lines.send(line.await.unwrap());
             });
             response
         }
@@ -203,9 +203,9 @@ async fn line(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body>
     }
 }
 
-async fn echo(State(desk): State<Arc<Desk>>, request: Request) -> Response<Body> {
-    desk.tokens.lock().unwrap().push(bearer(request.headers()).unwrap_or_default().to_owned());
-    desk.peers.lock().unwrap().insert(request.extensions().get::<PeerAddress>().unwrap().0);
+async fn echo(State(state): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
+    state.tokens.lock().unwrap().push(bearer(request.headers()).unwrap_or_default().to_owned());
+    state.peers.lock().unwrap().insert(request.extensions().get::<PeerAddress>().unwrap().0);
     Response::new(request.into_body())
 }
 
@@ -216,9 +216,9 @@ async fn sum(axum::Json(numbers): axum::Json<Vec<i64>>) -> Result<axum::Json<i64
     }
 }
 
-async fn hold(State(desk): State<Arc<Desk>>) -> &'static str {
-    desk.held.send_modify(|held| *held += 1);
-    desk.release.notified().await;
+async fn hold(State(state): State<Arc<GatewayState>>) -> &'static str {
+    state.waiting.send_modify(|waiting| *waiting += 1);
+    state.release.notified().await;
     "held"
 }
 
@@ -249,7 +249,7 @@ pub fn policy() -> KeepPolicy {
     }
 }
 
-pub fn keep(dial: Dial, addresses: watch::Receiver<Vec<SocketAddr>>, service: Router) -> LineSet {
+pub fn keep_lines(dial: Dial, addresses: watch::Receiver<Vec<SocketAddr>>, service: Router) -> LineSet {
     let resolver = Resolver::from_fn(move || {
         let addresses = addresses.borrow().clone();
         async move { Ok(addresses) }
@@ -257,16 +257,16 @@ pub fn keep(dial: Dial, addresses: watch::Receiver<Vec<SocketAddr>>, service: Ro
     LineSet::keep(resolver, dial, service, policy(), Arc::new(|| 0.5))
 }
 
-pub async fn until(lines: &LineSet, what: &str, wanted: impl FnMut(&LineSetState) -> bool) -> LineSetState {
-    soon(what, lines.state().wait_for(wanted)).await.expect("the lines are kept").clone()
+pub async fn wait_for_state(lines: &LineSet, what: &str, wanted: impl FnMut(&LineSetState) -> bool) -> LineSetState {
+    wait_for(what, lines.state().wait_for(wanted)).await.expect("the lines are kept").clone()
 }
 
-/// What the dialler answers unless a test says otherwise.
-pub fn hello() -> Router {
+/// The default service of a dialler in these tests.
+pub fn hello_service() -> Router {
     Router::new().route("/hello", get(|| async { "hello" }))
 }
 
-pub fn ask(path: &str) -> http::Request<Body> {
+pub fn get_request(path: &str) -> http::Request<Body> {
     http::Request::builder().uri(path).body(Body::empty()).unwrap()
 }
 
@@ -275,33 +275,33 @@ where
     B: hyper::body::Body<Data = bytes::Bytes, Error: std::fmt::Debug>,
 {
     use http_body_util::BodyExt;
-    let body = soon("a body", response.into_body().collect()).await.unwrap().to_bytes();
+    let body = wait_for("a body", response.into_body().collect()).await.unwrap().to_bytes();
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-pub async fn says_hello(line: &LineHandle) {
-    let response = soon("an answer", line.request(ask("/hello"))).await.unwrap();
+pub async fn assert_says_hello(line: &LineHandle) {
+    let response = wait_for("an answer", line.request(get_request("/hello"))).await.unwrap();
     assert_eq!(text(response).await, "hello");
 }
 
 /// A wire between two ends that can fall silent without closing: no FIN, no RST, nothing.
-pub struct Wire {
+pub struct SilenceableProxy {
     pub address: SocketAddr,
     silent: watch::Sender<bool>,
 }
 
-impl Wire {
+impl SilenceableProxy {
     pub async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (silent, hush) = watch::channel(false);
+        let (silent, silenced) = watch::channel(false);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let far = TcpStream::connect(target).await.unwrap();
                 let (near_read, near_write) = near.into_split();
                 let (far_read, far_write) = far.into_split();
-                tokio::spawn(carry(near_read, far_write, hush.clone()));
-                tokio::spawn(carry(far_read, near_write, hush.clone()));
+                tokio::spawn(carry(near_read, far_write, silenced.clone()));
+                tokio::spawn(carry(far_read, near_write, silenced.clone()));
             }
         });
         Self { address, silent }
@@ -312,10 +312,10 @@ impl Wire {
     }
 }
 
-async fn carry(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf, mut hush: watch::Receiver<bool>) {
+async fn carry(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf, mut silenced: watch::Receiver<bool>) {
     tokio::select! {
         _ = tokio::io::copy(&mut from, &mut to) => {}
-        _ = async { hush.wait_for(|silent| *silent).await.is_ok() } => {
+        _ = async { silenced.wait_for(|silent| *silent).await.is_ok() } => {
             // Both halves stay open, and nothing passes.
             std::future::pending::<()>().await;
         }
