@@ -1,7 +1,7 @@
-//! A connection that can be cut from outside.
+//! I/O that fails once a token is cancelled.
 //!
-//! hyper's HTTP/2 client hands its I/O to a task of its own that lives as long as any stream: dropping what it gave back ends new requests
-//! only. To end those in flight as well, the I/O itself has to fail.
+//! hyper's HTTP/2 client moves its I/O into a task of its own, which lives as long as any stream. Dropping the client therefore ends new
+//! requests only. To end the requests in flight as well, the I/O itself has to fail.
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::io::{Error, ErrorKind, IoSlice};
@@ -22,7 +22,7 @@ impl<T> AbortableIo<T> {
 
 impl<T: Read + Unpin> Read for AbortableIo<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<Result<(), Error>> {
-        // HTTP/2 always reads, so this is where the cut is noticed, even on a connection that says nothing.
+        // HTTP/2 always reads, so an idle connection notices the cancellation here as well.
         match self.cut.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(Error::new(ErrorKind::ConnectionAborted, "the line was closed"))),
             Poll::Pending => Pin::new(&mut self.io).poll_read(cx, buf),

@@ -1,8 +1,8 @@
-//! Who is connected: how many strangers, for how long, and how many connections one client may have.
+//! How many connections may be unauthenticated, for how long, and how many connections one client may have.
 //!
-//! A connection is a *stranger's* until the service has judged one of its requests and says whose it is, by the [`Connection`] in the request's
-//! extensions. Strangers are few, have little time, and few of them come from one address; so whoever can only open connections cannot keep
-//! others from opening theirs.
+//! A connection is *unauthenticated* until the service has checked one of its requests and calls [`Connection::set_client`] or
+//! [`Connection::set_trusted`] on the [`Connection`] in the request's extensions. Unauthenticated connections are few in all and few per
+//! address, and they have a deadline. So a client that can only open connections cannot keep other clients from opening theirs.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+/// The limits on the connections of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections of strangers at once; one more is closed unheard.
+    /// Unauthenticated connections at once. The server closes one more without reading from it.
     pub unauthenticated: usize,
-    /// The same from one address.
+    /// Unauthenticated connections at once from one IP address.
     pub unauthenticated_per_address: usize,
-    /// How long a connection may stay a stranger's.
+    /// How long a connection may stay unauthenticated.
     pub authenticate_within: Duration,
-    /// Connections of one client that was named; one more ends its oldest.
+    /// Connections of one client. One more aborts the client's oldest.
     pub per_client: usize,
 }
 
-/// A connection, as the service sees it: in the extensions of each of its requests.
+/// The connection of a request, in the request's extensions. The service tells with it whether the client is authenticated.
 #[derive(Clone, Debug)]
 pub struct Connection {
     id: u64,
@@ -31,21 +32,21 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection is `who`'s, and may stay. Said again for each request; the first word counts.
-    pub fn set_client(&self, who: &str) {
+    /// The client of this connection is `client`, and the connection may stay. Only the first call for a connection counts.
+    pub fn set_client(&self, client: &str) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.set_identity(self.id, Some(who));
+            connections.set_identity(self.id, Identity::Client(client.to_owned()));
         }
     }
 
-    /// The connection may stay, and is not counted among anybody's.
+    /// The connection may stay, and counts for no client. Only the first call for a connection counts.
     pub fn set_trusted(&self) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.set_identity(self.id, None);
+            connections.set_identity(self.id, Identity::Trusted);
         }
     }
 
-    /// Nobody that is known here: the connection ends after the answers under way, unless it was named before.
+    /// The client is unknown: the connection ends after its responses in flight, unless it is authenticated already.
     pub fn reject(&self) {
         if let Some(connections) = self.connections.upgrade() {
             connections.reject(self.id);
@@ -53,6 +54,7 @@ impl Connection {
     }
 }
 
+/// The connections of one server.
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: ConnectionLimits,
@@ -76,21 +78,21 @@ struct Slot {
     end: CancellationToken,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Identity {
     Unauthenticated,
     Trusted,
     Client(String),
 }
 
-/// A connection's slot, free again when this is dropped.
+/// The right to a slot. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Permit {
     id: u64,
     connections: Arc<Connections>,
-    /// End at once.
+    /// Cancelled when the connection must end at once.
     pub abort: CancellationToken,
-    /// End after the answers under way.
+    /// Cancelled when the connection must end after its responses in flight.
     pub end: CancellationToken,
 }
 
@@ -99,7 +101,7 @@ impl Connections {
         Arc::new(Self { limits, slots: Mutex::default() })
     }
 
-    /// A slot for a connection from here; `None` when strangers, or those of this address, have all of theirs.
+    /// A slot for a new connection from `address`. `None` when the unauthenticated connections, of all or of this address, are at their limit.
     pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Permit> {
         let address = address.ip().to_canonical();
         let mut slots = self.lock();
@@ -115,16 +117,16 @@ impl Connections {
         Some(Permit { id, connections: self.clone(), abort, end })
     }
 
-    fn set_identity(&self, id: u64, who: Option<&str>) {
+    fn set_identity(&self, id: u64, identity: Identity) {
         let mut slots = self.lock();
         let Some(slot) = slots.slots.get_mut(&id).filter(|slot| slot.identity == Identity::Unauthenticated) else { return };
-        slot.identity = who.map_or(Identity::Trusted, |who| Identity::Client(who.to_owned()));
+        slot.identity = identity.clone();
         let address = slot.address;
         slots.remove_unauthenticated(address);
-        let Some(who) = who else { return };
-        let theirs = slots.by_client.entry(who.to_owned()).or_default();
-        theirs.push_back(id);
-        let oldest = if theirs.len() > self.limits.per_client { theirs.pop_front() } else { None };
+        let Identity::Client(client) = identity else { return };
+        let ids = slots.by_client.entry(client).or_default();
+        ids.push_back(id);
+        let oldest = if ids.len() > self.limits.per_client { ids.pop_front() } else { None };
         if let Some(slot) = oldest.and_then(|id| slots.slots.get(&id)) {
             slot.abort.cancel();
         }
@@ -142,11 +144,11 @@ impl Connections {
         match identity {
             Identity::Unauthenticated => slots.remove_unauthenticated(address),
             Identity::Trusted => {}
-            Identity::Client(who) => {
-                if let Some(theirs) = slots.by_client.get_mut(&who) {
-                    theirs.retain(|slot| *slot != id);
-                    if theirs.is_empty() {
-                        slots.by_client.remove(&who);
+            Identity::Client(client) => {
+                if let Some(ids) = slots.by_client.get_mut(&client) {
+                    ids.retain(|other| *other != id);
+                    if ids.is_empty() {
+                        slots.by_client.remove(&client);
                     }
                 }
             }
@@ -175,14 +177,14 @@ impl Permit {
         Connection { id: self.id, connections: Arc::downgrade(&self.connections) }
     }
 
-    /// Resolves when the connection is to be abort: it is still a stranger's after its time, or its client has newer ones.
-    pub async fn must_abort(&self) {
+    /// Resolves when the connection must end at once: it is unauthenticated after its deadline, or its client has too many newer ones.
+    pub async fn wait_for_abort(&self) {
         tokio::select! {
             () = self.abort.cancelled() => return,
             () = tokio::time::sleep(self.connections.limits.authenticate_within) => {}
         }
-        let stranger = self.connections.lock().slots.get(&self.id).is_some_and(|slot| slot.identity == Identity::Unauthenticated);
-        if !stranger {
+        let unauthenticated = self.connections.lock().slots.get(&self.id).is_some_and(|slot| slot.identity == Identity::Unauthenticated);
+        if !unauthenticated {
             self.abort.cancelled().await;
         }
     }
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_take_the_seats_of_others_and_all_together_not_more_than_there_are() {
+    fn one_address_cannot_take_the_slots_of_others_and_all_together_stay_within_the_limit() {
         let connections = connections();
         let first: Vec<_> = (0..2).map(|_| connections.admit(at(1)).unwrap()).collect();
         assert!(connections.admit(at(1)).is_none());
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_named_takes_no_strangers_seat_and_has_so_many_connections() {
+    fn an_authenticated_connection_frees_its_slot_and_a_client_keeps_its_newest_connections() {
         let connections = connections();
         let permits: Vec<_> = (0..3)
             .map(|_| {
@@ -235,30 +237,30 @@ mod tests {
                 permit
             })
             .collect();
-        let abort: Vec<_> = permits.iter().map(|permit| permit.abort.is_cancelled()).collect();
-        assert_eq!(abort, [true, false, false]);
+        let aborted: Vec<_> = permits.iter().map(|permit| permit.abort.is_cancelled()).collect();
+        assert_eq!(aborted, [true, false, false]);
         assert_eq!(connections.lock().unauthenticated, 0);
         drop(permits);
         assert!(connections.lock().by_client.is_empty() && connections.lock().slots.is_empty());
     }
 
     #[test]
-    fn nobody_is_sent_away_and_somebody_stays_whatever_a_later_request_proves() {
+    fn a_rejected_connection_ends_and_an_authenticated_one_stays_whatever_a_later_request_shows() {
         let connections = connections();
-        let (nobody, somebody) = (connections.admit(at(1)).unwrap(), connections.admit(at(1)).unwrap());
-        nobody.connection().reject();
-        somebody.connection().set_client("a");
-        somebody.connection().reject();
-        assert!(nobody.end.is_cancelled() && !somebody.end.is_cancelled());
+        let (unknown, client) = (connections.admit(at(1)).unwrap(), connections.admit(at(1)).unwrap());
+        unknown.connection().reject();
+        client.connection().set_client("a");
+        client.connection().reject();
+        assert!(unknown.end.is_cancelled() && !client.end.is_cancelled());
     }
 
     #[tokio::test]
-    async fn a_stranger_has_so_much_time_and_somebody_all_of_it() {
+    async fn an_unauthenticated_connection_has_a_deadline_and_a_trusted_one_has_none() {
         let limits = ConnectionLimits { authenticate_within: Duration::from_millis(20), ..connections().limits };
         let connections = Connections::new(limits);
-        let (stranger, trusted) = (connections.admit(at(1)).unwrap(), connections.admit(at(2)).unwrap());
+        let (unauthenticated, trusted) = (connections.admit(at(1)).unwrap(), connections.admit(at(2)).unwrap());
         trusted.connection().set_trusted();
-        tokio::time::timeout(Duration::from_secs(30), stranger.must_abort()).await.unwrap();
-        assert!(tokio::time::timeout(Duration::from_millis(200), trusted.must_abort()).await.is_err());
+        tokio::time::timeout(Duration::from_secs(30), unauthenticated.wait_for_abort()).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(200), trusted.wait_for_abort()).await.is_err());
     }
 }

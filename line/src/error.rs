@@ -1,4 +1,4 @@
-//! How a line fails, and how it ends.
+//! Why a line cannot be opened, and why it ends.
 
 use crate::source::TextSourceError;
 use crate::tls::TlsError;
@@ -8,110 +8,158 @@ use std::time::Duration;
 /// Why a line could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
+    /// The token or the CA could not be read.
     #[error("failed to read what a dial needs")]
     Source(#[from] TextSourceError),
+    /// The token holds bytes that a header cannot hold.
     #[error("failed to use the token in a header")]
     Token(#[source] http::header::InvalidHeaderValue),
+    /// The configured path is no path of a URI.
     #[error("failed to make a request for path {path:?}")]
     Path {
+        /// The path as configured.
         path: String,
+        /// The cause.
         #[source]
         source: http::Error,
     },
+    /// The CA or the server name is not usable.
     #[error("failed to set up TLS")]
     Config(#[from] TlsError),
+    /// The name has no address, or the resolver failed.
     #[error("failed to resolve {address}")]
     Resolve {
+        /// `host:port` as configured, or the resolved address.
         address: String,
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
+    /// TCP failed, or the connection broke during the TLS handshake.
     #[error("failed to reach {address}")]
     Unreachable {
+        /// `host:port` as configured, or the resolved address.
         address: String,
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
+    /// A step took longer than its timeout in [`Timings`](crate::Timings).
     #[error("failed to {operation} with {address} within {after:?}")]
-    TimedOut { operation: &'static str, address: String, after: Duration },
+    TimedOut {
+        /// What took too long, as a verb: "connect", "agree on TLS".
+        operation: &'static str,
+        /// `host:port` as configured, or the resolved address.
+        address: String,
+        /// The timeout.
+        after: Duration,
+    },
+    /// The server's certificate does not verify, or the ends share no version of TLS.
     #[error("failed to agree on TLS with {address} as {server_name}")]
     Tls {
+        /// `host:port` as configured, or the resolved address.
         address: String,
+        /// The name that the certificate must bear.
         server_name: String,
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
+    /// The connection broke before the response, or the response is not HTTP.
     #[error("failed to speak HTTP with {address}")]
     Http {
+        /// `host:port` as configured, or the resolved address.
         address: String,
+        /// The cause.
         #[source]
         source: hyper::Error,
     },
-    /// 401 or 403: the other end does not take this identity.
+    /// 401 or 403: the server does not accept this token.
     #[error("failed to be accepted by {address}: {status}: {message}")]
-    Refused { address: String, status: StatusCode, message: String },
-    /// Any other answer that is not a line: no such path, not ready, not a gateway.
+    Refused {
+        /// `host:port` as configured, or the resolved address.
+        address: String,
+        /// The status of the response.
+        status: StatusCode,
+        /// The `message` of the response's JSON body, or the beginning of the body.
+        message: String,
+    },
+    /// Any other response that is not a line: no such path, not ready, not a gateway.
     #[error("failed to get a line from {address}: {status}: {message}")]
-    NotALine { address: String, status: StatusCode, message: String },
+    NotALine {
+        /// `host:port` as configured, or the resolved address.
+        address: String,
+        /// The status of the response.
+        status: StatusCode,
+        /// The `message` of the response's JSON body, or the beginning of the body.
+        message: String,
+    },
 }
 
-/// Whom a failure concerns.
+/// The part that has to change before the line can work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureClass {
-    /// 401 or 403: the token, or the object that it stands for.
+    /// The server refused the token with 401 or 403.
     Refused,
-    /// The network, the name, or nobody there. Passes by itself.
+    /// The network, the name, or no server at the address. It may pass by itself.
     Unreachable,
-    /// The certificates: wrong CA, wrong name, expired.
+    /// The server's certificate: wrong CA, wrong name, or expired.
     Tls,
-    /// Somebody answered, but not with a line (404, 503, nonsense).
+    /// The server answered, but not with a line: 404, 503, or no HTTP.
     Answered,
-    /// This side: the token or the CA cannot be read or used.
+    /// This end: the token or the CA cannot be read or used.
     Local,
-    /// A line that was up and broke.
+    /// A line that was up broke.
     Lost,
 }
 
-/// The last failure, ready to be shown: its class and the whole chain of causes in one sentence.
+/// A failure for people and for status: its class, and the error with all its causes on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineFailure {
+    /// The part that has to change.
     pub class: FailureClass,
+    /// The error and its causes, on one line.
     pub message: String,
 }
 
-/// How a line that was up came to its end.
+/// Why a line that was up ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineEnd {
-    /// This end wanted it.
+    /// This end closed it.
     ShutDown,
-    /// The other end closed in order.
+    /// The other end closed it in order.
     ClosedByPeer,
-    /// Broken: reset, pings unanswered, or a breach of HTTP/2.
-    Lost { message: String },
+    /// The connection was reset, the pings had no answer, or the peer broke the rules of HTTP/2.
+    Lost {
+        /// The error and its causes, on one line.
+        message: String,
+    },
 }
 
 impl LineError {
+    /// The part that has to change before a dial can succeed.
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Source(_) | Self::Token(_) | Self::Path { .. } | Self::Config(_) => FailureClass::Local,
             Self::Resolve { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => FailureClass::Unreachable,
             Self::Tls { .. } => FailureClass::Tls,
-            // Bytes that break off between handshake and answer: a server that goes away, or a port that is no gateway.
             Self::Http { source, .. } if source.is_parse() => FailureClass::Answered,
+            // The connection broke between the handshake and the response: the server stopped, or the port is no gateway's.
             Self::Http { .. } => FailureClass::Unreachable,
             Self::Refused { .. } => FailureClass::Refused,
             Self::NotALine { .. } => FailureClass::Answered,
         }
     }
 
-    pub fn fault(&self) -> LineFailure {
+    /// The error as a [`LineFailure`].
+    pub fn failure(&self) -> LineFailure {
         LineFailure { class: self.class(), message: chain(self) }
     }
 }
 
 impl LineEnd {
-    /// What to report while the line is down; the end that this side wanted is no fault.
-    pub fn fault(&self) -> Option<LineFailure> {
+    /// What to report while the line is down. `None` when this end closed the line.
+    pub fn failure(&self) -> Option<LineFailure> {
         let message = match self {
             Self::ShutDown => return None,
             Self::ClosedByPeer => "the other end closed the line".to_owned(),

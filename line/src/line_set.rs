@@ -1,4 +1,4 @@
-//! One line to every replica, kept.
+//! One line to every replica, dialled again whenever it ends.
 
 use crate::backoff::{Backoff, BackoffPolicy, RandomFraction};
 use crate::dial::Dial;
@@ -15,13 +15,13 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Which addresses there are now.
+/// Returns the current addresses of the servers.
 #[derive(Clone)]
 pub struct Resolver(Arc<dyn Fn() -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>);
 
 impl Resolver {
-    /// All addresses of a headless Service, `host:port`. End the host in a dot: a fleet asks often, and a relative name is asked for in
-    /// every search domain first.
+    /// The addresses of a headless Service, `host:port`. The host should end in a dot: a relative name costs one query for each search
+    /// domain, and every agent resolves often.
     pub fn dns(host_port: impl Into<String>) -> Self {
         let name: Arc<str> = Arc::from(host_port.into());
         Self::from_fn(move || {
@@ -30,6 +30,7 @@ impl Resolver {
         })
     }
 
+    /// The result of `resolve`, called at each resolution.
     pub fn from_fn<F: Future<Output = std::io::Result<Vec<SocketAddr>>> + Send + 'static>(
         resolve: impl Fn() -> F + Send + Sync + 'static,
     ) -> Self {
@@ -37,12 +38,14 @@ impl Resolver {
     }
 }
 
+/// When a [`LineSet`] resolves and dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepPolicy {
-    /// How often the name is resolved, give or take a fifth by rng; also the deadline of one resolution.
+    /// How often the name is resolved, moved at random by up to a fifth. It is also the timeout of one resolution.
     pub resolve_every: Duration,
-    /// An address is given up when this many answers in a row lack it: DNS may cut an answer short.
+    /// A line is given up when this many answers in a row lack its address, because DNS may truncate an answer.
     pub gone_after: u32,
+    /// The delays between dials.
     pub backoff: BackoffPolicy,
 }
 
@@ -52,38 +55,44 @@ impl Default for KeepPolicy {
     }
 }
 
+/// The state of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineState {
-    /// Not answered yet.
+    /// The first dial has no result yet.
     Dialling,
+    /// The gateway accepted the line.
     Up,
-    /// Waiting for the next dial.
+    /// The line or its last dial failed; the next dial follows.
     Down(LineFailure),
 }
 
-/// The state of all lines. `lines` is empty until the first resolution, and after the stop.
+/// The state of all lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineSetState {
+    /// By address. It is empty before the first resolution and after the stop.
     pub lines: BTreeMap<SocketAddr, LineState>,
-    /// What failed last, of any line or of the resolver; `None` again once every line is up.
+    /// The last failure of any line or of the resolver. `None` once every line is up.
     pub last_error: Option<LineFailure>,
 }
 
 impl LineSetState {
+    /// How many lines are up.
     pub fn up(&self) -> usize {
         self.lines.values().filter(|state| **state == LineState::Up).count()
     }
 
+    /// How many lines there should be: one for each address.
     pub fn wanted(&self) -> usize {
         self.lines.len()
     }
 
+    /// Whether there is an address and every line is up.
     pub fn all_up(&self) -> bool {
         !self.lines.is_empty() && self.up() == self.wanted()
     }
 
-    fn set_error(&mut self, fault: LineFailure) {
-        self.last_error = Some(fault);
+    fn set_error(&mut self, failure: LineFailure) {
+        self.last_error = Some(failure);
     }
 
     fn clear_error_if_all_up(&mut self) {
@@ -93,7 +102,8 @@ impl LineSetState {
     }
 }
 
-/// Lines to all addresses of a name, each dialled again whenever it ends. Dropping it cuts them; [`LineSet::stop`] lets answers finish.
+/// Lines to all addresses of a name. Each is dialled again whenever it ends. Dropping the set cuts the lines; [`LineSet::stop`] lets
+/// responses finish.
 #[derive(Debug)]
 pub struct LineSet {
     state: watch::Receiver<LineSetState>,
@@ -102,19 +112,19 @@ pub struct LineSet {
 }
 
 impl LineSet {
-    /// Starts keeping lines, in a task of its own.
+    /// Starts a task that dials the lines and serves on them.
     ///
     /// # Guarantees
-    /// * An address that the resolver names has a line, or a dial, or a dial to come within `policy.backoff.cap`.
-    /// * A resolver that fails or answers with nothing takes no line away.
-    pub fn keep(resolver: Resolver, dial: Dial, service: impl HttpService, policy: KeepPolicy, rng: RandomFraction) -> Self {
+    /// * Each address of the resolver has a line, or is being dialled, or will be dialled within `policy.backoff.cap`.
+    /// * A resolver that fails, or returns no address, ends no line.
+    pub fn keep(resolver: Resolver, dial: Dial, service: impl HttpService, policy: KeepPolicy, random: RandomFraction) -> Self {
         let (state, watcher) = watch::channel(LineSetState::default());
         let stop = CancellationToken::new();
         let task = LineSetTask {
             dial,
             service: service.into_boxed(),
             policy,
-            rng,
+            random,
             state: Arc::new(state),
             stop: stop.clone(),
             lines: BTreeMap::new(),
@@ -122,12 +132,12 @@ impl LineSet {
         Self { state: watcher, stop, task: Some(tokio::spawn(task.run(resolver))) }
     }
 
-    /// The state now and to come. The channel closes when the lines are stopped.
+    /// A watch on the state. The channel closes when the lines are stopped.
     pub fn state(&self) -> watch::Receiver<LineSetState> {
         self.state.clone()
     }
 
-    /// Takes no more requests, lets those in flight end within the dial's `timings.drain`, and returns when all lines are gone.
+    /// Takes no new requests, waits up to the dial's `timings.drain` for those in flight, and returns when all lines have ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
@@ -139,7 +149,7 @@ impl LineSet {
 impl Drop for LineSet {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
-            // The lines live in the task's own set, and end with it.
+            // The lines run in the task's `JoinSet`, and end with it.
             task.abort();
         }
     }
@@ -149,7 +159,7 @@ struct LineSetTask {
     dial: Dial,
     service: BoxedService,
     policy: KeepPolicy,
-    rng: RandomFraction,
+    random: RandomFraction,
     state: Arc<watch::Sender<LineSetState>>,
     stop: CancellationToken,
     lines: BTreeMap<SocketAddr, RunningLine>,
@@ -171,11 +181,11 @@ impl LineSetTask {
                 () = stop.cancelled() => break,
             };
             match answer.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-                Ok(found) if !found.is_empty() => self.set_addresses(found.into_iter().collect(), &mut tasks),
+                Ok(addresses) if !addresses.is_empty() => self.set_addresses(addresses.into_iter().collect(), &mut tasks),
                 Ok(_) => self.report_unresolved("the name has no address".to_owned()),
                 Err(error) => self.report_unresolved(error.to_string()),
             }
-            let pause = self.policy.resolve_every.mul_f64(0.8 + 0.4 * (self.rng)().clamp(0.0, 1.0));
+            let pause = self.policy.resolve_every.mul_f64(0.8 + 0.4 * (self.random)().clamp(0.0, 1.0));
             tokio::select! {
                 () = sleep(pause) => {}
                 () = stop.cancelled() => break,
@@ -188,13 +198,13 @@ impl LineSetTask {
 
     fn report_unresolved(&self, message: String) {
         tracing::warn!(address = self.dial.address, error = message, "gateway not resolved");
-        let fault =
+        let failure =
             LineFailure { class: FailureClass::Unreachable, message: format!("failed to resolve {}: {message}", self.dial.address) };
-        self.state.send_modify(|state| state.set_error(fault));
+        self.state.send_modify(|state| state.set_error(failure));
     }
 
     fn set_addresses(&mut self, found: BTreeSet<SocketAddr>, tasks: &mut JoinSet<()>) {
-        // Only a panic ends a line's task unasked; the address is then taken up again like a new one.
+        // A task that ended by itself has panicked. Its address is dialled again like a new one.
         self.lines.retain(|_, line| !line.task.is_finished());
         for (address, line) in &mut self.lines {
             line.missed = if found.contains(address) { 0 } else { line.missed + 1 };
@@ -204,7 +214,7 @@ impl LineSetTask {
         for address in gone {
             tracing::info!(%address, "line given up: its address is gone");
             if let Some(line) = self.lines.remove(&address) {
-                // Cancelled before it is removed from the state: from here on the line reports nothing.
+                // Cancel before the removal from the state, so that the line's task reports nothing after it.
                 line.stop.cancel();
             }
             self.state.send_modify(|state| {
@@ -229,7 +239,7 @@ impl LineSetTask {
             dial: self.dial.clone(),
             service: self.service.clone(),
             backoff: Backoff::new(self.policy.backoff),
-            rng: self.rng.clone(),
+            random: self.random.clone(),
             state: self.state.clone(),
             stop: stop.clone(),
         };
@@ -242,7 +252,7 @@ struct LineTask {
     dial: Dial,
     service: BoxedService,
     backoff: Backoff,
-    rng: RandomFraction,
+    random: RandomFraction,
     state: Arc<watch::Sender<LineSetState>>,
     stop: CancellationToken,
 }
@@ -251,10 +261,10 @@ impl LineTask {
     async fn run(mut self) {
         let stop = self.stop.clone();
         loop {
-            let Some((fault, up)) = self.dial_and_serve(&stop).await else { return };
-            let delay = self.backoff.after_failure(up, (self.rng)());
-            tracing::info!(address = %self.address, class = ?fault.class, error = fault.message, retry_in = ?delay, "line down");
-            self.report(LineState::Down(fault));
+            let Some((failure, up)) = self.dial_and_serve(&stop).await else { return };
+            let delay = self.backoff.after_failure(up, (self.random)());
+            tracing::info!(address = %self.address, class = ?failure.class, error = failure.message, retry_in = ?delay, "line down");
+            self.report(LineState::Down(failure));
             tokio::select! {
                 () = sleep(delay) => {}
                 () = stop.cancelled() => return,
@@ -262,7 +272,7 @@ impl LineTask {
         }
     }
 
-    /// One dial, and the life of the line that it gave: what went wrong and how long it had been up. `None`: this end wanted it to end.
+    /// Dials once and serves until the line ends. Returns why it failed, and how long it was up; `None` when this end closed it.
     async fn dial_and_serve(&mut self, stop: &CancellationToken) -> Option<(LineFailure, Option<Duration>)> {
         let opened = tokio::select! {
             opened = self.dial.open_to(self.address) => opened,
@@ -270,13 +280,13 @@ impl LineTask {
         };
         let line = match opened {
             Ok(line) => line,
-            Err(error) => return Some((error.fault(), None)),
+            Err(error) => return Some((error.failure(), None)),
         };
         tracing::info!(address = %self.address, "line up");
         self.report(LineState::Up);
         let since = Instant::now();
         let end = line.serve_boxed(self.service.clone(), stop.cancelled()).await;
-        Some((end.fault()?, Some(since.elapsed())))
+        Some((end.failure()?, Some(since.elapsed())))
     }
 
     fn report(&self, new: LineState) {
@@ -284,8 +294,8 @@ impl LineTask {
             if self.stop.is_cancelled() {
                 return;
             }
-            if let LineState::Down(fault) = &new {
-                state.set_error(fault.clone());
+            if let LineState::Down(failure) = &new {
+                state.set_error(failure.clone());
             }
             state.lines.insert(self.address, new);
             state.clear_error_if_all_up();

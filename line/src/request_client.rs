@@ -1,6 +1,6 @@
-//! The dialler's own requests: an ordinary HTTP/2 client on a connection of its own.
+//! The dialler's own requests: an HTTP/2 client on a connection of its own.
 
-use crate::connect::{authorization, connect, resolve};
+use crate::connect::{authorization, connect, open_first};
 use crate::dial::Dial;
 use crate::error::{FailureClass, LineError, LineFailure, chain};
 use crate::service::{BoxBody, BoxError, boxed};
@@ -19,11 +19,12 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+/// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// For [`RequestClient::call`], until the answer's head; for the JSON calls, until its last byte. Connecting counts.
+    /// Time until the response's head for [`RequestClient::call`], until its last byte for the JSON calls. It includes connecting.
     pub answer: Duration,
-    /// The longest JSON answer, in bytes.
+    /// The longest JSON response, in bytes.
     pub max_body: usize,
 }
 
@@ -33,6 +34,7 @@ impl Default for RequestLimits {
     }
 }
 
+/// Why a call failed, and whether the server can have acted on it.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// Nothing was sent.
@@ -41,32 +43,44 @@ pub enum CallError {
     /// Nothing was sent.
     #[error("failed to use {path:?} as the path of a call")]
     Path {
+        /// The path of the call.
         path: String,
+        /// The cause.
         #[source]
         source: http::Error,
     },
     /// Nothing was sent.
     #[error("failed to write the call's body as JSON")]
     Encode(#[source] serde_json::Error),
-    /// The connection ended before the call left.
+    /// The connection ended before the call was sent.
     #[error("failed to send the call")]
     Unsent(#[source] hyper::Error),
-    /// The call left; whether the server acted on it is unknown.
+    /// The call was sent. Whether the server acted on it is unknown.
     #[error("failed to get an answer to a call that was sent")]
     Broken(#[source] hyper::Error),
     /// Whether the server acted on the call is unknown.
     #[error("failed to get an answer within {0:?}")]
     TimedOut(Duration),
-    /// The server said no. `message` is the field of that name of a JSON body, or the body's beginning; `body` is all of it.
+    /// The server answered with a status that is no success.
     #[error("failed by the server's word: {status}: {message}")]
-    Status { status: StatusCode, message: String, body: Bytes },
+    Status {
+        /// The status of the response.
+        status: StatusCode,
+        /// The `message` of the response's JSON body, or the beginning of the body.
+        message: String,
+        /// The whole body.
+        body: Bytes,
+    },
+    /// The body broke off, or is longer than [`RequestLimits::max_body`].
     #[error("failed to read the answer's body")]
     ReadBody(#[source] BoxError),
+    /// The body is not the expected JSON.
     #[error("failed to read the answer as JSON")]
     Decode(#[source] serde_json::Error),
 }
 
 impl CallError {
+    /// The part that has to change before the call can succeed.
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Connect(error) => error.class(),
@@ -78,7 +92,7 @@ impl CallError {
         }
     }
 
-    /// The server's status, if it gave one.
+    /// The status of the response, if it was no success.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -86,14 +100,16 @@ impl CallError {
         }
     }
 
-    pub fn fault(&self) -> LineFailure {
+    /// The error as a [`LineFailure`].
+    pub fn failure(&self) -> LineFailure {
         LineFailure { class: self.class(), message: chain(self) }
     }
 }
 
-/// A client on one connection, made at the first call, shared by all clones, made anew by the first call after it ended.
+/// An HTTP/2 client on one connection. The first call opens the connection, all clones share it, and the first call after its end opens a new
+/// one.
 ///
-/// Nothing is tried twice: which calls may be repeated is known only to who makes them.
+/// The client repeats no call: only the caller knows which calls may be repeated.
 #[derive(Clone, Debug)]
 pub struct RequestClient {
     shared: Arc<Shared>,
@@ -107,16 +123,21 @@ struct Shared {
 }
 
 impl RequestClient {
+    /// A client with the default limits. It does not connect yet.
     pub fn new(dial: Dial) -> Self {
         Self { shared: Arc::new(Shared { dial, connection: Mutex::new(None) }), limits: RequestLimits::default() }
     }
 
-    /// The same connection under other limits.
+    /// A client with other limits on the same connection.
     pub fn with_limits(&self, limits: RequestLimits) -> Self {
         Self { shared: self.shared.clone(), limits }
     }
 
-    /// Any request, the answer whatever its status, its body as it streams in. The URI is path and query; the token is added.
+    /// Sends any request and returns the response whatever its status; its body streams. Only path and query of the URI are used. The bearer
+    /// token is added.
+    ///
+    /// # Errors
+    /// Every variant but `Status`, `ReadBody` and `Decode`.
     pub async fn call<B>(&self, request: Request<B>) -> Result<Response<Incoming>, CallError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -125,13 +146,19 @@ impl RequestClient {
         self.within(self.send(request.map(boxed))).await
     }
 
-    /// POST as JSON, the answer as JSON. An empty answer reads as `null`, so `Res` may be `()`.
+    /// Sends `body` as JSON by POST and returns the response read as JSON. An empty body reads as `null`, so `Res` may be `()`.
+    ///
+    /// # Errors
+    /// [`CallError::Status`] when the status is no success.
     pub async fn post_json<Req: Serialize + ?Sized, Res: DeserializeOwned>(&self, path: &str, body: &Req) -> Result<Res, CallError> {
         let body = serde_json::to_vec(body).map_err(CallError::Encode)?;
         self.json(Method::POST, path, Some(body)).await
     }
 
-    /// GET, the answer as JSON.
+    /// Returns the response to a GET read as JSON.
+    ///
+    /// # Errors
+    /// [`CallError::Status`] when the status is no success.
     pub async fn get_json<Res: DeserializeOwned>(&self, path: &str) -> Result<Res, CallError> {
         self.json(Method::GET, path, None).await
     }
@@ -165,8 +192,8 @@ impl RequestClient {
 
     async fn send(&self, request: Request<BoxBody>) -> Result<Response<Incoming>, CallError> {
         let dial = &self.shared.dial;
-        let mut request = addressed(request, &dial.server_name)?;
-        // Read for each call, not for each connection: the connection outlives the token.
+        let mut request = with_authority(request, &dial.server_name)?;
+        // Read at each call, because the connection outlives the token.
         request.headers_mut().insert(header::AUTHORIZATION, authorization(dial)?);
         let mut sender = self.shared.sender().await?;
         sender.try_send_request(request).await.map_err(|mut error| match error.take_message() {
@@ -177,21 +204,15 @@ impl RequestClient {
 }
 
 impl Shared {
-    /// The connection. Who finds none dials while the others wait: a burst of calls makes one connection.
+    /// The open connection, or a new one. The lock is held while connecting, so that a burst of calls opens one connection.
     async fn sender(&self) -> Result<SendRequest<BoxBody>, LineError> {
         let mut connection = self.connection.lock().await;
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
         *connection = None;
-        let mut last = None;
-        for address in resolve(&self.dial).await? {
-            match self.open_to(address).await {
-                Ok(sender) => return Ok(connection.insert(sender).clone()),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.expect("resolve gives at least one address"))
+        let sender = open_first(&self.dial, |address| self.open_to(address)).await?;
+        Ok(connection.insert(sender).clone())
     }
 
     async fn open_to(&self, address: std::net::SocketAddr) -> Result<SendRequest<BoxBody>, LineError> {
@@ -209,7 +230,8 @@ impl Shared {
     }
 }
 
-fn addressed(mut request: Request<BoxBody>, server_name: &str) -> Result<Request<BoxBody>, CallError> {
+/// Adds the scheme and authority that HTTP/2 requires.
+fn with_authority(mut request: Request<BoxBody>, server_name: &str) -> Result<Request<BoxBody>, CallError> {
     let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
     let uri = Authority::try_from(server_name).map_err(|source: InvalidUri| http::Error::from(source)).and_then(|authority| {
         let mut parts = http::uri::Parts::default();
@@ -221,7 +243,7 @@ fn addressed(mut request: Request<BoxBody>, server_name: &str) -> Result<Request
     Ok(request)
 }
 
-/// What a server's error body says: the `message` of a JSON object (as Kubernetes writes it), or else its beginning as text.
+/// The `message` of an error's JSON body (as Kubernetes writes it), or else the beginning of the body as text.
 pub(crate) fn message_of(body: &[u8]) -> String {
     const MAX: usize = 1024;
     #[derive(serde::Deserialize)]

@@ -1,4 +1,4 @@
-//! Servers for HTTP/1.1 with upgrades and HTTP/2 by TLS, and for HTTP/1.1 in clear text.
+//! Servers for HTTP/1.1 with upgrades and HTTP/2 over TLS, and for HTTP/1.1 in clear text.
 
 use crate::connections::{ConnectionLimits, Connections, Permit};
 use crate::h2::{self, KeepAlive};
@@ -24,23 +24,25 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// The longest head of an HTTP/1.1 request, and as much of its body is read ahead.
+/// The longest head of an HTTP/1.1 request, in bytes. As much of its body is read ahead.
 const MAX_HEAD: usize = 64 << 10;
 
+/// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// How long a client may take to agree on TLS.
+    /// How long a TLS handshake may take.
     pub handshake: Duration,
-    /// Handshakes at once; further clients wait in the listener's backlog.
+    /// Handshakes at once. Further clients wait in the listener's backlog.
     pub max_handshakes: usize,
-    /// How long the head of an HTTP/1.1 request may take; also how long such a connection may idle between two requests.
+    /// How long the head of an HTTP/1.1 request may take, and how long such a connection may idle between two requests.
     pub header_read: Duration,
-    /// After `shutdown`: how long connections have to end.
+    /// How long connections may take to end after `shutdown`.
     pub drain: Duration,
+    /// When to ping an HTTP/2 client, and when to give it up.
     pub keep_alive: KeepAlive,
-    /// Requests that may be in flight on one HTTP/2 connection; more wait at the asking end.
+    /// Requests that may be in flight on one HTTP/2 connection. More requests wait at the client.
     pub streams: u32,
-    /// `None`: all are welcome, however many and however long. With it, the service must name who asks by [`Connection`](crate::Connection).
+    /// `None`: connections are not limited. With limits, the service must authenticate each [`Connection`](crate::Connection).
     pub connections: Option<ConnectionLimits>,
 }
 
@@ -58,20 +60,20 @@ impl Default for ServeLimits {
     }
 }
 
-/// How serving ended.
+/// The result of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeSummary {
-    /// Connections that were still busy at the deadline, and were cut.
+    /// Connections that were still busy after `drain`, and were aborted.
     pub cut: usize,
 }
 
-/// Serves until `shutdown` resolves, then lets connections end within `limits.drain`.
+/// Serves until `shutdown` resolves, then waits up to `limits.drain` for connections to end.
 ///
-/// Each handshake takes the configuration that `tls` holds at that moment. Requests carry [`PeerAddress`], with `limits.connections` their
-/// [`Connection`](crate::Connection), and [`PeerCertificate`] if the client showed a certificate, in their extensions.
+/// Each handshake uses the configuration that `tls` holds at that moment. The extensions of a request carry [`PeerAddress`], with
+/// `limits.connections` a [`Connection`](crate::Connection), and [`PeerCertificate`] if the client sent a certificate.
 ///
 /// # Caveats
-/// A connection that was upgraded is no longer this server's: end lines with [`LineHandle::close`](crate::LineHandle::close).
+/// The server does not end connections that were upgraded: end lines with [`LineHandle::close`](crate::LineHandle::close).
 pub async fn serve_tls(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,
@@ -90,7 +92,7 @@ pub async fn serve_tls(
 
 /// As [`serve_tls`], in clear text and HTTP/1.1 only: for probes and metrics.
 ///
-/// With `limits.connections` a client that the service never names has `authenticate_within` for all its requests.
+/// With `limits.connections`, a connection that the service never authenticates ends after `authenticate_within`.
 pub async fn serve_plain(
     listener: TcpListener,
     service: impl HttpService,
@@ -106,7 +108,9 @@ pub async fn serve_plain(
     .await
 }
 
-/// What all connections of one server share.
+type HandshakePermit = Option<OwnedSemaphorePermit>;
+
+/// What the connections of one server share.
 #[derive(Clone)]
 struct ServerContext {
     service: BoxedService,
@@ -119,7 +123,7 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
     context: ServerContext,
     handshakes: Arc<Semaphore>,
     shutdown: impl Future<Output = ()>,
-    client: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit, Option<Permit>, ServerContext) -> C,
+    client: impl Fn(TcpStream, SocketAddr, HandshakePermit, Option<Permit>, ServerContext) -> C,
 ) -> ServeSummary {
     let connections = context.limits.connections.map(Connections::new);
     let mut tasks = JoinSet::new();
@@ -157,14 +161,15 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// A client, once there is room to shake hands with it.
-async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let handshake_permit = handshakes.clone().acquire_owned().await.expect("the semaphore is never closed");
+/// The next client, once another handshake may begin.
+async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (TcpStream, SocketAddr, HandshakePermit) {
+    // The semaphore is never closed, so this is always `Some`.
+    let handshake_permit = handshakes.clone().acquire_owned().await.ok();
     loop {
         match listener.accept().await {
             Ok((tcp, address)) => return (tcp, address, handshake_permit),
             Err(error) => {
-                // Out of descriptors: accepting again at once would only spin until some other connection ends.
+                // No file descriptor is left: accepting again at once would spin until another connection ends.
                 tracing::warn!(%error, "no connection could be accepted");
                 sleep(Duration::from_millis(100)).await;
             }
@@ -175,7 +180,7 @@ async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (Tc
 async fn serve_client(
     tcp: TcpStream,
     address: SocketAddr,
-    handshake_permit: OwnedSemaphorePermit,
+    handshake_permit: HandshakePermit,
     permit: Option<Permit>,
     config: Arc<ServerConfig>,
     context: ServerContext,
@@ -238,9 +243,9 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             serve_until(end, connection, |connection| connection.graceful_shutdown()).await
         }
     };
-    let must_abort = async {
+    let abort = async {
         match &permit {
-            Some(permit) => permit.must_abort().await,
+            Some(permit) => permit.wait_for_abort().await,
             None => std::future::pending().await,
         }
     };
@@ -250,7 +255,7 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 tracing::debug!(%address, error = crate::error::chain(&error), "connection broke");
             }
         }
-        () = must_abort => tracing::debug!(%address, "connection aborted: not authenticated in time, or one too many of its client"),
+        () = abort => tracing::debug!(%address, "connection aborted: not authenticated in time, or one too many of its client"),
     }
 }
 

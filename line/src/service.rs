@@ -1,7 +1,7 @@
-//! What answers requests, with its type forgotten.
+//! The service that answers requests, boxed.
 //!
-//! Every way in takes any service and boxes it once. One box per request is nothing beside the request; in return the connection code is
-//! compiled once, not once for every router.
+//! Every public function takes any service and boxes it once. One box per request costs little beside the request; in return the
+//! connection code is compiled once, and not once for every router.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,17 +11,18 @@ use hyper::body::{Body, Incoming};
 use tower::ServiceExt;
 use tower::util::BoxCloneService;
 
+/// Any error of a service or of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A foreign error whose type was forgotten. A type of its own, because the compiler cannot prove `BoxError: Into<BoxError>`, which hyper
-/// asks for, in a task that is `Send`.
+/// A boxed error. It is a type of its own because hyper requires `Into<BoxError>`, which the compiler cannot prove for `BoxError` in a task
+/// that is `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct OpaqueError(BoxError);
 
 pub(crate) type BoxBody = UnsyncBoxBody<Bytes, OpaqueError>;
 
-/// A service whose type was forgotten.
+/// A boxed [`HttpService`].
 pub struct BoxedService(pub(crate) BoxCloneService<Request<Incoming>, Response<BoxBody>, OpaqueError>);
 
 impl Clone for BoxedService {

@@ -24,11 +24,11 @@ async fn a_call_is_answered_and_a_refusal_says_why() {
     assert!(matches!(unfit, Err(CallError::Decode(_))), "{unfit:?}");
     *gateway.state.refuse.lock().unwrap() = Some(StatusCode::FORBIDDEN);
     let refused: Result<(), _> = caller.get_json("/line").await;
-    assert_eq!(refused.unwrap_err().fault().class, FailureClass::Refused);
+    assert_eq!(refused.unwrap_err().failure().class, FailureClass::Refused);
 }
 
 #[tokio::test]
-async fn many_calls_share_one_connection_and_each_carries_the_token_of_its_moment() {
+async fn many_calls_share_one_connection_and_each_carries_the_current_token() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let folder = tempfile::tempdir().unwrap();
@@ -52,8 +52,8 @@ async fn a_caller_connects_again_after_the_server_restarted() {
     let caller = RequestClient::new(dial(&ca, reserved.address()));
     assert_eq!(sum(&caller, &[1]).await.unwrap(), 1);
     gateway.stop().await;
-    // The end of the old connection may be told to a call or be known before it; either way nothing was answered.
-    let down = wait_for("the server's absence to be known", async {
+    // A call fails either on the old connection, or because a new one is refused.
+    let down = wait_for("the refusal of a new connection", async {
         loop {
             let error = sum(&caller, &[1]).await.unwrap_err();
             if matches!(error, CallError::Connect(_)) {
@@ -72,8 +72,8 @@ async fn a_call_that_takes_too_long_ends_and_leaves_the_connection_to_others() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let caller = RequestClient::new(dial(&ca, gateway.address));
-    let hasty = caller.with_limits(RequestLimits { answer: Duration::from_millis(100), max_body: 10 });
-    let late: Result<(), _> = wait_for("the deadline", hasty.get_json("/hold")).await;
+    let impatient = caller.with_limits(RequestLimits { answer: Duration::from_millis(100), max_body: 10 });
+    let late: Result<(), _> = wait_for("the deadline", impatient.get_json("/hold")).await;
     assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
     let long: Result<String, _> =
         caller.with_limits(RequestLimits { max_body: 10, ..Default::default() }).post_json("/echo", "eleven bytes").await;

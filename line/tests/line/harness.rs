@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_line::*;
 
 pub const NAME: &str = "gateway.test";
-/// Far longer than anything here takes: a test that waits this long has failed.
+/// Longer than anything in these tests takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -50,7 +50,7 @@ impl Ca {
     pub fn client(&self, common_names: &[&str]) -> Pair {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
-        // One of each type is all that rcgen holds, so a second common name comes by its number.
+        // rcgen holds one name of each type, so the second common name is given by its object identifier.
         let kinds = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
         for (kind, name) in kinds.into_iter().zip(common_names) {
             params.distinguished_name.push(kind, *name);
@@ -66,12 +66,12 @@ impl Ca {
     }
 }
 
-/// What the gateway's routes share.
+/// The state of the gateway's routes.
 pub struct GatewayState {
     pub tokens: Mutex<Vec<String>>,
     pub refuse: Mutex<Option<StatusCode>>,
     pub peers: Mutex<BTreeSet<SocketAddr>>,
-    /// How many requests are held, and the word to let one go.
+    /// Requests to `/hold` that wait for `release`.
     pub waiting: watch::Sender<usize>,
     pub release: Notify,
     pub keep_alive: Mutex<KeepAlive>,
@@ -87,7 +87,7 @@ pub struct Gateway {
     task: JoinHandle<ServeSummary>,
 }
 
-/// An address that is nobody else's, also while nobody listens there: a free port may be given to whoever asks for one.
+/// An address that stays reserved while no server listens there: the kernel could give a free port to another test.
 pub struct ReservedAddress {
     socket: TcpSocket,
 }
@@ -106,7 +106,7 @@ impl ReservedAddress {
     }
 }
 
-/// Bound, and not yet listened on. The holder and who listens have the port both.
+/// A bound socket that does not listen yet. The reservation and the listener share the port.
 fn bind_shared(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseport(true).unwrap();
@@ -258,7 +258,7 @@ pub fn keep_lines(dial: Dial, addresses: watch::Receiver<Vec<SocketAddr>>, servi
 }
 
 pub async fn wait_for_state(lines: &LineSet, what: &str, wanted: impl FnMut(&LineSetState) -> bool) -> LineSetState {
-    wait_for(what, lines.state().wait_for(wanted)).await.expect("the lines are kept").clone()
+    wait_for(what, lines.state().wait_for(wanted)).await.expect("the lines are running").clone()
 }
 
 /// The default service of a dialler in these tests.
@@ -284,7 +284,7 @@ pub async fn assert_says_hello(line: &LineHandle) {
     assert_eq!(text(response).await, "hello");
 }
 
-/// A wire between two ends that can fall silent without closing: no FIN, no RST, nothing.
+/// A proxy that can stop forwarding without closing: no FIN and no RST.
 pub struct SilenceableProxy {
     pub address: SocketAddr,
     silent: watch::Sender<bool>,
@@ -316,7 +316,7 @@ async fn carry(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp
     tokio::select! {
         _ = tokio::io::copy(&mut from, &mut to) => {}
         _ = async { silenced.wait_for(|silent| *silent).await.is_ok() } => {
-            // Both halves stay open, and nothing passes.
+            // Both halves stay open, and no byte passes.
             std::future::pending::<()>().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Sentences about the line, over real TLS on loopback.
+//! Tests of the line over real TLS on loopback.
 
 mod calls;
 mod harness;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_line::*;
 
 async fn dial_error(dial: Dial) -> LineError {
-    wait_for("a refusal", serve_on_line(&dial, hello_service(), std::future::pending())).await.expect_err("no line can come of this")
+    wait_for("a refusal", serve_on_line(&dial, hello_service(), std::future::pending())).await.expect_err("this dial cannot succeed")
 }
 
 #[tokio::test]
@@ -37,12 +37,12 @@ async fn the_acceptor_asks_and_the_dialler_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_requests_as_promised_are_in_flight_on_one_line() {
+async fn one_line_carries_max_streams_per_line_requests_at_once() {
     const MANY: usize = MAX_STREAMS_PER_LINE as usize;
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let dial = dial(&ca, gateway.address);
-    // Nobody is answered before all have arrived.
+    // No request is answered before all have arrived.
     let together = Arc::new(Barrier::new(MANY));
     let service = Router::new().route(
         "/n/{n}",
@@ -71,7 +71,7 @@ async fn a_server_of_another_ca_or_name_is_refused() {
     assert_eq!(other_ca.class(), FailureClass::Tls, "{other_ca:?}");
     let renamed = dial_error(Dial { server_name: "other.test".to_owned(), ..dial(&ca, gateway.address) }).await;
     assert_eq!(renamed.class(), FailureClass::Tls, "{renamed:?}");
-    assert!(renamed.fault().message.contains("other.test"), "{}", renamed.fault());
+    assert!(renamed.failure().message.contains("other.test"), "{}", renamed.failure());
     assert!(gateway.tokens().is_empty(), "a token was shown to an unverified server");
 }
 
@@ -96,13 +96,13 @@ async fn a_refusal_carries_its_status_and_message() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable_and_a_missing_token_is_our_own_fault() {
+async fn a_closed_port_is_unreachable_and_a_missing_token_is_a_local_failure() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let good = dial(&ca, gateway.address);
     let missing = dial_error(Dial { token: TextSource::file("/nonexistent/token"), ..good.clone() }).await;
     assert_eq!(missing.class(), FailureClass::Local);
-    assert!(missing.fault().message.contains("/nonexistent/token"), "{}", missing.fault());
+    assert!(missing.failure().message.contains("/nonexistent/token"), "{}", missing.failure());
     let unfit = dial_error(Dial { token: TextSource::fixed("two\nlines"), ..good.clone() }).await;
     assert_eq!(unfit.class(), FailureClass::Local);
     gateway.stop().await;
@@ -110,7 +110,7 @@ async fn nobody_there_is_unreachable_and_a_missing_token_is_our_own_fault() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up_in_time() {
+async fn a_silent_server_is_given_up_in_time() {
     let ca = Ca::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let timings = Timings { connect: Duration::from_millis(200), ..Default::default() };
@@ -125,7 +125,7 @@ async fn a_server_that_says_nothing_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_peer_that_vanishes_without_a_word_is_noticed_at_both_ends() {
+async fn a_peer_that_is_gone_without_closing_is_noticed_at_both_ends() {
     assert!(KeepAlive::default().notice() < Duration::from_secs(20));
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
@@ -196,8 +196,8 @@ async fn a_stopped_dialler_finishes_its_answers() {
     let go = wait_for("the handler's beginning", beginnings.recv()).await.unwrap();
 
     stop.cancel();
-    // Until the goodbye has arrived, requests are still answered; after it, they are handed back unsent.
-    let error = wait_for("the goodbye", async {
+    // Before the GOAWAY arrives, requests are still answered. After it, they fail unsent.
+    let error = wait_for("the GOAWAY", async {
         loop {
             if let Err(error) = line.request(get_request("/nothing")).await {
                 return error;

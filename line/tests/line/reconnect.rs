@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use yoi_line::*;
 
 #[tokio::test]
-async fn a_line_that_drops_is_dialled_again_with_the_token_of_that_moment() {
+async fn a_line_that_drops_is_dialled_again_with_the_current_token() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let folder = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ async fn a_line_that_drops_is_dialled_again_with_the_token_of_that_moment() {
     seen.mark_unchanged();
     line.close();
     let down = wait_for("the drop in the state", seen.wait_for(|state| state.up() == 0)).await.unwrap().clone();
-    assert_eq!(down.last_error.map(|fault| fault.class), Some(FailureClass::Lost));
+    assert_eq!(down.last_error.map(|failure| failure.class), Some(FailureClass::Lost));
 
     assert_says_hello(&gateway.line().await).await;
     assert_eq!(gateway.tokens(), ["first", "second"]);
@@ -45,7 +45,7 @@ async fn lines_come_back_after_the_server_restarted() {
     gateway.stop().await;
     line.close();
     let gone = wait_for_state(&lines, "the refusal to connect", |state| {
-        state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Unreachable)
+        state.last_error.as_ref().is_some_and(|failure| failure.class == FailureClass::Unreachable)
     })
     .await;
     assert_eq!((gone.up(), gone.wanted()), (0, 1));
@@ -56,7 +56,7 @@ async fn lines_come_back_after_the_server_restarted() {
 }
 
 #[tokio::test]
-async fn every_address_has_its_line_and_a_vanished_one_loses_it() {
+async fn every_address_has_a_line_and_a_removed_address_loses_its_line() {
     let ca = Ca::new();
     let (mut one, mut two) = (Gateway::start(&ca).await, Gateway::start(&ca).await);
     let (addresses, found) = watch::channel(vec![one.address]);
@@ -75,11 +75,11 @@ async fn every_address_has_its_line_and_a_vanished_one_loses_it() {
     let left = wait_for_state(&lines, "one line left", |state| state.wanted() == 1).await;
     assert_eq!(left.lines.keys().collect::<Vec<_>>(), [&two.address]);
     assert_says_hello(&second).await;
-    assert_eq!(one.tokens().len(), 1, "the vanished address was dialled again");
+    assert_eq!(one.tokens().len(), 1, "the removed address was dialled again");
 }
 
 #[tokio::test]
-async fn a_resolver_that_fails_takes_no_line_away() {
+async fn a_resolver_that_fails_ends_no_line() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     let address = gateway.address;
@@ -106,21 +106,21 @@ async fn a_resolver_that_fails_takes_no_line_away() {
     assert_says_hello(&line).await;
     let state = lines.state().borrow().clone();
     assert_eq!(state.up(), 1);
-    assert_eq!(state.last_error.map(|fault| fault.class), Some(FailureClass::Unreachable));
+    assert_eq!(state.last_error.map(|failure| failure.class), Some(FailureClass::Unreachable));
 }
 
 #[tokio::test]
-async fn a_refusal_is_reported_and_forgotten_once_it_is_taken_back() {
+async fn a_refusal_is_reported_until_the_line_is_accepted() {
     let ca = Ca::new();
     let mut gateway = Gateway::start(&ca).await;
     *gateway.state.refuse.lock().unwrap() = Some(StatusCode::UNAUTHORIZED);
     let (_addresses, found) = watch::channel(vec![gateway.address]);
     let lines = keep_lines(dial(&ca, gateway.address), found, hello_service());
     let state = wait_for_state(&lines, "the refusal", |state| state.last_error.is_some()).await;
-    let fault = state.last_error.unwrap();
-    assert_eq!(fault.class, FailureClass::Refused);
-    assert!(fault.message.contains("who are you?"), "{fault}");
-    assert_eq!(state.lines[&gateway.address], LineState::Down(fault));
+    let failure = state.last_error.unwrap();
+    assert_eq!(failure.class, FailureClass::Refused);
+    assert!(failure.message.contains("who are you?"), "{failure}");
+    assert_eq!(state.lines[&gateway.address], LineState::Down(failure));
 
     *gateway.state.refuse.lock().unwrap() = None;
     assert_says_hello(&gateway.line().await).await;
@@ -137,10 +137,10 @@ async fn a_ca_that_was_replaced_is_trusted_at_the_next_dial() {
     let (_addresses, found) = watch::channel(vec![gateway.address]);
     let lines = keep_lines(Dial { ca_pem: TextSource::file(&ca), ..dial(&old, gateway.address) }, found, hello_service());
     wait_for_state(&lines, "a certificate of another CA", |state| {
-        state.last_error.as_ref().is_some_and(|fault| fault.class == FailureClass::Tls)
+        state.last_error.as_ref().is_some_and(|failure| failure.class == FailureClass::Tls)
     })
     .await;
-    // And on the other side: the server's certificate is replaced while it serves.
+    // The server's certificate is replaced while it serves.
     let pair = new.server();
     gateway.tls.send_replace(tls_server_config(&pair.cert, &pair.key, &ClientAuth::None).unwrap());
     assert_says_hello(&gateway.line().await).await;
@@ -155,13 +155,13 @@ async fn lines_that_are_stopped_or_dropped_end_at_the_gateway_too() {
     let (_addresses, found) = watch::channel(vec![gateway.address]);
     let lines = keep_lines(dial(&ca, gateway.address), found.clone(), hello_service());
     let line = gateway.line().await;
-    // The gateway has a line a moment before the dialler knows of it.
+    // The gateway has the line a moment before the dialler does.
     wait_for_state(&lines, "the line", LineSetState::all_up).await;
     let mut state = lines.state();
     wait_for("the stop", lines.stop()).await;
     assert_eq!(wait_for("the end", line.closed()).await, LineEnd::ClosedByPeer);
     assert!(state.borrow_and_update().lines.is_empty());
-    assert!(state.changed().await.is_err(), "nobody keeps lines any more");
+    assert!(state.changed().await.is_err(), "the state is still updated");
 
     let lines = keep_lines(dial(&ca, gateway.address), found, hello_service());
     let line = gateway.line().await;

@@ -58,22 +58,22 @@ async fn a_verified_client_certificate_carries_its_name_and_one_of_another_ca_ge
     for alpn in ["h2", "http/1.1"] {
         assert_eq!(who(&ca, address, Some(&proxy), alpn).await.unwrap(), r#"Some("front-proxy-client") in 1 bytes"#);
         assert_eq!(who(&ca, address, None, alpn).await.unwrap(), "no certificate");
-        who(&ca, address, Some(&other.client(&["front-proxy-client"])), alpn).await.expect_err("signed by nobody we trust");
+        who(&ca, address, Some(&other.client(&["front-proxy-client"])), alpn).await.expect_err("signed by another CA");
         who(&ca, address, Some(&front.server()), alpn).await.expect_err("a server's certificate is no client's");
     }
     let doubtful = front.client(&["front-proxy-client", "somebody-else"]);
     assert_eq!(who(&ca, address, Some(&doubtful), "h2").await.unwrap(), "None in 1 bytes");
 
-    // Reloaded: the old CA's clients stay out, those of the new one come in.
+    // After a reload, clients of the old CA are refused and those of the new one are served.
     let pair = ca.server();
     let auth = ClientAuth::OptionalVerifiedBy { ca_pem: other.pem.clone() };
     gateway.tls.send_replace(tls_server_config(&pair.cert, &pair.key, &auth).unwrap());
-    who(&ca, address, Some(&proxy), "h2").await.expect_err("its CA was taken away");
+    who(&ca, address, Some(&proxy), "h2").await.expect_err("its CA was removed");
     assert!(who(&ca, address, Some(&other.client(&["new"])), "h2").await.unwrap().contains("new"));
 }
 
 #[tokio::test]
-async fn without_client_auth_a_certificate_is_not_even_asked_for() {
+async fn without_client_auth_the_server_requests_no_certificate() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     assert_eq!(who(&ca, gateway.address, Some(&ca.client(&["x"])), "h2").await.unwrap(), "no certificate");
@@ -90,7 +90,7 @@ async fn a_request_without_an_upgrade_gets_426() {
 }
 
 #[tokio::test]
-async fn clients_that_never_finish_a_handshake_give_way_in_time() {
+async fn clients_that_never_finish_a_handshake_are_dropped_in_time() {
     let ca = Ca::new();
     let limits = ServeLimits { max_handshakes: 2, handshake: Duration::from_secs(1), ..quick_limits() };
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
@@ -111,7 +111,7 @@ async fn no_more_handshakes_are_begun_than_allowed() {
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let idle = TcpStream::connect(gateway.address).await.unwrap();
     let mut answer = std::pin::pin!(who(&ca, gateway.address, None, "h2"));
-    // A server that shakes hands with both answers within this; one that does not is never hurried by it.
+    // A server that handshakes with both clients answers within this time.
     let early = tokio::time::timeout(Duration::from_millis(300), answer.as_mut()).await;
     assert!(early.is_err(), "the second handshake was begun beside the first");
     drop(idle);
@@ -119,7 +119,7 @@ async fn no_more_handshakes_are_begun_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_cut_off() {
+async fn a_request_head_that_never_ends_is_aborted() {
     let ca = Ca::new();
     let limits = ServeLimits { header_read: Duration::from_millis(300), ..quick_limits() };
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
@@ -154,7 +154,7 @@ async fn a_stop_waits_for_answers_and_cuts_at_its_deadline() {
 }
 
 #[test]
-fn nobody_sets_or_needs_the_default_provider_of_the_process() {
+fn the_default_crypto_provider_is_neither_set_nor_needed() {
     let ca = Ca::new();
     let pair = ca.server();
     tls_server_config(&pair.cert, &pair.key, &ClientAuth::OptionalVerifiedBy { ca_pem: ca.pem.clone() }).unwrap();
@@ -162,7 +162,7 @@ fn nobody_sets_or_needs_the_default_provider_of_the_process() {
 }
 
 #[test]
-fn what_is_no_certificate_is_refused_with_its_name() {
+fn a_text_that_is_no_certificate_is_refused_with_its_name() {
     let ca = Ca::new();
     let Pair { cert, key } = ca.server();
     let error_of = |cert: &str, key: &str, auth: ClientAuth| tls_server_config(cert, key, &auth).unwrap_err().to_string();

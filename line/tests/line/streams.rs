@@ -1,4 +1,4 @@
-//! Bodies that flow, stand still, or are left.
+//! Bodies that stream, that are not read, or whose reader leaves.
 
 use crate::harness::*;
 use axum::Router;
@@ -38,7 +38,7 @@ async fn events_pass_one_by_one_as_they_are_sent() {
     );
     let (_gateway, line) = line_to(service).await;
     let mut events = wait_for("the head", line.request(get_request("/events"))).await.unwrap().into_body();
-    // The next event is sent only after the last one was read, so nothing may be held back on the way.
+    // The next event is sent only after the last one was read, so no hop may buffer it.
     for n in 0..20 {
         sender.send(format!("data: {n}\n\n").into()).unwrap();
         let frame = wait_for("an event", events.frame()).await.unwrap().unwrap();
@@ -68,7 +68,7 @@ async fn a_reader_that_reads_nothing_blocks_no_other() {
     for _ in 0..SLOW {
         still.push(wait_for("a head", line.request(get_request("/endless"))).await.unwrap());
     }
-    // The windows are full once each stream has given more than one window; only then does the question mean anything.
+    // The windows are full once each stream has sent more than one window.
     wait_for("full windows", async {
         while flowed.load(Ordering::Relaxed) < SLOW * (256 << 10) {
             tokio::task::yield_now().await;
@@ -80,7 +80,7 @@ async fn a_reader_that_reads_nothing_blocks_no_other() {
     }
     let mut one = still.pop().unwrap().into_body();
     for _ in 0..64 {
-        wait_for("more for who reads on", one.frame()).await.unwrap().unwrap();
+        wait_for("more for a reader that reads again", one.frame()).await.unwrap().unwrap();
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_burst_of_readers_who_leave_does_not_end_the_line() {
         drop(readers);
         wait_for("the last reader to leave", present.wait_for(|present| *present == 0)).await.unwrap();
     }
-    // And those who leave before an answer came at all.
+    // Readers that leave before the response.
     let impatient = (0..MANY).map(|_| tokio::time::timeout(std::time::Duration::ZERO, line.request(get_request("/hello"))));
     futures::future::join_all(impatient).await;
     assert_says_hello(&line).await;
