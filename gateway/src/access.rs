@@ -1,4 +1,4 @@
-//! Whether a person may do this to that agent: RBAC decides, verb by verb.
+//! Whether a user may send a request about an agent. RBAC decides, by SubjectAccessReview for each verb.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::front_proxy::User;
 use crate::metrics::{GatewayMetrics, count};
 use crate::ttl_cache::TtlCache;
 
-/// What is asked for.
+/// A verb on a subresource of a YoiPod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessRequest {
     pub verb: &'static str,
@@ -34,7 +34,7 @@ pub enum AccessError {
 pub struct AccessReviewer {
     client: Client,
     metrics: Arc<GatewayMetrics>,
-    /// Only what was allowed is remembered: a right that was just given works at once.
+    /// Only granted requests are cached, so that a new RoleBinding works at once.
     allowed: TtlCache<(User, AccessRequest), ()>,
     deadline: Duration,
 }
@@ -44,6 +44,7 @@ impl AccessReviewer {
         AccessReviewer { client, metrics, allowed: TtlCache::new(ttl), deadline }
     }
 
+    /// Whether RBAC allows the request, from the cache or by a SubjectAccessReview.
     pub async fn is_allowed(&self, user: &User, request: &AccessRequest) -> Result<bool, AccessError> {
         let key = (user.clone(), request.clone());
         if self.allowed.get(&key, Instant::now()).is_some() {

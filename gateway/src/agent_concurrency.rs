@@ -1,11 +1,11 @@
-//! How many requests of one agent are answered at once; the others wait, and nobody else waits for them.
+//! Limits how many requests of one agent are answered at once. More requests of that agent wait; requests of other agents do not.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Beyond this many agents, those without a request under way are forgotten at limit newcomer.
+/// Beyond this many agents, each new agent removes the entries of agents without a request in flight.
 const PRUNE_ABOVE: usize = 1_000;
 
 pub struct AgentConcurrency {
@@ -18,9 +18,9 @@ impl AgentConcurrency {
         AgentConcurrency { limit, by_agent: Mutex::default() }
     }
 
-    /// Waits until the agent has less than its number under way; the turn ends when the permit is dropped.
+    /// Waits until the agent has fewer requests in flight than the limit. Dropping the permit ends the request.
     pub async fn acquire(&self, agent_uid: &str) -> Option<OwnedSemaphorePermit> {
-        // Never closed, so there always is one.
+        // The semaphore is never closed, so this is always `Some`.
         self.semaphore(agent_uid).acquire_owned().await.ok()
     }
 
@@ -44,7 +44,7 @@ mod tests {
     use futures::FutureExt;
 
     #[tokio::test]
-    async fn one_agents_requests_wait_for_each_other_and_for_nobody_elses() {
+    async fn requests_of_one_agent_wait_for_each_other_and_not_for_those_of_others() {
         let concurrency = AgentConcurrency::new(2);
         let first = concurrency.acquire("a").await;
         let _second = concurrency.acquire("a").await;
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_agents_are_forgotten() {
+    async fn the_entries_of_idle_agents_are_removed() {
         let concurrency = AgentConcurrency::new(1);
         for n in 0..2 * PRUNE_ABOVE {
             drop(concurrency.acquire(&n.to_string()).await);

@@ -1,7 +1,7 @@
-//! The serving certificate: waited for, and taken anew when it changes.
+//! The serving certificate, read again whenever its files change.
 //!
-//! The operator makes it, and may do so long after this process has started: the volume is optional. Files are read and compared rather
-//! than dated, because a projected volume swaps a symlink and may bring an older date.
+//! The operator makes it, perhaps long after this process has started: the volume is optional. The contents of the files are compared, and
+//! not their times, because a projected volume swaps a symlink and may bring an older time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct ServingCertificate {
     pub key_pem: String,
 }
 
-/// Follows the folder until dropped.
+/// Reads `tls.crt` and `tls.key` of `dir` at each interval, and sends them when they changed. Runs until dropped.
 pub async fn watch_files(dir: PathBuf, every: Duration, certificate: watch::Sender<Option<ServingCertificate>>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -30,7 +30,7 @@ pub async fn watch_files(dir: PathBuf, every: Duration, certificate: watch::Send
                     new
                 });
             }
-            // Said once: the operator may need a while, and the certificate in hand stay good.
+            // Logged once: the operator may need a while, and the certificate in use stays valid.
             Err(error) if !logged => {
                 tracing::info!(dir = %dir.display(), %error, "waiting for tls.crt and tls.key");
                 logged = true;

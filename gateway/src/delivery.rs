@@ -1,8 +1,8 @@
-//! A message's way to its target's inbox.
+//! Delivery of a message to its target's inbox.
 //!
 //! # Guarantees
-//! [`SendResponse`] is said only after the target's runtime said that the message is durable there. Whatever else happens, the answer says whether
-//! the same message may simply be sent again: the inbox takes an id once.
+//! The answer is [`SendResponse`] only after the target's runtime has acknowledged that the message is durable. Every other answer tells whether the
+//! sender may repeat the message under the same id: the inbox takes an id once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +21,22 @@ use crate::open_lines::OpenLines;
 
 /// The longest text of a message, in bytes.
 pub const MAX_TEXT: usize = 64 * 1024;
-/// The longest body that can hold such a text: JSON may write one byte as six.
+/// The longest body that can hold such a text, in bytes: JSON may escape one byte as six.
 pub const MAX_BODY: usize = 6 * MAX_TEXT + 4096;
-/// An acknowledgement is a page at most.
+/// The longest answer of an inbox, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
 const MAX_ID: usize = 128;
 
 pub struct MessageDelivery {
     pub lines: Arc<OpenLines>,
     pub metrics: Arc<GatewayMetrics>,
-    /// How long a line may take to appear.
+    /// How long to wait for the target's line.
     pub line_wait: Duration,
-    /// From the request until the acknowledgement.
+    /// How long the acknowledgement may take.
     pub ack_timeout: Duration,
 }
 
-/// Refuses what no inbox would take, before anybody is asked.
+/// Refuses a message that no inbox would take.
 pub fn validate(message_id: &str, text: &str) -> Result<(), Refusal> {
     let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
     if message_id.is_empty() || message_id.len() > MAX_ID || !message_id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
@@ -55,11 +55,14 @@ pub fn validate(message_id: &str, text: &str) -> Result<(), Refusal> {
 }
 
 impl MessageDelivery {
-    /// The target's line, or why there is none.
+    /// The target's line.
+    ///
+    /// # Errors
+    /// `Unreachable`, with the reason.
     pub async fn line_to(&self, target: &AgentRecord) -> Result<LineHandle, Refusal> {
         let uid = &target.name.uid;
         if let Some(pod_uid) = &target.pod_uid {
-            // A stopped agent may still have its last moments; no new line will come.
+            // The Pod of a stopped agent may still have its line. A new line will not come.
             let within = if target.desired == DesiredState::Running { self.line_wait } else { Duration::ZERO };
             if let Some(line) = self.lines.wait_for(uid, pod_uid, within).await {
                 return Ok(line.handle);
@@ -68,7 +71,7 @@ impl MessageDelivery {
         Err(unreachable(target))
     }
 
-    /// Hands the message over, waits for the acknowledgement, and leaves a line in the audit log.
+    /// Sends the message, waits for the acknowledgement, and logs the outcome for audit.
     pub async fn deliver(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let began = Instant::now();
         let outcome = match validate(&message.message_id, &message.text) {
@@ -81,7 +84,7 @@ impl MessageDelivery {
         outcome
     }
 
-    /// One line for each message, whatever became of it; never its text.
+    /// Logs one event for each message, whatever its outcome. The text of the message is never logged.
     pub fn audit(
         &self,
         from: &MessageSender,
@@ -129,7 +132,7 @@ impl MessageDelivery {
             });
             match answer.await {
                 Ok(Ok((status, answer))) => return parse_acknowledgement(target, message, status, &answer),
-                // The target has not seen it, and the line is known to be down now: one that comes in its place may be asked.
+                // The target has not seen the message, and the line is closed: another line of the target may carry it.
                 Ok(Err(Some(RequestError::Unsent(_)))) if Instant::now() < deadline => {
                     if line.is_closed() {
                         continue;
@@ -142,7 +145,7 @@ impl MessageDelivery {
     }
 }
 
-/// What became of a message, as the metric and the audit log spell it: the wire's own words, which dashboards match on.
+/// The outcome in the metric and in the audit log: the reason as the wire spells it, because dashboards match on it.
 fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
     match outcome {
         Ok(()) => "Sent",
@@ -157,9 +160,9 @@ fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
     }
 }
 
-/// Names and ids are the sender's words until they were checked: no more of them goes into a log than a name needs.
-fn log_safe(word: &str) -> String {
-    word.chars().filter(char::is_ascii_graphic).take(MAX_ID).collect()
+/// A name or id that the sender chose, cut to what a log may hold.
+fn log_safe(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(MAX_ID).collect()
 }
 
 fn inbox_request(body: Bytes) -> Request<Full<Bytes>> {
@@ -170,7 +173,7 @@ fn inbox_request(body: Bytes) -> Request<Full<Bytes>> {
     request
 }
 
-/// What the runtime's answer means. Only its own words for this very message are an acknowledgement.
+/// The meaning of the runtime's answer. Only an answer that names this message's id is an acknowledgement.
 fn parse_acknowledgement(target: &AgentRecord, message: &DeliverRequest, status: StatusCode, body: &[u8]) -> Result<SendResponse, Refusal> {
     if status.is_success() || status == StatusCode::CONFLICT {
         let sent = serde_json::from_slice::<SendResponse>(body).ok().filter(|sent| sent.message_id == message.message_id);
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_targets_own_word_for_this_message_is_an_acknowledgement() {
+    fn only_an_answer_with_the_messages_id_is_an_acknowledgement() {
         assert!(!answer(200, r#"{"messageId":"m1"}"#).unwrap().duplicate);
         assert!(answer(409, r#"{"messageId":"m1"}"#).unwrap().duplicate);
         assert_eq!(answer(200, r#"{"messageId":"m2"}"#), Err(RefusalReason::ReceiverFailed));
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_spelt_as_on_the_wire() {
+    fn an_outcome_is_spelled_as_on_the_wire() {
         use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
         for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged] {
             assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));

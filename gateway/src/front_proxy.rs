@@ -1,7 +1,7 @@
-//! Who may speak for people: the API server's front proxy.
+//! Authentication of the API server's front proxy, which forwards the requests of users.
 //!
-//! The cluster publishes in one ConfigMap whose client certificate the front proxy shows, and in which headers it says who asks. Whoever
-//! shows no such certificate is nobody, whatever its headers say.
+//! The cluster publishes in one ConfigMap the CA of the front proxy's client certificate, and the headers that carry the user. A request
+//! without such a certificate has no user, whatever its headers contain.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use yoi_line::PeerCertificate;
 pub const NAMESPACE: &str = "kube-system";
 pub const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
-/// How the front proxy is known, and what it says where.
+/// The contents of the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// PEM; `None` where the cluster has no aggregation, and then nobody gets in.
+    /// PEM. `None` in a cluster without API aggregation, and then every request is refused.
     pub ca_pem: Option<String>,
-    /// Common names; any when empty, as in the API server.
+    /// The common names that are accepted. Empty accepts any name, as in the API server.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
     pub uid_headers: Vec<String>,
@@ -29,7 +29,7 @@ pub struct FrontProxy {
     pub extra_prefixes: Vec<String>,
 }
 
-/// A person, or a program of one, as the API server authenticated them.
+/// A user as the API server authenticated it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User {
     pub name: String,
@@ -42,7 +42,7 @@ impl FrontProxy {
     fn from_config_map(map: &ConfigMap) -> Self {
         let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
         let list = |key: &str| -> Vec<String> {
-            // A value that is no list names nothing: with no user header at all everybody is refused.
+            // A value that is no list counts as empty. Without a user header every request is refused.
             text(key).and_then(|value| serde_json::from_str(value).ok()).unwrap_or_default()
         };
         FrontProxy {
@@ -55,7 +55,7 @@ impl FrontProxy {
         }
     }
 
-    /// The user that a request speaks for. The certificate was verified against [`FrontProxy::ca_pem`] in the handshake.
+    /// The user of a request. The TLS handshake has verified the certificate against [`FrontProxy::ca_pem`] already.
     pub fn user(&self, certificate: Option<&PeerCertificate>, headers: &HeaderMap) -> Option<User> {
         self.ca_pem.as_ref()?;
         let certificate = certificate?;
@@ -69,7 +69,7 @@ impl FrontProxy {
         let name = values(&self.username_headers).into_iter().next()?;
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in headers {
-            // Header names arrive in lower case.
+            // Header names are in lower case.
             let keys = self.extra_prefixes.iter().filter_map(|prefix| header.as_str().strip_prefix(&prefix.to_ascii_lowercase()));
             if let (Some(key), Ok(value)) = (keys.into_iter().next(), value.to_str()) {
                 extra.entry(percent_decode(key)).or_default().push(value.to_owned());
@@ -79,12 +79,12 @@ impl FrontProxy {
     }
 }
 
-/// Follows the ConfigMap until dropped.
+/// Watches the ConfigMap and sends its contents when they changed. Runs until dropped.
 pub async fn watch_config_map(client: Client, sender: watch::Sender<Option<FrontProxy>>) {
     let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
     let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
     let mut stream = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
-    // One that was deleted stays in force: it is made anew by the API server, and until then nothing better is known.
+    // A deleted ConfigMap stays in force: the API server makes it again.
     while let Some(event) = stream.next().await {
         match event {
             Ok(map) => {
@@ -105,7 +105,7 @@ pub async fn watch_config_map(client: Client, sender: watch::Sender<Option<Front
     }
 }
 
-/// Undoes percent encoding; what is not UTF-8 then is left as it came.
+/// The key without percent encoding. A key that is no UTF-8 after decoding is returned unchanged.
 fn percent_decode(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_somebody_without_the_certificate() {
+    fn a_request_without_the_certificate_has_no_user() {
         assert_eq!(proxy().user(None, &headers()), None);
         assert_eq!(proxy().user(Some(&certificate("kubelet")), &headers()), None);
         assert_eq!(proxy().user(Some(&certificate("front-proxy-client")), &HeaderMap::new()), None);

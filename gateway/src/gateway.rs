@@ -1,4 +1,4 @@
-//! What all doors share.
+//! The state that all ports share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,38 +19,38 @@ use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
 use crate::status::StatusWriter;
 
-/// Times. The defaults are the promises; tests shorten them.
+/// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewaySettings {
-    /// How long what the API server said of a token or a right is believed.
+    /// How long the result of a TokenReview or of a granted SubjectAccessReview is cached.
     pub review_ttl: Duration,
-    /// For one answer of the API server about a token or a right.
+    /// How long one review by the API server may take.
     pub review_timeout: Duration,
-    /// How long an agent's status may take to name its Pod.
+    /// How long to wait in the cache for a YoiPod whose status names the token's Pod, before reading from the API server.
     pub pod_wait: Duration,
-    /// How long a target's line may take to appear.
+    /// How long to wait for a target's line.
     pub line_wait: Duration,
-    /// From a message to its acknowledgement.
+    /// How long the acknowledgement of a message may take.
     pub ack_timeout: Duration,
-    /// For the head of a runtime's answer to a reader.
+    /// How long the head of a runtime's response to a log or diff may take.
     pub answer_timeout: Duration,
-    /// From a line's opening until its hint is written, unless a report did.
+    /// From the opening of a line until `status.live` is set, unless a report has set it.
     pub set_live_delay: Duration,
-    /// From a line's end until its hint is taken down, unless another line came.
+    /// From the end of a line until `status.live` is cleared, unless another line has opened.
     pub clear_live_delay: Duration,
-    /// From the first list until hints that no line bears out are taken down.
+    /// From the first listing until `status.live` without a line is cleared.
     pub stale_live_delay: Duration,
     /// How often the certificate's files are read.
     pub certificate_poll_interval: Duration,
-    /// After a stop was asked for.
+    /// How long requests in flight may take after a stop was requested.
     pub drain: Duration,
-    /// From the head of a runtime's request to its answer.
+    /// How long a request of a runtime may take, from its head to the response.
     pub request_timeout: Duration,
-    /// Requests of one agent that are answered at once; more wait.
+    /// Requests of one agent that are answered at once. More requests wait.
     pub requests_per_agent: usize,
-    /// Requests in flight on one connection of a runtime; more wait at its end.
+    /// Requests in flight on one connection of a runtime. More requests wait at the runtime.
     pub streams: u32,
-    /// Who may be connected to each port without having said who it is, and how often one agent may be.
+    /// Unauthenticated connections of each port, and connections of one agent.
     pub connections: ConnectionLimits,
 }
 
@@ -70,7 +70,7 @@ impl Default for GatewaySettings {
             drain: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             requests_per_agent: 64,
-            // With these, what nobody has vouched for holds less than a third of the chart's memory limit, and one agent less than a fifth.
+            // With these limits, unauthenticated clients hold less than a third of the chart's memory limit, and one agent less than a fifth.
             streams: 64,
             connections: ConnectionLimits {
                 unauthenticated: 256,
@@ -99,7 +99,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// The gateway, and the changes that its keeper is to follow.
+    /// The gateway, and the UIDs of changed agents for [`LivenessReconciler::run`].
     pub fn new(client: Client, settings: GatewaySettings, stopping: CancellationToken) -> (Arc<Self>, mpsc::UnboundedReceiver<String>) {
         let GatewaySettings { review_ttl, review_timeout, pod_wait, line_wait, ack_timeout, .. } = settings;
         let metrics = Arc::new(GatewayMetrics::default());
@@ -132,7 +132,7 @@ impl Gateway {
         (Arc::new(gateway), changes)
     }
 
-    /// What is missing to be ready.
+    /// Why the gateway is not ready. Empty when it is.
     pub fn unready_reasons(&self) -> Vec<&'static str> {
         let checks = [
             (!self.stopping.is_cancelled(), "stopping"),

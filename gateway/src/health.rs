@@ -1,6 +1,6 @@
 //! Probes and metrics, in clear text.
 //!
-//! Alive says no more than that the process is: it ends with the first of its parts that does.
+//! `/healthz` is always ok: the process ends as soon as one of its tasks does.
 
 use std::sync::Arc;
 

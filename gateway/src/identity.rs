@@ -1,11 +1,11 @@
-//! Which agent a token belongs to.
+//! Authentication of runtimes: which agent a token belongs to.
 //!
 //! # Flow
 //! Bearer token → TokenReview with our audience → UID of the Pod it is bound to → the YoiPod whose `status.pod.uid` that is, in the service
-//! account's namespace. Nothing that a request's body says is looked at.
+//! account's namespace. The body of a request plays no part.
 //!
 //! # Caveats
-//! A token that was revoked is still believed for [`GatewaySettings::review_ttl`](crate::GatewaySettings): at most ten seconds.
+//! A revoked token is still accepted for [`GatewaySettings::review_ttl`](crate::GatewaySettings), ten seconds by default.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::agent_index::{AgentIndex, AgentRecord};
 use crate::metrics::{GatewayMetrics, count};
 use crate::ttl_cache::TtlCache;
 
-/// Who asks, proven.
+/// The agent that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticatedAgent {
     pub agent: AgentRef,
@@ -58,9 +58,9 @@ pub struct Authenticator {
     client: Client,
     agents: Arc<AgentIndex>,
     metrics: Arc<GatewayMetrics>,
-    /// Keyed by a digest: a copy of this process's memory must hold no tokens beyond the requests in flight.
+    /// By digest of the token, so that the memory of this process holds no tokens beyond the requests in flight.
     reviewed: TtlCache<[u8; 32], TokenPod>,
-    /// How long to wait for a YoiPod's status to name the Pod, before asking the API server directly.
+    /// How long to wait in the cache for a YoiPod whose status names the Pod, before reading from the API server.
     cache_wait: Duration,
     deadline: Duration,
 }
@@ -77,6 +77,7 @@ impl Authenticator {
         Authenticator { client, agents, metrics, reviewed: TtlCache::new(ttl), cache_wait, deadline }
     }
 
+    /// The agent that `token` belongs to.
     pub async fn authenticate(&self, token: Option<&str>) -> Result<AuthenticatedAgent, IdentityError> {
         let pod = self.review_token(token.ok_or(IdentityError::NoToken)?).await?;
         let record = match self.wait_in_index(&pod).await {
@@ -109,7 +110,7 @@ impl Authenticator {
         Ok(pod)
     }
 
-    /// From the store, waiting a little: the operator writes a Pod's UID down while the Pod is starting already.
+    /// From the cache, with a short wait: the operator writes the Pod's UID into the status while the Pod is already starting.
     async fn wait_in_index(&self, pod: &TokenPod) -> Option<Arc<AgentRecord>> {
         let mut version = self.agents.version();
         let found = async {
@@ -117,14 +118,14 @@ impl Authenticator {
                 if let Some(record) = self.agents.by_pod(&pod.namespace, &pod.pod_uid) {
                     return record;
                 }
-                // The sender lives in the world that we hold.
+                // `self.agents` holds the sender, so the channel does not close.
                 let _ = version.changed().await;
             }
         };
         timeout(self.cache_wait, found).await.ok()
     }
 
-    /// From the API server, once.
+    /// From the API server, in one list.
     async fn read_from_api(&self, pod: &TokenPod) -> Result<Arc<AgentRecord>, IdentityError> {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &pod.namespace);
         let params = ListParams::default().fields(&format!("status.pod.uid={}", pod.pod_uid));
@@ -141,12 +142,12 @@ impl Authenticator {
     }
 }
 
-/// What a review proves.
+/// The Pod that an accepted token is bound to.
 fn token_pod(status: TokenReviewStatus) -> Result<TokenPod, IdentityError> {
     if status.authenticated != Some(true) {
         return Err(IdentityError::Refused("the API server does not know it for this audience"));
     }
-    // A server that ignores audiences answers without any: such a token may have been meant for anybody.
+    // An API server that ignores audiences returns none. Such a token may have been issued for another service.
     if !status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == GATEWAY_AUDIENCE)) {
         return Err(IdentityError::Refused("it was made for another audience"));
     }
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_proves_a_pod_only_when_all_of_it_fits() {
+    fn a_review_gives_a_pod_only_when_every_part_of_it_matches() {
         let user = json!({"username": "system:serviceaccount:ns:default", "extra": {EXTRA_POD_UID: ["p1"]}});
         let good = review(json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": user})).unwrap();
         assert_eq!(good, TokenPod { namespace: "ns".into(), pod_uid: "p1".into() });

@@ -1,9 +1,9 @@
-//! Keeps the live hints true, and ends the lines of Pods that are no longer the agent.
+//! Reconciles `status.live` with the open lines, and closes the lines of Pods that their agent no longer runs in.
 //!
 //! # Flow
-//! A hint is taken away on an *edge*: the end of a line here, once, after a clear_live_delay in which it may come back. It is put back by *level*: a
-//! replica that holds a line and sees no hint writes one. So two replicas that know nothing of each other agree after at most two writes,
-//! and never argue: losing a line twice takes two lines.
+//! `status.live` is cleared on an *edge*: once after the end of a line, after a delay in which the line may come back. It is set by *level*: a
+//! replica that has a line and sees no `status.live` sets it. So two replicas that know nothing of each other agree after at most two
+//! writes: to clear it twice takes two lines that end.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ pub struct LivenessReconciler {
     pub writer: Arc<StatusWriter>,
     pub metrics: Arc<GatewayMetrics>,
     pub settings: GatewaySettings,
-    /// When this process goes, its lines end without meaning anything.
+    /// After this is cancelled, the end of a line does not clear `status.live`.
     pub stopping: CancellationToken,
 }
 
 impl LivenessReconciler {
-    /// Follows changes of agents until dropped.
+    /// Reconciles each agent whose UID comes from `changes`. Runs until dropped.
     pub async fn run(self, mut changes: mpsc::UnboundedReceiver<String>) {
         let mut waiting = HashSet::new();
         while let Some(uid) = changes.recv().await {
-            // A burst of changes of one agent, or a whole list, is looked at once each.
+            // Several changes of one agent, or a whole listing, reconcile each agent once.
             waiting.insert(uid);
             while let Ok(uid) = changes.try_recv() {
                 waiting.insert(uid);
@@ -47,7 +47,7 @@ impl LivenessReconciler {
         }
     }
 
-    /// Compares the agent's line, if there is one, with what its object says now.
+    /// Compares the agent's line, if there is one, with the YoiPod.
     pub fn reconcile(&self, uid: &str) {
         let Some(line) = self.lines.get(uid) else { return };
         match self.agents.by_uid(uid) {
@@ -56,13 +56,13 @@ impl LivenessReconciler {
                 Some(_) => self.lines.set_activity(&line, Activity::Idle),
                 None => drop(tokio::spawn(self.clone().set_live_after_delay(line))),
             },
-            // A line may know a newer run than the store does.
+            // The line may be of a newer run than the cache has.
             Some(record) if record.run_generation < line.run_generation => {}
             _ => line.handle.close(),
         }
     }
 
-    /// Puts the hint up, once the runtime's own report had time to do it.
+    /// Sets `status.live` after a delay, in which the runtime's own report may set it.
     async fn set_live_after_delay(self, line: OpenLine) {
         sleep(self.settings.set_live_delay).await;
         let Some(line) = self.lines.get(&line.agent.uid).filter(|now| now.id == line.id) else { return };
@@ -71,7 +71,7 @@ impl LivenessReconciler {
         }
     }
 
-    /// Waits for the line's end, and takes the hint down if no other comes.
+    /// Waits until the line closes, and clears `status.live` unless another line of the Pod opens.
     pub async fn on_line_closed(self, line: OpenLine) {
         let end = line.handle.closed().await;
         self.lines.remove(&line);
@@ -82,8 +82,8 @@ impl LivenessReconciler {
         self.clear_live(line.agent, line.run_generation, line.pod_uid).await;
     }
 
-    /// Takes down hints that no line of this replica bears out: those of Pods that went while no gateway was there to see it. Once, after
-    /// every runtime had time to dial.
+    /// Clears `status.live` of the Pods that have no line to this replica: they ended while no gateway ran. It runs once, after every runtime
+    /// had time to dial.
     pub async fn clear_stale_live(self) {
         self.agents.wait_until_listed().await;
         sleep(self.settings.stale_live_delay).await;

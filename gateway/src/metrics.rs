@@ -1,4 +1,4 @@
-//! What is counted, under the names that dashboards match on.
+//! The metrics. Dashboards match on their names.
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
@@ -73,7 +73,7 @@ impl GatewayMetrics {
     }
 }
 
-/// One more of this outcome.
+/// Adds one to the counter of this outcome.
 pub fn count(family: &Family<OutcomeLabels, Counter>, outcome: &'static str) {
     family.get_or_create(&OutcomeLabels { outcome }).inc();
 }
@@ -97,7 +97,7 @@ mod tests {
         page.lines().filter(|line| line.starts_with(&format!("| `{prefix}_"))).map(str::to_owned).collect()
     }
 
-    /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
+    /// A family without a sample has no text, so each gets one. The destructuring makes a new field fail here.
     #[test]
     fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
         let all = GatewayMetrics::default();

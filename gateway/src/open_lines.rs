@@ -17,7 +17,7 @@ pub struct OpenLine {
     pub agent: AgentRef,
     pub pod_uid: String,
     pub run_generation: i64,
-    /// As the hint said last. Another replica may take the hint down, and then this one puts it back.
+    /// The last `status.live.activity`. When another replica clears `status.live`, this replica sets it again with this activity.
     pub activity: Activity,
     pub handle: LineHandle,
 }
@@ -48,8 +48,8 @@ pub struct NewerLineOpen {
 }
 
 impl OpenLines {
-    /// Makes this the agent's line and ends the one before. The newest Pod wins; of one Pod, the newest line, because a container that
-    /// restarted dials long before the death of its former line is noticed.
+    /// Makes this the agent's line and closes the former one. The newest Pod wins. Of one Pod the newest line wins, because a restarted
+    /// container dials long before its former line is noticed to be dead.
     pub fn open(&self, agent: AgentRef, pod_uid: String, run_generation: i64, handle: LineHandle) -> Result<OpenLine, NewerLineOpen> {
         let mut open = self.lock();
         if let Some(known) = open.lines.get(&agent.uid)
@@ -69,7 +69,7 @@ impl OpenLines {
         Ok(line)
     }
 
-    /// Takes the line out, unless another has come in its place.
+    /// Removes the line, unless another line of the agent has replaced it.
     pub fn remove(&self, line: &OpenLine) {
         let mut open = self.lock();
         if open.lines.get(&line.agent.uid).is_some_and(|known| known.id == line.id) {
@@ -77,19 +77,19 @@ impl OpenLines {
         }
     }
 
-    /// Remembers what the hint says.
+    /// Stores the activity of `status.live`.
     pub fn set_activity(&self, line: &OpenLine, activity: Activity) {
         if let Some(known) = self.lock().lines.get_mut(&line.agent.uid).filter(|known| known.id == line.id) {
             known.activity = activity;
         }
     }
 
-    /// The agent's line, if it is up.
+    /// The agent's line, if it is open.
     pub fn get(&self, agent_uid: &str) -> Option<OpenLine> {
         self.lock().lines.get(agent_uid).filter(|line| !line.handle.is_closed()).cloned()
     }
 
-    /// The agent's line of this Pod, waiting a little for it to come.
+    /// The agent's line of this Pod. Waits up to `within` for it to open.
     pub async fn wait_for(&self, agent_uid: &str, pod_uid: &str, within: Duration) -> Option<OpenLine> {
         let mut version = self.version.subscribe();
         let found = async {
@@ -97,7 +97,7 @@ impl OpenLines {
                 if let Some(line) = self.get(agent_uid).filter(|line| line.pod_uid == pod_uid) {
                     return line;
                 }
-                // The sender is `self`, so the channel cannot close under us.
+                // `self` holds the sender, so the channel does not close.
                 let _ = version.changed().await;
             }
         };
@@ -108,7 +108,7 @@ impl OpenLines {
         self.lock().lines.len()
     }
 
-    /// Ends every line now.
+    /// Closes every line at once.
     pub fn close_all(&self) {
         for line in self.lock().lines.values() {
             line.handle.close();

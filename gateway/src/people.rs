@@ -1,4 +1,4 @@
-//! The door of people: an aggregated API behind the API server.
+//! The API port: an aggregated API, which people reach through the API server.
 
 mod discovery;
 mod failure;
@@ -36,17 +36,17 @@ pub fn router(gateway: Arc<Gateway>, proxy: Proxy) -> Router {
         .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))
         .route("/readyz", get(async || "ok"))
         .route("/openapi/v2", get(discovery::schema))
-        // The aggregator takes 404 at /openapi/v3 for "publishes no schema", and is content.
+        // The aggregator takes 404 at /openapi/v3 as "publishes no schema".
         .fallback(async |uri: Uri| ApiFailure::not_served(uri.path()))
         .method_not_allowed_fallback(async || ApiFailure::method_not_allowed())
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(proxy, authenticate))
-        // Added after the layer, so that a probe without a certificate gets its answer and nothing else.
+        // Added after the layer, so that a probe needs no certificate here, and only here.
         .route("/healthz", get(async || "ok"))
         .with_state(gateway)
 }
 
-/// Lets nobody in but the front proxy, and believes what it says of who asks.
+/// Refuses every client but the front proxy, and takes the user from its headers.
 async fn authenticate(State(proxy): State<Proxy>, mut request: Request, next: Next) -> Result<Response, ApiFailure> {
     let certificate = request.extensions().get::<PeerCertificate>();
     let user = proxy.borrow().as_ref().and_then(|proxy| proxy.user(certificate, request.headers()));

@@ -1,4 +1,4 @@
-//! The process: everything started in order, and ended in order.
+//! The process: starts its tasks and servers, and stops them in order.
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
@@ -26,7 +26,7 @@ use crate::gateway::{Gateway, GatewaySettings};
 use crate::metrics::RequestLabels;
 use crate::{follow, health, people, runtimes};
 
-/// The three servers, bound.
+/// The three bound listeners.
 pub struct Ports {
     pub runtimes: TcpListener,
     pub api: TcpListener,
@@ -35,7 +35,7 @@ pub struct Ports {
 
 type Tls = watch::Receiver<Arc<ServerConfig>>;
 
-/// The process ends rather than live on with a part that does not work.
+/// A task has ended that should run as long as the process. The process then stops, because it would not work without it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to go on: {task} ended{}", if *panicked { " by a panic" } else { "" })]
 pub struct TaskEnded {
@@ -43,7 +43,7 @@ pub struct TaskEnded {
     panicked: bool,
 }
 
-/// Tasks that live as long as the process, by name. Dropped, they end.
+/// The tasks that run as long as the process, by name. Dropping this ends them.
 #[derive(Default)]
 struct ProcessTasks {
     tasks: JoinSet<()>,
@@ -56,7 +56,7 @@ impl ProcessTasks {
         self.names.insert(id, name);
     }
 
-    /// The first part that ends, although none should.
+    /// Waits until a task ends.
     async fn first_ended(&mut self) -> TaskEnded {
         let (id, panicked) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => (id, false),
@@ -67,12 +67,15 @@ impl ProcessTasks {
     }
 }
 
-/// Until the servers are closed: by `stop`, or because a part has ended. Then they close as they do at every stop.
+/// Waits until the servers have ended. They stop when `stop` is cancelled; the end of a task cancels it.
+///
+/// # Errors
+/// The task that ended before `stop` was cancelled.
 async fn run_until_stopped(tasks: &mut ProcessTasks, servers: impl Future<Output = ()>, stop: &CancellationToken) -> Result<(), TaskEnded> {
     let mut servers = pin!(servers);
     let result = tokio::select! {
         biased;
-        // From here on parts may end.
+        // Tasks may end after the stop.
         () = stop.cancelled() => Ok(()),
         ended = tasks.first_ended() => Err(ended),
         () = &mut servers => return Ok(()),
@@ -85,10 +88,10 @@ async fn run_until_stopped(tasks: &mut ProcessTasks, servers: impl Future<Output
     result
 }
 
-/// Runs until `stop`, then takes nothing new, lets what is under way end within `settings.drain`, and ends all lines.
+/// Runs until `stop` is cancelled. It then takes no new requests, waits up to `settings.drain` for those in flight, and closes all lines.
 ///
 /// # Errors
-/// When a part of it has ended, with that part's name.
+/// The task that ended, when it should have run as long as the process.
 pub async fn run(
     client: Client,
     tls_dir: PathBuf,
@@ -104,7 +107,7 @@ pub async fn run(
     tasks.spawn("the watch of YoiPods and YoiPeers", follow::follow(client.clone(), gateway.agents.clone()));
     tasks.spawn("the liveness reconciler", gateway.liveness.clone().run(changes));
     let clear_stale_live = gateway.liveness.clone().clear_stale_live();
-    // Done once, and no less alive for it.
+    // It runs once, and stays pending afterwards: its end would stop the process.
     tasks.spawn("the clearing of stale status.live", async move {
         clear_stale_live.await;
         pending().await
@@ -122,7 +125,7 @@ pub async fn run(
     tasks.spawn("the certificate of the API port", build_tls_configs("api", certificate, Some(proxy.clone()), api_sender));
 
     let many = ServeLimits { drain: settings.drain, connections: Some(settings.connections), ..ServeLimits::default() };
-    // The API server asks for all people over a few connections.
+    // The API server sends the requests of all people over a few connections.
     let few = ServeLimits { streams: settings.streams, ..many };
     let runtimes =
         serve_port("runtimes", ports.runtimes, runtimes::router(gateway.clone()), &gateway, &gateway.runtimes_up, runtimes_tls, few);
@@ -144,7 +147,7 @@ async fn serve_port(
 ) {
     let mut configs = JoinSet::new();
     let Some(tls) = gateway.stopping.run_until_cancelled(wait_for_config(first, &mut configs)).await else { return };
-    // Lists first: a runtime that is told "no agent" because nobody has looked yet would take it for a verdict.
+    // Wait for the first listing: before it, a runtime would be refused with "no agent", which it takes as final.
     if gateway.stopping.run_until_cancelled(gateway.agents.wait_until_listed()).await.is_none() {
         return;
     }
@@ -156,7 +159,7 @@ async fn serve_port(
     tracing::info!(port, cut = served.cut, "closed");
 }
 
-/// The first configuration, and the channel of those to come.
+/// Waits for the first configuration. Returns a channel that holds it and receives the later ones.
 async fn wait_for_config(mut first: watch::Receiver<Option<Arc<ServerConfig>>>, keep: &mut JoinSet<()>) -> Tls {
     loop {
         let config = first.borrow_and_update().clone();
@@ -173,13 +176,13 @@ async fn wait_for_config(mut first: watch::Receiver<Option<Arc<ServerConfig>>>, 
             return tls;
         }
         if first.changed().await.is_err() {
-            // Its writer is a task: with it the process ends.
+            // The sending task has ended, which stops the process.
             pending::<()>().await;
         }
     }
 }
 
-/// Makes a TLS configuration of each new certificate, and for the API port of each new CA of the front proxy.
+/// Builds a TLS configuration from each new certificate, and for the API port from each new CA of the front proxy.
 async fn build_tls_configs(
     port: &'static str,
     mut certificate: watch::Receiver<Option<ServingCertificate>>,
@@ -188,7 +191,7 @@ async fn build_tls_configs(
 ) {
     loop {
         let pair = certificate.borrow_and_update().clone();
-        // Without a front proxy nobody gets in, and the port is up all the same: probes and runtimes must not suffer for it.
+        // Without a front proxy every request is refused, and the port is open all the same: readiness depends on it.
         let auth = match &mut proxy {
             None => Some(ClientAuth::None),
             Some(proxy) => proxy.borrow_and_update().as_ref().map(|proxy| match &proxy.ca_pem {
@@ -202,7 +205,7 @@ async fn build_tls_configs(
                     tracing::info!(port, "certificate loaded");
                     sender.send_replace(Some(config));
                 }
-                // Certificate and key are two files: read in the middle of a swap they do not fit, and the next reading has both.
+                // Certificate and key are two files. Read during a swap they do not match; the next read has both.
                 Err(error) => tracing::warn!(port, error = crate::chain(&error), "certificate not usable, the former stays"),
             }
         }
@@ -231,7 +234,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_part_that_panics_or_ends_is_named_and_the_doors_close_as_at_every_stop() {
+    async fn a_task_that_panics_or_ends_is_named_and_the_servers_stop() {
         for panicked in [true, false] {
             let (stop, mut tasks) = (CancellationToken::new(), ProcessTasks::default());
             tasks.spawn("the watch", pending());
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_is_no_error_even_when_parts_end_with_it() {
+    async fn a_stop_is_no_error_even_when_tasks_end_with_it() {
         let (stop, mut tasks) = (CancellationToken::new(), ProcessTasks::default());
         tasks.spawn("the reconciler", stop.clone().cancelled_owned());
         stop.cancel();

@@ -1,4 +1,4 @@
-//! The door of the runtimes.
+//! The port of the runtimes.
 
 mod line;
 mod pods;
@@ -38,13 +38,13 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .with_state(gateway)
 }
 
-/// Lets nobody in whose token does not belong to a current agent's Pod.
+/// Refuses every client whose token is not bound to the current Pod of an agent.
 async fn authenticate(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Result<Response, RefusalResponse> {
     let connection = request.extensions().get::<Connection>().cloned();
     let caller = match gateway.authenticator.authenticate(yoi_line::bearer(request.headers())).await {
         Ok(caller) => caller,
         Err(error) => {
-            // A runtime whose Pod the operator has not written down yet may ask again.
+            // A runtime whose Pod is not in its YoiPod's status yet may try again on the same connection.
             if let (Some(connection), IdentityError::NoToken | IdentityError::Refused(_)) = (connection, &error) {
                 connection.reject();
             }

@@ -1,9 +1,10 @@
-//! The gateway's part of a YoiPod's status: what it should say (pure), and the one place that writes it.
+//! The fields of a YoiPod's status that the gateway owns: a pure function computes them, and [`StatusWriter`] alone writes them.
 //!
 //! # Guarantees
-//! * Silence when nothing changed: the age of a hint alone is no change.
-//! * Replicas share one field manager, and an apply leaves out what it does not name. So each write carries all of our part together with
-//!   the resource version it was computed from: of two replicas that write at once one gets a conflict, reads, and decides anew.
+//! * Nothing is written when nothing changed. The age of `status.live` alone is no change.
+//! * Replicas share one field manager, and an apply removes the fields that it leaves out. So each write carries all of the gateway's fields
+//!   and the resource version that they were computed from. Of two replicas that write at once, one gets a conflict, reads the object, and
+//!   computes again.
 
 use std::sync::Arc;
 
@@ -20,12 +21,12 @@ use yoi_wire::hub::{self, Activity};
 use crate::agent_index::{AgentIndex, AgentRecord, GatewayStatus, ObjectKey};
 use crate::metrics::{GatewayMetrics, count};
 
-/// The schema's bound on a report's message.
+/// The schema's bound on the message of a report, in characters.
 const MESSAGE_CHARS: usize = 1024;
-/// Who loses this many races in a row lets the next report carry the news.
+/// Attempts of one write. After as many conflicts the next report carries the change.
 const TRIES: usize = 6;
 
-/// What is to be true of our part. Each says whose Pod it speaks of, and says nothing of another one.
+/// A change of the gateway's fields, for one Pod. It does not apply when the agent runs in another Pod.
 #[derive(Clone, Debug)]
 pub enum StatusChange {
     /// The runtime in this Pod reported.
@@ -36,22 +37,22 @@ pub enum StatusChange {
     ClearLive { pod_uid: String },
 }
 
-/// Our part as it should be; `None` when it is so already.
+/// The gateway's fields after the change. `None` when they are so already, or when the change is about another Pod.
 pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) -> Option<GatewayStatus> {
-    let mut gateway_status = record.gateway_status.clone();
+    let mut desired = record.gateway_status.clone();
     let current = |pod_uid: &String| record.pod_uid.as_ref() == Some(pod_uid);
     match change {
         StatusChange::Reported { pod_uid, .. } | StatusChange::SetLive { pod_uid, .. } if !current(pod_uid) => return None,
         StatusChange::Reported { pod_uid, report } => {
-            // A runtime that has not replayed yet knows no session; the pointer of the run before stays.
+            // A runtime that has not replayed yet knows no session. The one of the run before stays.
             if let Some(session) = &report.session {
-                gateway_status.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
+                desired.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
             }
             if let Some(task) = &report.task {
-                gateway_status.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
+                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
             }
-            gateway_status.live = Some(live_status(gateway_status.live.take(), pod_uid, report.activity.as_str(), now));
-            gateway_status.report = Some(LastReport {
+            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity.as_str(), now));
+            desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
                 ready: report.ready,
@@ -59,14 +60,14 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 message: report.message.chars().take(MESSAGE_CHARS).collect(),
             });
         }
-        // A report knows the activity better than the mere fact of a line.
+        // A report has set the activity, which an open line does not know.
         StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
-        StatusChange::SetLive { pod_uid, activity } => gateway_status.live = Some(live_status(None, pod_uid, activity.as_str(), now)),
+        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, activity.as_str(), now)),
         StatusChange::ClearLive { pod_uid } => {
-            gateway_status.live.take_if(|live| live.pod_uid == *pod_uid);
+            desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
     }
-    (gateway_status != record.gateway_status).then_some(gateway_status)
+    (desired != record.gateway_status).then_some(desired)
 }
 
 fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &str, now: &str) -> LiveHint {
@@ -99,7 +100,10 @@ impl StatusWriter {
         StatusWriter { client, agents, metrics }
     }
 
-    /// Makes it so. True when something had to be written.
+    /// Applies the change, and returns whether it wrote.
+    ///
+    /// # Errors
+    /// [`WriteError::Gone`] when the agent was deleted or replaced.
     pub async fn write(&self, agent: &AgentRef, change: &StatusChange) -> Result<bool, WriteError> {
         let written = self.try_write(agent, change).await;
         let outcome = match &written {
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_written_once_and_its_age_is_no_news() {
+    fn a_report_is_written_once_and_its_age_is_no_change() {
         let first = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         assert_eq!(first.report.as_ref().unwrap().message.len(), 1024);
         assert_eq!(desired_status(&record(first.clone()), &report_change("p1", Activity::Idle), "t2"), None);
@@ -197,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_former_pod_says_nothing() {
+    fn a_former_pod_changes_nothing() {
         for change in [report_change("p0", Activity::Idle), StatusChange::SetLive { pod_uid: "p0".into(), activity: Activity::Idle }] {
             assert_eq!(desired_status(&record(GatewayStatus::default()), &change, "t"), None);
         }
     }
 
     #[test]
-    fn the_end_of_a_former_pods_line_leaves_the_successors_hint() {
+    fn the_end_of_a_former_pods_line_leaves_the_live_status_of_its_successor() {
         let gateway_status = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Running), "t1").unwrap();
         assert_eq!(desired_status(&record(gateway_status.clone()), &StatusChange::ClearLive { pod_uid: "p0".into() }, "t2"), None);
         assert_eq!(
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_without_session_keeps_the_pointer() {
+    fn a_report_without_a_session_keeps_the_former_one() {
         let gateway_status = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         let StatusChange::Reported { pod_uid, report } = report_change("p1", Activity::Idle) else { unreachable!() };
         let change = StatusChange::Reported { pod_uid, report: hub::RuntimeReport { session: None, ready: false, ..report } };

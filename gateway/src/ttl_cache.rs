@@ -1,14 +1,14 @@
-//! Short memories of what the API server said.
+//! A cache whose entries expire.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Beyond this many entries the expired ones are swept out at each insertion, and nothing new is remembered while none has expired.
+/// At this many entries, each insertion first removes the expired ones. While none has expired, new values are not stored.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Values that may be used again for a short while.
+/// Values that are returned for a fixed time after their insertion.
 pub struct TtlCache<K, V> {
     ttl: Duration,
     entries: Mutex<HashMap<K, (Instant, V)>>,

@@ -1,4 +1,4 @@
-//! Failures as Kubernetes says them: a Status object with a reason for programs and a sentence for people.
+//! Failures in the form of Kubernetes: a `Status` object with a reason for programs and a sentence for people.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -7,6 +7,7 @@ use serde_json::json;
 use yoi_wire::hub::{Refusal, RefusalReason};
 use yoi_wire::people::GROUP;
 
+/// A failed request of the API port.
 #[derive(Debug)]
 pub struct ApiFailure {
     code: StatusCode,
@@ -32,7 +33,7 @@ impl ApiFailure {
         ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "log and diff are read with GET, message is sent with POST")
     }
 
-    /// What the target's runtime, or the way to it, said no with.
+    /// The refusal of the target's runtime, or of the delivery to it.
     pub fn from_refusal(namespace: &str, name: &str, refusal: &Refusal) -> Self {
         let code = match refusal.reason {
             RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
@@ -40,7 +41,7 @@ impl ApiFailure {
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::INTERNAL_SERVER_ERROR,
             RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
-            // A runtime has no business to say these to a person.
+            // A runtime gives these reasons to agents only.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
         };
         ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)

@@ -1,4 +1,4 @@
-//! `GET yoipods/log` and `GET yoipods/diff`: the agent's own words, passed through as they come.
+//! `GET yoipods/log` and `GET yoipods/diff`: the answers of the agent's runtime, streamed unchanged.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::Gateway;
 use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
 
-/// What a runtime that says no may say at most.
+/// The longest refusal of a runtime, in bytes.
 const MAX_REFUSAL: usize = 64 * 1024;
 const MAX_TOKEN: usize = 256;
 
@@ -35,7 +35,7 @@ pub struct LogQuery {
 }
 
 impl LogQuery {
-    /// Only what is understood is passed on.
+    /// The path and query for the runtime, of the known parameters only.
     fn path(&self) -> Result<String, ApiFailure> {
         let mut path = format!("{}?follow={}", runtime_api::LOG, self.follow);
         if let Some(tail) = self.tail {
@@ -61,7 +61,7 @@ pub async fn log(
     let record = target.resolve(&gateway, &user, "get", "log").await?;
     let Query(query) = query.map_err(|rejection| ApiFailure::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
     let answer = read_from_runtime(&gateway, &record, query.path()?).await?;
-    // What is followed has no end of its own; anything else may finish within the drain.
+    // A followed log has no end of its own. Any other body may finish within the drain.
     let body = if query.follow { until_stopped(answer.into_body(), gateway.stopping.clone()) } else { Body::new(answer.into_body()) };
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
@@ -76,7 +76,7 @@ pub async fn diff(
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::new(answer.into_body())).into_response())
 }
 
-/// The head of the runtime's answer, if it is a good one.
+/// Requests `path` from the agent's runtime, and returns the response if its status is a success.
 async fn read_from_runtime(gateway: &Gateway, record: &AgentRecord, path: String) -> Result<axum::http::Response<Incoming>, ApiFailure> {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let broken = |why: String| {
@@ -96,7 +96,7 @@ async fn read_from_runtime(gateway: &Gateway, record: &AgentRecord, path: String
     let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
     Err(match serde_json::from_slice::<Refusal>(&body) {
         Ok(refusal) => ApiFailure::from_refusal(namespace, name, &refusal),
-        // A runtime that is older than this gateway may not know the path.
+        // A runtime older than this gateway may not serve the path.
         Err(_) if status == StatusCode::NOT_FOUND => {
             ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("the runtime of YoiPod {namespace}/{name} does not serve {path}"))
                 .about(name)
@@ -105,7 +105,7 @@ async fn read_from_runtime(gateway: &Gateway, record: &AgentRecord, path: String
     })
 }
 
-/// The stream, broken when this process stops: broken, not ended, so that nobody takes the cut for the end of the log.
+/// The body, which fails when this process stops. It fails instead of ending, so that no reader takes the stop for the end of the log.
 fn until_stopped(body: Incoming, stop: CancellationToken) -> Body {
     let chunks = unfold((BodyDataStream::new(body), stop), |(mut body, stop)| async move {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! `POST yoipods/message`: a person's words into an agent's inbox.
+//! `POST yoipods/message`: delivers a message of a person to an agent.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub async fn send(
         gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(ApiFailure::from_refusal(namespace, name, &refusal));
     }
-    // Asked here too, because why there is no line is told to a person in other words than to an agent.
+    // Checked here too, because a person gets another message than an agent when there is no line.
     if let Err(refusal) = gateway.delivery.line_to(&record).await {
         gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(unreachable(&record));

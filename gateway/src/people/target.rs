@@ -1,4 +1,4 @@
-//! From a path and a user to an agent that this user may reach.
+//! The agent of a request's path, once RBAC allows the request.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::access::AccessRequest;
 use crate::agent_index::{AgentRecord, ObjectKey};
 use crate::front_proxy::User;
 
+/// Namespace and name of a YoiPod, from the path.
 #[derive(Debug, Deserialize)]
 pub struct AgentTarget {
     pub namespace: String,
@@ -20,7 +21,7 @@ pub struct AgentTarget {
 }
 
 impl AgentTarget {
-    /// Rights first: who may not ask does not learn what there is.
+    /// The agent. Rights are checked first, so that a user without them does not learn whether the agent exists.
     pub async fn resolve(
         &self,
         gateway: &Gateway,
@@ -44,7 +45,7 @@ impl AgentTarget {
     }
 }
 
-/// As the API server says it of its own kinds.
+/// In the words of the API server for its own kinds.
 fn forbidden(user: &str, request: &AccessRequest) -> String {
     let AccessRequest { verb, subresource, namespace, name } = request;
     format!(
@@ -53,7 +54,7 @@ fn forbidden(user: &str, request: &AccessRequest) -> String {
     )
 }
 
-/// Why nobody answers for this agent, and what to do next.
+/// Why this agent does not answer, and what to do next.
 pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let (code, why) = match (record.desired, &record.unready) {
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_is_named_as_the_cluster_knows_them() {
+    fn the_message_names_the_user_as_the_cluster_does() {
         let request = AccessRequest { verb: "get", subresource: "log", namespace: "ns".into(), name: "a".into() };
         assert_eq!(
             forbidden("CORP\\o'neil", &request),

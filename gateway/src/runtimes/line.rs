@@ -1,4 +1,4 @@
-//! `GET /v1/line`: the runtime dials, and from then on serves.
+//! `GET /v1/line`: the runtime dials, and serves on the connection after the upgrade.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub async fn open(
     request: Request,
 ) -> Result<Response, RefusalResponse> {
     if gateway.stopping.is_cancelled() {
-        // Another replica has room; the dialler comes back to this address only while it is named.
+        // The runtime has lines to the other replicas. It dials this address again only while DNS names it.
         let message = "this gateway is stopping".to_owned();
         return Err(Refusal { reason: RefusalReason::Unreachable, message }.into());
     }
@@ -39,10 +39,10 @@ pub async fn open(
                 tracing::info!(object = %agent, uid = agent.uid, run, pod_uid, "line open");
                 gateway.metrics.lines.set(gateway.lines.count() as i64);
                 if gateway.stopping.is_cancelled() {
-                    // It came between the last look and the closing of all lines.
+                    // The stop came after the check above; the line may have missed `close_all`.
                     line.handle.close();
                 }
-                // Whatever changed between the look at the token and now was told to nobody.
+                // Changes of the agent since the token review found no line to reconcile.
                 gateway.liveness.reconcile(&line.agent.uid);
                 gateway.liveness.clone().on_line_closed(line).await;
             }

@@ -1,4 +1,4 @@
-//! `POST /v1/pods`: whom the caller sees.
+//! `POST /v1/pods`: the agents that the caller sees.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::Gateway;
 use crate::agent_index::{AgentRecord, ObjectKey};
 use crate::identity::AuthenticatedAgent;
 
-/// The body says nothing and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take that for
-/// a failure.
+/// The body is empty, and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take the reset
+/// for a failure.
 pub async fn list(State(gateway): State<Arc<Gateway>>, Extension(caller): Extension<AuthenticatedAgent>, _nothing: Bytes) -> Json<PodList> {
     let namespace = &caller.agent.namespace;
     let bonds = gateway.agents.peer_links_of(&ObjectKey::new(namespace, &caller.agent.name));
@@ -26,7 +26,7 @@ pub async fn list(State(gateway): State<Arc<Gateway>>, Extension(caller): Extens
     Json(PodList { pods: pods.collect() })
 }
 
-/// Hints: the line here, or what another replica wrote down.
+/// Whether the agent is live, and its state: from `status.live`, or from the line to this replica.
 fn state(gateway: &Gateway, record: &AgentRecord) -> (bool, String) {
     let line = gateway.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
     match (record.current_live(), line, record.desired) {

@@ -1,4 +1,4 @@
-//! The one match from a refusal to an HTTP status at this door.
+//! Maps a refusal to an HTTP status of the runtimes' port.
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;

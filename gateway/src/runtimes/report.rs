@@ -1,4 +1,4 @@
-//! `POST /v1/report`: what the runtime says of itself goes into the object's status.
+//! `POST /v1/report`: writes the runtime's report into the status of its YoiPod.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub async fn receive(
     }
 }
 
-/// Bounds on what goes into an object. The schema would refuse the whole status for one word that is too long.
+/// Checks the bounds of the CRD schema, so that one string that is too long does not make the API server refuse the whole status.
 fn validate(report: &RuntimeReport) -> Result<(), Refusal> {
     let camel = |word: &str| (1..=64).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_alphanumeric());
     let id = |word: &str| (1..=128).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_graphic());

@@ -1,4 +1,4 @@
-//! `POST /v1/send`: from one agent to another.
+//! `POST /v1/send`: a message from one agent to another.
 
 use std::sync::Arc;
 
@@ -35,6 +35,6 @@ fn target(gateway: &Gateway, caller: &AuthenticatedAgent, to: &str) -> Result<Ar
     let bond = gateway.agents.peer_link(&ObjectKey::new(namespace, yoipeer_name(&caller.agent.name, to)));
     let record = gateway.agents.get(&ObjectKey::new(namespace, to));
     may_send(&caller.agent, to, bond.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
-    // Permission without a record cannot be: its UID was compared.
+    // `may_send` has compared the record's UID, so there is a record.
     record.ok_or_else(|| Refusal { reason: RefusalReason::NotVisible, message: format!("no agent named {to} is visible") })
 }
