@@ -1,34 +1,26 @@
-//! What the cluster says of agents and peers, as last heard.
+//! The YoiPods and YoiPeers of the cluster, as the watches last showed them.
 //!
 //! # Flow
-//! [`crate::follow`] puts and takes objects; requests read. What a request itself learned from the API server (its own write, a direct
-//! read) goes in by [`AgentIndex::learn`], so that it is not asked for again.
+//! [`Watches`] fills the index, and requests read it. [`AgentIndex::learn`] takes in an object that a request itself read or wrote, so that
+//! the next request does not read it again.
 //!
 //! # Guarantees
-//! An agent's record never goes back to an older resource version, except when the whole list is read anew.
+//! * An agent's record never goes back to an older resource version, except by a listing.
+//! * A record that was read before the deletion of its object does not bring the agent back.
+//! * A YoiPod claims no Pod of another namespace.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
-use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::pod::{DesiredState, LastReport, LiveHint, SessionRef, TaskStatus};
 use yoi_crds::reason::condition;
+use yoi_crds::{YoiPeer, YoiPod};
 use yoi_plan::visibility::{PeerLink, agent_ref};
+use yoi_watch_cache::{CacheChange, CacheWriter, WatchCache};
 use yoi_wire::entry::AgentRef;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ObjectKey {
-    pub namespace: String,
-    pub name: String,
-}
-
-impl ObjectKey {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        ObjectKey { namespace: namespace.into(), name: name.into() }
-    }
-}
 
 /// The part of a YoiPod that the gateway reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +29,14 @@ pub struct AgentRecord {
     pub resource_version: String,
     pub desired: DesiredState,
     pub run_generation: i64,
-    /// UID of the Pod that is this agent now.
+    /// UID of the Pod that runs this agent now.
     pub pod_uid: Option<String>,
     pub gateway_status: GatewayStatus,
-    /// Why it is not Ready: reason and message. `None` when it is, or when nobody has said.
+    /// Reason and message of the Ready condition. `None` when the agent is Ready, or has no such condition.
     pub unready: Option<(String, String)>,
 }
 
-/// The part of a YoiPod's status that the gateway alone writes.
+/// The fields of a YoiPod's status that only the gateway writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayStatus {
     pub session: Option<SessionRef>,
@@ -54,11 +46,7 @@ pub struct GatewayStatus {
 }
 
 impl AgentRecord {
-    pub fn key(&self) -> ObjectKey {
-        ObjectKey::new(&self.name.namespace, &self.name.name)
-    }
-
-    /// The hint says that the current Pod is up.
+    /// `status.live`, if it is about the current Pod.
     pub fn current_live(&self) -> Option<&LiveHint> {
         self.gateway_status.live.as_ref().filter(|live| Some(&live.pod_uid) == self.pod_uid.as_ref())
     }
@@ -83,270 +71,199 @@ impl From<YoiPod> for AgentRecord {
     }
 }
 
-/// More deletions than can happen while one answer of the API server is on its way.
-const DELETED_UIDS_KEPT: usize = 256;
-
-#[derive(Default)]
-struct Tables {
-    agents: HashMap<ObjectKey, Arc<AgentRecord>>,
-    /// By namespace and Pod UID: a status in one namespace can claim no Pod of another.
-    by_pod: HashMap<ObjectKey, ObjectKey>,
-    /// UIDs that were deleted lately. A request's own read or write may come back after the deletion, and must not raise the dead.
-    deleted: VecDeque<String>,
-    by_uid: HashMap<String, ObjectKey>,
-    peer_links: HashMap<ObjectKey, Arc<PeerLink>>,
-    peer_links_of: HashMap<ObjectKey, BTreeSet<String>>,
+/// A key that a record is found by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum AgentKey {
+    /// UID of the YoiPod.
+    Uid(String),
+    /// The Pod that runs the agent.
+    Pod { namespace: String, uid: String },
 }
 
+fn agent_keys(record: &AgentRecord) -> Vec<AgentKey> {
+    let uid = AgentKey::Uid(record.name.uid.clone());
+    let pod = record.pod_uid.as_ref().map(|pod| AgentKey::Pod { namespace: record.name.namespace.clone(), uid: pod.clone() });
+    [Some(uid), pod].into_iter().flatten().collect()
+}
+
+/// Namespace and name of an agent that a YoiPeer's spec names.
+type Member = (String, String);
+
+fn member_keys(link: &PeerLink) -> Vec<Member> {
+    link.members.iter().map(|member| (link.namespace.clone(), member.clone())).collect()
+}
+
+/// Agents by name, UID and Pod, and the links between them.
 pub struct AgentIndex {
-    tables: RwLock<Tables>,
-    /// Raised with each change of an agent: whoever waits for one looks again.
+    agents: WatchCache<AgentRecord, AgentKey>,
+    peer_links: WatchCache<PeerLink, Member>,
+    /// Raised after each change of an agent. A request that waits for an agent then looks again.
     version: watch::Sender<u64>,
-    /// UIDs of agents that changed or went; one reader, the keeper of live hints.
+    /// UIDs of agents that changed or were deleted, for the liveness reconciler.
     changed: mpsc::UnboundedSender<String>,
-    agents_listed: watch::Sender<bool>,
-    peer_links_listed: watch::Sender<bool>,
+}
+
+/// The watches that fill an [`AgentIndex`].
+pub struct Watches {
+    agents: CacheWriter<YoiPod, AgentRecord, AgentKey>,
+    peer_links: CacheWriter<YoiPeer, PeerLink, Member>,
+}
+
+impl Watches {
+    /// Watches both kinds until dropped.
+    pub async fn run(self, client: Client, index: Arc<AgentIndex>) {
+        let config = watcher::Config::default();
+        let agents = self.agents.run(Api::all(client.clone()), config.clone(), move |change| index.on_change(change));
+        let peer_links = self.peer_links.run(Api::all(client), config, |_| {});
+        futures::join!(agents, peer_links);
+    }
 }
 
 impl AgentIndex {
-    /// The index, and the UIDs of the agents that change in it.
-    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<String>) {
+    /// An empty index, its watches, and the UIDs of agents that change in it.
+    pub fn new() -> (Arc<Self>, Watches, mpsc::UnboundedReceiver<String>) {
         let (changed, changes) = mpsc::unbounded_channel();
-        let index = AgentIndex {
-            tables: RwLock::default(),
-            version: watch::channel(0).0,
-            changed,
-            agents_listed: watch::channel(false).0,
-            peer_links_listed: watch::channel(false).0,
-        };
-        (Arc::new(index), changes)
+        let (agents, agent_writer) = WatchCache::new(AgentRecord::from, agent_keys);
+        let (peer_links, peer_writer) = WatchCache::new(PeerLink::from, member_keys);
+        let index = AgentIndex { agents, peer_links, version: watch::channel(0).0, changed };
+        (Arc::new(index), Watches { agents: agent_writer, peer_links: peer_writer }, changes)
     }
 
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<AgentRecord>> {
-        self.read().agents.get(key).cloned()
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<AgentRecord>> {
+        self.agents.get(namespace, name)
     }
 
+    /// The agent that runs in this Pod.
     pub fn by_pod(&self, namespace: &str, pod_uid: &str) -> Option<Arc<AgentRecord>> {
-        let tables = self.read();
-        tables.by_pod.get(&ObjectKey::new(namespace, pod_uid)).and_then(|key| tables.agents.get(key)).cloned()
+        self.agents.first_by_key(&AgentKey::Pod { namespace: namespace.to_owned(), uid: pod_uid.to_owned() })
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<AgentRecord>> {
-        let tables = self.read();
-        tables.by_uid.get(uid).and_then(|key| tables.agents.get(key)).cloned()
+        self.agents.first_by_key(&AgentKey::Uid(uid.to_owned()))
     }
 
     pub fn all(&self) -> Vec<Arc<AgentRecord>> {
-        self.read().agents.values().cloned().collect()
+        self.agents.all()
     }
 
-    pub fn peer_link(&self, key: &ObjectKey) -> Option<Arc<PeerLink>> {
-        self.read().peer_links.get(key).cloned()
+    /// The YoiPeer of this name.
+    pub fn peer_link(&self, namespace: &str, name: &str) -> Option<Arc<PeerLink>> {
+        self.peer_links.get(namespace, name)
     }
 
-    /// The peer_links whose spec names this agent.
-    pub fn peer_links_of(&self, member: &ObjectKey) -> Vec<Arc<PeerLink>> {
-        let tables = self.read();
-        let names = tables.peer_links_of.get(member).into_iter().flatten();
-        names.filter_map(|name| tables.peer_links.get(&ObjectKey::new(&member.namespace, name)).cloned()).collect()
+    /// The YoiPeers whose spec names this agent, sorted by name.
+    pub fn peer_links_of(&self, namespace: &str, member: &str) -> Vec<Arc<PeerLink>> {
+        self.peer_links.by_key(&(namespace.to_owned(), member.to_owned()))
     }
 
-    /// Raised with each change of an agent.
+    /// Raised after each change of an agent.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
+    /// Whether the first listings of both kinds are complete.
     pub fn is_listed(&self) -> bool {
-        *self.agents_listed.borrow() && *self.peer_links_listed.borrow()
+        self.agents.is_ready() && self.peer_links.is_ready()
     }
 
-    /// Resolves when both kinds were listed once.
+    /// Waits until the first listings of both kinds are complete.
     pub async fn wait_until_listed(&self) {
-        for table in [&self.agents_listed, &self.peer_links_listed] {
-            // The sender is `self`, so the channel cannot close under us.
-            let _ = table.subscribe().wait_for(|listed| *listed).await;
+        self.agents.wait_until_ready().await;
+        self.peer_links.wait_until_ready().await;
+    }
+
+    /// Takes in an object that a request read or wrote, unless a newer one is known. Returns the record of that object.
+    pub fn learn(&self, pod: YoiPod) -> Arc<AgentRecord> {
+        let metadata = pod.metadata.clone();
+        let record = AgentRecord::from(pod);
+        let keys = self.agents.learn(&metadata, record.clone());
+        if !keys.is_empty() {
+            self.on_change(&CacheChange { keys, listed: false });
         }
+        Arc::new(record)
     }
 
-    /// Takes in a record that a request read or wrote itself, unless a newer one is known.
-    pub fn insert(&self, record: AgentRecord) -> Arc<AgentRecord> {
-        let record = Arc::new(record);
-        self.write().put_agent(record.clone());
-        self.notify([record.name.uid.clone()]);
-        record
-    }
-
-    pub(crate) fn remove_agent(&self, key: &ObjectKey, uid: &str) {
-        let mut tables = self.write();
-        if tables.agents.get(key).is_some_and(|known| known.name.uid == uid) {
-            tables.remove_agent(key);
-        }
-        tables.deleted.push_back(uid.to_owned());
-        if tables.deleted.len() > DELETED_UIDS_KEPT {
-            tables.deleted.pop_front();
-        }
-        drop(tables);
-        self.notify([uid.to_owned()]);
-    }
-
-    pub(crate) fn replace_agents(&self, records: Vec<AgentRecord>) {
-        let mut tables = self.write();
-        let mut uids: BTreeSet<String> = tables.by_uid.keys().cloned().collect();
-        (tables.agents, tables.by_pod, tables.by_uid) = Default::default();
-        for record in records {
-            uids.insert(record.name.uid.clone());
-            tables.put_agent(Arc::new(record));
-        }
-        drop(tables);
-        self.agents_listed.send_replace(true);
-        self.notify(uids);
-    }
-
-    pub(crate) fn put_peer_link(&self, link: PeerLink) {
-        self.write().put_peer_link(link);
-    }
-
-    pub(crate) fn remove_peer_link(&self, key: &ObjectKey) {
-        self.write().remove_peer_link(key);
-    }
-
-    pub(crate) fn replace_peer_links(&self, peer_links: Vec<PeerLink>) {
-        let mut tables = self.write();
-        (tables.peer_links, tables.peer_links_of) = Default::default();
-        for link in peer_links {
-            tables.put_peer_link(link);
-        }
-        drop(tables);
-        self.peer_links_listed.send_replace(true);
-    }
-
-    fn notify(&self, uids: impl IntoIterator<Item = String>) {
-        for uid in uids {
-            // Nobody reads in tests of the tables alone.
-            let _ = self.changed.send(uid);
+    fn on_change(&self, change: &CacheChange<AgentKey>) {
+        for key in &change.keys {
+            if let AgentKey::Uid(uid) = key {
+                // The receiver is gone only in tests and while the process stops.
+                let _ = self.changed.send(uid.clone());
+            }
         }
         self.version.send_modify(|version| *version += 1);
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Tables {
-    fn put_agent(&mut self, record: Arc<AgentRecord>) {
-        let key = record.key();
-        if self.deleted.contains(&record.name.uid) {
-            return;
-        }
-        if self.agents.get(&key).is_some_and(|known| is_newer(&known.resource_version, &record.resource_version)) {
-            return;
-        }
-        self.remove_agent(&key);
-        if let Some(pod) = &record.pod_uid {
-            self.by_pod.insert(ObjectKey::new(&key.namespace, pod), key.clone());
-        }
-        self.by_uid.insert(record.name.uid.clone(), key.clone());
-        self.agents.insert(key, record);
-    }
-
-    fn remove_agent(&mut self, key: &ObjectKey) {
-        let Some(known) = self.agents.remove(key) else { return };
-        self.by_uid.remove(&known.name.uid);
-        if let Some(pod) = &known.pod_uid {
-            self.by_pod.remove(&ObjectKey::new(&key.namespace, pod));
-        }
-    }
-
-    fn put_peer_link(&mut self, link: PeerLink) {
-        let key = ObjectKey::new(&link.namespace, &link.name);
-        for member in &link.members {
-            self.peer_links_of.entry(ObjectKey::new(&link.namespace, member)).or_default().insert(link.name.clone());
-        }
-        self.peer_links.insert(key, Arc::new(link));
-    }
-
-    fn remove_peer_link(&mut self, key: &ObjectKey) {
-        let Some(link) = self.peer_links.remove(key) else { return };
-        for member in &link.members {
-            let member = ObjectKey::new(&key.namespace, member);
-            if let Some(names) = self.peer_links_of.get_mut(&member) {
-                names.remove(&key.name);
-                if names.is_empty() {
-                    self.peer_links_of.remove(&member);
-                }
-            }
-        }
-    }
-}
-
-/// Resource versions of one resource are comparable numbers; what is not a number is not compared.
-fn is_newer(known: &str, other: &str) -> bool {
-    matches!((known.parse::<u128>(), other.parse::<u128>()), (Ok(known), Ok(other)) if known > other)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
 
-    pub(crate) fn record(name: &str, uid: &str, pod: Option<&str>, version: &str) -> AgentRecord {
-        AgentRecord {
-            name: AgentRef { namespace: "ns".into(), name: name.into(), uid: uid.into() },
-            resource_version: version.into(),
-            desired: DesiredState::Running,
-            run_generation: 1,
-            pod_uid: pod.map(Into::into),
-            gateway_status: GatewayStatus::default(),
-            unready: None,
-        }
+    fn pod(name: &str, uid: &str, pod_uid: Option<&str>, version: &str) -> YoiPod {
+        let pod = pod_uid.map(|uid| json!({"name": format!("{name}-1"), "uid": uid}));
+        let object = json!({
+            "apiVersion": "yoi.dev/v1alpha1",
+            "kind": "YoiPod",
+            "metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": version},
+            "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}},
+            "status": {"runGeneration": 1, "pod": pod, "conditions": []},
+        });
+        serde_json::from_value(object).unwrap()
     }
 
     #[test]
     fn an_older_version_does_not_replace_a_newer_one() {
-        let (agents, _changes) = AgentIndex::new();
-        agents.insert(record("a", "u1", Some("p2"), "10"));
-        agents.insert(record("a", "u1", Some("p1"), "9"));
-        assert_eq!(agents.get(&ObjectKey::new("ns", "a")).unwrap().pod_uid.as_deref(), Some("p2"));
+        let (agents, _watches, _changes) = AgentIndex::new();
+        agents.learn(pod("a", "u1", Some("p2"), "10"));
+        agents.learn(pod("a", "u1", Some("p1"), "9"));
+        assert_eq!(agents.get("ns", "a").unwrap().pod_uid.as_deref(), Some("p2"));
         assert!(agents.by_pod("ns", "p1").is_none());
     }
 
     #[test]
-    fn a_pod_that_was_replaced_is_nobody() {
-        let (agents, _changes) = AgentIndex::new();
-        agents.insert(record("a", "u1", Some("p1"), "1"));
-        agents.insert(record("a", "u1", Some("p2"), "2"));
+    fn a_pod_that_was_replaced_belongs_to_no_agent() {
+        let (agents, _watches, _changes) = AgentIndex::new();
+        agents.learn(pod("a", "u1", Some("p1"), "1"));
+        agents.learn(pod("a", "u1", Some("p2"), "2"));
         assert!(agents.by_pod("ns", "p1").is_none());
         assert_eq!(agents.by_pod("ns", "p2").unwrap().name.uid, "u1");
     }
 
     #[test]
     fn deleting_a_former_object_leaves_its_namesake() {
-        let (agents, _changes) = AgentIndex::new();
-        agents.insert(record("a", "u2", None, "5"));
-        agents.remove_agent(&ObjectKey::new("ns", "a"), "u1");
+        let (agents, watches, _changes) = AgentIndex::new();
+        agents.learn(pod("a", "u2", None, "5"));
+        watches.agents.apply(Event::Delete(pod("a", "u1", None, "4")), |change| agents.on_change(change));
         assert!(agents.by_uid("u2").is_some());
     }
 
     #[test]
-    fn what_was_read_before_a_deletion_does_not_raise_the_dead() {
-        let (agents, _changes) = AgentIndex::new();
-        agents.insert(record("a", "u1", Some("p1"), "1"));
-        agents.remove_agent(&ObjectKey::new("ns", "a"), "u1");
-        agents.insert(record("a", "u1", Some("p1"), "2"));
-        assert!(agents.get(&ObjectKey::new("ns", "a")).is_none());
+    fn a_record_that_was_read_before_the_deletion_does_not_bring_the_agent_back() {
+        let (agents, watches, _changes) = AgentIndex::new();
+        agents.learn(pod("a", "u1", Some("p1"), "1"));
+        watches.agents.apply(Event::Delete(pod("a", "u1", Some("p1"), "3")), |change| agents.on_change(change));
+        agents.learn(pod("a", "u1", Some("p1"), "2"));
+        assert!(agents.get("ns", "a").is_none());
     }
 
     #[test]
-    fn a_status_elsewhere_claims_no_pod_here() {
-        let (agents, _changes) = AgentIndex::new();
-        agents.insert(record("a", "u1", Some("p1"), "1"));
-        let mut other = record("other", "u2", Some("p1"), "2");
-        other.name.namespace = "other".into();
-        agents.insert(other);
+    fn a_status_in_one_namespace_claims_no_pod_of_another() {
+        let (agents, _watches, _changes) = AgentIndex::new();
+        agents.learn(pod("a", "u1", Some("p1"), "1"));
+        let mut other = pod("other", "u2", Some("p1"), "2");
+        other.metadata.namespace = Some("other".into());
+        agents.learn(other);
         assert_eq!(agents.by_pod("ns", "p1").unwrap().name.uid, "u1");
+    }
+
+    #[test]
+    fn a_change_and_a_deletion_report_the_uid() {
+        let (agents, watches, mut changes) = AgentIndex::new();
+        agents.learn(pod("a", "u1", None, "1"));
+        assert_eq!(changes.try_recv().as_deref(), Ok("u1"));
+        watches.agents.apply(Event::Delete(pod("a", "u1", None, "2")), |change| agents.on_change(change));
+        assert_eq!(changes.try_recv().as_deref(), Ok("u1"));
+        assert!(changes.try_recv().is_err());
     }
 }

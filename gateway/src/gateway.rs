@@ -11,7 +11,7 @@ use yoi_line::ConnectionLimits;
 
 use crate::access::AccessReviewer;
 use crate::agent_concurrency::AgentConcurrency;
-use crate::agent_index::AgentIndex;
+use crate::agent_index::{AgentIndex, Watches};
 use crate::delivery::MessageDelivery;
 use crate::identity::Authenticator;
 use crate::liveness::LivenessReconciler;
@@ -99,11 +99,15 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// The gateway, and the UIDs of changed agents for [`LivenessReconciler::run`].
-    pub fn new(client: Client, settings: GatewaySettings, stopping: CancellationToken) -> (Arc<Self>, mpsc::UnboundedReceiver<String>) {
+    /// The gateway, the watches that fill its index, and the UIDs of changed agents for [`LivenessReconciler::run`].
+    pub fn new(
+        client: Client,
+        settings: GatewaySettings,
+        stopping: CancellationToken,
+    ) -> (Arc<Self>, Watches, mpsc::UnboundedReceiver<String>) {
         let GatewaySettings { review_ttl, review_timeout, pod_wait, line_wait, ack_timeout, .. } = settings;
         let metrics = Arc::new(GatewayMetrics::default());
-        let (agents, changes) = AgentIndex::new();
+        let (agents, watches, changes) = AgentIndex::new();
         let lines = Arc::new(OpenLines::default());
         let writer = Arc::new(StatusWriter::new(client.clone(), agents.clone(), metrics.clone()));
         let authenticator = Authenticator::new(client.clone(), agents.clone(), metrics.clone(), review_ttl, pod_wait, review_timeout);
@@ -129,7 +133,7 @@ impl Gateway {
             runtimes_up: AtomicBool::new(false),
             api_up: AtomicBool::new(false),
         };
-        (Arc::new(gateway), changes)
+        (Arc::new(gateway), watches, changes)
     }
 
     /// Why the gateway is not ready. Empty when it is.

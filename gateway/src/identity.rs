@@ -130,10 +130,11 @@ impl Authenticator {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &pod.namespace);
         let params = ListParams::default().fields(&format!("status.pod.uid={}", pod.pod_uid));
         let list = self.within(api.list(&params)).await?.map_err(IdentityError::Lookup)?;
-        let records = list.items.into_iter().map(AgentRecord::from);
-        let record = records.into_iter().find(|record| record.pod_uid.as_deref() == Some(&pod.pod_uid));
-        record
-            .map(|record| self.agents.insert(record))
+        let runs_in_pod =
+            |yoipod: &YoiPod| yoipod.status.as_ref().and_then(|status| status.pod.as_ref()).is_some_and(|own| own.uid == pod.pod_uid);
+        let yoipod = list.items.into_iter().find(runs_in_pod);
+        yoipod
+            .map(|yoipod| self.agents.learn(yoipod))
             .ok_or_else(|| IdentityError::NoAgent { namespace: pod.namespace.clone(), pod_uid: pod.pod_uid.clone() })
     }
 

@@ -21,7 +21,6 @@ mod agent_index;
 pub mod args;
 mod certificate;
 mod delivery;
-mod follow;
 mod front_proxy;
 mod gateway;
 mod health;

@@ -24,7 +24,7 @@ use crate::certificate::{self, ServingCertificate};
 use crate::front_proxy::{self, FrontProxy};
 use crate::gateway::{Gateway, GatewaySettings};
 use crate::metrics::RequestLabels;
-use crate::{follow, health, people, runtimes};
+use crate::{health, people, runtimes};
 
 /// The three bound listeners.
 pub struct Ports {
@@ -99,12 +99,12 @@ pub async fn run(
     settings: GatewaySettings,
     stop: CancellationToken,
 ) -> Result<(), TaskEnded> {
-    let (gateway, changes) = Gateway::new(client.clone(), settings, stop.clone());
+    let (gateway, watches, changes) = Gateway::new(client.clone(), settings, stop.clone());
     let (certificate_sender, certificate) = watch::channel(None);
     let (proxy_sender, proxy) = watch::channel(None);
 
     let mut tasks = ProcessTasks::default();
-    tasks.spawn("the watch of YoiPods and YoiPeers", follow::follow(client.clone(), gateway.agents.clone()));
+    tasks.spawn("the watch of YoiPods and YoiPeers", watches.run(client.clone(), gateway.agents.clone()));
     tasks.spawn("the liveness reconciler", gateway.liveness.clone().run(changes));
     let clear_stale_live = gateway.liveness.clone().clear_stale_live();
     // It runs once, and stays pending afterwards: its end would stop the process.

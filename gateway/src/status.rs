@@ -18,7 +18,7 @@ use yoi_crds::pod::{LastReport, LiveHint, SessionRef, TaskStatus};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity};
 
-use crate::agent_index::{AgentIndex, AgentRecord, GatewayStatus, ObjectKey};
+use crate::agent_index::{AgentIndex, AgentRecord, GatewayStatus};
 use crate::metrics::{GatewayMetrics, count};
 
 /// The schema's bound on the message of a report, in characters.
@@ -117,13 +117,13 @@ impl StatusWriter {
 
     async fn try_write(&self, agent: &AgentRef, change: &StatusChange) -> Result<bool, WriteError> {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &agent.namespace);
-        let mut known = self.agents.get(&ObjectKey::new(&agent.namespace, &agent.name));
+        let mut known = self.agents.get(&agent.namespace, &agent.name);
         for _ in 0..TRIES {
             let record = match known.take() {
                 Some(record) => record,
                 None => {
                     let object = api.get_opt(&agent.name).await.map_err(|error| WriteError::Read(agent.clone(), error))?;
-                    self.agents.insert(object.ok_or_else(|| WriteError::Gone(agent.clone()))?.into())
+                    self.agents.learn(object.ok_or_else(|| WriteError::Gone(agent.clone()))?)
                 }
             };
             if record.name.uid != agent.uid {
@@ -134,7 +134,7 @@ impl StatusWriter {
             let params = PatchParams::apply(field_manager::GATEWAY).force();
             match api.patch_status(&agent.name, &params, &Patch::Apply(&patch(&record, &gateway_status))).await {
                 Ok(object) => {
-                    self.agents.insert(object.into());
+                    self.agents.learn(object);
                     return Ok(true);
                 }
                 Err(kube::Error::Api(status)) if status.is_conflict() => {}

@@ -10,7 +10,7 @@ use yoi_wire::people::GROUP;
 use super::ApiFailure;
 use crate::Gateway;
 use crate::access::AccessRequest;
-use crate::agent_index::{AgentRecord, ObjectKey};
+use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
 
 /// Namespace and name of a YoiPod, from the path.
@@ -38,7 +38,7 @@ impl AgentTarget {
         if !allowed {
             return Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &request)).about(name));
         }
-        gateway.agents.get(&ObjectKey::new(namespace, name)).ok_or_else(|| {
+        gateway.agents.get(namespace, name).ok_or_else(|| {
             let message = format!("YoiPod {namespace}/{name} not found; see kubectl get yoipods -n {namespace}");
             ApiFailure::new(StatusCode::NOT_FOUND, message).about(name)
         })

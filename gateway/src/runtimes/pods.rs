@@ -10,16 +10,16 @@ use yoi_plan::visibility::visible_agents;
 use yoi_wire::hub::{PodList, VisiblePod};
 
 use crate::Gateway;
-use crate::agent_index::{AgentRecord, ObjectKey};
+use crate::agent_index::AgentRecord;
 use crate::identity::AuthenticatedAgent;
 
 /// The body is empty, and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take the reset
 /// for a failure.
 pub async fn list(State(gateway): State<Arc<Gateway>>, Extension(caller): Extension<AuthenticatedAgent>, _nothing: Bytes) -> Json<PodList> {
     let namespace = &caller.agent.namespace;
-    let bonds = gateway.agents.peer_links_of(&ObjectKey::new(namespace, &caller.agent.name));
-    let pods = visible_agents(&caller.agent, bonds.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
-        let record = gateway.agents.get(&ObjectKey::new(namespace, seen.name)).filter(|record| seen.is(&record.name));
+    let links = gateway.agents.peer_links_of(namespace, &caller.agent.name);
+    let pods = visible_agents(&caller.agent, links.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
+        let record = gateway.agents.get(namespace, seen.name).filter(|record| seen.is(&record.name));
         let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&gateway, &record));
         VisiblePod { name: seen.name.to_owned(), reasons: vec![seen.reason], live, state }
     });

@@ -10,7 +10,7 @@ use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendR
 
 use super::RefusalResponse;
 use crate::Gateway;
-use crate::agent_index::{AgentRecord, ObjectKey};
+use crate::agent_index::AgentRecord;
 use crate::identity::AuthenticatedAgent;
 
 pub async fn send(
@@ -32,9 +32,9 @@ pub async fn send(
 fn target(gateway: &Gateway, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
     check_name(&caller.agent, to)?;
     let namespace = &caller.agent.namespace;
-    let bond = gateway.agents.peer_link(&ObjectKey::new(namespace, yoipeer_name(&caller.agent.name, to)));
-    let record = gateway.agents.get(&ObjectKey::new(namespace, to));
-    may_send(&caller.agent, to, bond.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
+    let link = gateway.agents.peer_link(namespace, &yoipeer_name(&caller.agent.name, to));
+    let record = gateway.agents.get(namespace, to);
+    may_send(&caller.agent, to, link.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
     // `may_send` has compared the record's UID, so there is a record.
     record.ok_or_else(|| Refusal { reason: RefusalReason::NotVisible, message: format!("no agent named {to} is visible") })
 }
