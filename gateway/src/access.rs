@@ -31,6 +31,7 @@ pub enum AccessError {
     TimedOut(Duration),
 }
 
+/// Asks the API server for the rights of users.
 pub struct AccessReviewer {
     client: Client,
     metrics: Arc<GatewayMetrics>,

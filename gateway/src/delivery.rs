@@ -27,6 +27,7 @@ pub const MAX_BODY: usize = 6 * MAX_TEXT + 4096;
 const MAX_ANSWER: usize = 64 * 1024;
 const MAX_ID: usize = 128;
 
+/// Delivers messages over the lines of this replica.
 pub struct MessageDelivery {
     pub lines: Arc<OpenLines>,
     pub metrics: Arc<GatewayMetrics>,

@@ -82,6 +82,7 @@ impl Default for GatewaySettings {
     }
 }
 
+/// The parts of the gateway, as the ports use them.
 pub struct Gateway {
     pub settings: GatewaySettings,
     pub metrics: Arc<GatewayMetrics>,

@@ -54,6 +54,7 @@ pub enum IdentityError {
     TimedOut(Duration),
 }
 
+/// Authenticates runtimes by their tokens.
 pub struct Authenticator {
     client: Client,
     agents: Arc<AgentIndex>,
@@ -110,7 +111,7 @@ impl Authenticator {
         Ok(pod)
     }
 
-    /// From the cache, with a short wait: the operator writes the Pod's UID into the status while the Pod is already starting.
+    /// The agent from the cache, with a short wait: the operator writes the Pod's UID into the status while the Pod is already starting.
     async fn wait_in_index(&self, pod: &TokenPod) -> Option<Arc<AgentRecord>> {
         let mut version = self.agents.version();
         let found = async {
@@ -125,7 +126,7 @@ impl Authenticator {
         timeout(self.cache_wait, found).await.ok()
     }
 
-    /// From the API server, in one list.
+    /// The agent from the API server, in one list.
     async fn read_from_api(&self, pod: &TokenPod) -> Result<Arc<AgentRecord>, IdentityError> {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &pod.namespace);
         let params = ListParams::default().fields(&format!("status.pod.uid={}", pod.pod_uid));

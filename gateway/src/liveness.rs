@@ -20,6 +20,7 @@ use crate::metrics::GatewayMetrics;
 use crate::open_lines::{OpenLine, OpenLines};
 use crate::status::{StatusChange, StatusWriter};
 
+/// The reconciler. A clone shares its state.
 #[derive(Clone)]
 pub struct LivenessReconciler {
     pub agents: Arc<AgentIndex>,

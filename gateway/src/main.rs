@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use yoi_gateway::args::{Args, LogFormat};
 use yoi_gateway::{GatewaySettings, Ports, chain, run};
 
-/// kube has no read timeout of its own. It covers heads only, so watches live on.
+/// kube has no read timeout of its own. This one covers heads only, so that watches may last.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 const REQUESTS_AT_ONCE: usize = 64;
 

@@ -42,7 +42,7 @@ impl Default for GatewayMetrics {
         let lines = Gauge::default();
         let requests = Family::default();
         let deliveries = Family::default();
-        // From 1 ms to 16 s: an acknowledgement is a flush of the target's disk, and is waited for ten seconds.
+        // From 1 ms to 16 s: an acknowledgement takes a flush of the target's disk, and its timeout is ten seconds.
         let delivery_seconds =
             Family::<OutcomeLabels, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15)));
         let token_reviews = Family::default();

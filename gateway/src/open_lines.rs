@@ -10,6 +10,7 @@ use yoi_line::LineHandle;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::Activity;
 
+/// The line of an agent.
 #[derive(Clone, Debug)]
 pub struct OpenLine {
     /// Unique in this process.
@@ -28,8 +29,10 @@ struct Table {
     last_id: u64,
 }
 
+/// The lines by UID of their agent.
 pub struct OpenLines {
     open: Mutex<Table>,
+    /// Raised when a line opens. A request that waits for a line then looks again.
     version: watch::Sender<u64>,
 }
 

@@ -89,6 +89,7 @@ pub enum WriteError {
     Contended(AgentRef),
 }
 
+/// Writes the gateway's fields of YoiPods.
 pub struct StatusWriter {
     client: Client,
     agents: Arc<AgentIndex>,

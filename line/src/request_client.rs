@@ -62,7 +62,7 @@ pub enum CallError {
     #[error("failed to get an answer within {0:?}")]
     TimedOut(Duration),
     /// The server answered with a status that is no success.
-    #[error("failed by the server's word: {status}: {message}")]
+    #[error("failed with status {status}: {message}")]
     Status {
         /// The status of the response.
         status: StatusCode,

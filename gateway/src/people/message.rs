@@ -23,7 +23,7 @@ pub async fn send(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<SendResponse>), ApiFailure> {
     let record = target.resolve(&gateway, &user, "create", "message").await?;
-    // Whatever the content type: `kubectl create --raw` names none.
+    // The content type is not checked, because `kubectl create --raw` sends none.
     let body = body.map_err(|rejection| ApiFailure::new(rejection.status(), rejection.body_text()))?;
     let PersonMessage { message_id, text } = serde_json::from_slice(&body).map_err(|error| {
         ApiFailure::new(StatusCode::BAD_REQUEST, format!("the body must be {{\"messageId\": ..., \"text\": ...}}: {error}"))

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use yoi_wire::hub::{Refusal, RefusalReason};
 
+/// A refusal and the status that it is sent with.
 pub struct RefusalResponse {
     pub status: StatusCode,
     pub refusal: Refusal,

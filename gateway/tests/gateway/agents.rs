@@ -4,8 +4,8 @@ use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, gateway_ap
 
 use crate::harness::{Replica, TestCluster, refusal_reason, report, wait_for};
 
-/// By a connection of its own: that of a token that nobody knows ends with the answer. hyper drops an answer when the connection's end is read
-/// before the request's sender is scheduled again, so a call that broke is made once more.
+/// Calls on a new connection, because the gateway ends the connection of an unknown token with the answer. hyper drops an answer when it
+/// reads the connection's end before it schedules the request's sender, so a call that broke is repeated.
 async fn call_on_a_new_connection(cluster: &TestCluster, replica: &Replica, token: &str, path: &str) -> Result<Value, CallError> {
     let mut answer = cluster.caller(replica, token).post_json(path, &json!({})).await;
     for _ in 0..5 {
@@ -16,7 +16,7 @@ async fn call_on_a_new_connection(cluster: &TestCluster, replica: &Replica, toke
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_prove_to_be_a_current_agents_pod_is_nobody() {
+async fn a_token_that_is_not_of_a_current_agents_pod_is_refused() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.token("for-another", "ns", "p-a", "other.example");
@@ -41,7 +41,7 @@ async fn who_cannot_prove_to_be_a_current_agents_pod_is_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_reviewed_once_in_a_while() {
+async fn a_token_review_is_cached() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica().await;
@@ -53,7 +53,7 @@ async fn a_token_is_reviewed_once_in_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runtime_that_is_faster_than_the_operator_is_waited_for() {
+async fn a_runtime_that_dials_before_its_pod_is_in_the_status_is_accepted() {
     let cluster = TestCluster::new();
     cluster.put_agent("a", "u-a", "", "Running");
     cluster.api.token("token-p-a", "ns", "p-a", "gateway.yoi.dev");
@@ -100,13 +100,13 @@ async fn a_report_that_an_object_cannot_hold_is_refused() {
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica().await;
     let caller = cluster.caller(&replica, "token-p-a");
-    let wordy = yoi_wire::hub::RuntimeReport { reason: "two words".into(), ..report(Activity::Idle) };
-    assert_eq!(refusal_reason(caller.post_json::<_, Value>(gateway_api::REPORT, &wordy).await), (400, RefusalReason::Invalid));
+    let two_words = yoi_wire::hub::RuntimeReport { reason: "two words".into(), ..report(Activity::Idle) };
+    assert_eq!(refusal_reason(caller.post_json::<_, Value>(gateway_api::REPORT, &two_words).await), (400, RefusalReason::Invalid));
     assert_eq!(cluster.api.request_count("PATCH"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_puts_the_hint_up_and_its_end_takes_it_down() {
+async fn a_line_sets_status_live_and_its_end_clears_it() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica().await;
@@ -118,7 +118,7 @@ async fn a_line_puts_the_hint_up_and_its_end_takes_it_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_of_a_pod_that_was_replaced_is_ended() {
+async fn the_line_of_a_pod_that_was_replaced_is_closed() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica().await;
@@ -131,7 +131,7 @@ async fn the_line_of_a_pod_that_was_replaced_is_ended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b1_an_agent_sees_itself_and_its_peers_and_nobody_else() {
     let cluster = TestCluster::new();
-    for (name, uid, pod) in [("a", "u-a", "p-a"), ("b", "u-b", "p-b"), ("c", "u-c", "p-c"), ("stranger", "u-s", "p-s")] {
+    for (name, uid, pod) in [("a", "u-a", "p-a"), ("b", "u-b", "p-b"), ("c", "u-c", "p-c"), ("outsider", "u-s", "p-s")] {
         cluster.agent(name, uid, pod);
     }
     cluster.put_agent("c", "u-c", "", "Stopped");
@@ -142,7 +142,7 @@ async fn b1_an_agent_sees_itself_and_its_peers_and_nobody_else() {
     let replica = cluster.replica().await;
     let _b = cluster.runtime(&[&replica], "token-p-b").await;
     let caller = cluster.caller(&replica, "token-p-a");
-    let list = wait_for("b's line to be taken in", async {
+    let list = wait_for("b to be live", async {
         loop {
             let list: PodList = caller.post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
             if list.pods.iter().any(|pod| pod.live) {

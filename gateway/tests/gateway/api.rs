@@ -1,5 +1,5 @@
-//! An API server of four kinds, in memory: lists, watches, gets, applies status with resource versions, reviews tokens and rights.
-//! It remembers what it was asked.
+//! A fake API server of four kinds, in memory. It lists, watches and gets, applies status with resource versions, reviews tokens and rights,
+//! and counts its requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use futures::stream::unfold;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-/// What the gateway alone may write.
+/// The fields of `status` that the gateway may write.
 const GATEWAY_FIELDS: [&str; 4] = ["session", "task", "live", "report"];
 
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl FakeApiServer {
         self.inner.lock().unwrap()
     }
 
-    /// Writes an object whole, as its owner would.
+    /// Writes the whole object, as its owner would.
     pub fn put(&self, kind: &str, object: Value) -> Value {
         let object = self.lock().put(kind, object);
         self.version.send_modify(|version| *version += 1);
@@ -81,17 +81,17 @@ impl FakeApiServer {
         self.lock().tokens.insert(token.into(), token_of);
     }
 
-    /// The user may do `verb subresource`.
+    /// Allows the user `request`, as in "get log".
     pub fn allow(&self, user: &str, request: &str) {
         self.lock().rights.push((user.into(), request.into()));
     }
 
-    /// How many requests began with this.
+    /// How many requests began with `start`, as in "GET apis/yoi.dev".
     pub fn request_count(&self, start: &str) -> usize {
         self.lock().requests.iter().filter(|request| request.starts_with(start)).count()
     }
 
-    /// Waits until an object is as wished.
+    /// Waits until the object meets the condition.
     pub async fn wait_until(&self, kind: &str, namespace: &str, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let mut version = self.version.subscribe();
         crate::harness::wait_for("an object", async {
@@ -223,7 +223,7 @@ impl FakeApiServer {
         (StatusCode::CREATED, Json(answer)).into_response()
     }
 
-    /// Server-side apply by one manager: what it does not name, it gives up.
+    /// Server-side apply by one field manager: the fields that it leaves out are removed.
     fn apply_status(&self, namespace: &str, name: &str, patch: &Value) -> Response {
         let mut inner = self.lock();
         let Some(mut object) = inner.objects.get(&format!("yoipods/{namespace}/{name}")).cloned() else {

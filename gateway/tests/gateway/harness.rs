@@ -1,4 +1,4 @@
-//! The test cluster: certificates, a gateway, agents with lines, and people behind a front proxy.
+//! What the tests share: certificates, replicas of the gateway, agents with lines, and users behind a front proxy.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ use yoi_wire::hub::{
 use crate::api::FakeApiServer;
 
 pub const NAME: &str = "gateway.test";
-/// Far longer than anything here takes: a test that waits this long has failed.
+/// Longer than anything in these tests takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -193,7 +193,7 @@ impl TestCluster {
         RequestClient::new(self.dial(replica, token))
     }
 
-    /// A runtime that keeps a line to each of these replicas.
+    /// A runtime with a line to each of these replicas.
     pub async fn runtime(&self, replicas: &[&Replica], token: &str) -> Runtime {
         let (got, messages) = mpsc::unbounded_channel();
         let state = Arc::new(RuntimeState { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
@@ -209,7 +209,7 @@ impl TestCluster {
         Runtime { state, messages, lines }
     }
 
-    /// Asks the API port as the front proxy would, for a user.
+    /// Sends a request to the API port as the front proxy does for a user.
     pub async fn request(&self, replica: &Replica, user: &str, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
         let pair = self.front.client("front-proxy-client");
         let response = self.request_with(replica.api, Some(&pair), user, method, path, body).await;
@@ -277,7 +277,7 @@ impl Replica {
     }
 }
 
-/// An agent's runtime, as far as the gateway can tell.
+/// The runtime of an agent, with the paths that the gateway uses.
 pub struct Runtime {
     pub state: Arc<RuntimeState>,
     pub messages: mpsc::UnboundedReceiver<DeliverRequest>,
@@ -289,7 +289,7 @@ pub struct RuntimeState {
     /// Acknowledgements wait for `release`.
     pub hold: Mutex<bool>,
     pub release: Notify,
-    /// What the next reader of the log gets.
+    /// The next log response.
     pub log: Mutex<Option<Body>>,
 }
 
@@ -306,7 +306,7 @@ async fn log(State(state): State<Arc<RuntimeState>>) -> Body {
     state.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
 }
 
-/// A log that a test writes, and that tells when nobody reads it any more.
+/// A log body and its writer. The writer notices when the reader leaves.
 pub fn writable_log() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, Body) {
     let (sender, receiver) = mpsc::channel(1);
     (sender, Body::from_stream(stream(receiver)))

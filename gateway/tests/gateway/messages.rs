@@ -18,7 +18,7 @@ fn pair() -> TestCluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a24_sent_is_said_only_after_the_target_acknowledged() {
+async fn a24_a_message_is_sent_only_after_the_target_acknowledged_it() {
     let cluster = pair();
     let replica = cluster.replica().await;
     let mut b = cluster.runtime(&[&replica], "token-p-b").await;
@@ -61,18 +61,18 @@ async fn a_target_that_dies_before_its_acknowledgement_is_no_success() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a25_each_reason_not_to_deliver_has_its_own_outcome() {
     let cluster = pair();
-    cluster.agent("stranger", "u-s", "p-s");
+    cluster.agent("outsider", "u-s", "p-s");
     cluster.agent("silent", "u-q", "p-q");
     cluster.peer(("a", "u-a"), ("silent", "u-q"));
     let replica = cluster.replica().await;
     let _b = cluster.runtime(&[&replica], "token-p-b").await;
-    let mut stranger = cluster.runtime(&[&replica], "token-p-s").await;
+    let mut outsider = cluster.runtime(&[&replica], "token-p-s").await;
     let caller = cluster.caller(&replica, "token-p-a");
     let send = async |to: &str| refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message(to, "m1")).await);
     assert_eq!(send("x/y").await, (400, RefusalReason::Invalid));
     assert_eq!(send("a").await, (400, RefusalReason::Invalid));
     assert_eq!(send("nobody").await, (404, RefusalReason::NotVisible));
-    assert_eq!(send("stranger").await, (404, RefusalReason::NotVisible));
+    assert_eq!(send("outsider").await, (404, RefusalReason::NotVisible));
     assert_eq!(send("silent").await, (503, RefusalReason::Unreachable));
     let long = SendRequest { text: "x".repeat(65 * 1024), ..message("b", "m2") };
     assert_eq!(refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &long).await), (400, RefusalReason::Invalid));
@@ -80,11 +80,11 @@ async fn a25_each_reason_not_to_deliver_has_its_own_outcome() {
     caller.post_json::<_, SendResponse>(gateway_api::SEND, &longest).await.unwrap();
     let huge = json!({"to": "b", "messageId": "m4", "text": "x".repeat(1 << 20)});
     assert_eq!(refusal_reason(caller.post_json::<_, Value>(gateway_api::SEND, &huge).await), (413, RefusalReason::Invalid));
-    assert!(stranger.messages.try_recv().is_err());
+    assert!(outsider.messages.try_recv().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a21_a_peer_that_was_deleted_and_made_anew_is_a_stranger() {
+async fn a21_a_peer_that_was_deleted_and_created_again_is_no_peer() {
     let cluster = pair();
     let replica = cluster.replica().await;
     cluster.api.delete("yoipods", "ns", "b");
@@ -95,7 +95,7 @@ async fn a21_a_peer_that_was_deleted_and_made_anew_is_a_stranger() {
         refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("b", "m1")).await),
         (403, RefusalReason::NotAPeer)
     );
-    // And the successor cannot use its namesake's relation either.
+    // The successor cannot use the peer of its namesake either.
     let caller = cluster.caller(&replica, "token-p-b-new");
     assert_eq!(
         refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("a", "m1")).await),
@@ -105,7 +105,7 @@ async fn a21_a_peer_that_was_deleted_and_made_anew_is_a_stranger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a22_a_relation_that_was_deleted_delivers_nothing() {
+async fn a22_a_deleted_yoipeer_delivers_nothing() {
     let cluster = pair();
     let replica = cluster.replica().await;
     let _b = cluster.runtime(&[&replica], "token-p-b").await;

@@ -8,7 +8,7 @@ use crate::harness::{TestCluster, json_of, wait_for, writable_log};
 const A: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/a";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_front_proxy_gets_in() {
+async fn only_the_front_proxy_is_served() {
     let cluster = TestCluster::new();
     let replica = cluster.replica().await;
     for path in ["/apis", "/apis/runtime.yoi.dev/v1alpha1", "/readyz", "/openapi/v2", &format!("{A}/log")] {
@@ -27,27 +27,27 @@ async fn only_the_front_proxy_gets_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_are_asked_for_each_verb_before_anything_is_told() {
+async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.allow("alice", "get log");
     let replica = cluster.replica().await;
     let _a = cluster.runtime(&[&replica], "token-p-a").await;
-    for (user, method, request, wanted) in [
+    for (user, method, subresource, wanted) in [
         ("alice", "GET", "log", StatusCode::OK),
         ("alice", "GET", "diff", StatusCode::FORBIDDEN),
         ("alice", "POST", "message", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
         let (status, body) =
-            cluster.request(&replica, user, method, &format!("{A}/{request}"), Some(json!({"messageId": "m", "text": "t"}))).await;
-        assert_eq!(status, wanted, "{user} {request}: {body}");
+            cluster.request(&replica, user, method, &format!("{A}/{subresource}"), Some(json!({"messageId": "m", "text": "t"}))).await;
+        assert_eq!(status, wanted, "{user} {subresource}: {body}");
         if status == StatusCode::FORBIDDEN {
             assert_eq!((&body["reason"], &body["details"]["name"]), (&json!("Forbidden"), &json!("a")));
             assert!(body["message"].as_str().unwrap().contains(&format!("User {user:?} cannot")), "{body}");
         }
     }
-    // Who may not ask does not learn whether there is such an agent.
+    // A user without the right does not learn whether the agent exists.
     let missing = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/nobody/log";
     assert_eq!(cluster.request(&replica, "bob", "GET", missing, None).await.0, StatusCode::FORBIDDEN);
     let (status, body) = cluster.request(&replica, "alice", "GET", missing, None).await;
@@ -73,7 +73,7 @@ async fn an_agent_that_is_not_live_says_why_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_bears_the_name_that_the_api_server_gave() {
+async fn a_message_carries_the_user_name_that_the_api_server_gave() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.allow("alice", "create message");
@@ -102,7 +102,7 @@ async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_lea
     for n in 0..3 {
         let line = Bytes::from(format!("{{\"n\":{n}}}\n"));
         log.send(Ok(line.clone())).await.unwrap();
-        // Nothing more is written before this one has arrived: a buffer on the way would keep it for ever.
+        // The next line is written only after this one has arrived, so no hop may buffer it.
         let frame = wait_for("the line", response.body_mut().frame()).await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), line);
     }
@@ -111,7 +111,7 @@ async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_lea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_who_stands_still_holds_the_writer_back() {
+async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.allow("alice", "get log");
@@ -123,7 +123,7 @@ async fn a_reader_who_stands_still_holds_the_writer_back() {
     let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true"), None).await;
     let chunk = Bytes::from(vec![b'x'; 1 << 20]);
     let mut taken = 0;
-    // Windows and socket buffers fill, and then no more is asked for.
+    // The windows and socket buffers fill, and then the writer waits.
     while tokio::time::timeout(std::time::Duration::from_millis(500), log.send(Ok(chunk.clone()))).await.is_ok() {
         taken += 1;
         assert!(taken < 64, "64 MiB were taken for a reader that reads nothing");

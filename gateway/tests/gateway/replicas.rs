@@ -20,7 +20,7 @@ async fn two_replicas_serve_the_same_agents_and_know_nothing_of_each_other() {
         cluster.caller(replica, "token-p-a").post_json::<_, SendResponse>(gateway_api::SEND, &message).await.unwrap();
         assert_eq!(wait_for("the message", b.messages.recv()).await.unwrap().message_id, id);
     }
-    // Reports may come to either: neither undoes the other's.
+    // Reports go to both replicas. Neither undoes the other's write.
     let reports = (0..10).map(|n| {
         let caller = cluster.caller(if n % 2 == 0 { &one } else { &two }, "token-p-b");
         async move {
@@ -34,7 +34,7 @@ async fn two_replicas_serve_the_same_agents_and_know_nothing_of_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hint_that_one_replica_takes_down_is_put_back_by_the_one_that_has_the_line() {
+async fn status_live_that_one_replica_clears_is_set_again_by_the_one_that_has_the_line() {
     let cluster = TestCluster::new();
     cluster.agent("b", "u-b", "p-b");
     let (one, two) = (cluster.replica().await, cluster.replica().await);
@@ -46,11 +46,11 @@ async fn a_hint_that_one_replica_takes_down_is_put_back_by_the_one_that_has_the_
     cluster.api.wait_until("yoipods", "ns", "b", |pod| pod["status"]["live"]["activity"] == "Running").await;
     let writes = cluster.api.request_count("PATCH");
     tokio::time::sleep(quick_settings().clear_live_delay * 3).await;
-    assert_eq!(cluster.api.request_count("PATCH"), writes, "they argue");
+    assert_eq!(cluster.api.request_count("PATCH"), writes, "the replicas undo each other's writes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_ends_followers_and_lines_and_leaves_hints_alone() {
+async fn a_stop_ends_followed_logs_and_lines_and_leaves_status_live() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.allow("alice", "get log");
@@ -65,7 +65,7 @@ async fn a_stop_ends_followers_and_lines_and_leaves_hints_alone() {
     let mut state = a.lines.state();
     let since = Instant::now();
     replica.stop.cancel();
-    // Cut, not ended: nobody may take it for the end of the log.
+    // The body fails instead of ending, so that no reader takes it for the end of the log.
     assert!(wait_for("the cut", response.into_body().collect()).await.is_err());
     wait_for("the line's end", state.wait_for(|state| state.up() == 0)).await.unwrap();
     wait_for("the end", replica.task).await.unwrap().unwrap();
@@ -74,7 +74,7 @@ async fn a_stop_ends_followers_and_lines_and_leaves_hints_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_certificate_is_waited_for_and_taken_anew() {
+async fn the_certificate_is_waited_for_and_reloaded() {
     let mut cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica_without_keys(quick_settings()).await;
@@ -90,7 +90,7 @@ async fn the_certificate_is_waited_for_and_taken_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hint_that_no_line_bears_out_is_swept_away_after_a_start() {
+async fn status_live_without_a_line_is_cleared_after_a_start() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let mut object = cluster.api.get("yoipods", "ns", "a");

@@ -1,4 +1,4 @@
-//! What they may hold who have not said who they are, and who does not stop speaking.
+//! Limits on unauthenticated connections, and on requests that do not end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use yoi_wire::hub::{PodList, gateway_api};
 use crate::harness::{TestCluster, quick_settings, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_say_nothing_are_few_and_short() {
+async fn silent_connections_are_few_and_short() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let connections = ConnectionLimits {
@@ -30,19 +30,19 @@ async fn connections_that_say_nothing_are_few_and_short() {
         for _ in 0..4 {
             silent.push(TcpStream::connect(port).await.unwrap());
         }
-        // One more is closed unheard; the others when their time is over.
-        let mut unheard = TcpStream::connect(port).await.unwrap();
-        let _ = unheard.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        let mut heard = Vec::new();
-        let _ = wait_for("the end of one too many", unheard.read_to_end(&mut heard)).await;
-        assert!(heard.is_empty(), "port {port}: {}", String::from_utf8_lossy(&heard));
+        // One more is closed unread; the others at their deadline.
+        let mut refused = TcpStream::connect(port).await.unwrap();
+        let _ = refused.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut received = Vec::new();
+        let _ = wait_for("the end of one too many", refused.read_to_end(&mut received)).await;
+        assert!(received.is_empty(), "port {port}: {}", String::from_utf8_lossy(&received));
         for mut tcp in silent {
-            let _ = wait_for("the end of a silent one", tcp.read_to_end(&mut heard)).await;
+            let _ = wait_for("the end of a silent one", tcp.read_to_end(&mut received)).await;
         }
-        // Who said who it is stays all the while, and nobody has to wait for a seat any more.
+        // The authenticated client stays, and a new one finds a slot again.
         caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
         let again = cluster.caller(&replica, "token-p-a");
-        wait_for("a free seat", async { while again.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
+        wait_for("a free slot", async { while again.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
     }
 }
 
@@ -62,6 +62,6 @@ async fn a_request_that_never_ends_is_ended() {
     let answer = wait_for("the end", caller.call(request)).await.unwrap();
     assert_eq!(answer.status(), 408);
     drop(parts);
-    // Its turn is over: the agent's only one.
+    // The request has freed the agent's only permit.
     caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
 }
