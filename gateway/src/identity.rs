@@ -98,7 +98,7 @@ impl Authenticator {
         let api = Api::<TokenReview>::all(self.client.clone());
         let params = PostParams::default();
         let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = self.within(api.create(&params, &review)).await.and_then(|answer| answer.map_err(IdentityError::Review));
+        let answer = self.with_timeout(api.create(&params, &review)).await.and_then(|answer| answer.map_err(IdentityError::Review));
         let reviewed = answer.and_then(|review| token_pod(review.status.unwrap_or_default()));
         let outcome = match &reviewed {
             Ok(_) => "accepted",
@@ -130,7 +130,7 @@ impl Authenticator {
     async fn read_from_api(&self, pod: &TokenPod) -> Result<Arc<AgentRecord>, IdentityError> {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &pod.namespace);
         let params = ListParams::default().fields(&format!("status.pod.uid={}", pod.pod_uid));
-        let list = self.within(api.list(&params)).await?.map_err(IdentityError::Lookup)?;
+        let list = self.with_timeout(api.list(&params)).await?.map_err(IdentityError::Lookup)?;
         let runs_in_pod =
             |yoipod: &YoiPod| yoipod.status.as_ref().and_then(|status| status.pod.as_ref()).is_some_and(|own| own.uid == pod.pod_uid);
         let yoipod = list.items.into_iter().find(runs_in_pod);
@@ -139,7 +139,7 @@ impl Authenticator {
             .ok_or_else(|| IdentityError::NoAgent { namespace: pod.namespace.clone(), pod_uid: pod.pod_uid.clone() })
     }
 
-    async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, IdentityError> {
+    async fn with_timeout<T>(&self, answer: impl Future<Output = T>) -> Result<T, IdentityError> {
         timeout(self.deadline, answer).await.map_err(|_| IdentityError::TimedOut(self.deadline))
     }
 }

@@ -115,21 +115,28 @@ pub async fn run(
     tasks.spawn("the watch of the front proxy's ConfigMap", front_proxy::watch_config_map(client, proxy_sender));
     tasks.spawn("the reading of certificates", certificate::watch_files(tls_dir, settings.certificate_poll_interval, certificate_sender));
     let health = health::router(gateway.clone());
-    let plain = ServeLimits { drain: Duration::ZERO, connections: Some(settings.connections), ..ServeLimits::default() };
+    let health_limits = ServeLimits { drain: Duration::ZERO, connections: Some(settings.connections), ..ServeLimits::default() };
     tasks.spawn("the health server", async move {
-        serve_plain(ports.health, health, plain, pending()).await;
+        serve_plain(ports.health, health, health_limits, pending()).await;
     });
     let (runtimes_sender, runtimes_tls) = watch::channel(None);
     tasks.spawn("the certificate of the runtimes' port", build_tls_configs("runtimes", certificate.clone(), None, runtimes_sender));
     let (api_sender, api_tls) = watch::channel(None);
     tasks.spawn("the certificate of the API port", build_tls_configs("api", certificate, Some(proxy.clone()), api_sender));
 
-    let many = ServeLimits { drain: settings.drain, connections: Some(settings.connections), ..ServeLimits::default() };
-    // The API server sends the requests of all people over a few connections.
-    let few = ServeLimits { streams: settings.streams, ..many };
-    let runtimes =
-        serve_port("runtimes", ports.runtimes, runtimes::router(gateway.clone()), &gateway, &gateway.runtimes_up, runtimes_tls, few);
-    let api = serve_port("api", ports.api, people::router(gateway.clone(), proxy), &gateway, &gateway.api_up, api_tls, many);
+    let api_limits = ServeLimits { drain: settings.drain, connections: Some(settings.connections), ..ServeLimits::default() };
+    // Only this port limits streams: the API server sends the requests of all people over a few connections.
+    let runtimes_limits = ServeLimits { streams: settings.streams, ..api_limits };
+    let runtimes = serve_port(
+        "runtimes",
+        ports.runtimes,
+        runtimes::router(gateway.clone()),
+        &gateway,
+        &gateway.runtimes_up,
+        runtimes_tls,
+        runtimes_limits,
+    );
+    let api = serve_port("api", ports.api, people::router(gateway.clone(), proxy), &gateway, &gateway.api_up, api_tls, api_limits);
     let servers = async { _ = futures::join!(runtimes, api) };
     let result = run_until_stopped(&mut tasks, servers, &gateway.stopping).await;
     gateway.lines.close_all();

@@ -143,7 +143,7 @@ impl RequestClient {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.within(self.send(request.map(boxed))).await
+        self.with_timeout(self.send(request.map(boxed))).await
     }
 
     /// Sends `body` as JSON by POST and returns the response read as JSON. An empty body reads as `null`, so `Res` may be `()`.
@@ -172,7 +172,7 @@ impl RequestClient {
             .body(boxed(Full::from(body.unwrap_or_default())))
             .map_err(|source| CallError::Path { path: path.to_owned(), source })?;
         let (status, body) = self
-            .within(async {
+            .with_timeout(async {
                 let response = self.send(request).await?;
                 let status = response.status();
                 let body = Limited::new(response.into_body(), self.limits.max_body).collect().await.map_err(CallError::ReadBody)?;
@@ -186,7 +186,7 @@ impl RequestClient {
         serde_json::from_slice(text).map_err(CallError::Decode)
     }
 
-    async fn within<T>(&self, answer: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    async fn with_timeout<T>(&self, answer: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
         timeout(self.limits.answer, answer).await.map_err(|_| CallError::TimedOut(self.limits.answer))?
     }
 
