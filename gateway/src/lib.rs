@@ -42,21 +42,6 @@ fn seconds(time: std::time::Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-/// An error with all its sources, on one line. Some errors of kube say their source themselves; that is said once.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::seconds;

@@ -106,7 +106,7 @@ impl LivenessReconciler {
         match self.writer.write(agent, change).await {
             Ok(_) | Err(crate::status::WriteError::Gone(_)) => {}
             Err(error) => {
-                let error = crate::chain(&error);
+                let error = yoi_wire::error_chain(&error);
                 tracing::warn!(object = %agent, uid = agent.uid, run, error, "live hint not written");
             }
         }

@@ -11,7 +11,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tracing_subscriber::EnvFilter;
 use yoi_gateway::args::{Args, LogFormat};
-use yoi_gateway::{GatewaySettings, Ports, chain, run};
+use yoi_gateway::{GatewaySettings, Ports, run};
 
 /// kube has no read timeout of its own. This one covers heads only, so that watches may last.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ async fn main() -> ExitCode {
     match start(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&error), "ended");
+            tracing::error!(error = yoi_wire::error_chain(&error), "ended");
             ExitCode::FAILURE
         }
     }

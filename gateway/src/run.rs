@@ -213,7 +213,7 @@ async fn build_tls_configs(
                     sender.send_replace(Some(config));
                 }
                 // Certificate and key are two files. Read during a swap they do not match; the next read has both.
-                Err(error) => tracing::warn!(port, error = crate::chain(&error), "certificate not usable, the former stays"),
+                Err(error) => tracing::warn!(port, error = yoi_wire::error_chain(&error), "certificate not usable, the former stays"),
             }
         }
         let more = match &mut proxy {

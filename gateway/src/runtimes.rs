@@ -76,7 +76,7 @@ impl From<IdentityError> for RefusalResponse {
             IdentityError::NoToken | IdentityError::Refused(_) => StatusCode::UNAUTHORIZED,
             IdentityError::NoAgent { .. } => StatusCode::FORBIDDEN,
             IdentityError::Review(_) | IdentityError::Lookup(_) | IdentityError::TimedOut(_) => {
-                tracing::warn!(error = crate::chain(&error), "caller not authenticated");
+                tracing::warn!(error = yoi_wire::error_chain(&error), "caller not authenticated");
                 return RefusalResponse {
                     status: StatusCode::SERVICE_UNAVAILABLE,
                     refusal: Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; try again") },

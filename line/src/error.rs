@@ -4,6 +4,7 @@ use crate::source::TextSourceError;
 use crate::tls::TlsError;
 use http::StatusCode;
 use std::time::Duration;
+use yoi_wire::error_chain;
 
 /// Why a line could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +154,7 @@ impl LineError {
 
     /// The error as a [`LineFailure`].
     pub fn failure(&self) -> LineFailure {
-        LineFailure { class: self.class(), message: chain(self) }
+        LineFailure { class: self.class(), message: error_chain(self) }
     }
 }
 
@@ -171,7 +172,7 @@ impl LineEnd {
     pub(crate) fn of(result: hyper::Result<()>) -> Self {
         match result {
             Ok(()) => Self::ClosedByPeer,
-            Err(error) => Self::Lost { message: chain(&error) },
+            Err(error) => Self::Lost { message: error_chain(&error) },
         }
     }
 }
@@ -180,16 +181,4 @@ impl std::fmt::Display for LineFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

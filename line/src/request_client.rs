@@ -2,7 +2,7 @@
 
 use crate::connect::{authorization, connect, open_first};
 use crate::dial::Dial;
-use crate::error::{FailureClass, LineError, LineFailure, chain};
+use crate::error::{FailureClass, LineError, LineFailure};
 use crate::service::{BoxBody, BoxError, boxed};
 use crate::{h2, tls};
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use yoi_wire::error_chain;
 
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl CallError {
 
     /// The error as a [`LineFailure`].
     pub fn failure(&self) -> LineFailure {
-        LineFailure { class: self.class(), message: chain(self) }
+        LineFailure { class: self.class(), message: error_chain(self) }
     }
 }
 
@@ -223,7 +224,7 @@ impl Shared {
             .map_err(|source| LineError::Http { address: address.to_string(), source })?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%address, error = chain(&error), "connection of calls ended");
+                tracing::debug!(%address, error = error_chain(&error), "connection of calls ended");
             }
         });
         Ok(sender)

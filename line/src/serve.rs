@@ -252,7 +252,7 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     tokio::select! {
         result = serving => {
             if let Err(error) = result {
-                tracing::debug!(%address, error = crate::error::chain(&error), "connection broke");
+                tracing::debug!(%address, error = yoi_wire::error_chain(&error), "connection broke");
             }
         }
         () = abort => tracing::debug!(%address, "connection aborted: not authenticated in time, or one too many of its client"),

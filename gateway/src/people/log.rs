@@ -87,7 +87,7 @@ async fn read_from_runtime(gateway: &Gateway, record: &AgentRecord, path: String
     let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
     let answer = timeout(gateway.settings.answer_timeout, line.request(request)).await;
     let answer = answer.map_err(|_| broken(format!("nothing came within {}", crate::seconds(gateway.settings.answer_timeout))))?;
-    let answer = answer.map_err(|error| broken(crate::chain(&error)))?;
+    let answer = answer.map_err(|error| broken(yoi_wire::error_chain(&error)))?;
     if answer.status().is_success() {
         return Ok(answer);
     }

@@ -32,7 +32,7 @@ impl AgentTarget {
         let AgentTarget { namespace, name } = self;
         let request = AccessRequest { verb, subresource, namespace: namespace.clone(), name: name.clone() };
         let allowed = gateway.access.is_allowed(user, &request).await.map_err(|error| {
-            tracing::warn!(error = crate::chain(&error), "caller's rights unknown");
+            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
             ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).about(name)
         })?;
         if !allowed {

@@ -30,7 +30,7 @@ pub async fn open(
         let handle = match accepted.await {
             Ok(handle) => handle,
             Err(error) => {
-                let error = crate::chain(&error);
+                let error = yoi_wire::error_chain(&error);
                 return tracing::debug!(object = %agent, uid = agent.uid, run, pod_uid, error, "line not opened");
             }
         };

@@ -50,7 +50,7 @@ fn refusal_response(error: &WriteError, run: i64) -> RefusalResponse {
             refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() },
         },
         WriteError::Read(agent, _) | WriteError::Write(agent, _) | WriteError::Contended(agent) => {
-            let error_chain = crate::chain(error);
+            let error_chain = yoi_wire::error_chain(error);
             tracing::warn!(object = %agent, uid = agent.uid, run, error = error_chain, "report not written");
             Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; report again") }.into()
         }
