@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, peer, project, workspace, yoipod};
 

@@ -3,54 +3,52 @@
 use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition, find};
 use yoi_crds::reason::{self, Reason, condition};
 
-/// Collects the operator's conditions; keeps transition times of the former ones.
+/// The conditions that one plan sets. Each keeps its former transition time while its status stays the same.
 pub(crate) struct ConditionSet<'a> {
     before: &'a [Condition],
     generation: i64,
     now: String,
-    said: Vec<Condition>,
+    conditions: Vec<Condition>,
 }
 
 impl<'a> ConditionSet<'a> {
+    /// `before` are all conditions of the object, other writers' too. `generation` is `metadata.generation`.
     pub(crate) fn new(before: &'a [Condition], generation: Option<i64>, now: jiff::Timestamp) -> Self {
-        ConditionSet { before, generation: generation.unwrap_or_default(), now: format_time(now), said: Vec::new() }
+        ConditionSet { before, generation: generation.unwrap_or_default(), now: format_time(now), conditions: Vec::new() }
     }
 
-    pub(crate) fn say(&mut self, type_: &str, verdict: ConditionValue) {
-        self.said.retain(|c| c.type_ != type_);
-        self.said.push(condition(self.before, type_, verdict, self.generation, &self.now));
+    pub(crate) fn set(&mut self, type_: &str, value: ConditionValue) {
+        self.conditions.retain(|c| c.type_ != type_);
+        self.conditions.push(condition(self.before, type_, value, self.generation, &self.now));
     }
 
-    /// Like [`Self::say`] for words that come from another writer of this object.
-    pub(crate) fn repeat(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) {
-        self.say(type_, ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() });
-    }
-
-    /// What is true now: said in this round, or by another writer before.
-    pub(crate) fn find(&self, type_: &str) -> Option<&Condition> {
-        find(&self.said, type_).or_else(|| find(self.before, type_))
+    /// The condition as it is set here, else as another writer or an earlier plan set it.
+    fn find(&self, type_: &str) -> Option<&Condition> {
+        find(&self.conditions, type_).or_else(|| find(self.before, type_))
     }
 
     pub(crate) fn is_true(&self, type_: &str) -> bool {
         self.find(type_).is_some_and(|c| c.status == ConditionStatus::True)
     }
 
-    /// Ready is the summary: the first of `needed` that is not True, in this order.
-    pub(crate) fn ready(&mut self, needed: &[&str], met: &str) {
+    /// Sets Ready, the summary: reason and message of the first condition of `needed` that is not True; `met` when all are.
+    pub(crate) fn set_ready(&mut self, needed: &[&str], met: &str) {
         let unmet = needed.iter().find_map(|type_| match self.find(type_) {
             Some(c) if c.status == ConditionStatus::True => None,
-            Some(c) => Some((c.reason.clone(), c.message.clone())),
-            None => Some((reason::CREATING.to_string(), format!("{type_} is not reported yet"))),
+            Some(c) => Some(value_of(ConditionStatus::False, &c.reason, &c.message)),
+            None => Some(ConditionValue::no(reason::CREATING, format!("{type_} is not reported yet"))),
         });
-        match unmet {
-            None => self.say(condition::READY, ConditionValue::yes(reason::ALL_MET, met)),
-            Some((reason, message)) => self.repeat(condition::READY, ConditionStatus::False, &reason, &message),
-        }
+        self.set(condition::READY, unmet.unwrap_or_else(|| ConditionValue::yes(reason::ALL_MET, met)));
     }
 
-    pub(crate) fn done(self) -> Vec<Condition> {
-        self.said
+    pub(crate) fn into_conditions(self) -> Vec<Condition> {
+        self.conditions
     }
+}
+
+/// The value of a condition that repeats what another writer reported. A reason of another version becomes `Other`.
+pub(crate) fn value_of(status: ConditionStatus, reason: &str, message: &str) -> ConditionValue {
+    ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() }
 }
 
 /// A spec whose `field` was let in by the schema of another version.
@@ -90,7 +88,7 @@ pub fn set_apply_failed<S: Conditions>(status: &mut S, before: &[Condition], fai
     all.push(ready);
 }
 
-/// One sentence of the story that `kubectl describe` tells.
+/// One sentence of the condition_events that `kubectl describe` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub warning: bool,
@@ -158,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_this_version_does_not_know_is_no_reason_of_ours() {
-        let mut saying = ConditionSet::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
-        saying.repeat(condition::SESSION_READY, ConditionStatus::False, "Teleported", "to mars");
-        saying.repeat(condition::READY, ConditionStatus::False, "DiskFull", "full");
-        let said = saying.done();
-        assert_eq!((said[0].reason.as_str(), said[0].message.as_str()), ("Other", "to mars"));
-        assert_eq!(said[1].reason, "DiskFull");
+    fn a_reason_that_this_version_does_not_know_becomes_other() {
+        let mut set = ConditionSet::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
+        set.set(condition::SESSION_READY, value_of(ConditionStatus::False, "Teleported", "to mars"));
+        set.set(condition::READY, value_of(ConditionStatus::False, "DiskFull", "full"));
+        let conditions = set.into_conditions();
+        assert_eq!((conditions[0].reason.as_str(), conditions[0].message.as_str()), ("Other", "to mars"));
+        assert_eq!(conditions[1].reason, "DiskFull");
     }
 }

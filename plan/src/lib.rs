@@ -18,6 +18,8 @@ pub mod project;
 pub mod restricted;
 pub mod settings;
 pub mod step;
+mod stored;
+pub mod tree;
 pub mod visibility;
 pub mod workspace;
 pub mod yoipod;

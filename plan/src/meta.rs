@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::step::{Kind, Step, Target};
+use crate::step::{Kind, Target};
 
 pub(crate) const API_VERSION: &str = "yoi.dev/v1alpha1";
 
@@ -62,30 +62,4 @@ pub fn owner_reference(kind: &str, owner: &ObjectMeta) -> OwnerReference {
 #[must_use]
 pub fn target(kind: Kind, meta: &ObjectMeta) -> Target {
     Target { kind, namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
-}
-
-/// The step that adds what is missing of `wanted`, if anything is.
-#[must_use]
-pub(crate) fn missing_finalizers(kind: Kind, meta: &ObjectMeta, wanted: &[&str]) -> Option<Step> {
-    let mut all = meta.finalizers.clone().unwrap_or_default();
-    let before = all.len();
-    for finalizer in wanted {
-        if !all.iter().any(|f| f == finalizer) {
-            all.push((*finalizer).to_owned());
-        }
-    }
-    (all.len() > before).then(|| Step::AddFinalizers {
-        of: target(kind, meta),
-        resource_version: meta.resource_version.clone().unwrap_or_default(),
-        all,
-    })
-}
-
-/// The step that removes `finalizer`, if it stands there.
-#[must_use]
-pub(crate) fn without_finalizer(kind: Kind, meta: &ObjectMeta, finalizer: &'static str) -> Option<Step> {
-    let all = meta.finalizers.as_ref()?;
-    let left: Vec<String> = all.iter().filter(|f| *f != finalizer).cloned().collect();
-    let resource_version = meta.resource_version.clone().unwrap_or_default();
-    (left.len() < all.len()).then(|| Step::RemoveFinalizer { of: target(kind, meta), resource_version, finalizer, left })
 }

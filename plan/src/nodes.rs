@@ -10,8 +10,8 @@ use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
-use crate::meta::{deleting, name, target};
-use crate::step::{Kind, Plan, Step};
+use crate::step::Plan;
+use crate::stored::Stored;
 
 /// Well-known label that Pods' affinity to a node goes by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -19,9 +19,10 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// What the shim of a node that is no more left behind. It may bear the name of a Node that comes later: that one's shim makes its own.
 #[must_use]
 pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
-    let meta = &offer.metadata;
-    let stays = nodes.exists(name(meta)) || deleting(meta);
-    if stays { Plan::nothing() } else { Plan::only(vec![Step::Delete(target(Kind::WorkspaceNode, meta))]) }
+    match Stored::new(offer) {
+        Some(offer) if !nodes.exists(offer.name()) => Plan::only(offer.delete().into_iter().collect()),
+        Some(_) | None => Plan::nothing(),
+    }
 }
 
 /// By name. A node that is not in here does not exist.
@@ -92,12 +93,12 @@ impl Nodes {
     /// The runtime that agents on `candidates` run: the one asked for, else the one that most of them name first (the highest among equals).
     /// A shim names its own first; behind it stand older ones that Pods still run.
     #[must_use]
-    pub fn runtime_digest(&self, asked: Option<&str>, candidates: &[String]) -> Option<String> {
+    pub fn runtime_digest(&self, asked: Option<&str>, candidates: &[&str]) -> Option<String> {
         if let Some(digest) = asked {
             return Some(digest.to_owned());
         }
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for node in candidates.iter().filter_map(|name| self.0.get(name)) {
+        for node in candidates.iter().filter_map(|name| self.0.get(*name)) {
             if let Some(own) = node.offer.as_ref().and_then(|o| o.status.as_ref()?.runtime_digests.first()) {
                 *count.entry(own).or_default() += 1;
             }

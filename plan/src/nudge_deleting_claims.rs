@@ -2,7 +2,7 @@
 //!
 //! Its controller lets a claim go when no Pod uses it any more. It learns of that from events, can miss the last one
 //! (kubernetes/kubernetes#120041; seen here after the API server had died), and then hears nothing until the claim changes: for 18 minutes, and no
-//! end in sight, a workspace and its namespace could not go. A write to the claim is all it takes. A claim that a Pod does use loses nothing by it.
+//! end in visibility, a workspace and its namespace could not go. A write to the claim is all it takes. A claim that a Pod does use loses nothing by it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,8 +10,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use yoi_crds::name::annotation;
 
-use crate::meta::{self, target};
-use crate::step::{Kind, Plan, Step};
+use crate::meta;
+use crate::step::{Plan, Step};
+use crate::stored::Stored;
 use crate::yoipod::MADE_FOR;
 
 /// Kubernetes' own, on every claim.
@@ -22,7 +23,8 @@ const FIRST: Duration = Duration::from_secs(20);
 /// The reminder that is due now, and when the next one is.
 #[must_use]
 pub fn plan(claim: &PersistentVolumeClaim, now: jiff::Timestamp) -> Plan<Infallible> {
-    let meta = &claim.metadata;
+    let Some(claim) = Stored::new(claim) else { return Plan::nothing() };
+    let meta = claim.meta();
     let ours = meta::annotation(meta, MADE_FOR).is_some() || meta::controller(meta).is_some_and(of_workspace);
     let held = meta.finalizers.iter().flatten().any(|f| f == PROTECTION);
     let Some(deleted) = meta.deletion_timestamp.as_ref().filter(|_| ours && held) else { return Plan::nothing() };
@@ -31,7 +33,7 @@ pub fn plan(claim: &PersistentVolumeClaim, now: jiff::Timestamp) -> Plan<Infalli
     let next = deleted.0.saturating_add(FIRST * 2_u32.saturating_pow(times));
     let left = next.ok().and_then(|next| Duration::try_from(next.duration_since(now)).ok());
     let said = meta::annotation(meta, annotation::REMINDED) == Some(times.to_string().as_str());
-    let steps = if times == 0 || said { Vec::new() } else { vec![Step::Remind { claim: target(Kind::Claim, meta), times }] };
+    let steps = if times == 0 || said { Vec::new() } else { vec![Step::Remind { claim: claim.target(), times }] };
     Plan { steps, status: None, requeue_after: left }
 }
 

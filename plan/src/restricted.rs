@@ -11,6 +11,7 @@ use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
 use crate::nodes::HOSTNAME;
+use crate::stored::Uid;
 
 pub(crate) fn pod_security(owner: TreeOwner) -> PodSecurityContext {
     PodSecurityContext {
@@ -60,12 +61,12 @@ pub(crate) fn allowed_hostnames(affinity: Option<&Affinity>) -> Vec<&str> {
         .collect()
 }
 
-/// An inline volume of our driver with the tree of this workspace.
-pub(crate) fn tree_volume(workspace_uid: &str, read_only: bool) -> Volume {
+/// An inline volume of our driver that shows a workspace's tree.
+pub(crate) fn tree_volume(workspace: Uid<'_>, read_only: bool) -> Volume {
     inline(
         "tree",
         read_only,
-        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace_uid.to_owned())]),
+        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace.as_str().to_owned())]),
     )
 }
 

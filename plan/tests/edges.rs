@@ -79,8 +79,15 @@ fn git_project(path: &str) -> Arc<YoiProject> {
 
 /// The base of `project` on `node`, sealed.
 fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
-    let lineage = workspace::base::BaseSet::of_project(project);
-    let Step::EnsureWorkspace(base) = lineage.ensure_on(node) else { unreachable!("it makes a workspace") };
+    let seen = project::Observed {
+        project: project.clone(),
+        terminating: false,
+        bases: Vec::new(),
+        origins: Default::default(),
+        nodes: nodes(&[node]),
+    };
+    let step = project::plan(&seen, now()).steps.into_iter().next();
+    let Some(Step::EnsureWorkspace(base)) = step else { panic!("the project's first base is made on its only node: {step:?}") };
     let mut base = *base;
     base.metadata.uid = Some(format!("base-{node}"));
     let sealed = json!({"nodeName": node, "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), is_true("Populated"), is_true("Sealed")]});

@@ -5,7 +5,7 @@ use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta;
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 
 use crate::cache::Key;

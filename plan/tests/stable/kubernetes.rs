@@ -92,7 +92,7 @@ fn namespace_controller(c: &mut Cluster) {
     }
 }
 
-/// Owner references: what has lost its owner goes.
+/// TreeOwner references: what has lost its owner goes.
 fn collect_garbage(c: &mut Cluster) {
     let mut alive: BTreeSet<String> = BTreeSet::new();
     alive.extend(c.now.projects.values().map(|o| uid(&o.metadata).to_owned()));

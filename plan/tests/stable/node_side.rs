@@ -39,7 +39,7 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
         let Some(node) = status.node_name.clone().filter(|n| c.alive(n)) else { continue };
         let id = uid(&workspace.metadata).to_owned();
         let used = mounted.contains(&id);
-        let mut conditions: Vec<(&str, ConditionValue)> = Vec::new();
+        let mut said: Vec<(&str, ConditionValue)> = Vec::new();
         let stands = c.disks.get(&node).is_some_and(|d| d.contains(&id));
         let provisioned = is_true(&status.conditions, condition::PROVISIONED);
         let mut volume = None;
@@ -48,9 +48,9 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
             if used {
-                conditions.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
+                said.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
             } else if dice.as_mut().is_some_and(|d| d.one_in(6)) {
-                conditions.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
+                said.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
             } else {
                 c.disks.entry(node).or_default().remove(&id);
                 report(c, &title, vec![(condition::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing is left"))], None);
@@ -61,7 +61,7 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
             }
         } else if provisioned && !stands {
             c.cover.feature("shim: loses a tree");
-            conditions.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
+            said.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
         } else if !stands && !was_made(&status.conditions) {
             let source = status.origin.as_ref().and_then(|o| o.workspace_uid.clone());
             let there = source.as_ref().is_none_or(|s| c.disks.get(&node).is_some_and(|d| d.contains(s)));
@@ -69,10 +69,10 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
             if !there {
-                conditions.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
+                said.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
             } else if let Some(why) = dice.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
                 c.cover.feature("shim: cannot make a tree");
-                conditions.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
+                said.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
             } else {
                 c.disks.entry(node).or_default().insert(id);
                 if dice.as_mut().is_some_and(|d| d.one_in(10)) {
@@ -80,26 +80,26 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                     continue;
                 }
                 let made = if source.is_some() { reason::CLONE_CREATED } else { reason::TREE_CREATED };
-                conditions.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
-                conditions.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
-                conditions.push((condition::IN_USE, in_use(false, false)));
+                said.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
+                said.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
+                said.push((condition::IN_USE, in_use(false, false)));
             }
         } else if stands {
             if !provisioned {
-                conditions.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
+                said.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
             }
             let former = yoi_crds::condition::find(&status.conditions, condition::IN_USE);
             let was = former.is_some_and(|c| c.status == yoi_crds::ConditionStatus::True || c.reason == *reason::RELEASED);
-            conditions.push((condition::IN_USE, in_use(used, was)));
+            said.push((condition::IN_USE, in_use(used, was)));
             if workspace.spec.base.is_some()
                 && is_true(&status.conditions, condition::POPULATED)
                 && !is_true(&status.conditions, condition::SEALED)
             {
-                conditions.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
+                said.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
                 volume = Some(VolumeStatus { revision: Some("r".into()), ..VolumeStatus::default() });
             }
         }
-        report(c, &title, conditions, volume);
+        report(c, &title, said, volume);
     }
 }
 
@@ -116,11 +116,11 @@ fn in_use(used: bool, was: bool) -> ConditionValue {
     }
 }
 
-fn report(c: &mut Cluster, title: &str, conditions: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
+fn report(c: &mut Cluster, title: &str, said: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
     let now = yoi_plan::conditions::format_time(c.now());
     let before = c.now.workspaces[title].status.clone().unwrap_or_default();
     let mut after = before.clone();
-    for (type_, verdict) in conditions {
+    for (type_, verdict) in said {
         tell(&mut after.conditions, type_, verdict, &now);
     }
     after.volume = volume.or(after.volume);
@@ -203,7 +203,7 @@ pub fn gateway(c: &mut Cluster, mut dice: Option<&mut Dice>) {
             run_generation: run,
             ready: why == reason::REPLAYED.word(),
             reason: why.to_owned(),
-            message: "conditions".into(),
+            message: "said".into(),
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {

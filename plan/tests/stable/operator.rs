@@ -15,7 +15,7 @@ use yoi_plan::meta::{controlled_by, deleting, label as label_of, name, uid};
 use yoi_plan::nodes::{Nodes, left_over};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, network, nudge_deleting_claims, peer, project, workspace, yoipod};
 
