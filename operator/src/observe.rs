@@ -20,7 +20,14 @@ pub fn project(world: &World, object: Arc<YoiProject>) -> project::Observed {
     let (namespace, _) = place(&*object);
     let bases = world.workspaces.by(&Key::Lineage(object.uid().unwrap_or_default()));
     let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| world.workspaces.any(&Key::Origin(uid.clone())));
-    project::Observed { origins: used.collect(), bases, terminating: world.terminating(&namespace), nodes: world.nodes(), project: object }
+    project::Observed {
+        origins: used.collect(),
+        bases,
+        terminating: world.terminating(&namespace),
+        nodes: world.nodes(),
+        network_policies: world.policies.by(&Key::Namespace(namespace)),
+        project: object,
+    }
 }
 
 #[must_use]
@@ -47,6 +54,7 @@ pub fn workspace(world: &World, object: Arc<AgentWorkspace>) -> workspace::Obser
         claim: claimed.then(|| world.claims.get(&namespace, &name)).flatten(),
         volume: claimed.then(|| world.volumes.get("", &names::volume(&uid))).flatten(),
         nodes: world.nodes(),
+        network_policies: world.policies.by(&Key::Namespace(namespace)),
         workspace: object,
     }
 }
@@ -76,6 +84,7 @@ pub fn yoipod(world: &World, object: Arc<YoiPod>) -> yoipod::Observed {
         session_claim,
         manifests: world.manifests.by(&mine),
         nodes: world.nodes(),
+        network_policies: world.policies.by(&Key::Namespace(namespace)),
         yoipod: object,
     }
 }

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::project::SealedGeneration;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
 
 use crate::conditions::{self, ConditionSet};
+use crate::network;
 use crate::nodes::Nodes;
+use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::{BaseSet, ObservedBase};
@@ -26,6 +29,8 @@ pub struct Observed {
     /// UIDs of the bases that trees were made from.
     pub origins: BTreeSet<String>,
     pub nodes: Arc<Nodes>,
+    /// Those of the namespace.
+    pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
 /// A node that stopped without a report makes nothing, and its WorkspaceNode still offers its providers: after so long another node gets a base.
@@ -40,9 +45,9 @@ struct Input<'a> {
     nodes: &'a Nodes,
 }
 
-/// Which bases to make and delete, and what is true of the source. An object that no API server has stored gets an empty plan.
+/// Which bases and network policies to make, which bases to delete, and what is true of the source. An object that no API server has stored gets an empty plan.
 #[must_use]
-pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let Some(project) = Stored::new(&*seen.project) else { return Plan::nothing() };
     // The garbage collector deletes the bases of a project, and nothing else of it needs an order.
     if project.is_deleting() || seen.terminating {
@@ -50,10 +55,13 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     }
     let status = project.status.clone().unwrap_or_default();
     let input = Input { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
-    match project.spec.not_understood() {
+    let plan = match project.spec.not_understood() {
         Some(field) => not_understood(&input, field, now),
         None => reconcile(&input, now),
-    }
+    };
+    // A namespace with a project is a namespace with agents: its policies are there before the first of them.
+    let policies = settings.network.as_ref().map(|network| network::ensure(project.namespace(), network, &seen.network_policies));
+    Plan { steps: policies.into_iter().flatten().chain(plan.steps).collect(), ..plan }
 }
 
 fn not_understood(input: &Input<'_>, field: &str, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {

@@ -62,7 +62,7 @@ pub enum Step {
         claim: Target,
     },
     /// Changes a claim that is being deleted, so that Kubernetes looks at it again. `times` is written there: said twice, it is one change.
-    Remind {
+    NudgeClaim {
         claim: Target,
         times: u32,
     },
@@ -141,7 +141,7 @@ impl Step {
             Step::EnsureNetworkPolicy(n) => format!("apply NetworkPolicy {}", n.metadata.name.as_deref().unwrap_or("")),
             Step::OwnClaim { claim, .. } => format!("set the owners of {claim}"),
             Step::UnselectNode { claim } => format!("let the scheduler choose another node for {claim}"),
-            Step::Remind { claim, .. } => format!("have Kubernetes look again at {claim}"),
+            Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::Delete(target) => format!("delete {target}"),

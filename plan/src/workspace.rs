@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionStatus, ConditionValue};
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
 use crate::conditions::{self, ConditionSet};
+use crate::network::with_network_policies;
 use crate::nodes::Nodes;
 use crate::settings::Settings;
 use crate::step::Plan;
@@ -45,6 +47,8 @@ pub struct Observed {
     /// The volume of this workspace's UID; absent where the spec asks for no claim.
     pub volume: Option<Arc<PersistentVolume>>,
     pub nodes: Arc<Nodes>,
+    /// Those of the namespace.
+    pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
 /// What to make and delete for a workspace, and its conditions. An object that no API server has stored gets an empty plan.
@@ -66,8 +70,9 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         return Plan::only(workspace.delete().into_iter().collect());
     }
     let plan = reconcile(&input, settings, now);
+    let steps = with_network_policies(plan.steps, workspace.namespace(), settings.network.as_ref(), &seen.network_policies);
     let expires_in = expires.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
-    Plan { requeue_after: plan.requeue_after.into_iter().chain(expires_in).min(), ..plan }
+    Plan { steps, status: plan.status, requeue_after: plan.requeue_after.into_iter().chain(expires_in).min() }
 }
 
 fn reconcile(input: &Input<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {

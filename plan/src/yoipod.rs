@@ -14,12 +14,14 @@ mod teardown;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::name::finalizer;
 use yoi_crds::pod::{ManifestRef, WorkspaceRef};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
 use crate::meta::name;
 use crate::names;
+use crate::network::with_network_policies;
 use crate::nodes::Nodes;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
@@ -53,6 +55,8 @@ pub struct Observed {
     /// ConfigMaps that bear this name.
     pub manifests: Vec<Arc<ConfigMap>>,
     pub nodes: Arc<Nodes>,
+    /// Those of the namespace.
+    pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
 /// Name of the workspace that a YoiPod works in: the one that it names, else one of its own name.
@@ -81,7 +85,9 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     if let Some(step) = input.yoipod.add_finalizers(&[finalizer::OPERATOR]) {
         return Plan::only(vec![step]);
     }
-    reconcile(&input, settings, now)
+    let plan = reconcile(&input, settings, now);
+    let steps = with_network_policies(plan.steps, input.yoipod.namespace(), settings.network.as_ref(), &seen.network_policies);
+    Plan { steps, ..plan }
 }
 
 fn reconcile(input: &Input<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {

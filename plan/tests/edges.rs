@@ -63,6 +63,7 @@ fn seen(workspace: Arc<AgentWorkspace>) -> workspace::Observed {
         claim: None,
         volume: None,
         nodes: nodes(&["n1", "n2"]),
+        network_policies: Vec::new(),
     }
 }
 
@@ -85,8 +86,9 @@ fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
         bases: Vec::new(),
         origins: Default::default(),
         nodes: nodes(&[node]),
+        network_policies: Vec::new(),
     };
-    let step = project::plan(&seen, now()).steps.into_iter().next();
+    let step = project::plan(&seen, &settings(), now()).steps.into_iter().next();
     let Some(Step::EnsureWorkspace(base)) = step else { panic!("the project's first base is made on its only node: {step:?}") };
     let mut base = *base;
     base.metadata.uid = Some(format!("base-{node}"));
@@ -154,8 +156,9 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
         bases: vec![lost],
         origins: ["base-gone".to_owned()].into(),
         nodes: nodes(&["n1"]),
+        network_policies: Vec::new(),
     };
-    let plan = project::plan(&seen, now());
+    let plan = project::plan(&seen, &settings(), now());
     let deleted = |s: &Step| matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && t.uid == "base-gone");
     let made = |s: &Step| matches!(s, Step::EnsureWorkspace(w) if w.spec.base.as_ref().is_some_and(|b| b.node == "n1"));
     assert!(plan.steps.iter().any(deleted) && plan.steps.iter().any(made), "{:?}", plan.steps);
@@ -184,6 +187,7 @@ fn going(retain: &str, owners: Value) -> yoipod::Observed {
         session_volume: None,
         manifests: Vec::new(),
         nodes: nodes(&["n1"]),
+        network_policies: Vec::new(),
     }
 }
 
@@ -255,8 +259,9 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
             bases,
             origins: Default::default(),
             nodes: nodes(&["n1", "n2"]),
+            network_policies: Vec::new(),
         };
-        project::plan(&seen, now())
+        project::plan(&seen, &settings(), now())
     };
     let early = at(20);
     assert!(early.steps.is_empty() && early.requeue_after == Some(std::time::Duration::from_secs(40)), "{early:?}");
@@ -366,6 +371,7 @@ fn roomless(zone: &str) -> yoipod::Observed {
         session_volume: None,
         manifests: Vec::new(),
         nodes: Arc::new(two),
+        network_policies: Vec::new(),
     }
 }
 
@@ -456,15 +462,16 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
         bases,
         origins: Default::default(),
         nodes: nodes(&["n1"]),
+        network_policies: Vec::new(),
     };
-    let plan = project::plan(&seen(vec![Arc::new(lost.clone())]), now());
+    let plan = project::plan(&seen(vec![Arc::new(lost.clone())]), &settings(), now());
     assert!(
         matches!(&plan.steps[..], [Step::Delete(t)] if t.kind == Kind::Workspace && t.uid == "base-n1"),
         "its name is taken until it is gone: {:?}",
         plan.steps
     );
     assert!(status(plan).generation.is_none(), "nothing can be cloned from it");
-    let again = project::plan(&seen(Vec::new()), now()).steps;
+    let again = project::plan(&seen(Vec::new()), &settings(), now()).steps;
     assert!(matches!(&again[..], [Step::EnsureWorkspace(_)]), "{again:?}");
 }
 

@@ -255,7 +255,7 @@ impl Cluster {
                     c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(SELECTED_NODE)));
                 },
             ),
-            Step::Remind { claim, times } => self.patch::<PersistentVolumeClaim>(
+            Step::NudgeClaim { claim, times } => self.patch::<PersistentVolumeClaim>(
                 claim,
                 |_| true,
                 |c| {

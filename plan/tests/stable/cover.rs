@@ -226,7 +226,7 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
         Step::OwnClaim { .. } => "OwnClaim",
         Step::UnselectNode { .. } => "UnselectNode",
-        Step::Remind { .. } => "Remind",
+        Step::NudgeClaim { .. } => "Remind",
         Step::RetainVolume { .. } => "RetainVolume",
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",

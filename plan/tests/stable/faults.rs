@@ -150,9 +150,9 @@ impl Fault {
             Fault::ManifestsStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::ConfigMap)),
             Fault::OldBasesStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind.is_none())),
             Fault::OfferStays => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::WorkspaceNode)),
-            Fault::NobodyIsReminded => steps.retain(|s| !matches!(s, Step::Remind { .. })),
+            Fault::NobodyIsReminded => steps.retain(|s| !matches!(s, Step::NudgeClaim { .. })),
             Fault::RemindOfTheStranger if about.kind == Some(Kind::Claim) && deleting(object) => {
-                steps.push(Step::Remind { claim: target(Kind::Claim, object), times: 30 });
+                steps.push(Step::NudgeClaim { claim: target(Kind::Claim, object), times: 30 });
             }
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}

@@ -115,7 +115,7 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let mine = c.by_uid(Kind::Claim, &claim.uid).is_none_or(|m| controlled_by(m, &about.uid));
             hold(mine, "an object that is not ours is patched", step)
         }
-        Step::Remind { claim, times } => {
+        Step::NudgeClaim { claim, times } => {
             target(claim)?;
             let Some(there) = c.by_uid(Kind::Claim, &claim.uid) else { return Ok(()) };
             let workspaces = controller(there).is_some_and(|o| o.kind == "AgentWorkspace");

@@ -17,9 +17,9 @@ use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::tree::base_set::lineage_of;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{names, network, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
-use crate::cluster::{Answer, Broken, Cluster, NS, Object, Objects};
+use crate::cluster::{Answer, Broken, Cluster, Object, Objects};
 use crate::faults::Fault;
 use crate::judge::{self, About};
 use crate::kubernetes::nodes;
@@ -145,14 +145,6 @@ impl Operator {
         self.seen.revisions == c.now.revisions && self.seen.terminating == c.now.terminating
     }
 
-    fn fenced<S>(&self, mut plan: Plan<S>) -> Plan<S> {
-        if let Some(rules) = &self.settings.network {
-            let existing: Vec<_> = self.seen.policies.values().cloned().collect();
-            network::before_pods(&mut plan.steps, NS, rules, &existing);
-        }
-        plan
-    }
-
     /// Steps, then the status: `None` where nothing is to be written.
     fn carry_out<S: Conditions + Clone>(
         &mut self,
@@ -222,12 +214,15 @@ impl Operator {
         let bases = bases(view, &[uid(&object.metadata)]);
         let origins: BTreeSet<String> =
             view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
-        let seen = project::Observed { project: object.clone(), terminating: view.terminating, bases, origins, nodes: self.nodes.clone() };
-        let mut plan = project::plan(&seen, c.now());
-        if let (Some(rules), Some(_)) = (&self.settings.network, &plan.status) {
-            let existing: Vec<_> = view.policies.values().cloned().collect();
-            plan.steps.splice(0..0, network::ensure(NS, rules, &existing));
-        }
+        let seen = project::Observed {
+            project: object.clone(),
+            terminating: view.terminating,
+            bases,
+            origins,
+            nodes: self.nodes.clone(),
+            network_policies: view.policies.values().cloned().collect(),
+        };
+        let plan = project::plan(&seen, &self.settings, c.now());
         let before = object.status.clone().unwrap_or_default();
         let (status, words) = self.carry_out(c, (Governed::Project, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
@@ -261,10 +256,11 @@ impl Operator {
             claim: view.claims.get(title).filter(|_| claimed).cloned(),
             volume: view.volumes.get(&names::volume(uid(&object.metadata))).filter(|_| claimed).cloned(),
             nodes: self.nodes.clone(),
+            network_policies: view.policies.values().cloned().collect(),
             users,
             project,
         };
-        let plan = self.fenced(workspace::plan(&seen, &self.settings, c.now()));
+        let plan = workspace::plan(&seen, &self.settings, c.now());
         let before = own_workspace(object.status.clone().unwrap_or_default());
         let (status, words) = self.carry_out(c, (Governed::Workspace, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &words, false)) };
@@ -306,11 +302,12 @@ impl Operator {
             session_claim,
             manifests: view.maps.values().filter(|m| mine(&m.metadata)).cloned().collect(),
             nodes: self.nodes.clone(),
+            network_policies: view.policies.values().cloned().collect(),
             yoipod: object.clone(),
             project,
             workspace,
         };
-        let plan = self.fenced(yoipod::plan(&seen, &self.settings, c.now()));
+        let plan = yoipod::plan(&seen, &self.settings, c.now());
         let before = own_yoipod(object.status.clone().unwrap_or_default());
         let (status, words) = self.carry_out(c, (Governed::YoiPod, &object.metadata), plan, &before.conditions, luck)?;
         let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &words, false)) };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
-use yoi_plan::nudge_deleting_claims::plan as remind;
+use yoi_plan::nudge_deleting_claims::plan as nudge;
 use yoi_plan::step::Step;
 
 const DELETED: i64 = 1_700_000_000;
@@ -21,9 +21,9 @@ fn claim(more: Value) -> PersistentVolumeClaim {
 
 /// What the reminder says and when the next one is due, so many seconds after the deletion.
 fn after(claim: &PersistentVolumeClaim, seconds: i64) -> (Option<u32>, Option<u64>) {
-    let plan = remind(claim, jiff::Timestamp::from_second(DELETED + seconds).expect("a time"));
+    let plan = nudge(claim, jiff::Timestamp::from_second(DELETED + seconds).expect("a time"));
     let mut times = plan.steps.iter().map(|step| match step {
-        Step::Remind { claim, times } if claim.uid == "u" && claim.namespace == "ns" => *times,
+        Step::NudgeClaim { claim, times } if claim.uid == "u" && claim.namespace == "ns" => *times,
         other => panic!("{other:?}"),
     });
     (times.next(), plan.requeue_after.as_ref().map(Duration::as_secs))

@@ -51,6 +51,7 @@ fn agent(meta: Value, spec: Value, status: Value, pods: Vec<Value>) -> yoipod::O
         session_volume: None,
         manifests: Vec::new(),
         nodes: nodes(),
+        network_policies: Vec::new(),
     }
 }
 
@@ -100,8 +101,9 @@ fn a_word_of_another_version_is_told_and_nothing_is_made_of_it_or_taken_down() {
             bases: Vec::new(),
             origins: std::collections::BTreeSet::new(),
             nodes: nodes(),
+            network_policies: Vec::new(),
         };
-        let plan = project::plan(&seen, now());
+        let plan = project::plan(&seen, &settings(), now());
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
         told(&plan.status.expect("a status").conditions, "Ready");
 
@@ -117,6 +119,7 @@ fn a_word_of_another_version_is_told_and_nothing_is_made_of_it_or_taken_down() {
             claim: None,
             volume: None,
             nodes: nodes(),
+            network_policies: Vec::new(),
         };
         let plan = workspace::plan(&seen, &settings(), now());
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
