@@ -1,4 +1,4 @@
-//! Conditions of one object in one round, and the Events that tell their changes.
+//! The conditions that one plan sets, and the Events of their changes.
 
 use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition, find};
 use yoi_crds::reason::{self, Reason, condition};
@@ -51,21 +51,23 @@ pub(crate) fn value_of(status: ConditionStatus, reason: &str, message: &str) -> 
     ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() }
 }
 
-/// A spec whose `field` was let in by the schema of another version.
+/// Not accepted: the schema of another version let a value of `field` in that this version does not know.
 pub(crate) fn not_understood(field: &str) -> ConditionValue {
     let why = format!("{field} says something that this version of Yoi does not know; upgrade Yoi, or delete the object and make it anew");
     ConditionValue::no(reason::INVALID_SPEC, why)
 }
 
-/// RFC 3339, whole seconds, as Kubernetes writes times.
+/// A time as Kubernetes writes it: RFC 3339, in whole seconds.
 #[must_use]
 pub fn format_time(at: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// Kinds' statuses that carry conditions.
+/// A status that has conditions.
 pub trait Conditions {
+    /// All conditions, of every writer.
     fn conditions(&self) -> &[Condition];
+    /// All conditions, to be changed.
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
 }
 
@@ -79,7 +81,8 @@ macro_rules! conditions {
 }
 conditions!(yoi_crds::YoiProjectStatus, yoi_crds::AgentWorkspaceStatus, yoi_crds::YoiPodStatus, yoi_crds::YoiPeerStatus);
 
-/// Puts a step's failure into Ready, so that the way out by error is told too.
+/// Sets Ready to False with a step's failure, so that the status is also right when a plan could not be carried out. `before` are the conditions that
+/// the object has, and `failure` the sentence for people.
 pub fn set_apply_failed<S: Conditions>(status: &mut S, before: &[Condition], failure: &str, generation: Option<i64>, now: jiff::Timestamp) {
     let verdict = ConditionValue::no(reason::APPLY_FAILED, failure);
     let ready = condition(before, condition::READY, verdict, generation.unwrap_or_default(), &format_time(now));
@@ -88,16 +91,19 @@ pub fn set_apply_failed<S: Conditions>(status: &mut S, before: &[Condition], fai
     all.push(ready);
 }
 
-/// One sentence of the condition_events that `kubectl describe` tells.
+/// An Event as `kubectl describe` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// Of type Warning; else Normal.
     pub warning: bool,
+    /// CamelCase.
     pub reason: String,
+    /// The condition's message.
     pub note: String,
 }
 
-/// The Events of a status change, in the order in which things become true: what became bad, what became true, what came to rest. Each sentence
-/// once, although Ready repeats it.
+/// The Events of a change of conditions: for each that became True, that is False for a reason to warn of, or that says that an agent stopped. They come
+/// in the order in which conditions become true. Each message comes once, although Ready repeats it.
 #[must_use]
 pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
@@ -108,10 +114,10 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
             continue;
         }
         let warning = c.status != ConditionStatus::True && Reason::named(&c.reason).is_some_and(Reason::warns);
-        // That a spec makes sense is no news.
+        // Nobody needs to hear that a spec makes sense.
         let good = c.status == ConditionStatus::True && c.type_ != condition::ACCEPTED;
-        let rest = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
-        if (warning || good || rest) && !events.iter().any(|e| e.note == c.message) {
+        let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
+        if (warning || good || stopped) && !events.iter().any(|e| e.note == c.message) {
             let summary = c.type_ == condition::READY || c.reason == reason::ALL_MET;
             let reason = if good && summary { c.type_.as_str() } else { c.reason.as_str() };
             events.push(Event { warning, reason: reason.to_owned(), note: c.message.clone() });
@@ -133,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_true_at_once_is_told_in_the_order_in_which_it_does() {
+    fn events_of_one_change_come_in_the_order_in_which_conditions_become_true() {
         // As a status is written: sorted by type.
         let after = conditions(&[
             (condition::ACCEPTED, ConditionValue::yes(reason::VALID, "valid")),
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_came_to_rest_says_so_once() {
+    fn an_agent_that_stops_has_one_event() {
         let after = conditions(&[
             (condition::READY, ConditionValue::no(reason::STOPPED, "the spec asks for no Pod")),
             (condition::SESSION_READY, ConditionValue::no(reason::STOPPED, "the claim keeps the session")),

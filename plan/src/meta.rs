@@ -1,4 +1,4 @@
-//! Small questions about metadata.
+//! Reading and building parts of objects' metadata.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -6,31 +6,37 @@ use crate::step::{Kind, Target};
 
 pub(crate) const API_VERSION: &str = "yoi.dev/v1alpha1";
 
+/// Empty when absent.
 #[must_use]
 pub fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
+/// Empty when absent, as for cluster-scoped kinds.
 #[must_use]
 pub fn namespace(meta: &ObjectMeta) -> &str {
     meta.namespace.as_deref().unwrap_or_default()
 }
 
+/// Empty for an object that the API server has not stored.
 #[must_use]
 pub fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
+/// Whether somebody has deleted the object; finalizers may still keep it.
 #[must_use]
 pub fn deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
+/// Value of a label.
 #[must_use]
 pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
+/// Value of an annotation.
 #[must_use]
 pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
@@ -42,11 +48,13 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.as_ref()?.iter().find(|o| o.controller == Some(true))
 }
 
+/// Whether the object of this UID is the controlling owner.
 #[must_use]
 pub fn controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     controller(meta).is_some_and(|o| o.uid == owner_uid)
 }
 
+/// A reference that makes `owner`, an object of ours, the controlling owner.
 #[must_use]
 pub fn owner_reference(kind: &str, owner: &ObjectMeta) -> OwnerReference {
     OwnerReference {
@@ -59,6 +67,7 @@ pub fn owner_reference(kind: &str, owner: &ObjectMeta) -> OwnerReference {
     }
 }
 
+/// The object that this metadata belongs to.
 #[must_use]
 pub fn target(kind: Kind, meta: &ObjectMeta) -> Target {
     Target { kind, namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }

@@ -1,4 +1,4 @@
-//! The cluster's nodes as far as trees care: what each offers, and which can be reached by a volume.
+//! The cluster's nodes: which providers and runtimes each offers, and which volumes Pods there can use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,10 +13,10 @@ use yoi_crds::source::ProviderName;
 use crate::step::Plan;
 use crate::stored::Stored;
 
-/// Well-known label that Pods' affinity to a node goes by.
+/// The well-known label that Pods are bound to nodes by. Its value is not the node's name on every cluster.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What the shim of a node that is no more left behind. It may bear the name of a Node that comes later: that one's shim makes its own.
+/// Deletes the WorkspaceNode of a node that no longer exists. When a node of that name comes later, its shim makes a new one.
 #[must_use]
 pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
     match Stored::new(offer) {
@@ -25,14 +25,16 @@ pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
     }
 }
 
-/// By name. A node that is not in here does not exist.
+/// The cluster's nodes, by name. A node that is not in here does not exist.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes(pub BTreeMap<String, Node>);
 
+/// What is known of one node.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
+    /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
-    /// What its shim reports; absent while there is none.
+    /// What its shim reports; absent while no shim has reported.
     pub offer: Option<Arc<WorkspaceNode>>,
 }
 
@@ -43,7 +45,7 @@ impl Node {
 
     fn offers(&self, provider: ProviderName) -> bool {
         let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
-        // A shim may leave Ready out; only a clear no counts.
+        // A shim may leave Ready out, so only False counts.
         let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
         !down
             && status
@@ -52,6 +54,7 @@ impl Node {
                 .any(|p| p.available && provider != ProviderName::Unknown && (provider == ProviderName::Auto || p.name == provider))
     }
 
+    /// Whether the node offers the runtime of this digest, in lower-case hex.
     #[must_use]
     pub fn has_runtime(&self, digest: &str) -> bool {
         self.offer.as_ref().and_then(|o| o.status.as_ref()).is_some_and(|s| s.runtime_digests.iter().any(|d| d == digest))
@@ -59,6 +62,7 @@ impl Node {
 }
 
 impl Nodes {
+    /// NotReady nodes exist.
     #[must_use]
     pub fn exists(&self, node: &str) -> bool {
         self.0.contains_key(node)
@@ -90,11 +94,11 @@ impl Nodes {
         }
     }
 
-    /// The runtime that agents on `candidates` run: the one asked for, else the one that most of them name first (the highest among equals).
-    /// A shim names its own first; behind it stand older ones that Pods still run.
+    /// Digest of the runtime that agents on `candidates` run: `configured`, else the one that most of them list first (the highest among equals).
+    /// A shim lists its own first, and then older ones that Pods still run. `None` when no candidate lists any.
     #[must_use]
-    pub fn runtime_digest(&self, asked: Option<&str>, candidates: &[&str]) -> Option<String> {
-        if let Some(digest) = asked {
+    pub fn runtime_digest(&self, configured: Option<&str>, candidates: &[&str]) -> Option<String> {
+        if let Some(digest) = configured {
             return Some(digest.to_owned());
         }
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
@@ -112,7 +116,7 @@ impl Nodes {
         self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned())
     }
 
-    /// Whether the node bears every label of a Pod's selector.
+    /// Whether the node has every label of a Pod's selector.
     #[must_use]
     pub fn bears(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
         let labels = self.0.get(node).map(|n| &n.labels);
@@ -156,7 +160,7 @@ fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>)
         "DoesNotExist" => value.is_none(),
         "Gt" => matches!((number(), bound()), (Some(n), Some(b)) if n > b),
         "Lt" => matches!((number(), bound()), (Some(n), Some(b)) if n < b),
-        // An operator that we do not know may allow the node: the scheduler decides then.
+        // An operator that this version does not know may allow the node, so the scheduler decides.
         _ => true,
     }
 }

@@ -14,6 +14,7 @@ use crate::stored::{Stored, Uid};
 /// Everything that the decision about a YoiPeer reads, gathered once.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// The object that the plan is about.
     pub peer: Arc<YoiPeer>,
     /// The namespace is being deleted.
     pub terminating: bool,

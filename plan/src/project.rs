@@ -21,6 +21,7 @@ use crate::tree::base_set::{BaseSet, ObservedBase};
 /// Everything that the decision about a project reads, gathered once.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// The object that the plan is about.
     pub project: Arc<YoiProject>,
     /// The namespace is being deleted.
     pub terminating: bool,
@@ -28,6 +29,7 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// UIDs of the bases that trees were made from.
     pub origins: BTreeSet<String>,
+    /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
     pub network_policies: Vec<Arc<NetworkPolicy>>,

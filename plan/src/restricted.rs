@@ -1,4 +1,4 @@
-//! Parts of Pods that pass Pod Security *restricted*.
+//! Parts of Pods that pass the Pod Security standard *restricted*.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 pub(crate) fn pull_policy(policy: ImagePullPolicy) -> String {
     match policy {
         ImagePullPolicy::Always => "Always",
-        // What is not understood is refused before; no policy would be another one for other tags.
+        // A policy of another version is refused before. Without a policy, Kubernetes would decide by the tag.
         ImagePullPolicy::IfNotPresent | ImagePullPolicy::Unknown => "IfNotPresent",
         ImagePullPolicy::Never => "Never",
     }

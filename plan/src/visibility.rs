@@ -1,15 +1,15 @@
-//! Who may see and message whom. Objects in, an answer out: the gateway's door and the plugin's table ask here alone.
+//! Who may see and message whom: a pure function of objects. The gateway and the plugin both decide by it alone.
 //!
-//! A YoiPeer joins two *identities*. A name that was deleted and made anew is a stranger, and a stranger is answered exactly as a name that
-//! nobody bears, so that asking teaches nothing.
+//! A YoiPeer joins two *identities*. A YoiPod that was deleted and made again under its name has another identity. What a caller cannot see is answered
+//! exactly as what does not exist, so that asking reveals nothing.
 //!
 //! | The caller's YoiPeer with the other | Listed | May send |
 //! |---|---|---|
 //! | none, or it joined a former caller or another namespace | no | `NotVisible` |
 //! | has not bound the other yet, or is being deleted | no | `NotAPeer` |
-//! | the one that it joined is gone, or replaced by a namesake | yes, as missing | `NotAPeer` |
+//! | the YoiPod that it joined is gone, or another one has its name | yes, as missing | `NotAPeer` |
 //! | not Ready | yes | `NotAPeer` |
-//! | Ready, and both are who they were | yes | yes |
+//! | Ready, and both are the ones that it joined | yes | yes |
 
 use std::collections::BTreeMap;
 
@@ -21,16 +21,20 @@ use yoi_wire::hub::{Refusal, RefusalReason, VisibilityReason};
 
 use crate::meta::{deleting, name, namespace, uid};
 
-/// What counts of a YoiPeer.
+/// The parts of a YoiPeer that visibility depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerLink {
+    /// Namespace of the YoiPeer and of its members.
     pub namespace: String,
+    /// Name of the YoiPeer.
     pub name: String,
-    /// As in the spec.
+    /// Names of the two members, as in the spec.
     pub members: Vec<String>,
-    /// The identities that were joined.
+    /// The identities that were joined; empty until the YoiPeer is accepted.
     pub bound: Vec<BoundMember>,
+    /// Whether its condition Ready is True.
     pub ready: bool,
+    /// Whether it is being deleted.
     pub deleting: bool,
 }
 
@@ -56,7 +60,7 @@ pub fn agent_ref(yoipod: &YoiPod) -> AgentRef {
     AgentRef { namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }
 
-/// The name of the one YoiPeer that can join two names of a namespace, given in any order.
+/// The name of the one YoiPeer that can join two members, given in any order.
 #[must_use]
 pub fn yoipeer_name(a: &str, b: &str) -> String {
     if a <= b { format!("{a}.{b}") } else { format!("{b}.{a}") }
@@ -84,10 +88,10 @@ pub fn check_name(caller: &AgentRef, to: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// May `caller` message `to`? `bond` is the YoiPeer named [`yoipeer_name`] of the two, `current` the UID of the YoiPod that bears the name now.
+/// May `caller` message `to`? `bond` is the YoiPeer named [`yoipeer_name`] of the two, `current` the UID of the YoiPod that has the name now.
 ///
 /// # Errors
-/// `NotVisible` in the same words whether or not anybody bears the name; `NotAPeer` of one that the caller was introduced to.
+/// `NotVisible`, with the same message whether or not a YoiPod has the name; `NotAPeer` for one that the caller was joined with.
 pub fn may_send(caller: &AgentRef, to: &str, bond: Option<&PeerLink>, current: Option<&str>) -> Result<(), Refusal> {
     let Some(bond) = bond.filter(|bond| sees(caller, bond) && names(bond, to)) else {
         return Err(Refusal {
@@ -100,7 +104,7 @@ pub fn may_send(caller: &AgentRef, to: &str, bond: Option<&PeerLink>, current: O
         message: format!("YoiPeer {} does not join {} and {to}: {why}", bond.name, caller.name),
     };
     let Some(joined) = bound_uid(bond, to) else { return Err(not_a_peer("it is not accepted yet")) };
-    // Gone and replaced get one answer: the relation was with the former one, and its successor is a stranger.
+    // Gone and replaced get one answer: the caller was joined with the former YoiPod, and does not see the new one.
     if current != Some(joined) {
         return Err(not_a_peer("the agent it joined is gone"));
     }
@@ -110,25 +114,27 @@ pub fn may_send(caller: &AgentRef, to: &str, bond: Option<&PeerLink>, current: O
     Ok(())
 }
 
-/// An agent that the caller sees, whether or not it is still there.
+/// An agent that the caller sees, whether or not it still exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleAgent<'a> {
+    /// Name of the agent.
     pub name: &'a str,
-    /// The identity that was joined.
+    /// UID of the YoiPod that was joined.
     pub uid: &'a str,
+    /// Why the caller sees it.
     pub reason: VisibilityReason,
 }
 
 impl VisibleAgent<'_> {
-    /// Whether the YoiPod that bears the name now is the one that is seen. If not, the one that is seen is missing, and its successor is
-    /// none of the caller's business.
+    /// Whether the YoiPod that has the name now is the one that the caller sees. If not, that one is missing, and the caller learns nothing of the new
+    /// one.
     #[must_use]
     pub fn is(&self, current: &AgentRef) -> bool {
         self.uid == current.uid
     }
 }
 
-/// Whom `caller` sees: itself, then the other ends of its bonds, sorted by name. `bonds` may be of anybody and of any namespace.
+/// Whom `caller` sees: itself, then the other members of its YoiPeers, sorted by name. `bonds` may be any YoiPeers, of any namespace.
 #[must_use]
 pub fn visible_agents<'a>(caller: &'a AgentRef, bonds: impl IntoIterator<Item = &'a PeerLink>) -> Vec<VisibleAgent<'a>> {
     let itself = VisibleAgent { name: &caller.name, uid: &caller.uid, reason: VisibilityReason::Itself };
@@ -137,7 +143,7 @@ pub fn visible_agents<'a>(caller: &'a AgentRef, bonds: impl IntoIterator<Item = 
     std::iter::once(itself).chain(others.into_values()).collect()
 }
 
-/// The other end of a bond, if the bond shows it to `caller`.
+/// The other member of a YoiPeer, if `caller` sees it by that.
 fn other_end<'a>(caller: &AgentRef, bond: &'a PeerLink) -> Option<VisibleAgent<'a>> {
     if bond.deleting || !sees(caller, bond) {
         return None;
@@ -146,12 +152,12 @@ fn other_end<'a>(caller: &AgentRef, bond: &'a PeerLink) -> Option<VisibleAgent<'
     Some(VisibleAgent { name: other, uid: bound_uid(bond, other)?, reason: VisibilityReason::Peer })
 }
 
-/// The bond joined *this* caller, not a former bearer of its name.
+/// The YoiPeer joined *this* caller, not a former YoiPod of its name.
 fn sees(caller: &AgentRef, bond: &PeerLink) -> bool {
     bond.namespace == caller.namespace && names(bond, &caller.name) && bound_uid(bond, &caller.name) == Some(&caller.uid)
 }
 
-/// By the spec, which is what was asked for: a status that says otherwise is not believed.
+/// By the spec: a status that names others is not believed.
 fn names(bond: &PeerLink, name: &str) -> bool {
     bond.members.iter().any(|member| member == name)
 }

@@ -27,6 +27,7 @@ use schedule::Schedule;
 /// Everything that the decision about a workspace reads, gathered once.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// The object that the plan is about.
     pub workspace: Arc<AgentWorkspace>,
     /// The namespace is being deleted: nothing can be made in it.
     pub terminating: bool,
@@ -46,6 +47,7 @@ pub struct Observed {
     pub claim: Option<Arc<PersistentVolumeClaim>>,
     /// The volume of this workspace's UID; absent where the spec asks for no claim.
     pub volume: Option<Arc<PersistentVolume>>,
+    /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
     pub network_policies: Vec<Arc<NetworkPolicy>>,

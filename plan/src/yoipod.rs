@@ -33,6 +33,7 @@ pub use session::MADE_FOR;
 /// Everything that the decision about a YoiPod reads, gathered once.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// The object that the plan is about.
     pub yoipod: Arc<YoiPod>,
     /// The namespace is being deleted.
     pub terminating: bool,
@@ -54,6 +55,7 @@ pub struct Observed {
     pub session_volume: Option<Arc<PersistentVolume>>,
     /// ConfigMaps that bear this name.
     pub manifests: Vec<Arc<ConfigMap>>,
+    /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
     pub network_policies: Vec<Arc<NetworkPolicy>>,

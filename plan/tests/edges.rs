@@ -1,4 +1,4 @@
-//! Single decisions that the lives of `stable` come by too seldom.
+//! Single decisions that the generated worlds of `stable` seldom reach.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,13 +98,13 @@ fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
 }
 
 #[test]
-fn a_tree_that_stands_keeps_its_node_while_a_stranger_bears_its_claims_name() {
+fn a_tree_keeps_its_node_while_somebody_elses_claim_has_its_name() {
     let status_before = json!({
         "nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 7, "gid": 7}, "conditions": [is_true("Provisioned")],
     });
-    let stood = tree("w", json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate"}), status_before);
-    let stranger = made(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "other"}}));
-    let said = status(workspace::plan(&workspace::Observed { claim: Some(stranger), ..seen(stood) }, &settings(), now()));
+    let existing = tree("w", json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate"}), status_before);
+    let foreign = made(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "other"}}));
+    let said = status(workspace::plan(&workspace::Observed { claim: Some(foreign), ..seen(existing) }, &settings(), now()));
     assert_eq!(said.node_name.as_deref(), Some("n1"), "another node would make another tree");
     assert!(said.origin.is_some());
     assert_eq!(said.owner, Some(TreeOwner { uid: 7, gid: 7 }));
@@ -165,7 +165,7 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
     assert!(status(plan).generation.is_none(), "nothing can be cloned from a node that is gone");
 }
 
-fn going(retain: &str, owners: Value) -> yoipod::Observed {
+fn deleted(retain: &str, owners: Value) -> yoipod::Observed {
     let mut meta = meta("a", None);
     meta["deletionTimestamp"] = json!("2023-11-14T00:00:00Z");
     let yoipod: Arc<YoiPod> = made(json!({
@@ -192,20 +192,20 @@ fn going(retain: &str, owners: Value) -> yoipod::Observed {
 }
 
 #[test]
-fn a_session_that_is_to_stay_is_nobodys_before_its_yoipod_goes() {
+fn a_session_to_keep_has_no_owner_before_its_yoipod_goes() {
     let owned = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": true}]);
-    let steps = yoipod::plan(&going("Retain", owned.clone()), &settings(), now()).steps;
+    let steps = yoipod::plan(&deleted("Retain", owned.clone()), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.is_empty()), "{steps:?}");
-    let steps = yoipod::plan(&going("Delete", Value::Null), &settings(), now()).steps;
+    let steps = yoipod::plan(&deleted("Delete", Value::Null), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1), "{steps:?}");
-    let steps = yoipod::plan(&going("Delete", owned), &settings(), now()).steps;
+    let steps = yoipod::plan(&deleted("Delete", owned), &settings(), now()).steps;
     assert!(
         matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1),
-        "said again: the view may be old: {steps:?}"
+        "set again: what was observed may be old: {steps:?}"
     );
 }
 
-/// An agent at work, whose Pod was told this CA of the gateway.
+/// A running agent with this CA of the gateway in its Pod's manifest.
 fn running(ca: &str) -> yoipod::Observed {
     let mut yoipod = meta("a", None);
     yoipod["finalizers"] = json!(["yoi.dev/operator"]);
@@ -229,7 +229,7 @@ fn running(ca: &str) -> yoipod::Observed {
         workspace: Some(tree("a", json!({"source": {"empty": {}}}), json!({"nodeName": "n1", "conditions": [is_true("Provisioned")]}))),
         pods: vec![made(json!({"metadata": pod, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": "Running"}}))],
         manifests: vec![made(json!({"metadata": meta("m", Some(("YoiPod", "a"))), "data": {"manifest.json": manifest.to_string()}}))],
-        ..going("Retain", Value::Null)
+        ..deleted("Retain", Value::Null)
     }
 }
 
@@ -270,7 +270,7 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
 }
 
 #[test]
-fn what_is_said_of_a_source_never_holds_its_credentials() {
+fn conditions_never_hold_the_credentials_of_a_source() {
     let url = "https://bot:s3cret@git.example/a";
     let spec = json!({"source": {"git": {"url": url}}, "base": {"generation": "g", "node": "n1"}});
     let base = tree("base", spec, json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]}));
@@ -424,7 +424,7 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
 }
 
 #[test]
-fn what_a_node_that_is_gone_offered_is_taken_away_by_its_uid_and_nothing_else() {
+fn a_workspacenode_of_a_node_that_is_gone_is_deleted_by_its_uid() {
     let offer = |name: &str| made::<yoi_crds::WorkspaceNode>(json!({"metadata": {"name": name, "uid": "offer"}, "spec": {}}));
     let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"])).steps;
     assert!(
@@ -437,14 +437,14 @@ fn what_a_node_that_is_gone_offered_is_taken_away_by_its_uid_and_nothing_else() 
 #[test]
 fn a_node_that_is_deleted_and_registered_again_has_its_trees_again() {
     let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
-    let stood = tree("w", json!({"source": {"empty": {}}}), said);
-    let without = workspace::Observed { nodes: nodes(&["n2"]), ..seen(stood.clone()) };
+    let existing = tree("w", json!({"source": {"empty": {}}}), said);
+    let without = workspace::Observed { nodes: nodes(&["n2"]), ..seen(existing.clone()) };
     let lost = status(workspace::plan(&without, &settings(), now()));
     let ready = |s: &yoi_crds::AgentWorkspaceStatus| s.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready").reason.clone();
     assert_eq!((ready(&lost).as_str(), lost.node_name.as_deref()), ("NodeLost", Some("n1")));
     let mut conditions = lost.conditions.clone();
     conditions.push(serde_json::from_value(is_true("Provisioned")).expect("a condition"));
-    let again = Arc::new(AgentWorkspace { status: Some(yoi_crds::AgentWorkspaceStatus { conditions, ..lost }), ..(*stood).clone() });
+    let again = Arc::new(AgentWorkspace { status: Some(yoi_crds::AgentWorkspaceStatus { conditions, ..lost }), ..(*existing).clone() });
     let back = status(workspace::plan(&seen(again), &settings(), now()));
     assert_eq!((ready(&back).as_str(), back.node_name.as_deref()), ("AllMet", Some("n1")));
 }
@@ -484,7 +484,11 @@ fn a_pod_whose_volumes_were_forgotten_is_decided_on_as_before() {
     pod.metadata.annotations.get_or_insert_default().insert("cache.yoi.dev/manifest".to_owned(), "forged".to_owned());
     yoipod::forget_volumes(&mut pod);
     assert!(pod.spec.as_ref().is_some_and(|s| s.volumes.is_none()));
-    assert_eq!(pod.metadata.annotations.as_ref().and_then(|a| a.get("cache.yoi.dev/manifest")), None, "nobody else's word stays");
+    assert_eq!(
+        pod.metadata.annotations.as_ref().and_then(|a| a.get("cache.yoi.dev/manifest")),
+        None,
+        "an annotation that somebody else wrote does not stay"
+    );
     seen.pods = vec![Arc::new(pod)];
     assert_eq!(steps(&seen), before);
     assert!(!before.iter().any(|s| matches!(s, Step::Delete(_))), "it has its own tree: {before:?}");

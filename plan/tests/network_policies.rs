@@ -1,4 +1,4 @@
-//! What must be known or stand before a Pod of ours is made.
+//! What must exist before a plan makes a Pod: its network policies, and the hostname of its node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn the_policies_come_right_before_the_first_pod_and_nowhere_without_one() {
 
 /// A node's name is not its hostname label on every cluster.
 #[test]
-fn a_base_is_filled_by_no_pod_that_is_bound_to_a_hostname_that_nobody_said() {
+fn no_pod_fills_a_base_while_the_hostname_of_its_node_is_unknown() {
     let conditions =
         json!([{"type": "Provisioned", "status": "True", "reason": "Is", "message": "", "lastTransitionTime": "2023-01-01T00:00:00Z"}]);
     let base: Arc<AgentWorkspace> = Arc::new(made(json!({
