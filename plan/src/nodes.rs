@@ -16,6 +16,18 @@ use crate::stored::Stored;
 /// The well-known label that Pods are bound to nodes by. Its value is not the node's name on every cluster.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
+/// Value of the label [`HOSTNAME`] of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hostname(String);
+
+impl Hostname {
+    /// The label's value.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Deletes the WorkspaceNode of a node that no longer exists. When a node of that name comes later, its shim makes a new one.
 #[must_use]
 pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
@@ -110,10 +122,10 @@ impl Nodes {
         count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())
     }
 
-    /// Value of [`HOSTNAME`] on this node; the name where the node bears no such label.
+    /// The node's hostname; its name where the node has no such label.
     #[must_use]
-    pub fn hostname(&self, node: &str) -> String {
-        self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned())
+    pub fn hostname(&self, node: &str) -> Hostname {
+        Hostname(self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned()))
     }
 
     /// Whether the node has every label of a Pod's selector.

@@ -39,7 +39,7 @@ pub struct Observed {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An [`Observed`] whose objects are all stored.
-struct Input<'a> {
+struct ProjectInput<'a> {
     project: Stored<'a, YoiProject>,
     status: YoiProjectStatus,
     bases: Vec<ObservedBase<'a>>,
@@ -56,7 +56,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         return Plan::nothing();
     }
     let status = project.status.clone().unwrap_or_default();
-    let input = Input { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
+    let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
     let plan = match project.spec.not_understood() {
         Some(field) => not_understood(&input, field, now),
         None => reconcile(&input, now),
@@ -66,14 +66,14 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     Plan { steps: policies.into_iter().flatten().chain(plan.steps).collect(), ..plan }
 }
 
-fn not_understood(input: &Input<'_>, field: &str, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+fn not_understood(input: &ProjectInput<'_>, field: &str, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, conditions::not_understood(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
     input.plan(Vec::new(), input.status.generation.clone(), conditions, None)
 }
 
-fn reconcile(input: &Input<'_>, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let base_set = BaseSet::of_project(input.project, &input.bases, input.nodes);
     let living: Vec<ObservedBase<'_>> = base_set.living().collect();
     let sealed: Vec<ObservedBase<'_>> = living.iter().copied().filter(|base| base.is_sealed()).collect();
@@ -112,7 +112,7 @@ fn reconcile(input: &Input<'_>, now: jiff::Timestamp) -> Plan<YoiProjectStatus> 
     input.plan(steps, generation(&base_set, &sealed), conditions, requeue_after)
 }
 
-impl Input<'_> {
+impl ProjectInput<'_> {
     fn condition_set(&self, now: jiff::Timestamp) -> ConditionSet<'_> {
         ConditionSet::new(&self.status.conditions, self.project.meta().generation, now)
     }

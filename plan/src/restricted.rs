@@ -10,7 +10,7 @@ use yoi_crds::pod::ImagePullPolicy;
 use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
-use crate::nodes::HOSTNAME;
+use crate::nodes::{HOSTNAME, Hostname};
 use crate::stored::Uid;
 
 pub(crate) fn pod_security(owner: TreeOwner) -> PodSecurityContext {
@@ -34,9 +34,10 @@ pub(crate) fn container_security() -> SecurityContext {
     }
 }
 
-/// Requires one of these values of the hostname label.
-pub(crate) fn only_on(hostnames: Vec<String>) -> Affinity {
-    let listed = NodeSelectorRequirement { key: HOSTNAME.to_owned(), operator: "In".to_owned(), values: Some(hostnames) };
+/// Requires a node with one of these hostnames.
+pub(crate) fn only_on(hostnames: &[Hostname]) -> Affinity {
+    let values = hostnames.iter().map(|hostname| hostname.as_str().to_owned()).collect();
+    let listed = NodeSelectorRequirement { key: HOSTNAME.to_owned(), operator: "In".to_owned(), values: Some(values) };
     Affinity {
         node_affinity: Some(NodeAffinity {
             required_during_scheduling_ignored_during_execution: Some(NodeSelector {

@@ -1,10 +1,10 @@
 //! AgentWorkspace: which node makes the tree from what, who may mount it, and when it may go.
 
 pub mod claim;
-mod input;
 pub mod populate;
 mod schedule;
-mod teardown;
+mod workspace_input;
+mod workspace_teardown;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::network::with_network_policies;
 use crate::nodes::Nodes;
 use crate::settings::Settings;
 use crate::step::Plan;
-use input::{Consumer, Input, Source};
 use schedule::Schedule;
+use workspace_input::{Consumer, Source, WorkspaceInput};
 
 /// Everything that the decision about a workspace reads, gathered once.
 #[derive(Clone, Debug)]
@@ -56,10 +56,10 @@ pub struct Observed {
 /// What to make and delete for a workspace, and its conditions. An object that no API server has stored gets an empty plan.
 #[must_use]
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
-    let Some(input) = Input::new(seen) else { return Plan::nothing() };
+    let Some(input) = WorkspaceInput::new(seen) else { return Plan::nothing() };
     let workspace = input.workspace;
     if workspace.is_deleting() {
-        return teardown::plan(&input, now);
+        return workspace_teardown::plan(&input, now);
     }
     if seen.terminating {
         return Plan::nothing();
@@ -67,7 +67,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     if let Some(step) = workspace.add_finalizers(&[finalizer::OPERATOR, finalizer::NODE_DATA]) {
         return Plan::only(vec![step]);
     }
-    let expires = teardown::expires_at(workspace.get());
+    let expires = workspace_teardown::expires_at(workspace.get());
     if expires.is_some_and(|at| at <= now) {
         return Plan::only(workspace.delete().into_iter().collect());
     }
@@ -77,7 +77,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     Plan { steps, status: plan.status, requeue_after: plan.requeue_after.into_iter().chain(expires_in).min() }
 }
 
-fn reconcile(input: &Input<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
     let workspace = input.workspace;
     let generation = workspace.meta().generation;
     let mut status = AgentWorkspaceStatus { observed_generation: generation, ..AgentWorkspaceStatus::default() };
@@ -140,7 +140,7 @@ fn reconcile(input: &Input<'_>, settings: &Settings, now: jiff::Timestamp) -> Pl
     Plan { steps, status: Some(status), requeue_after }
 }
 
-fn accepted(input: &Input<'_>) -> ConditionValue {
+fn accepted(input: &WorkspaceInput<'_>) -> ConditionValue {
     let workspace = input.workspace;
     if let Some(field) = workspace.spec.not_understood() {
         return conditions::not_understood(field);

@@ -1,15 +1,15 @@
 //! YoiPod: one agent, its tree, its session volume, and the Pod that runs it now.
 
 mod acceptance;
-mod conditions;
 mod create;
-mod input;
 pub mod manifest;
 mod placement;
 pub mod pod_spec;
 mod run;
 mod session;
-mod teardown;
+mod yoipod_conditions;
+mod yoipod_input;
+mod yoipod_teardown;
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
 pub use crate::tree::agent_pod::{forget_volumes, run_generation};
-use input::Input;
 pub use session::MADE_FOR;
+use yoipod_input::YoiPodInput;
 
 /// Everything that the decision about a YoiPod reads, gathered once.
 #[derive(Clone, Debug)]
@@ -77,9 +77,9 @@ pub fn session_claim_name(yoipod: &YoiPod) -> String {
 /// What to make and delete for an agent, and its conditions. An object that no API server has stored gets an empty plan.
 #[must_use]
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
-    let Some(input) = Input::new(seen) else { return Plan::nothing() };
+    let Some(input) = YoiPodInput::new(seen) else { return Plan::nothing() };
     if input.yoipod.is_deleting() {
-        return teardown::plan(&input);
+        return yoipod_teardown::plan(&input);
     }
     if seen.terminating {
         return Plan::nothing();
@@ -92,10 +92,10 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     Plan { steps, ..plan }
 }
 
-fn reconcile(input: &Input<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
+fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
     let accepted = acceptance::accept(input);
     let run = run::plan(input, accepted.as_ref(), settings, now);
-    let conditions = conditions::conditions(input, accepted.as_ref().err(), &run, now);
+    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, now);
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     let mut steps = delete_unused_manifests(input, run.record.manifest.as_ref());
     steps.extend(run.steps);
@@ -117,7 +117,7 @@ fn reconcile(input: &Input<'_>, settings: &Settings, now: jiff::Timestamp) -> Pl
 }
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.
-fn delete_unused_manifests(input: &Input<'_>, current: Option<&ManifestRef>) -> Vec<Step> {
+fn delete_unused_manifests(input: &YoiPodInput<'_>, current: Option<&ManifestRef>) -> Vec<Step> {
     let is_used = |title: &str| current.is_some_and(|m| m.name == title) || input.pods.iter().any(|agent| agent.manifest == Some(title));
     let own = input.manifests.iter().copied().filter(|map| map.is_controlled_by(input.yoipod.uid()));
     delete_all(own.filter(|map| !is_used(map.name())))

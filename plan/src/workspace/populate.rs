@@ -12,8 +12,9 @@ use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 
-use super::input::{Input, Source};
+use super::workspace_input::{Source, WorkspaceInput};
 use crate::meta::annotation;
+use crate::nodes::Hostname;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{PodPhase, Stored, delete_all};
@@ -38,7 +39,7 @@ pub(super) struct PopulatePlan {
 
 /// The plan of a base that is provisioned.
 #[must_use]
-pub(super) fn plan(input: &Input<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
+pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
     let git = match &input.source {
         Source::Git(git) => *git,
         Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done(Vec::new(), None),
@@ -95,9 +96,9 @@ struct PopulateContext<'a> {
     base: Stored<'a, AgentWorkspace>,
     git: &'a GitSource,
     owner: TreeOwner,
-    /// The hostname label's value on the base's node. `None` while there is no such node: a Pod would be bound to the node's name, which may not be the
+    /// Hostname of the base's node. `None` while there is no such node: a Pod would be bound to the node's name, which may not be the
     /// hostname of the node that comes back, and would wait for ever.
-    hostname: Option<String>,
+    hostname: Option<Hostname>,
     revision: Option<String>,
     settings: &'a Settings,
     now: jiff::Timestamp,
@@ -174,7 +175,7 @@ impl PopulateContext<'_> {
         Some(Step::EnsurePod(Box::new(self.pod(attempt, hostname))))
     }
 
-    fn pod(&self, attempt: u32, hostname: String) -> Pod {
+    fn pod(&self, attempt: u32, hostname: Hostname) -> Pod {
         let base = self.base;
         let plain = |key: &str, value: &str| EnvVar { name: key.to_owned(), value: Some(value.to_owned()), value_from: None };
         let path = base.spec.path.as_str();
@@ -216,7 +217,7 @@ impl PopulateContext<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                affinity: Some(restricted::only_on(vec![hostname])),
+                affinity: Some(restricted::only_on(&[hostname])),
                 automount_service_account_token: Some(false),
                 enable_service_links: Some(false),
                 containers: vec![container],

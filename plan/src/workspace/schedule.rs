@@ -8,7 +8,7 @@ use yoi_crds::workspace::{Binding, Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, YoiProject};
 
 use super::claim::ObservedClaim;
-use super::input::{Consumer, Input, Source};
+use super::workspace_input::{Consumer, Source, WorkspaceInput};
 use crate::meta;
 use crate::step::Step;
 use crate::stored::Stored;
@@ -45,7 +45,7 @@ impl Schedule {
 }
 
 /// The value of the condition Scheduled.
-pub(super) fn scheduled(input: &Input<'_>, assignment: &Result<Assignment, ConditionValue>) -> ConditionValue {
+pub(super) fn scheduled(input: &WorkspaceInput<'_>, assignment: &Result<Assignment, ConditionValue>) -> ConditionValue {
     match assignment {
         Ok(Assignment { node, .. }) if input.nodes.exists(node) => ConditionValue::yes(reason::NODE_SELECTED, format!("on node {node}")),
         Ok(Assignment { node, .. }) => ConditionValue::no(
@@ -57,7 +57,7 @@ pub(super) fn scheduled(input: &Input<'_>, assignment: &Result<Assignment, Condi
 }
 
 /// An assignment is made once. It changes only when the base goes before the tree was made from it.
-pub(super) fn schedule(input: &Input<'_>) -> Schedule {
+pub(super) fn schedule(input: &WorkspaceInput<'_>) -> Schedule {
     if let (Some(node), Some(origin)) = (input.node_name, input.origin)
         && (input.workspace.is_true(condition::PROVISIONED) || !base_is_gone(input, origin))
     {
@@ -96,7 +96,7 @@ pub(super) fn schedule(input: &Input<'_>) -> Schedule {
     Schedule { assignment: clone.assignment, steps: first.into_iter().chain(second).collect() }
 }
 
-fn base_is_gone(input: &Input<'_>, origin: &Origin) -> bool {
+fn base_is_gone(input: &WorkspaceInput<'_>, origin: &Origin) -> bool {
     let base = origin.workspace_uid.as_deref();
     origin.kind == OriginKind::Base && !input.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
 }
@@ -135,7 +135,7 @@ fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>) -> Schedule {
 }
 
 /// The node, by who will mount the tree.
-fn choose_node(input: &Input<'_>, base_set: Option<&BaseSet<'_>>) -> Result<String, ConditionValue> {
+fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>) -> Result<String, ConditionValue> {
     let provider: ProviderName = base_set.map_or(input.workspace.spec.provider, |base_set| base_set.provider);
     let eligible = input.nodes.eligible(provider);
     if eligible.is_empty() {
@@ -170,7 +170,7 @@ fn best_node<'a>(eligible: &[&'a str], base_set: Option<&BaseSet<'_>>) -> Option
 }
 
 /// A fork is made where its parent is, once its parent has a tree.
-fn fork(input: &Input<'_>, parent: Option<Stored<'_, AgentWorkspace>>) -> Schedule {
+fn fork(input: &WorkspaceInput<'_>, parent: Option<Stored<'_, AgentWorkspace>>) -> Schedule {
     let waits = |reason, message: String| Schedule::waits(ConditionValue::no(reason, message), Vec::new());
     let Some(parent) = parent else { return waits(reason::SOURCE_NOT_FOUND, "the parent does not exist".to_owned()) };
     let Some(node) = parent.provisioned_on() else {

@@ -4,8 +4,8 @@ use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
 
-use super::input::{Input, SessionClaim};
 use super::manifest::{self, Resolved};
+use super::yoipod_input::{SessionClaim, YoiPodInput};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
 
@@ -17,7 +17,7 @@ pub(super) struct Accepted<'a> {
 
 /// # Errors
 /// The condition Accepted says why not.
-pub(super) fn accept<'a>(input: &Input<'a>) -> Result<Accepted<'a>, ConditionValue> {
+pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, ConditionValue> {
     let yoipod = input.yoipod;
     if let Some(field) = yoipod.spec.not_understood() {
         return Err(conditions::not_understood(field));
@@ -39,7 +39,7 @@ pub(super) fn accept<'a>(input: &Input<'a>) -> Result<Accepted<'a>, ConditionVal
     }
 }
 
-fn missing(input: &Input<'_>, kind: &str, title: &str) -> ConditionValue {
+fn missing(input: &YoiPodInput<'_>, kind: &str, title: &str) -> ConditionValue {
     ConditionValue::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {}", input.yoipod.namespace()))
 }
 
@@ -51,7 +51,7 @@ fn former_session(yoipod: &str, namespace: &str, claim: &str) -> String {
     )
 }
 
-fn accept_workspace(input: &Input<'_>) -> Result<(), ConditionValue> {
+fn accept_workspace(input: &YoiPodInput<'_>) -> Result<(), ConditionValue> {
     let yoipod = input.yoipod;
     let title = input.workspace_name;
     let invalid = |message: String| Err(ConditionValue::no(reason::INVALID_SPEC, message));

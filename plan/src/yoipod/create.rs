@@ -7,8 +7,9 @@ use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
 
 use super::acceptance::Accepted;
-use super::input::Input;
+use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
+use crate::nodes::Hostname;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::Stored;
@@ -20,13 +21,13 @@ pub(super) struct CreatedPod {
 }
 
 pub(super) fn pod(
-    input: &Input<'_>,
+    input: &YoiPodInput<'_>,
     accepted: &Accepted<'_>,
     workspace: Stored<'_, AgentWorkspace>,
     settings: &Settings,
     run_generation: i64,
     runtime_digest: &str,
-    hostnames: Vec<String>,
+    hostnames: Vec<Hostname>,
 ) -> CreatedPod {
     let yoipod = input.yoipod;
     let manifest = manifest::manifest(yoipod.get(), &workspace.spec.path, &accepted.resolved, settings);
@@ -51,7 +52,7 @@ pub(super) fn pod(
 }
 
 /// The workspace of a YoiPod that names none.
-pub(super) fn workspace(input: &Input<'_>, accepted: &Accepted<'_>) -> AgentWorkspace {
+pub(super) fn workspace(input: &YoiPodInput<'_>, accepted: &Accepted<'_>) -> AgentWorkspace {
     let yoipod = input.yoipod;
     let project = accepted.project;
     let template = yoipod.spec.workspace.as_ref().and_then(|w| w.template.clone()).unwrap_or_default();

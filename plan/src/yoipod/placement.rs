@@ -5,21 +5,21 @@ use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::reason::{self, condition};
 
-use super::input::Input;
+use super::yoipod_input::YoiPodInput;
 use crate::step::Step;
 use crate::stored::Stored;
 use crate::tree::TreeSource;
 use crate::tree::base_set::BaseSet;
 
 pub(super) struct Placement<'a> {
-    input: &'a Input<'a>,
+    input: &'a YoiPodInput<'a>,
     workspace: Stored<'a, AgentWorkspace>,
     source: TreeSource<'a>,
     base_set: Option<BaseSet<'a>>,
 }
 
 impl<'a> Placement<'a> {
-    pub(super) fn new(input: &'a Input<'a>, workspace: Stored<'a, AgentWorkspace>) -> Self {
+    pub(super) fn new(input: &'a YoiPodInput<'a>, workspace: Stored<'a, AgentWorkspace>) -> Self {
         let source = TreeSource::new(&workspace.get().spec.source);
         let base_set = match source {
             TreeSource::Project(title) => {

@@ -19,6 +19,7 @@ use yoi_wire::identity::{
 
 use super::manifest::Resolved;
 use crate::names;
+use crate::nodes::Hostname;
 use crate::restricted::{self, empty, inline, mount};
 use crate::settings::Settings;
 use crate::stored::Stored;
@@ -38,8 +39,8 @@ pub(crate) struct PodContext<'a> {
     pub session_claim: &'a str,
     pub run_generation: i64,
     pub runtime_digest: &'a str,
-    /// Values of the hostname label of the nodes that can hold the tree.
-    pub hostnames: Vec<String>,
+    /// Nodes that the Pod may go to.
+    pub hostnames: Vec<Hostname>,
     pub settings: &'a Settings,
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: Some(restricted::only_on(context.hostnames.clone())),
+            affinity: Some(restricted::only_on(&context.hostnames)),
             automount_service_account_token: Some(false),
             containers: vec![container(&context)],
             enable_service_links: Some(false),

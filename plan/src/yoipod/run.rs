@@ -8,9 +8,10 @@ use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
 use yoi_crds::reason;
 
 use super::acceptance::Accepted;
-use super::input::Input;
 use super::placement::Placement;
-use super::{conditions, create, session};
+use super::yoipod_input::YoiPodInput;
+use super::{create, session, yoipod_conditions};
+use crate::nodes::Hostname;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{PodPhase, delete_all};
@@ -61,7 +62,7 @@ impl<'a> RunPlan<'a> {
 }
 
 pub(super) fn plan<'a>(
-    input: &Input<'a>,
+    input: &YoiPodInput<'a>,
     accepted: Result<&Accepted<'_>, &ConditionValue>,
     settings: &Settings,
     now: jiff::Timestamp,
@@ -84,7 +85,7 @@ pub(super) fn plan<'a>(
 }
 
 /// What earlier plans wrote. When the Pod that the status names is gone, the next one is another run; the status says so before that Pod is made.
-fn record_before(input: &Input<'_>) -> RunRecord {
+fn record_before(input: &YoiPodInput<'_>) -> RunRecord {
     let before = &input.before;
     let record = RunRecord { run_generation: before.run_generation, manifest: before.manifest.clone(), pod: before.pod.clone() };
     let exists = |pod: &PodRef| input.own_pods.iter().any(|agent| agent.pod.uid().as_str() == pod.uid);
@@ -95,17 +96,17 @@ fn record_before(input: &Input<'_>) -> RunRecord {
     RunRecord { run_generation: Some(next), pod: None, ..record }
 }
 
-fn is_wanted(input: &Input<'_>) -> bool {
+fn is_wanted(input: &YoiPodInput<'_>) -> bool {
     match input.yoipod.spec.desired_state {
         DesiredState::Stopped => false,
         // A spec of another version is not accepted: its Pod goes on, and no new one is made.
         DesiredState::Unknown => true,
-        DesiredState::Running => input.yoipod.spec.completion != Completion::Stop || !conditions::is_task_done(input),
+        DesiredState::Running => input.yoipod.spec.completion != Completion::Stop || !yoipod_conditions::is_task_done(input),
     }
 }
 
 /// Keeps the Pod, or replaces it when it can no longer run the agent.
-fn keep<'a>(input: &Input<'a>, agent: AgentPod<'a>, settings: &Settings, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+fn keep<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, settings: &Settings, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
     let pod = agent.pod;
     let starts_anew = |record| RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
     let tree = input.workspace.map(|workspace| workspace.uid());
@@ -133,7 +134,7 @@ fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {
 }
 
 /// The gateway's keys are of another CA than the one in the Pod's manifest: the Pod can dial no gateway any more, and nobody reaches it.
-fn trusts_former_gateway(input: &Input<'_>, agent: AgentPod<'_>, settings: &Settings) -> bool {
+fn trusts_former_gateway(input: &YoiPodInput<'_>, agent: AgentPod<'_>, settings: &Settings) -> bool {
     let map = input.manifest_of(agent);
     let text = map.as_ref().and_then(|map| map.data.as_ref()?.get(yoi_wire::identity::MANIFEST_FILE));
     let manifest = text.and_then(|text| serde_json::from_str::<yoi_wire::manifest::AgentManifest>(text).ok());
@@ -149,7 +150,7 @@ fn replace<'a>(agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> 
 }
 
 /// When no node with the base has room for the Pod, another node gets the base; then a Pod is made that may go there.
-fn find_room<'a>(input: &Input<'a>, agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+fn find_room<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
     let pod = agent.pod.get();
     let stays = |steps| RunPlan::new(RunState::Exists(agent), steps, record);
     let (Some(workspace), Some(since)) = (input.workspace, unschedulable_since(pod)) else { return stays(Vec::new()) };
@@ -183,7 +184,7 @@ fn time_left(start: jiff::Timestamp, period: Duration, now: jiff::Timestamp) -> 
 }
 
 /// Makes what the first Pod needs, in order, and then the Pod.
-fn start<'a>(input: &Input<'a>, accepted: &Accepted<'_>, settings: &Settings, record: RunRecord) -> RunPlan<'a> {
+fn start<'a>(input: &YoiPodInput<'a>, accepted: &Accepted<'_>, settings: &Settings, record: RunRecord) -> RunPlan<'a> {
     let generation = record.run_generation.unwrap_or(1);
     let record = RunRecord { run_generation: Some(generation), ..record };
     let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
@@ -214,13 +215,13 @@ fn start<'a>(input: &Input<'a>, accepted: &Accepted<'_>, settings: &Settings, re
 }
 
 /// The digest of the runtime that the Pod runs, and the hostnames of those of `nodes` that offer it; or why there is none.
-fn runtime(input: &Input<'_>, settings: &Settings, nodes: &[&str]) -> Result<(String, Vec<String>), String> {
+fn runtime(input: &YoiPodInput<'_>, settings: &Settings, nodes: &[&str]) -> Result<(String, Vec<Hostname>), String> {
     let Some(digest) = input.nodes.runtime_digest(settings.runtime_digest.as_deref(), nodes) else {
         let why = "no node with the tree offers a yoi-runtime binary; see `kubectl get workspacenodes -o yaml`, status.runtimeDigests";
         return Err(why.to_owned());
     };
     let able = nodes.iter().filter(|node| input.nodes.0.get(**node).is_some_and(|node| node.has_runtime(&digest)));
-    let hostnames: Vec<String> = able.map(|node| input.nodes.hostname(node)).collect();
+    let hostnames: Vec<Hostname> = able.map(|node| input.nodes.hostname(node)).collect();
     if hostnames.is_empty() {
         return Err(format!("no node with the tree offers yoi-runtime {digest}; the yoi-agent-shim Pods may be of another version"));
     }

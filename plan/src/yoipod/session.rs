@@ -9,7 +9,7 @@ use yoi_crds::YoiPod;
 use yoi_crds::name::label;
 use yoi_crds::pod::SessionRetain;
 
-use super::input::{Input, SessionClaim};
+use super::yoipod_input::{SessionClaim, YoiPodInput};
 use crate::settings::Settings;
 use crate::step::{Kind, Step};
 use crate::stored::Stored;
@@ -18,7 +18,7 @@ use crate::stored::Stored;
 pub const MADE_FOR: &str = "yoi.dev/yoipod-uid";
 
 /// Makes the claim if it is missing, and sets its owners and its volume's reclaim policy to what the spec says now.
-pub(super) fn steps(input: &Input<'_>, settings: &Settings) -> Vec<Step> {
+pub(super) fn steps(input: &YoiPodInput<'_>, settings: &Settings) -> Vec<Step> {
     match input.session_claim {
         SessionClaim::Own(None) => vec![Step::EnsureClaim(Box::new(claim_of(input, settings.default_session_class.as_deref())))],
         SessionClaim::Own(Some(claim)) if !claim.is_deleting() => {
@@ -33,7 +33,7 @@ pub(super) fn steps(input: &Input<'_>, settings: &Settings) -> Vec<Step> {
 
 /// Like [`steps`], before the finalizer goes. The spec and the claim may be younger than what was observed, and after this round nobody tells the
 /// garbage collector, so the owners are set even where they look right.
-pub(super) fn last_steps(input: &Input<'_>) -> Vec<Step> {
+pub(super) fn last_steps(input: &YoiPodInput<'_>) -> Vec<Step> {
     match input.session_claim {
         SessionClaim::Own(None) => vec![Step::ConfirmGone {
             kind: Kind::Claim,
@@ -50,7 +50,7 @@ pub(super) fn last_steps(input: &Input<'_>) -> Vec<Step> {
 }
 
 /// The step that lets the volume outlive its claim; `None` when it does already, or when the session goes with its YoiPod.
-fn retain_volume(input: &Input<'_>) -> Option<Step> {
+fn retain_volume(input: &YoiPodInput<'_>) -> Option<Step> {
     if input.yoipod.spec.session.retain == SessionRetain::Delete {
         return None;
     }
@@ -66,7 +66,7 @@ fn owners(yoipod: Stored<'_, YoiPod>) -> Vec<OwnerReference> {
     }
 }
 
-fn claim_of(input: &Input<'_>, default_class: Option<&str>) -> PersistentVolumeClaim {
+fn claim_of(input: &YoiPodInput<'_>, default_class: Option<&str>) -> PersistentVolumeClaim {
     let yoipod = input.yoipod;
     let template = yoipod.spec.session.claim_template.clone().unwrap_or_default();
     let owners = owners(yoipod);

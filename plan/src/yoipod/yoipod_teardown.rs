@@ -3,13 +3,13 @@
 use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
-use super::input::Input;
 use super::session;
+use super::yoipod_input::YoiPodInput;
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
 
-pub(super) fn plan(input: &Input<'_>) -> Plan<YoiPodStatus> {
+pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     let yoipod = input.yoipod;
     if !input.own_pods.is_empty() {
         return Plan::only(delete_all(input.own_pods.iter().map(|agent| agent.pod)));

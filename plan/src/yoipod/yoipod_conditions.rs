@@ -7,14 +7,19 @@ use yoi_crds::pod::{Completion, DesiredState, LastReport};
 use yoi_crds::reason::{self, condition};
 use yoi_wire::hub::TaskState;
 
-use super::input::Input;
 use super::run::{RunPlan, RunRecord, RunState};
+use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
 use crate::conditions::{ConditionSet, value_of};
 use crate::tree::agent_pod::AgentPod;
 
 /// The conditions after this round. `refused` is why the spec is not accepted.
-pub(super) fn conditions(input: &Input<'_>, refused: Option<&ConditionValue>, run: &RunPlan<'_>, now: jiff::Timestamp) -> Vec<Condition> {
+pub(super) fn conditions(
+    input: &YoiPodInput<'_>,
+    refused: Option<&ConditionValue>,
+    run: &RunPlan<'_>,
+    now: jiff::Timestamp,
+) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, &run.state);
     let ready = ready(input, refused, &workspace_ready, run);
     let valid = || ConditionValue::yes(reason::VALID, "the spec makes sense and what it names exists");
@@ -28,19 +33,19 @@ pub(super) fn conditions(input: &Input<'_>, refused: Option<&ConditionValue>, ru
 }
 
 /// The current task has ended, well or not.
-pub(super) fn is_task_done(input: &Input<'_>) -> bool {
+pub(super) fn is_task_done(input: &YoiPodInput<'_>) -> bool {
     matches!(task_state(input), Some(TaskState::Succeeded | TaskState::Failed))
 }
 
 /// What the gateway last reported of the task that the spec names now.
-fn task_state(input: &Input<'_>) -> Option<TaskState> {
+fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
     let task = manifest::task(input.yoipod.get())?;
     let reported = input.before.task.as_ref().filter(|t| t.id == task.id)?;
     [TaskState::Submitted, TaskState::Running, TaskState::Succeeded, TaskState::Failed].into_iter().find(|s| s.as_str() == reported.state)
 }
 
 /// The summary, with the reason that helps most.
-fn ready(input: &Input<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
+fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
     match (&run.state, refused) {
         (RunState::Exists(agent), _) => pod_ready(input, workspace_ready, &run.record, *agent),
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
@@ -51,21 +56,21 @@ fn ready(input: &Input<'_>, refused: Option<&ConditionValue>, workspace_ready: &
     }
 }
 
-fn stopped(input: &Input<'_>) -> &'static str {
+fn stopped(input: &YoiPodInput<'_>) -> &'static str {
     match (input.yoipod.spec.desired_state, input.yoipod.spec.completion) {
         (DesiredState::Running, Completion::Stop) => "the task is done and completion is Stop",
         (DesiredState::Running | DesiredState::Stopped | DesiredState::Unknown, _) => "desiredState is Stopped",
     }
 }
 
-fn starting(input: &Input<'_>) -> ConditionValue {
+fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
     match input.pods.iter().find(|agent| agent.pod.is_deleting()) {
         Some(agent) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", agent.pod.name())),
         None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
     }
 }
 
-fn workspace_ready(input: &Input<'_>, state: &RunState<'_>) -> ConditionValue {
+fn workspace_ready(input: &YoiPodInput<'_>, state: &RunState<'_>) -> ConditionValue {
     let title = input.workspace_name;
     let Some(workspace) = input.workspace else {
         return ConditionValue::no(reason::CREATING, format!("AgentWorkspace {title} does not exist yet"));
@@ -81,7 +86,7 @@ fn workspace_ready(input: &Input<'_>, state: &RunState<'_>) -> ConditionValue {
 }
 
 /// True when the volume is there, and the runtime has locked and replayed the log on it.
-fn session_ready(input: &Input<'_>, run: &RunPlan<'_>) -> ConditionValue {
+fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = &input.session_claim_name;
     let Some(claim) = input.session_claim.observed() else {
         return ConditionValue::no(reason::CREATING, format!("claim {title} does not exist yet"));
@@ -100,7 +105,7 @@ fn session_ready(input: &Input<'_>, run: &RunPlan<'_>) -> ConditionValue {
     }
 }
 
-fn task_complete(input: &Input<'_>) -> ConditionValue {
+fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
     if input.yoipod.spec.task.is_none() {
         return ConditionValue::no(reason::NO_TASK, "the spec names no task");
     }
@@ -113,13 +118,13 @@ fn task_complete(input: &Input<'_>) -> ConditionValue {
 }
 
 /// What the runtime of exactly this Pod and run reported.
-fn report<'a>(input: &'a Input<'_>, record: &RunRecord) -> Option<&'a LastReport> {
+fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a LastReport> {
     let report = input.before.report.as_ref()?;
     let pod = record.pod.as_ref()?;
     (report.pod_uid == pod.uid && Some(report.run_generation) == record.run_generation).then_some(report)
 }
 
-fn pod_ready(input: &Input<'_>, workspace_ready: &ConditionValue, record: &RunRecord, agent: AgentPod<'_>) -> ConditionValue {
+fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, record: &RunRecord, agent: AgentPod<'_>) -> ConditionValue {
     let report = report(input, record);
     if let Some(why) = not_running(agent) {
         return match report {

@@ -5,14 +5,14 @@ use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 
-use super::input::{Consumer, Input};
+use super::workspace_input::{Consumer, WorkspaceInput};
 use crate::conditions::{ConditionSet, value_of};
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
 use crate::{duration, names};
 
 /// The claim first (it waits for its Pods), then the volume, then the shim's finalizer, then the operator's.
-pub(super) fn plan(input: &Input<'_>, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+pub(super) fn plan(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
     let workspace = input.workspace;
     let (claim, volume) = match &input.consumer {
         Consumer::Claim(claim) => (claim.own, claim.volume),
@@ -38,7 +38,7 @@ pub(super) fn plan(input: &Input<'_>, now: jiff::Timestamp) -> Plan<AgentWorkspa
 }
 
 /// The last steps: the operator's finalizer goes.
-fn release(input: &Input<'_>) -> Vec<Step> {
+fn release(input: &WorkspaceInput<'_>) -> Vec<Step> {
     let workspace = input.workspace;
     let Some(last) = workspace.remove_finalizer(finalizer::OPERATOR) else { return Vec::new() };
     let Consumer::Claim(_) = input.consumer else { return vec![last] };
@@ -57,7 +57,7 @@ fn release(input: &Input<'_>) -> Vec<Step> {
 }
 
 /// The status of a workspace that waits for others: the shim's reason, where it has given one.
-fn waiting_status(input: &Input<'_>, now: jiff::Timestamp) -> AgentWorkspaceStatus {
+fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWorkspaceStatus {
     let before = input.workspace.get().status.clone().unwrap_or_default();
     let mut conditions = ConditionSet::new(&before.conditions, input.workspace.meta().generation, now);
     match find(&before.conditions, condition::CLEANED_UP) {

@@ -30,7 +30,7 @@ pub(super) enum Consumer<'a> {
 }
 
 /// An [`Observed`] whose objects are all stored, and whose unions are enums.
-pub(super) struct Input<'a> {
+pub(super) struct WorkspaceInput<'a> {
     pub workspace: Stored<'a, AgentWorkspace>,
     pub source: Source<'a>,
     pub consumer: Consumer<'a>,
@@ -45,7 +45,7 @@ pub(super) struct Input<'a> {
     pub nodes: &'a Nodes,
 }
 
-impl<'a> Input<'a> {
+impl<'a> WorkspaceInput<'a> {
     /// `None` for a workspace that no API server has stored. Other objects that are not stored are left out.
     pub(super) fn new(seen: &'a Observed) -> Option<Self> {
         let workspace = Stored::new(&*seen.workspace)?;
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
             Consumer::Agent(agent_pod(workspace, seen))
         };
         let status = seen.workspace.status.as_ref();
-        Some(Input {
+        Some(WorkspaceInput {
             workspace,
             source,
             consumer,

@@ -44,7 +44,7 @@ impl<'a> SessionClaim<'a> {
 }
 
 /// An [`Observed`] whose objects are all stored.
-pub(super) struct Input<'a> {
+pub(super) struct YoiPodInput<'a> {
     pub yoipod: Stored<'a, YoiPod>,
     pub before: YoiPodStatus,
     pub project: Option<Stored<'a, YoiProject>>,
@@ -64,14 +64,14 @@ pub(super) struct Input<'a> {
     pub nodes: &'a Nodes,
 }
 
-impl<'a> Input<'a> {
+impl<'a> YoiPodInput<'a> {
     /// `None` for a YoiPod that no API server has stored. Other objects that are not stored are left out.
     pub(super) fn new(seen: &'a Observed) -> Option<Self> {
         let yoipod = Stored::new(&*seen.yoipod)?;
         let pods: Vec<AgentPod<'a>> = Stored::all(&seen.pods).into_iter().map(AgentPod::new).collect();
         let mut own_pods: Vec<AgentPod<'a>> = pods.iter().copied().filter(|agent| agent.pod.is_controlled_by(yoipod.uid())).collect();
         own_pods.sort_by_key(|agent| Reverse(agent.run_generation));
-        Some(Input {
+        Some(YoiPodInput {
             yoipod,
             before: yoipod.get().status.clone().unwrap_or_default(),
             project: Stored::of(&seen.project),
