@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::tree::base_set::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, peer, project, workspace, yoipod};
 
@@ -37,7 +37,8 @@ pub fn workspace(world: &World, object: Arc<AgentWorkspace>) -> workspace::Obser
     let source = &object.spec.source;
     let project = source.project.as_ref().and_then(|p| world.projects.get(&namespace, &p.name));
     let parent = source.workspace.as_ref().and_then(|w| world.workspaces.get(&namespace, &w.name));
-    let lineage = lineage_of(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
+    let lineage =
+        base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
     let users = world.yoipods.by(&Key::Workspace(namespace.clone(), name.clone()));
     let agents = users.iter().flat_map(|u| world.pods.by(&Key::YoiPod(namespace.clone(), u.name_any()))).collect();
     let pods = world.pods.by(&Key::Workspace(namespace.clone(), name.clone()));

@@ -1,8 +1,6 @@
-//! Reading and building parts of objects' metadata.
+//! Reading parts of objects' metadata.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-
-use crate::step::{Kind, Target};
 
 pub(crate) const API_VERSION: &str = "yoi.dev/v1alpha1";
 
@@ -52,23 +50,4 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
 #[must_use]
 pub fn controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     controller(meta).is_some_and(|o| o.uid == owner_uid)
-}
-
-/// A reference that makes `owner`, an object of ours, the controlling owner.
-#[must_use]
-pub fn owner_reference(kind: &str, owner: &ObjectMeta) -> OwnerReference {
-    OwnerReference {
-        api_version: API_VERSION.to_owned(),
-        kind: kind.to_owned(),
-        name: name(owner).to_owned(),
-        uid: uid(owner).to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
-
-/// The object that this metadata belongs to.
-#[must_use]
-pub fn target(kind: Kind, meta: &ObjectMeta) -> Target {
-    Target { kind, namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }

@@ -17,7 +17,7 @@ use crate::{meta, names};
 
 /// UID of the YoiProject or AgentWorkspace whose base this is; `None` for a workspace that is no base.
 #[must_use]
-pub fn lineage_of(base: &AgentWorkspace) -> Option<&str> {
+pub fn base_parent_uid(base: &AgentWorkspace) -> Option<&str> {
     base.spec.base.as_ref()?;
     meta::controller(&base.metadata).map(|o| o.uid.as_str())
 }

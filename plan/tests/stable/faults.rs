@@ -10,9 +10,9 @@ use yoi_crds::name::finalizer;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus};
-use yoi_plan::meta::{controlled_by, deleting, name, target, uid};
+use yoi_plan::meta::{controlled_by, deleting, name, namespace, uid};
 use yoi_plan::names;
-use yoi_plan::step::{Kind, Step};
+use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::yoipod::{MADE_FOR, run_generation};
 
 use crate::cluster::Cluster;
@@ -193,6 +193,10 @@ impl Fault {
             said.members = members;
         }
     }
+}
+
+fn target(kind: Kind, meta: &ObjectMeta) -> Target {
+    Target { kind, namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }
 
 fn without(about: &About, object: &ObjectMeta, finalizer: &'static str) -> Option<Step> {

@@ -15,7 +15,7 @@ use yoi_plan::meta::{controlled_by, deleting, label as label_of, name, uid};
 use yoi_plan::nodes::{Nodes, left_over};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
-use yoi_plan::tree::base_set::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
@@ -244,8 +244,8 @@ impl Operator {
         let view = &self.seen;
         let Some(object) = view.workspaces.get(title).cloned() else { return Ok(RoundResult::Nothing) };
         let project = object.spec.source.project.as_ref().and_then(|p| view.projects.get(&p.name)).cloned();
-        let lineage = lineage_of(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.metadata.uid.clone()));
-        let lineage = lineage.unwrap_or_else(|| uid(&object.metadata).to_owned());
+        let parent_uid = base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.metadata.uid.clone()));
+        let parent_uid = parent_uid.unwrap_or_else(|| uid(&object.metadata).to_owned());
         let users: Vec<_> = view.yoipods.values().filter(|y| workspace_name(y) == title).cloned().collect();
         let bears = |p: &Pod, key: &str, named: &str| label_of(&p.metadata, key) == Some(named);
         let of_users = |p: &&Arc<Pod>| users.iter().any(|u| bears(p, label::YOIPOD, name(&u.metadata)));
@@ -255,7 +255,7 @@ impl Operator {
             workspace: object.clone(),
             terminating: view.terminating,
             parent: object.spec.source.workspace.as_ref().and_then(|w| view.workspaces.get(&w.name)).cloned(),
-            bases: bases(view, &[&lineage]),
+            bases: bases(view, &[&parent_uid]),
             agents: view.pods.values().filter(of_users).cloned().collect(),
             populators: view.pods.values().filter(fills).cloned().collect(),
             claim: view.claims.get(title).filter(|_| claimed).cloned(),
@@ -293,14 +293,14 @@ impl Operator {
         let workspace = view.workspaces.get(works_in).cloned();
         let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
         let forked = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
-        let lineages = [project.as_ref().map(|p| uid(&p.metadata)), workspace.as_ref().map(|w| uid(&w.metadata))];
+        let parents = [project.as_ref().map(|p| uid(&p.metadata)), workspace.as_ref().map(|w| uid(&w.metadata))];
         let session_claim = view.claims.get(&session_claim_name(&object)).cloned();
         let volume = session_claim.as_ref().and_then(|c| view.volumes.get(c.spec.as_ref()?.volume_name.as_ref()?));
         let mine = |meta: &ObjectMeta| label_of(meta, label::YOIPOD) == Some(title);
         let seen = yoipod::Observed {
             terminating: view.terminating,
             users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
-            bases: bases(view, &lineages.into_iter().flatten().collect::<Vec<_>>()),
+            bases: bases(view, &parents.into_iter().flatten().collect::<Vec<_>>()),
             parent: forked.and_then(|w| view.workspaces.get(&w.name)).cloned(),
             pods: view.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
             session_volume: volume.cloned(),
@@ -401,6 +401,6 @@ fn sorted<S: Conditions>(mut status: S) -> S {
     status
 }
 
-fn bases(view: &Objects, lineages: &[&str]) -> Vec<Arc<AgentWorkspace>> {
-    view.workspaces.values().filter(|w| lineage_of(w).is_some_and(|l| lineages.contains(&l))).cloned().collect()
+fn bases(view: &Objects, parents: &[&str]) -> Vec<Arc<AgentWorkspace>> {
+    view.workspaces.values().filter(|w| base_parent_uid(w).is_some_and(|l| parents.contains(&l))).cloned().collect()
 }
