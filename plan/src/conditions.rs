@@ -84,8 +84,8 @@ conditions!(yoi_crds::YoiProjectStatus, yoi_crds::AgentWorkspaceStatus, yoi_crds
 /// Sets Ready to False with a step's failure, so that the status is also right when a plan could not be carried out. `before` are the conditions that
 /// the object has, and `failure` the sentence for people.
 pub fn set_apply_failed<S: Conditions>(status: &mut S, before: &[Condition], failure: &str, generation: Option<i64>, now: jiff::Timestamp) {
-    let verdict = ConditionValue::no(reason::APPLY_FAILED, failure);
-    let ready = condition(before, condition::READY, verdict, generation.unwrap_or_default(), &format_time(now));
+    let value = ConditionValue::no(reason::APPLY_FAILED, failure);
+    let ready = condition(before, condition::READY, value, generation.unwrap_or_default(), &format_time(now));
     let all = status.conditions_mut();
     all.retain(|c| c.type_ != condition::READY);
     all.push(ready);
@@ -130,8 +130,8 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
 mod tests {
     use super::*;
 
-    fn conditions(said: &[(&str, ConditionValue)]) -> Vec<Condition> {
-        said.iter().map(|(type_, verdict)| yoi_crds::condition::condition(&[], type_, verdict.clone(), 1, "t")).collect()
+    fn conditions(values: &[(&str, ConditionValue)]) -> Vec<Condition> {
+        values.iter().map(|(type_, value)| yoi_crds::condition::condition(&[], type_, value.clone(), 1, "t")).collect()
     }
 
     fn reasons(before: &[Condition], after: &[Condition]) -> Vec<String> {

@@ -104,11 +104,11 @@ fn a_tree_keeps_its_node_while_somebody_elses_claim_has_its_name() {
     });
     let existing = tree("w", json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate"}), status_before);
     let foreign = made(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "other"}}));
-    let said = status(workspace::plan(&workspace::Observed { claim: Some(foreign), ..seen(existing) }, &settings(), now()));
-    assert_eq!(said.node_name.as_deref(), Some("n1"), "another node would make another tree");
-    assert!(said.origin.is_some());
-    assert_eq!(said.owner, Some(TreeOwner { uid: 7, gid: 7 }));
-    let ready = said.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
+    let reported = status(workspace::plan(&workspace::Observed { claim: Some(foreign), ..seen(existing) }, &settings(), now()));
+    assert_eq!(reported.node_name.as_deref(), Some("n1"), "another node would make another tree");
+    assert!(reported.origin.is_some());
+    assert_eq!(reported.owner, Some(TreeOwner { uid: 7, gid: 7 }));
+    let ready = reported.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
     assert_eq!(ready.reason, "InvalidSpec");
 }
 
@@ -138,12 +138,12 @@ fn a_clone_has_the_owner_of_what_it_is_made_from() {
         json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 2000, "gid": 2000}, "conditions": [is_true("Provisioned")]}),
     );
     let fork = tree("fork", json!({"source": {"workspace": {"name": "parent"}}}), Value::Null);
-    let said = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
-    assert_eq!(said.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
+    let reported = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
+    assert_eq!(reported.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
     let clone = tree("clone", json!({"source": {"project": {"name": "p"}}, "owner": {"uid": 3000, "gid": 3000}}), Value::Null);
-    let said =
+    let reported =
         status(workspace::plan(&workspace::Observed { project: Some(git_project("/workspace")), ..seen(clone) }, &settings(), now()));
-    assert_eq!(said.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
+    assert_eq!(reported.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
 }
 
 #[test]
@@ -274,10 +274,10 @@ fn conditions_never_hold_the_credentials_of_a_source() {
     let url = "https://bot:s3cret@git.example/a";
     let spec = json!({"source": {"git": {"url": url}}, "base": {"generation": "g", "node": "n1"}});
     let base = tree("base", spec, json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]}));
-    let failed = |said: &str| {
+    let failed = |reported: &str| {
         let mut meta = meta("base-1", Some(("AgentWorkspace", "base")));
         meta["annotations"] = json!({"yoi.dev/attempt": "1"});
-        let ended = json!({"exitCode": 1, "message": said, "finishedAt": "2023-11-14T22:13:20Z"});
+        let ended = json!({"exitCode": 1, "message": reported, "finishedAt": "2023-11-14T22:13:20Z"});
         made(json!({
             "metadata": meta,
             "status": {"phase": "Failed", "containerStatuses": [{
@@ -286,10 +286,12 @@ fn conditions_never_hold_the_credentials_of_a_source() {
         }))
     };
     let long = format!("{} https://bot:s3cret@git.example/a {}", "x".repeat(400), "y".repeat(475));
-    for said in ["", long.as_str(), "fatal: unable to access 'https://bot:s3cret@git.example/a/': 403", "bad user bot:s3cret@git.example"] {
-        let seen = workspace::Observed { populators: vec![failed(said)], ..seen(base.clone()) };
-        let told = serde_json::to_string(&status(workspace::plan(&seen, &settings(), now())).conditions).expect("JSON");
-        assert!(told.contains("git.example") && !told.contains("s3cret"), "{told}");
+    for reported in
+        ["", long.as_str(), "fatal: unable to access 'https://bot:s3cret@git.example/a/': 403", "bad user bot:s3cret@git.example"]
+    {
+        let seen = workspace::Observed { populators: vec![failed(reported)], ..seen(base.clone()) };
+        let text = serde_json::to_string(&status(workspace::plan(&seen, &settings(), now())).conditions).expect("JSON");
+        assert!(text.contains("git.example") && !text.contains("s3cret"), "{text}");
     }
 }
 
@@ -399,9 +401,9 @@ fn an_agent_without_room_gets_a_base_where_its_own_node_selector_lets_it_go() {
 fn a_workspace_that_was_made_and_released_within_one_second_goes_after_its_time() {
     let at = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2023-11-14T22:13:00Z"});
     let with = |reason: &str| {
-        let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [at("Provisioned", "True", "TreeCreated"), at("InUse", "False", reason)]});
+        let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [at("Provisioned", "True", "TreeCreated"), at("InUse", "False", reason)]});
         let spec = json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate", "ttlAfterRelease": "10s"});
-        workspace::plan(&seen(tree("w", spec, said)), &settings(), now()).steps
+        workspace::plan(&seen(tree("w", spec, reported)), &settings(), now()).steps
     };
     let deleted = |steps: &[Step]| steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && t.uid == "w"));
     assert!(deleted(&with("Released")));
@@ -415,8 +417,8 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
     seen.session_claim = Some(made(
         json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "former"}}}),
     ));
-    let said = status(yoipod::plan(&seen, &settings(), now()));
-    let accepted = said.conditions.iter().find(|c| c.type_ == "Accepted").expect("Accepted");
+    let reported = status(yoipod::plan(&seen, &settings(), now()));
+    let accepted = reported.conditions.iter().find(|c| c.type_ == "Accepted").expect("Accepted");
     assert_eq!(accepted.reason, "InvalidSpec");
     for command in ["`kubectl delete yoipod a -n ns`", "`spec.session.claimName: a-session`", "`kubectl delete pvc a-session -n ns`"] {
         assert!(accepted.message.contains(command), "{}", accepted.message);
@@ -436,8 +438,8 @@ fn a_workspacenode_of_a_node_that_is_gone_is_deleted_by_its_uid() {
 
 #[test]
 fn a_node_that_is_deleted_and_registered_again_has_its_trees_again() {
-    let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
-    let existing = tree("w", json!({"source": {"empty": {}}}), said);
+    let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
+    let existing = tree("w", json!({"source": {"empty": {}}}), reported);
     let without = workspace::Observed { nodes: nodes(&["n2"]), ..seen(existing.clone()) };
     let lost = status(workspace::plan(&without, &settings(), now()));
     let ready = |s: &yoi_crds::AgentWorkspaceStatus| s.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready").reason.clone();
@@ -454,8 +456,8 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
     let project = git_project("/workspace");
     let mut lost = (*base_on(&project, "n1")).clone();
     let gone = json!({"type": "Provisioned", "status": "False", "reason": "TreeLost", "message": "gone", "lastTransitionTime": "2023-01-01T00:00:00Z"});
-    let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
-    lost.status = Some(serde_json::from_value(said).expect("a status"));
+    let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
+    lost.status = Some(serde_json::from_value(reported).expect("a status"));
     let seen = |bases| project::Observed {
         project: project.clone(),
         terminating: false,

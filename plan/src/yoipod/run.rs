@@ -61,6 +61,7 @@ impl<'a> RunPlan<'a> {
     }
 }
 
+/// `accepted` is why the spec is not accepted, or what a Pod is made from.
 pub(super) fn plan<'a>(
     input: &YoiPodInput<'a>,
     accepted: Result<&Accepted<'_>, &ConditionValue>,
@@ -108,13 +109,12 @@ fn is_wanted(input: &YoiPodInput<'_>) -> bool {
 /// Keeps the Pod, or replaces it when it can no longer run the agent.
 fn keep<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, settings: &Settings, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
     let pod = agent.pod;
-    let starts_anew = |record| RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
     let tree = input.workspace.map(|workspace| workspace.uid());
     let is_former = agent.run_generation < record.run_generation.unwrap_or(0) || agent.tree != tree;
     // A Pod that does not run yet waits for the tree; a tree that is being deleted is never mounted again, and waits for the Pod.
     let waits_for_ever = pod.phase() != PodPhase::Running && input.workspace.is_some_and(|workspace| workspace.is_deleting());
     if pod.is_deleting() || is_former || waits_for_ever {
-        return starts_anew(record);
+        return RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
     }
     let record = RunRecord {
         run_generation: Some(agent.run_generation),

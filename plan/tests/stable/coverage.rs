@@ -170,10 +170,10 @@ impl Coverage {
         }
     }
 
-    pub fn reason(&mut self, said: &str) {
-        match Reason::named(said) {
+    pub fn reason(&mut self, name: &str) {
+        match Reason::named(name) {
             Some(reason) => *self.reasons.entry(reason.word()).or_default() += 1,
-            None => panic!("{said} stands in a condition and not in the vocabulary"),
+            None => panic!("{name} is the reason of a condition and not among reason::ALL"),
         }
     }
 
@@ -188,7 +188,7 @@ impl Coverage {
 
     /// Everything that is listed and did not happen.
     pub fn missing(&self) -> Vec<&'static str> {
-        let all = [(FEATURES.to_vec(), &self.features), (STEPS.to_vec(), &self.steps), (words(), &self.reasons)];
+        let all = [(FEATURES.to_vec(), &self.features), (STEPS.to_vec(), &self.steps), (reason_names(), &self.reasons)];
         all.into_iter().flat_map(|(wanted, had)| wanted.into_iter().filter(|w| !had.contains_key(w))).collect()
     }
 
@@ -200,7 +200,7 @@ impl Coverage {
     }
 }
 
-fn words() -> Vec<&'static str> {
+fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().map(|r| r.word()).collect()
 }
 

@@ -23,9 +23,9 @@ fn broken<T>(why: String) -> Result<T, Violation> {
 }
 
 fn ready(conditions: &[Condition]) -> (bool, Reason, &str) {
-    let said = find(conditions, condition::READY);
-    let why = said.and_then(|c| Reason::named(&c.reason)).unwrap_or(reason::OTHER);
-    (is_true(conditions, condition::READY), why, said.map_or("", |c| &c.message))
+    let reported = find(conditions, condition::READY);
+    let why = reported.and_then(|c| Reason::named(&c.reason)).unwrap_or(reason::OTHER);
+    (is_true(conditions, condition::READY), why, reported.map_or("", |c| &c.message))
 }
 
 pub fn check(c: &Cluster) -> Verdict {
@@ -46,11 +46,11 @@ pub fn check(c: &Cluster) -> Verdict {
     }
     for (title, project) in &c.now.projects {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-        let (fine, why, words) = ready(conditions);
+        let (fine, why, message) = ready(conditions);
         let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
         let odd = why == reason::INVALID_SPEC && project.spec.not_understood().is_some();
         if !(fine || none || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
-            return broken(format!("project {title} rests at {why}: {words}"));
+            return broken(format!("project {title} rests at {why}: {message}"));
         }
     }
     for (title, peer) in &c.now.peers {
@@ -160,7 +160,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         return Ok(());
     }
     let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let (fine, why, words) = ready(conditions);
+    let (fine, why, message) = ready(conditions);
     let source = &w.spec.source;
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
@@ -190,11 +190,11 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         _ => {
             blocked(c, why)
                 || w.spec.base.is_some() && !c.ours.contains_key(uid(&w.metadata))
-                || why == reason::INVALID_SPEC && words.contains("fork of itself")
+                || why == reason::INVALID_SPEC && message.contains("fork of itself")
         }
     };
     let odd = why == reason::INVALID_SPEC && w.spec.not_understood().is_some();
-    if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {words}")) }
+    if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
 }
 
 /// A project that is being deleted does not change its conditions any more.
@@ -209,11 +209,11 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         return if kept(c) { Ok(()) } else { broken(format!("{title} never goes")) };
     }
     let conditions = y.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let (fine, why, words) = ready(conditions);
+    let (fine, why, message) = ready(conditions);
     let pods: Vec<_> = c.now.pods.values().filter(|p| is_agent(p) && controlled_by(&p.metadata, uid(&y.metadata))).collect();
     if y.spec.desired_state == DesiredState::Stopped {
         let rests = why == reason::STOPPED || !is_true(conditions, condition::ACCEPTED);
-        return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {words}")) };
+        return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {message}")) };
     }
     let workspace = c.now.workspaces.get(yoi_plan::yoipod::workspace_name(y));
     let excused = match why {
@@ -247,7 +247,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::STOPPING => kept(c),
         _ => blocked(c, why),
     };
-    if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {words}")) }
+    if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }
 }
 
 fn session_is_lost(c: &Cluster, y: &YoiPod) -> bool {

@@ -166,31 +166,31 @@ impl Fault {
         }
     }
 
-    pub fn workspace(self, c: &Cluster, object: &Arc<AgentWorkspace>, said: &mut AgentWorkspaceStatus) {
+    pub fn workspace(self, c: &Cluster, object: &Arc<AgentWorkspace>, reported: &mut AgentWorkspaceStatus) {
         let stood = object.status.as_ref();
         match self {
             Fault::MoveTheTree if stood.is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED)) => {
-                said.node_name = c.now.machines.keys().find(|n| Some(*n) != said.node_name.as_ref()).cloned();
+                reported.node_name = c.now.machines.keys().find(|n| Some(*n) != reported.node_name.as_ref()).cloned();
             }
             Fault::SecondWriter => {
                 let newest = c.now.pods.values().filter(|p| is_agent(p)).max_by_key(|p| run_generation(p));
-                if said.pod_uid.is_some() {
-                    said.pod_uid = newest.map(|p| uid(&p.metadata).to_owned());
+                if reported.pod_uid.is_some() {
+                    reported.pod_uid = newest.map(|p| uid(&p.metadata).to_owned());
                 }
             }
             _ => {}
         }
     }
 
-    pub fn yoipod(self, before: &YoiPodStatus, said: &mut YoiPodStatus) {
+    pub fn yoipod(self, before: &YoiPodStatus, reported: &mut YoiPodStatus) {
         if self == Fault::OverwriteBlindly && before.run_generation.is_some() {
-            said.run_generation = before.run_generation;
+            reported.run_generation = before.run_generation;
         }
     }
 
-    pub fn peer(self, members: Vec<BoundMember>, said: &mut YoiPeerStatus) {
-        if self == Fault::BindMembersAgain && members.len() == 2 && said.members.len() == 2 {
-            said.members = members;
+    pub fn peer(self, members: Vec<BoundMember>, reported: &mut YoiPeerStatus) {
+        if self == Fault::BindMembersAgain && members.len() == 2 && reported.members.len() == 2 {
+            reported.members = members;
         }
     }
 }

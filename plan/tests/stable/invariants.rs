@@ -122,8 +122,8 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let workspaces = controller(there).is_some_and(|o| o.kind == "AgentWorkspace");
             require(workspaces || annotation(there, MADE_FOR).is_some(), "an object that is not ours is patched", step)?;
             require(deleting(there), "Kubernetes is nudged about a claim that stays", step)?;
-            let said = annotation(there, REMINDED).and_then(|t| t.parse::<u32>().ok()).unwrap_or(0);
-            require(!about.fresh || *times > said, "Kubernetes is nudged again and nothing is due", step)
+            let written = annotation(there, REMINDED).and_then(|t| t.parse::<u32>().ok()).unwrap_or(0);
+            require(!about.fresh || *times > written, "Kubernetes is nudged again and nothing is due", step)
         }
         Step::ConfirmGone { of, .. } => require(*of == about.uid, "the API server is asked for what was made for another object", step),
         Step::Delete(t) => {
@@ -227,17 +227,17 @@ fn deleted(c: &Cluster, about: &About, t: &Target, step: &Step) -> Verdict {
 
 /// Every condition has a known reason, and its transition time changes only with its status.
 fn check_conditions(c: &mut Cluster, title: &str, before: &[Condition], after: &[Condition]) -> Verdict {
-    for said in after {
-        let was = find(before, &said.type_);
-        if was.is_none_or(|w| w.reason != said.reason) {
-            c.coverage.reason(&said.reason);
+    for new in after {
+        let was = find(before, &new.type_);
+        if was.is_none_or(|w| w.reason != new.reason) {
+            c.coverage.reason(&new.reason);
         }
-        let same = was.is_some_and(|w| w.status == said.status);
-        if same && was.is_some_and(|w| w.last_transition_time != said.last_transition_time) {
-            return Err(Violation(format!("{title}: {} changes its time and not its status", said.type_)));
+        let same = was.is_some_and(|w| w.status == new.status);
+        if same && was.is_some_and(|w| w.last_transition_time != new.last_transition_time) {
+            return Err(Violation(format!("{title}: {} changes its time and not its status", new.type_)));
         }
-        if said.message.is_empty() && said.reason != *yoi_crds::reason::ALL_MET {
-            return Err(Violation(format!("{title}: {} has no sentence for {}", said.type_, said.reason)));
+        if new.message.is_empty() && new.reason != *yoi_crds::reason::ALL_MET {
+            return Err(Violation(format!("{title}: {} has no sentence for {}", new.type_, new.reason)));
         }
     }
     Ok(())
@@ -307,7 +307,7 @@ pub fn yoipod(c: &mut Cluster, object: &Arc<YoiPod>, before: &YoiPodStatus, afte
         let run = run_generation(pod);
         c.runs.entry(uid(&object.metadata).to_owned()).and_modify(|r| *r = run.max(*r)).or_insert(run);
         if !controlled_by(&pod.metadata, uid(&object.metadata)) {
-            return Err(Violation(format!("{title} calls a stranger's Pod its own")));
+            return Err(Violation(format!("{title} names a Pod that is not its own")));
         }
     }
     check_conditions(c, title, &before.conditions, &after.conditions)

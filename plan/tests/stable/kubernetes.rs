@@ -131,8 +131,8 @@ pub fn volumes(c: &mut Cluster) {
         let bound = claim.spec.as_ref().and_then(|s| s.volume_name.clone());
         if let Some(volume) = bound {
             let lost = !c.now.volumes.contains_key(&volume);
-            let said = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost");
-            if lost && !said {
+            let reported = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost");
+            if lost && !reported {
                 c.change::<PersistentVolumeClaim>(&title, |c| c.status = claim_status("Lost"));
             }
             continue;

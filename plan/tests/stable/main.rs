@@ -152,9 +152,9 @@ impl Simulation {
     fn settle(&mut self, random: &mut Random) -> Result<(), Violation> {
         const ROUNDS: usize = 120;
         failures::repair(&mut self.cluster, random);
-        for stranger in users::foreign_objects(&self.cluster) {
+        for object in users::foreign_objects(&self.cluster) {
             if random.one_in(2) {
-                users::take_away(&mut self.cluster, &stranger);
+                users::take_away(&mut self.cluster, &object);
             }
         }
         let mut last = String::new();

@@ -13,8 +13,8 @@ use crate::cluster::Cluster;
 use crate::kubernetes::{mounted, phase};
 use crate::users::Random;
 
-fn set_condition(conditions: &mut Vec<Condition>, type_: &str, verdict: ConditionValue, now: &str) {
-    let condition = condition(conditions, type_, verdict, 1, now);
+fn set_condition(conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue, now: &str) {
+    let condition = condition(conditions, type_, value, 1, now);
     conditions.retain(|c| c.type_ != type_);
     conditions.push(condition);
 }
@@ -39,7 +39,7 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
         let Some(node) = status.node_name.clone().filter(|n| c.alive(n)) else { continue };
         let id = uid(&workspace.metadata).to_owned();
         let used = mounted.contains(&id);
-        let mut said: Vec<(&str, ConditionValue)> = Vec::new();
+        let mut reported: Vec<(&str, ConditionValue)> = Vec::new();
         let stands = c.disks.get(&node).is_some_and(|d| d.contains(&id));
         let provisioned = is_true(&status.conditions, condition::PROVISIONED);
         let mut volume = None;
@@ -48,9 +48,9 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
                 continue;
             }
             if used {
-                said.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
+                reported.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
             } else if random.as_mut().is_some_and(|d| d.one_in(6)) {
-                said.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
+                reported.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
             } else {
                 c.disks.entry(node).or_default().remove(&id);
                 report(c, &title, vec![(condition::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing is left"))], None);
@@ -61,7 +61,7 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
             }
         } else if provisioned && !stands {
             c.coverage.feature("shim: loses a tree");
-            said.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
+            reported.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
         } else if !stands && !was_made(&status.conditions) {
             let source = status.origin.as_ref().and_then(|o| o.workspace_uid.clone());
             let there = source.as_ref().is_none_or(|s| c.disks.get(&node).is_some_and(|d| d.contains(s)));
@@ -69,10 +69,10 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
                 continue;
             }
             if !there {
-                said.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
+                reported.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
             } else if let Some(why) = random.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
                 c.coverage.feature("shim: cannot make a tree");
-                said.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
+                reported.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
             } else {
                 c.disks.entry(node).or_default().insert(id);
                 if random.as_mut().is_some_and(|d| d.one_in(10)) {
@@ -80,26 +80,26 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
                     continue;
                 }
                 let made = if source.is_some() { reason::CLONE_CREATED } else { reason::TREE_CREATED };
-                said.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
-                said.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
-                said.push((condition::IN_USE, in_use(false, false)));
+                reported.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
+                reported.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
+                reported.push((condition::IN_USE, in_use(false, false)));
             }
         } else if stands {
             if !provisioned {
-                said.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
+                reported.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
             }
             let former = yoi_crds::condition::find(&status.conditions, condition::IN_USE);
             let was = former.is_some_and(|c| c.status == yoi_crds::ConditionStatus::True || c.reason == *reason::RELEASED);
-            said.push((condition::IN_USE, in_use(used, was)));
+            reported.push((condition::IN_USE, in_use(used, was)));
             if workspace.spec.base.is_some()
                 && is_true(&status.conditions, condition::POPULATED)
                 && !is_true(&status.conditions, condition::SEALED)
             {
-                said.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
+                reported.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
                 volume = Some(VolumeStatus { revision: Some("r".into()), ..VolumeStatus::default() });
             }
         }
-        report(c, &title, said, volume);
+        report(c, &title, reported, volume);
     }
 }
 
@@ -116,12 +116,12 @@ fn in_use(used: bool, was: bool) -> ConditionValue {
     }
 }
 
-fn report(c: &mut Cluster, title: &str, said: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
+fn report(c: &mut Cluster, title: &str, reported: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
     let now = yoi_plan::conditions::format_time(c.now());
     let before = c.now.workspaces[title].status.clone().unwrap_or_default();
     let mut after = before.clone();
-    for (type_, verdict) in said {
-        set_condition(&mut after.conditions, type_, verdict, &now);
+    for (type_, value) in reported {
+        set_condition(&mut after.conditions, type_, value, &now);
     }
     after.volume = volume.or(after.volume);
     after.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));

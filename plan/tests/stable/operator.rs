@@ -169,21 +169,21 @@ impl Operator {
             Some(after) => drop(self.due.insert(key, c.now().saturating_add(after).expect("a time"))),
             None => drop(self.due.remove(&key)),
         }
-        let mut words: Vec<String> = Vec::new();
+        let mut done: Vec<String> = Vec::new();
         let places = plan.steps.len() as u64 + 1;
         let dies_at = crash.filter(|n| n % 4 == 0 || places > 4).map(|n| usize::try_from(n / 4 % places).expect("small"));
         for (i, step) in plan.steps.iter().enumerate() {
             if dies_at == Some(i) {
                 self.crashed = true;
                 c.coverage.crash(i, false);
-                return Ok((None, words.join(", ")));
+                return Ok((None, done.join(", ")));
             }
             c.coverage.step(step);
             invariants::step(c, &about, step)?;
             match c.apply(step) {
                 Answer::Done if matches!(step, Step::ConfirmGone { .. }) => {}
-                Answer::Done => words.push(step.description()),
-                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", words.join(", "), step.description()))),
+                Answer::Done => done.push(step.description()),
+                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", done.join(", "), step.description()))),
                 Answer::Refused(why) => {
                     if let Some(status) = &mut plan.status {
                         set_apply_failed(status, before, &why, object.generation, c.now());
@@ -195,16 +195,16 @@ impl Operator {
         if dies_at == Some(plan.steps.len()) {
             self.crashed = true;
             c.coverage.crash(plan.steps.len(), plan.status.is_some());
-            return Ok((None, words.join(", ")));
+            return Ok((None, done.join(", ")));
         }
-        Ok((plan.status, words.join(", ")))
+        Ok((plan.status, done.join(", ")))
     }
 
-    fn did(title: &str, words: &str, wrote: bool) -> RoundResult {
-        if words.is_empty() && !wrote {
+    fn did(title: &str, done: &str, wrote: bool) -> RoundResult {
+        if done.is_empty() && !wrote {
             RoundResult::Nothing
         } else {
-            RoundResult::Something(format!("{title}: [{words}], status written: {wrote}"))
+            RoundResult::Something(format!("{title}: [{done}], status written: {wrote}"))
         }
     }
 
@@ -229,15 +229,15 @@ impl Operator {
         };
         let plan = project::plan(&seen, &self.settings, c.now());
         let before = object.status.clone().unwrap_or_default();
-        let (status, words) = self.carry_out(c, (Reconciled::Project, &object.metadata), plan, &before.conditions, crash)?;
-        let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::Project, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status else { return Ok(Self::did(title, &done, false)) };
         self.fault.conditions(c, &mut status.conditions);
         let wrote = sorted(status.clone()) != sorted(before.clone());
         if wrote && Self::current(c, &*object) {
             invariants::project(c, title, &before, &status)?;
             c.change::<YoiProject>(title, |p| p.status = Some(status));
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
     fn workspace(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
@@ -267,8 +267,8 @@ impl Operator {
         };
         let plan = workspace::plan(&seen, &self.settings, c.now());
         let before = own_workspace(object.status.clone().unwrap_or_default());
-        let (status, words) = self.carry_out(c, (Reconciled::Workspace, &object.metadata), plan, &before.conditions, crash)?;
-        let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::Workspace, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &done, false)) };
         self.fault.conditions(c, &mut status.conditions);
         self.fault.workspace(c, &object, &mut status);
         let wrote = sorted(status.clone()) != sorted(before.clone()) || self.fault == Fault::WriteUnchangedStatus;
@@ -282,7 +282,7 @@ impl Operator {
                 w.status = Some(status);
             });
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
     fn yoipod(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
@@ -314,8 +314,8 @@ impl Operator {
         };
         let plan = yoipod::plan(&seen, &self.settings, c.now());
         let before = own_yoipod(object.status.clone().unwrap_or_default());
-        let (status, words) = self.carry_out(c, (Reconciled::YoiPod, &object.metadata), plan, &before.conditions, crash)?;
-        let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::YoiPod, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &done, false)) };
         self.fault.conditions(c, &mut status.conditions);
         self.fault.yoipod(&before, &mut status);
         let wrote = sorted(status.clone()) != sorted(before.clone());
@@ -332,7 +332,7 @@ impl Operator {
                     Some(YoiPodStatus { session: stood.session, task: stood.task, live: stood.live, report: stood.report, ..status });
             });
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
     fn peer(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
@@ -342,15 +342,15 @@ impl Operator {
         let seen = peer::Observed { peer: object.clone(), terminating: view.terminating, members: [member(0), member(1)] };
         let plan = peer::plan(&seen, c.now());
         let before = object.status.clone().unwrap_or_default();
-        let (status, words) = self.carry_out(c, (Reconciled::Peer, &object.metadata), plan, &before.conditions, crash)?;
-        let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::Peer, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status else { return Ok(Self::did(title, &done, false)) };
         self.fault.peer(view_members(&self.seen, &object), &mut status);
         let wrote = sorted(status.clone()) != sorted(before.clone());
         if wrote && Self::current(c, &*object) {
             invariants::peer(c, title, &before, &status)?;
             c.change::<YoiPeer>(title, |p| p.status = Some(status));
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
     /// A WorkspaceNode.
@@ -373,8 +373,8 @@ impl Operator {
         crash: Option<u64>,
     ) -> Result<RoundResult, Violation> {
         let plan: Plan<YoiPodStatus> = Plan { steps: plan.steps, status: None, requeue_after: plan.requeue_after };
-        let (_, words) = self.carry_out(c, about, plan, &[], crash)?;
-        Ok(Self::did(name(about.1), &words, false))
+        let (_, done) = self.carry_out(c, about, plan, &[], crash)?;
+        Ok(Self::did(name(about.1), &done, false))
     }
 }
 
