@@ -95,7 +95,7 @@ pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<()
         Step::UnselectNode { claim } => {
             patch(client, claim, json!({"metadata": {"annotations": {annotation::SELECTED_NODE: null}}}), &deed).await?;
         }
-        Step::Remind { claim, times } => {
+        Step::NudgeClaim { claim, times } => {
             patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &deed).await?;
         }
         Step::RetainVolume { volume } => {

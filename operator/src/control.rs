@@ -12,7 +12,7 @@ use kube::runtime::controller::{Action, Config};
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,9 +22,8 @@ use yoi_crds::{
 };
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
-use yoi_plan::{conditions, network, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{conditions, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
 
-use crate::cache::Key;
 use crate::failures::Failures;
 use crate::health::Metrics;
 use crate::report::Share;
@@ -59,15 +58,6 @@ impl Context {
         Context { client, world, settings, recorder, metrics, stop, rounds, failures: Failures::default() }
     }
 
-    /// No Pod of ours is made where its network policy is not.
-    fn fenced<S>(&self, namespace: &str, mut plan: Plan<S>) -> Plan<S> {
-        if let Some(rules) = &self.settings.network {
-            let existing = self.world.policies.by(&Key::Namespace(namespace.to_owned()));
-            network::before_pods(&mut plan.steps, namespace, rules, &existing);
-        }
-        plan
-    }
-
     fn forget(&self, kind: &str, namespace: &str, name: &str) {
         self.failures.forget(kind, namespace, name);
         self.metrics.failing(self.failures.count());
@@ -92,15 +82,7 @@ impl Governed for YoiProject {
         self.status.as_ref()
     }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        let seen = observe::project(&context.world, self);
-        let mut plan = project::plan(&seen, now);
-        // A namespace with a project is a namespace with agents.
-        if let (Some(rules), Some(_)) = (&context.settings.network, &plan.status) {
-            let existing = context.world.policies.by(&Key::Namespace(namespace.clone()));
-            plan.steps.splice(0..0, network::ensure(&namespace, rules, &existing));
-        }
-        plan
+        project::plan(&observe::project(&context.world, self), &context.settings, now)
     }
 }
 
@@ -110,8 +92,7 @@ impl Governed for AgentWorkspace {
         self.status.as_ref()
     }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        context.fenced(&namespace, workspace::plan(&observe::workspace(&context.world, self), &context.settings, now))
+        workspace::plan(&observe::workspace(&context.world, self), &context.settings, now)
     }
 }
 
@@ -124,8 +105,7 @@ impl Governed for YoiPod {
         Subject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
     }
     fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        context.fenced(&namespace, yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now))
+        yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, peer, project, workspace, yoipod};
 
@@ -20,7 +20,14 @@ pub fn project(world: &World, object: Arc<YoiProject>) -> project::Observed {
     let (namespace, _) = place(&*object);
     let bases = world.workspaces.by(&Key::Lineage(object.uid().unwrap_or_default()));
     let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| world.workspaces.any(&Key::Origin(uid.clone())));
-    project::Observed { origins: used.collect(), bases, terminating: world.terminating(&namespace), nodes: world.nodes(), project: object }
+    project::Observed {
+        origins: used.collect(),
+        bases,
+        terminating: world.terminating(&namespace),
+        nodes: world.nodes(),
+        network_policies: world.policies.by(&Key::Namespace(namespace)),
+        project: object,
+    }
 }
 
 #[must_use]
@@ -30,7 +37,8 @@ pub fn workspace(world: &World, object: Arc<AgentWorkspace>) -> workspace::Obser
     let source = &object.spec.source;
     let project = source.project.as_ref().and_then(|p| world.projects.get(&namespace, &p.name));
     let parent = source.workspace.as_ref().and_then(|w| world.workspaces.get(&namespace, &w.name));
-    let lineage = lineage_of(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
+    let lineage =
+        base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
     let users = world.yoipods.by(&Key::Workspace(namespace.clone(), name.clone()));
     let agents = users.iter().flat_map(|u| world.pods.by(&Key::YoiPod(namespace.clone(), u.name_any()))).collect();
     let pods = world.pods.by(&Key::Workspace(namespace.clone(), name.clone()));
@@ -47,6 +55,7 @@ pub fn workspace(world: &World, object: Arc<AgentWorkspace>) -> workspace::Obser
         claim: claimed.then(|| world.claims.get(&namespace, &name)).flatten(),
         volume: claimed.then(|| world.volumes.get("", &names::volume(&uid))).flatten(),
         nodes: world.nodes(),
+        network_policies: world.policies.by(&Key::Namespace(namespace)),
         workspace: object,
     }
 }
@@ -76,6 +85,7 @@ pub fn yoipod(world: &World, object: Arc<YoiPod>) -> yoipod::Observed {
         session_claim,
         manifests: world.manifests.by(&mine),
         nodes: world.nodes(),
+        network_policies: world.policies.by(&Key::Namespace(namespace)),
         yoipod: object,
     }
 }

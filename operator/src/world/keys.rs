@@ -5,7 +5,7 @@ use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta;
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 
 use crate::cache::Key;
@@ -22,7 +22,7 @@ pub(super) fn workspace_keys(workspace: &AgentWorkspace) -> Vec<Key> {
     let namespace = ns(workspace);
     let mut keys = vec![Key::Workspace(namespace.clone(), workspace.name_any())];
     keys.extend(workspace.metadata.uid.clone().map(Key::Uid));
-    if let Some(lineage) = lineage_of(workspace) {
+    if let Some(lineage) = base_parent_uid(workspace) {
         keys.push(Key::Lineage(lineage.to_owned()));
         return keys;
     }

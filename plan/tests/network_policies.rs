@@ -1,4 +1,4 @@
-//! What must be known or stand before a Pod of ours is made.
+//! What must exist before a plan makes a Pod: its network policies, and the hostname of its node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
-use yoi_plan::network::{before_pods, ensure};
+use yoi_plan::network::{ensure, with_network_policies};
 use yoi_plan::nodes::{HOSTNAME, Node, Nodes};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::Step;
@@ -23,23 +23,20 @@ fn the_policies_come_right_before_the_first_pod_and_nowhere_without_one() {
     let none: [Arc<NetworkPolicy>; 0] = [];
     let map = || Step::EnsureConfigMap(Box::<ConfigMap>::default());
     let pod = || Step::EnsurePod(Box::<Pod>::default());
-    let mut steps = vec![map()];
-    before_pods(&mut steps, "ns", &rules, &none);
-    assert_eq!(steps, [map()]);
-    let mut steps = vec![map(), pod(), pod()];
-    before_pods(&mut steps, "ns", &rules, &none);
+    let with = |steps, existing: &[Arc<NetworkPolicy>]| with_network_policies(steps, "ns", Some(&rules), existing);
+    assert_eq!(with(vec![map()], &none), [map()]);
+    let steps = with(vec![map(), pod(), pod()], &none);
     let [policy, other] = &ensure("ns", &rules, &none)[..] else { panic!("two policies") };
     assert_eq!(steps, [map(), policy.clone(), other.clone(), pod(), pod()]);
 
     let there = [policy, other].map(|s| if let Step::EnsureNetworkPolicy(p) = s { Arc::new((**p).clone()) } else { panic!("{s:?}") });
-    let mut steps = vec![pod()];
-    before_pods(&mut steps, "ns", &rules, &there);
-    assert_eq!(steps, [pod()]);
+    assert_eq!(with(vec![pod()], &there), [pod()]);
+    assert_eq!(with_network_policies(vec![pod()], "ns", None, &none), [pod()], "without settings there is no policy to make");
 }
 
 /// A node's name is not its hostname label on every cluster.
 #[test]
-fn a_base_is_filled_by_no_pod_that_is_bound_to_a_hostname_that_nobody_said() {
+fn no_pod_fills_a_base_while_the_hostname_of_its_node_is_unknown() {
     let conditions =
         json!([{"type": "Provisioned", "status": "True", "reason": "Is", "message": "", "lastTransitionTime": "2023-01-01T00:00:00Z"}]);
     let base: Arc<AgentWorkspace> = Arc::new(made(json!({
@@ -64,6 +61,7 @@ fn a_base_is_filled_by_no_pod_that_is_bound_to_a_hostname_that_nobody_said() {
             claim: None,
             volume: None,
             nodes: Arc::new(nodes),
+            network_policies: Vec::new(),
         };
         let now = jiff::Timestamp::from_second(1_700_000_000).expect("a time");
         let plan = workspace::plan(&seen, &Settings::new("agent", gateway.clone()), now);

@@ -1,4 +1,4 @@
-//! Objects that another version or an unkind hand wrote.
+//! Objects that another version of Yoi wrote, or somebody with bad intent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +51,7 @@ fn agent(meta: Value, spec: Value, status: Value, pods: Vec<Value>) -> yoipod::O
         session_volume: None,
         manifests: Vec::new(),
         nodes: nodes(),
+        network_policies: Vec::new(),
     }
 }
 
@@ -61,7 +62,7 @@ fn pod(name: &str, generation: &str) -> Value {
 }
 
 #[test]
-fn a_run_generation_that_somebody_forged_fells_nobody() {
+fn a_forged_run_generation_stays_within_bounds() {
     let gone = json!({"runGeneration": i64::MAX, "pod": {"name": "a-1", "uid": "a-1"}});
     let plan = yoipod::plan(&agent(meta("a", json!({})), json!({}), gone, Vec::new()), &settings(), now());
     assert_eq!(plan.status.expect("a status").run_generation, Some(yoi_crds::pod::MOST_RUNS));
@@ -73,8 +74,8 @@ fn a_run_generation_that_somebody_forged_fells_nobody() {
 }
 
 #[test]
-fn a_word_of_another_version_is_told_and_nothing_is_made_of_it_or_taken_down() {
-    let told = |conditions: &[yoi_crds::Condition], type_: &str| {
+fn a_value_of_another_version_is_reported_and_nothing_is_made_or_deleted() {
+    let assert_reported = |conditions: &[yoi_crds::Condition], type_: &str| {
         let found = conditions.iter().find(|c| c.type_ == type_).expect("the condition");
         assert_eq!(
             (found.reason.as_str(), found.message.contains("this version of Yoi does not know")),
@@ -87,11 +88,11 @@ fn a_word_of_another_version_is_told_and_nothing_is_made_of_it_or_taken_down() {
     {
         let plan = yoipod::plan(&agent(meta("a", json!({})), spec.clone(), Value::Null, Vec::new()), &settings(), now());
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
-        told(&plan.status.expect("a status").conditions, "Accepted");
+        assert_reported(&plan.status.expect("a status").conditions, "Accepted");
     }
     let seen = agent(meta("a", json!({})), json!({"desiredState": "Tomorrow"}), Value::Null, vec![pod("a-1", "1")]);
     let plan = yoipod::plan(&seen, &settings(), now());
-    told(&plan.status.expect("a status").conditions, "Accepted");
+    assert_reported(&plan.status.expect("a status").conditions, "Accepted");
 
     for spec in [json!({"source": {"tomorrow": {}}}), json!({"source": {"empty": {}}, "provider": "Tomorrow"})] {
         let seen = project::Observed {
@@ -100,10 +101,11 @@ fn a_word_of_another_version_is_told_and_nothing_is_made_of_it_or_taken_down() {
             bases: Vec::new(),
             origins: std::collections::BTreeSet::new(),
             nodes: nodes(),
+            network_policies: Vec::new(),
         };
-        let plan = project::plan(&seen, now());
+        let plan = project::plan(&seen, &settings(), now());
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
-        told(&plan.status.expect("a status").conditions, "Ready");
+        assert_reported(&plan.status.expect("a status").conditions, "Ready");
 
         let seen = workspace::Observed {
             workspace: made(json!({"metadata": meta("w", json!({})), "spec": spec})),
@@ -117,17 +119,18 @@ fn a_word_of_another_version_is_told_and_nothing_is_made_of_it_or_taken_down() {
             claim: None,
             volume: None,
             nodes: nodes(),
+            network_policies: Vec::new(),
         };
         let plan = workspace::plan(&seen, &settings(), now());
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
-        told(&plan.status.expect("a status").conditions, "Ready");
+        assert_reported(&plan.status.expect("a status").conditions, "Ready");
     }
 }
 
 #[test]
-fn a_finalizer_of_the_shims_that_somebody_wrote_on_a_yoipod_does_not_hold_it_for_ever() {
-    let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["yoi.dev/node-data", "somebody.example/else"]});
-    let plan = yoipod::plan(&agent(meta("a", going), json!({}), Value::Null, Vec::new()), &settings(), now());
+fn a_shims_finalizer_that_somebody_wrote_on_a_yoipod_is_removed() {
+    let deleting = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["yoi.dev/node-data", "somebody.example/else"]});
+    let plan = yoipod::plan(&agent(meta("a", deleting), json!({}), Value::Null, Vec::new()), &settings(), now());
     let left = plan.steps.iter().find_map(|s| if let Step::RemoveFinalizer { left, .. } = s { Some(left.clone()) } else { None });
     assert_eq!(left, Some(vec!["somebody.example/else".to_owned()]));
 }

@@ -1,4 +1,4 @@
-//! Rest must be the right one: who wants to run and can, runs; who goes, is gone; nothing is left over.
+//! What must hold when nothing changes any more: agents that can run do, deleted objects are gone, and nothing is left over.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use yoi_plan::meta::{controlled_by, deleting, name, uid};
 use yoi_plan::network;
 use yoi_plan::workspace::claim::tree_behind;
 
-use crate::cluster::{Broken, Cluster, NS};
-use crate::kubernetes::{held, is_agent, mounted, nodes, over};
-use crate::operator::fence;
-use crate::people::strangers;
+use crate::cluster::{Cluster, NS, Violation};
+use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
+use crate::operator::network;
+use crate::users::foreign_objects;
 
-type Verdict = Result<(), Broken>;
+type Verdict = Result<(), Violation>;
 
-fn broken<T>(why: String) -> Result<T, Broken> {
-    Err(Broken(why))
+fn broken<T>(why: String) -> Result<T, Violation> {
+    Err(Violation(why))
 }
 
 fn ready(conditions: &[Condition]) -> (bool, Reason, &str) {
-    let said = find(conditions, condition::READY);
-    let why = said.and_then(|c| Reason::named(&c.reason)).unwrap_or(reason::OTHER);
-    (is_true(conditions, condition::READY), why, said.map_or("", |c| &c.message))
+    let reported = find(conditions, condition::READY);
+    let why = reported.and_then(|c| Reason::named(&c.reason)).unwrap_or(reason::OTHER);
+    (is_true(conditions, condition::READY), why, reported.map_or("", |c| &c.message))
 }
 
 pub fn check(c: &Cluster) -> Verdict {
-    // On a node that is NotReady for ever, nothing ends: that is promised, and nothing else about it.
+    // While a node is NotReady for ever, nothing on it ends, and nothing more is guaranteed.
     if c.now.machines.values().any(|m| !m.alive) {
         return Ok(());
     }
@@ -40,17 +40,17 @@ pub fn check(c: &Cluster) -> Verdict {
     c.now.workspaces.values().try_for_each(|w| workspace(c, w))?;
     c.now.yoipods.values().try_for_each(|y| yoipod(c, y))?;
     let policies: Vec<_> = c.now.policies.values().cloned().collect();
-    let open = network::ensure(NS, &fence(), &policies);
+    let open = network::ensure(NS, &network(), &policies);
     if let (Some(step), true) = (open.first(), c.now.projects.values().any(|p| !deleting(&p.metadata))) {
         return broken(format!("a namespace with a project rests without its network policy: {}", step.description()));
     }
     for (title, project) in &c.now.projects {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-        let (fine, why, words) = ready(conditions);
+        let (fine, why, message) = ready(conditions);
         let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
         let odd = why == reason::INVALID_SPEC && project.spec.not_understood().is_some();
         if !(fine || none || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
-            return broken(format!("project {title} rests at {why}: {words}"));
+            return broken(format!("project {title} rests at {why}: {message}"));
         }
     }
     for (title, peer) in &c.now.peers {
@@ -65,12 +65,12 @@ pub fn check(c: &Cluster) -> Verdict {
     Ok(())
 }
 
-/// Somebody's object stands in the way.
+/// Somebody else's object has a name that the operator needs.
 fn blocked(c: &Cluster, why: Reason) -> bool {
-    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING) && (!strangers(c).is_empty() || kept(c))
+    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING) && (!foreign_objects(c).is_empty() || kept(c))
 }
 
-/// Somebody else's finalizer holds an object that is to go.
+/// Somebody else's finalizer keeps an object that is being deleted.
 fn kept(c: &Cluster) -> bool {
     let held = |m: &ObjectMeta| m.finalizers.iter().flatten().any(|f| f.starts_with("example.com/"));
     c.now.workspaces.values().any(|o| held(&o.metadata))
@@ -82,7 +82,7 @@ fn kept(c: &Cluster) -> bool {
         || c.now.pods.values().any(|o| held(&o.metadata))
 }
 
-/// A tree that its node lost stays lost until somebody acts.
+/// Whether a node has lost a tree: that workspace waits for a person.
 fn lost_trees(c: &Cluster) -> bool {
     let lost = |w: &AgentWorkspace| {
         let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
@@ -91,7 +91,7 @@ fn lost_trees(c: &Cluster) -> bool {
     c.now.workspaces.values().any(|w| lost(w))
 }
 
-/// What the operator made and nobody owns any more.
+/// Nothing that the operator made is left without an owner.
 fn leavings(c: &Cluster) -> Verdict {
     let owners: BTreeSet<&str> = c
         .now
@@ -114,7 +114,7 @@ fn leavings(c: &Cluster) -> Verdict {
     for (title, y) in &c.now.yoipods {
         let mine = |m: &ObjectMeta| controlled_by(m, uid(&y.metadata)) && !deleting(m);
         let maps = c.now.maps.values().filter(|m| mine(&m.metadata)).count();
-        let pods = c.now.pods.values().filter(|p| mine(&p.metadata) && !over(p)).count();
+        let pods = c.now.pods.values().filter(|p| mine(&p.metadata) && !is_over(p)).count();
         if maps > 1 || pods > 1 {
             return broken(format!("{title} has {maps} manifests and {pods} Pods"));
         }
@@ -134,7 +134,7 @@ fn leavings(c: &Cluster) -> Verdict {
     Ok(())
 }
 
-/// A namespace that goes must get empty.
+/// A namespace that is being deleted becomes empty.
 fn emptied(c: &Cluster) -> Verdict {
     let o = &c.now;
     let left: Vec<String> = o
@@ -152,15 +152,15 @@ fn emptied(c: &Cluster) -> Verdict {
 fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let title = name(&w.metadata);
     let used = mounted(c).contains(uid(&w.metadata));
-    // A tree in use stays until its agent stops, as a claim does.
-    if deleting(&w.metadata) && !used && !kept(c) && !held(c, title) {
+    // A tree in use stays until its agent stops, as claims do.
+    if deleting(&w.metadata) && !used && !kept(c) && !is_used(c, title) {
         return broken(format!("workspace {title} never goes: {:?}", w.metadata));
     }
     if deleting(&w.metadata) {
         return Ok(());
     }
     let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let (fine, why, words) = ready(conditions);
+    let (fine, why, message) = ready(conditions);
     let source = &w.spec.source;
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
@@ -174,7 +174,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         reason::PROJECT_NOT_READY => project_is_not_ready(c, source.project.as_ref().map(|p| p.name.as_str())),
         reason::INVALID_SPEC if c.now.claims.get(title).is_some_and(|x| deleting(&x.metadata)) => true,
         reason::WAITING_FOR_CONSUMER => !c.now.pods.values().any(|p| {
-            !over(p)
+            !is_over(p)
                 && p.spec.as_ref().is_some_and(|s| s.node_name.is_some())
                 && crate::kubernetes::mounts(c, p).as_deref() == Some(uid(&w.metadata))
         }),
@@ -186,18 +186,18 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             .claims
             .get(title)
             .is_some_and(|x| deleting(&x.metadata) || x.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Lost"))),
-        // A base that a user made, of a node that is not there or from what is no base's source.
+        // A base that a user made, on a node that does not exist or from a source that no base has.
         _ => {
             blocked(c, why)
                 || w.spec.base.is_some() && !c.ours.contains_key(uid(&w.metadata))
-                || why == reason::INVALID_SPEC && words.contains("fork of itself")
+                || why == reason::INVALID_SPEC && message.contains("fork of itself")
         }
     };
     let odd = why == reason::INVALID_SPEC && w.spec.not_understood().is_some();
-    if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {words}")) }
+    if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
 }
 
-/// One that is being deleted says nothing new.
+/// A project that is being deleted does not change its conditions any more.
 fn project_is_not_ready(c: &Cluster, title: Option<&str>) -> bool {
     let ready = |p: &YoiProject| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY));
     title.and_then(|t| c.now.projects.get(t)).is_none_or(|p| deleting(&p.metadata) || !ready(p))
@@ -209,11 +209,11 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         return if kept(c) { Ok(()) } else { broken(format!("{title} never goes")) };
     }
     let conditions = y.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let (fine, why, words) = ready(conditions);
+    let (fine, why, message) = ready(conditions);
     let pods: Vec<_> = c.now.pods.values().filter(|p| is_agent(p) && controlled_by(&p.metadata, uid(&y.metadata))).collect();
     if y.spec.desired_state == DesiredState::Stopped {
         let rests = why == reason::STOPPED || !is_true(conditions, condition::ACCEPTED);
-        return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {words}")) };
+        return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {message}")) };
     }
     let workspace = c.now.workspaces.get(yoi_plan::yoipod::workspace_name(y));
     let excused = match why {
@@ -221,7 +221,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             y.status.as_ref().is_some_and(|s| s.task.as_ref().is_some_and(|t| ["Succeeded", "Failed"].contains(&t.state.as_str())))
         }
         reason::SOURCE_NOT_FOUND | reason::INVALID_SPEC => {
-            // Its own, or what it hears from its workspace.
+            // Its own reason, or its workspace's.
             let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);
             !is_true(conditions, condition::ACCEPTED) || theirs
         }
@@ -234,10 +234,12 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
         reason::POPULATING => blocked(c, why) || lost_trees(c),
         reason::POD_PENDING => {
-            !strangers(c).is_empty() || project_is_not_ready(c, Some(&y.spec.project_ref.name)) || !could_run(c, y, workspace.map(|w| &**w))
+            !foreign_objects(c).is_empty()
+                || project_is_not_ready(c, Some(&y.spec.project_ref.name))
+                || !could_run(c, y, workspace.map(|w| &**w))
         }
         reason::SESSION_TOPOLOGY_CONFLICT => !could_run(c, y, workspace.map(|w| &**w)),
-        // Its volume is gone; the data with it.
+        // Its volume is gone, and the data with it.
         reason::CLAIM_LOST | reason::STARTING => session_is_lost(c, y) || blocked(c, reason::APPLY_FAILED),
         reason::CREATING => {
             workspace.is_some_and(|w| deleting(&w.metadata)) && (kept(c) || mounted(c).contains(workspace.map_or("", |w| uid(&w.metadata))))
@@ -245,7 +247,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::STOPPING => kept(c),
         _ => blocked(c, why),
     };
-    if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {words}")) }
+    if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }
 }
 
 fn session_is_lost(c: &Cluster, y: &YoiPod) -> bool {
@@ -253,7 +255,7 @@ fn session_is_lost(c: &Cluster, y: &YoiPod) -> bool {
     claim.is_none_or(|x| deleting(&x.metadata) || x.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Lost")))
 }
 
-/// Whether some node could take the agent: by its selector, its room, its tree and its session.
+/// Whether some node could run the agent: by its selector, room, tree and session.
 fn could_run(c: &Cluster, y: &YoiPod, workspace: Option<&AgentWorkspace>) -> bool {
     let Some(workspace) = workspace else { return true };
     if session_is_lost(c, y) {

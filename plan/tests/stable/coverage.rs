@@ -1,11 +1,11 @@
-//! What the generated worlds came by: a generator that no longer makes something is blind for it, so every line here must be hit.
+//! What happened in the simulations. What never happens is not tested, so everything listed here must happen at least once.
 
 use std::collections::BTreeMap;
 
 use yoi_crds::reason::{self, Reason};
 use yoi_plan::step::{Kind, Step};
 
-/// What happens in these worlds beside the operator's own steps.
+/// What happens beside the operator's own steps.
 pub const FEATURES: &[&str] = &[
     "project: empty source",
     "project: git source",
@@ -100,7 +100,7 @@ pub const FEATURES: &[&str] = &[
     "operator: waits for its hour",
 ];
 
-/// Every deed that a plan can ask for.
+/// Every step that a plan can have.
 const STEPS: &[&str] = &[
     "AddFinalizers of YoiPod",
     "AddFinalizers of AgentWorkspace",
@@ -119,7 +119,7 @@ const STEPS: &[&str] = &[
     "OwnClaim",
     "RetainVolume",
     "UnselectNode",
-    "Remind",
+    "NudgeClaim",
     "ConfirmGone Pod",
     "ConfirmGone PersistentVolumeClaim",
     "ConfirmGone PersistentVolume",
@@ -132,36 +132,36 @@ const STEPS: &[&str] = &[
 ];
 
 #[derive(Clone, Default)]
-pub struct Cover {
+pub struct Coverage {
     features: BTreeMap<&'static str, u64>,
     steps: BTreeMap<&'static str, u64>,
     reasons: BTreeMap<&'static str, u64>,
-    /// What happened, in order, where somebody wants to read it.
-    pub story: Option<Vec<String>>,
+    /// What happened, in order; recorded only when it is to be printed.
+    pub trace: Option<Vec<String>>,
 }
 
-impl Cover {
+impl Coverage {
     pub fn feature(&mut self, name: &'static str) {
         debug_assert!(FEATURES.contains(&name), "{name} is not on the list");
-        self.tell(|| name.to_owned());
+        self.record(|| name.to_owned());
         *self.features.entry(name).or_default() += 1;
     }
 
-    pub fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(line());
+    pub fn record(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(line());
         }
     }
 
     pub fn step(&mut self, step: &Step) {
         *self.steps.entry(variant(step)).or_default() += 1;
-        self.tell(|| format!("    {}", step.description()));
+        self.record(|| format!("    {}", step.description()));
     }
 
-    /// The operator died after so many steps of a plan; `mute`: all were done, and the status was not written.
-    pub fn death(&mut self, done: usize, mute: bool) {
+    /// The operator crashed after `done` steps of a plan. `before_status`: all steps were done and the status was not written.
+    pub fn crash(&mut self, done: usize, before_status: bool) {
         match done {
-            _ if mute => self.feature("operator: dies before the status"),
+            _ if before_status => self.feature("operator: dies before the status"),
             0 => self.feature("operator: dies before its first step"),
             _ => self.feature("operator: dies between steps"),
         }
@@ -170,15 +170,15 @@ impl Cover {
         }
     }
 
-    pub fn reason(&mut self, said: &str) {
-        match Reason::named(said) {
+    pub fn reason(&mut self, name: &str) {
+        match Reason::named(name) {
             Some(reason) => *self.reasons.entry(reason.word()).or_default() += 1,
-            None => panic!("{said} stands in a condition and not in the vocabulary"),
+            None => panic!("{name} is the reason of a condition and not among reason::ALL"),
         }
     }
 
-    pub fn add(&mut self, other: &Cover) {
-        let Cover { features, steps, reasons, story: _ } = other;
+    pub fn add(&mut self, other: &Coverage) {
+        let Coverage { features, steps, reasons, trace: _ } = other;
         for (mine, theirs) in [(&mut self.features, features), (&mut self.steps, steps), (&mut self.reasons, reasons)] {
             for (name, n) in theirs {
                 *mine.entry(name).or_default() += n;
@@ -186,9 +186,9 @@ impl Cover {
         }
     }
 
-    /// Everything that should have come by and did not.
+    /// Everything that is listed and did not happen.
     pub fn missing(&self) -> Vec<&'static str> {
-        let all = [(FEATURES.to_vec(), &self.features), (STEPS.to_vec(), &self.steps), (words(), &self.reasons)];
+        let all = [(FEATURES.to_vec(), &self.features), (STEPS.to_vec(), &self.steps), (reason_names(), &self.reasons)];
         all.into_iter().flat_map(|(wanted, had)| wanted.into_iter().filter(|w| !had.contains_key(w))).collect()
     }
 
@@ -200,7 +200,7 @@ impl Cover {
     }
 }
 
-fn words() -> Vec<&'static str> {
+fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().map(|r| r.word()).collect()
 }
 
@@ -226,7 +226,7 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
         Step::OwnClaim { .. } => "OwnClaim",
         Step::UnselectNode { .. } => "UnselectNode",
-        Step::Remind { .. } => "Remind",
+        Step::NudgeClaim { .. } => "NudgeClaim",
         Step::RetainVolume { .. } => "RetainVolume",
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",

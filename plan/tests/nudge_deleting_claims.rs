@@ -1,10 +1,10 @@
-//! When Kubernetes is reminded of a claim that is being deleted, and of which claims it never is.
+//! When a claim that is being deleted is changed, so that Kubernetes looks at it again, and which claims never are.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
-use yoi_plan::nudge_deleting_claims;
+use yoi_plan::nudge_deleting_claims::plan as nudge;
 use yoi_plan::step::Step;
 
 const DELETED: i64 = 1_700_000_000;
@@ -19,18 +19,18 @@ fn claim(more: Value) -> PersistentVolumeClaim {
     serde_json::from_value(json!({"metadata": meta})).expect("a claim")
 }
 
-/// What the reminder says and when the next one is due, so many seconds after the deletion.
+/// Which nudge is due, and in how many seconds the next one is, so many seconds after the deletion.
 fn after(claim: &PersistentVolumeClaim, seconds: i64) -> (Option<u32>, Option<u64>) {
-    let plan = nudge_deleting_claims::plan(claim, jiff::Timestamp::from_second(DELETED + seconds).expect("a time"));
+    let plan = nudge(claim, jiff::Timestamp::from_second(DELETED + seconds).expect("a time"));
     let mut times = plan.steps.iter().map(|step| match step {
-        Step::Remind { claim, times } if claim.uid == "u" && claim.namespace == "ns" => *times,
+        Step::NudgeClaim { claim, times } if claim.uid == "u" && claim.namespace == "ns" => *times,
         other => panic!("{other:?}"),
     });
     (times.next(), plan.requeue_after.as_ref().map(Duration::as_secs))
 }
 
 #[test]
-fn kubernetes_is_reminded_after_20_s_and_then_each_time_after_twice_as_long() {
+fn a_claim_is_nudged_after_20_s_and_then_each_time_after_twice_as_long() {
     let wanted =
         [(-90, None, 110), (0, None, 20), (19, None, 1), (20, Some(1), 20), (39, Some(1), 1), (40, Some(2), 40), (80, Some(3), 80)];
     for (seconds, times, next) in wanted {
@@ -41,11 +41,11 @@ fn kubernetes_is_reminded_after_20_s_and_then_each_time_after_twice_as_long() {
 }
 
 #[test]
-fn what_was_said_is_not_said_again_until_it_is_due_anew() {
-    let said = |times: &str| claim(json!({"annotations": {"yoi.dev/yoipod-uid": "somebody", "yoi.dev/reminded": times}}));
-    assert_eq!(after(&said("2"), 79), (None, Some(1)));
-    assert_eq!(after(&said("2"), 80), (Some(3), Some(80)));
-    assert_eq!(after(&said("whatever"), 80), (Some(3), Some(80)));
+fn a_nudge_is_not_repeated_until_the_next_one_is_due() {
+    let nudged = |times: &str| claim(json!({"annotations": {"yoi.dev/yoipod-uid": "somebody", "yoi.dev/reminded": times}}));
+    assert_eq!(after(&nudged("2"), 79), (None, Some(1)));
+    assert_eq!(after(&nudged("2"), 80), (Some(3), Some(80)));
+    assert_eq!(after(&nudged("whatever"), 80), (Some(3), Some(80)));
 }
 
 #[test]
