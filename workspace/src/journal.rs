@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::RecoveryStep as _;
 use crate::faults::{self, Faults, Point};
 use crate::plan::JournalStep;
-use crate::{Making, ProviderKind, SysError, Uid};
+use crate::{Making, ProviderKind, SysError, Uid, atomic};
 
 /// How far the life of a tree has come. The `-ing` states are intents: the disk may be on either side of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -301,18 +301,11 @@ impl Journal {
 
     fn put(&self, record: &Record) -> Result<(), JournalError> {
         let (uid, name) = (record.uid, file_name(record.uid));
-        let temporary = format!("{name}.tmp");
         let write = || -> Result<(), SysError> {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = rustix::fs::openat(&self.dir, &*temporary, flags, Mode::from_raw_mode(0o600)).step("open a temporary file")?;
-            let mut file = File::from(fd);
-            let text = serde_json::to_vec(record).map_err(io::Error::from).step("spell the record")?;
-            file.write_all(&text).step("write the temporary file")?;
-            file.sync_all().step("flush the temporary file")?;
-            self.faults.reached(Point::RecordWritten);
-            rustix::fs::renameat(&self.dir, &*temporary, &self.dir, &*name).step("rename the temporary file")?;
-            self.faults.reached(Point::RecordRenamed);
-            rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
+            let text = serde_json::to_vec(record).map_err(io::Error::from).step("encode the record")?;
+            atomic::write_with_faults(self.dir.as_fd(), name.as_ref(), 0o600, &*self.faults, |file| {
+                file.write_all(&text).step("write the temporary file")
+            })
         };
         write().map_err(|source| JournalError::Write { uid, source })
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::error::RecoveryStep;
 use crate::faults::{Faults, Point};
 use crate::locks::Locks;
-use crate::{DataRootEntry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, dir};
+use crate::{DataRootEntry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, atomic, dir};
 
 pub(crate) const TREE: &str = "tree";
 const MARKER: &str = "marker";
@@ -105,10 +105,7 @@ impl Layout {
 
     /// Writes the marker of a sealed tree over the old one.
     pub fn replace_marker(&self, entry: &OwnedFd, marker: &Marker) -> Result<(), SysError> {
-        unlink(entry, MARKER_NEW)?;
-        rustix::fs::symlinkat(spell(marker)?, entry, MARKER_NEW).step("write the new marker")?;
-        rustix::fs::renameat(entry, MARKER_NEW, entry, MARKER).step("put the new marker in place")?;
-        rustix::fs::fsync(entry).step("flush the marker")?;
+        atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &spell(marker)?)?;
         self.faults.reached(Point::SealMarked);
         Ok(())
     }

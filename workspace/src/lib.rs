@@ -14,6 +14,7 @@
 //! trash/<uid>/                       the same while it is being destroyed
 //! ```
 
+mod atomic;
 mod btrfs;
 mod compare;
 mod copy;
@@ -37,6 +38,7 @@ mod remove;
 mod trees;
 mod uid;
 
+pub use atomic::{write_atomically, write_atomically_with};
 pub use data_root::{DataRoot, Expected, PublishError, RecoverError};
 pub use error::{Error, ErrorReason, SysError};
 pub use faults::{Faults, NoFaults, Point};

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
 use crate::error::RecoveryStep;
-use crate::{SysError, host, mount, mountinfo};
+use crate::{SysError, atomic, host, mount, mountinfo};
 
 const MKFS_DEADLINE: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 16;
@@ -125,15 +125,14 @@ pub fn release(mountpoint: &Path) -> Result<(), LoopError> {
 }
 
 fn format(image: &Path, size: u64, folder: &File) -> Result<(), SysError> {
-    let mut temporary = image.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let file = File::create(&temporary).step("make a temporary image")?;
-    file.set_len(size).step("size the temporary image")?;
-    let args = ["-q".as_ref(), "-f".as_ref(), "-m".as_ref(), "single".as_ref(), "-d".as_ref(), "single".as_ref(), temporary.as_os_str()];
-    host::run("mkfs.btrfs", &args, MKFS_DEADLINE)?;
-    file.sync_all().step("flush the temporary image")?;
-    std::fs::rename(&temporary, image).step("rename the temporary image")?;
-    folder.sync_all().step("flush the folder of the image")
+    let name = image.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).step("read the path of the image")?;
+    let temporary = image.with_file_name(atomic::temporary_name(name));
+    atomic::write_atomically_with(folder, name, 0o666, |file| {
+        file.set_len(size).step("size the temporary image")?;
+        let args =
+            ["-q".as_ref(), "-f".as_ref(), "-m".as_ref(), "single".as_ref(), "-d".as_ref(), "single".as_ref(), temporary.as_os_str()];
+        host::run("mkfs.btrfs", &args, MKFS_DEADLINE)
+    })
 }
 
 fn is_btrfs_image(file: &File) -> Result<bool, SysError> {
