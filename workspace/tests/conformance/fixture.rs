@@ -1,4 +1,4 @@
-//! Where the cases work: a directory of their own on the file system of their lane.
+//! What every case gets: a data root in its own directory, on the file system of its lane.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,19 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{IFlags, Mode, OFlags};
-use yoi_workspace::{DataRoot, Faults, Owner, Provider, ProviderKind, Uid, loopback};
+use yoi_workspace::plan::{self, Recovery, RecoveryStep};
+use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Provider Copy on ext4, or in a temporary directory where there is no root.
+    /// Provider Copy on ext4, or without root in a temporary directory.
     Copy,
-    /// Provider Copy on a data root that is on Btrfs.
+    /// Provider Copy on Btrfs.
     CopyOnBtrfs,
     Btrfs,
 }
 
-/// The file system of a lane; gone when dropped.
-pub struct Ground {
+/// The file system of a lane. It is unmounted and removed when dropped.
+pub struct LaneFilesystem {
     pub lane: Lane,
     pub dir: PathBuf,
     mounted: bool,
@@ -32,19 +33,19 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether `cargo xtask test` has seen to it that every case can run.
+/// True if `cargo xtask test` has prepared the machine so that every case can run.
 pub fn must_run() -> bool {
     std::env::var_os("YOI_MUST_RUN").is_some()
 }
 
-impl Ground {
+impl LaneFilesystem {
     pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
-        // In memory where there is room: a flush here must not wait for what others write to the machine's disk.
+        // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let (dir, image) = (temp.path().join("ground"), temp.path().join("image"));
+        let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
         let loops = Path::new("/dev/loop-control").exists();
         let mounted = match lane {
-            Lane::Copy if is_root() && loops && has("mkfs.ext4") => {
+            Lane::Copy if is_root() && loops && is_installed("mkfs.ext4") => {
                 make_ext4(&image, 1 << 30, &dir);
                 true
             }
@@ -55,7 +56,7 @@ impl Ground {
             }
             Lane::CopyOnBtrfs | Lane::Btrfs if !is_root() => return Err("needs root"),
             Lane::CopyOnBtrfs | Lane::Btrfs if !loops => return Err("needs loop devices"),
-            Lane::CopyOnBtrfs | Lane::Btrfs if !has("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
+            Lane::CopyOnBtrfs | Lane::Btrfs if !is_installed("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
             Lane::CopyOnBtrfs | Lane::Btrfs => {
                 loopback::ensure_loop_btrfs(&image, 1 << 30, &dir).unwrap();
                 true
@@ -65,11 +66,11 @@ impl Ground {
     }
 }
 
-pub fn has(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
 }
 
-/// An ext4 in a new file, mounted.
+/// Makes an ext4 in a new file and mounts it.
 pub fn make_ext4(image: &Path, size: u64, at: &Path) {
     fs::File::create(image).unwrap().set_len(size).unwrap();
     run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image]);
@@ -86,7 +87,7 @@ pub fn run(program: &str, args: &[&Path]) {
     assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-impl Drop for Ground {
+impl Drop for LaneFilesystem {
     fn drop(&mut self) {
         if self.mounted {
             rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
@@ -94,19 +95,19 @@ impl Drop for Ground {
     }
 }
 
-/// One case's own data root.
-pub struct Lab {
+/// The data root of one case.
+pub struct Fixture {
     pub lane: Lane,
     pub dir: PathBuf,
     pub root: DataRoot,
     next: AtomicU64,
 }
 
-impl Lab {
-    pub fn new(ground: &Ground, name: &str) -> Self {
-        let dir = ground.dir.join(name.replace("::", "-"));
+impl Fixture {
+    pub fn new(filesystem: &LaneFilesystem, name: &str) -> Self {
+        let dir = filesystem.dir.join(name.replace("::", "-"));
         fs::create_dir(&dir).unwrap();
-        Self { lane: ground.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
+        Self { lane: filesystem.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {
@@ -124,9 +125,13 @@ impl Lab {
         self.root.provider(self.kind()).unwrap()
     }
 
-    /// The same data root, opened again, with a seam.
+    /// Opens the same data root again, with fault injection.
     pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
-        DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults).unwrap()
+        DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults).unwrap()
+    }
+
+    pub fn sync(&self) {
+        sync(&self.dir, self.on_btrfs());
     }
 
     pub fn uid(&self) -> Uid {
@@ -138,14 +143,14 @@ impl Lab {
         fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
     }
 
-    /// An empty tree and its path.
+    /// Makes an empty tree.
     pub fn empty(&self) -> (Uid, PathBuf) {
         let uid = self.uid();
-        self.provider().create_empty(uid, me()).unwrap();
+        self.provider().create_empty(uid, current_owner()).unwrap();
         (uid, self.path(uid))
     }
 
-    /// A sealed base: a small git repository, dirty in every way.
+    /// Makes a sealed base: a small git repository with staged, unstaged, untracked and ignored files.
     pub fn base(&self) -> (Uid, PathBuf) {
         let (uid, path) = self.empty();
         fill_repository(&path);
@@ -159,15 +164,41 @@ impl Lab {
         (uid, self.path(uid))
     }
 
-    /// Nothing but the given trees stands in the data root.
+    /// Checks that the data root holds the given trees and nothing else.
     pub fn assert_only(&self, expected: &[Uid]) {
         let found = self.root.inventory().unwrap();
         assert_eq!(found.foreign, Vec::<String>::new());
-        let names: Vec<_> = found.entries.iter().map(|e| (e.uid, e.place)).collect();
-        let mut expected: Vec<_> = expected.iter().map(|uid| (*uid, yoi_workspace::Place::Live)).collect();
+        let names: Vec<_> = found.entries.iter().map(|e| (e.uid, e.location)).collect();
+        let mut expected: Vec<_> = expected.iter().map(|uid| (*uid, yoi_workspace::EntryLocation::Live)).collect();
         expected.sort();
         assert_eq!(names, expected);
     }
+}
+
+/// Writes all dirty data of the file system to the device. On Btrfs it also wakes the cleaner of deleted subvolumes.
+pub fn sync(at: &Path, is_btrfs: bool) {
+    match is_btrfs {
+        true => run("btrfs", &["filesystem".as_ref(), "sync".as_ref(), at]),
+        false => rustix::fs::syncfs(fs::File::open(at).unwrap()).unwrap(),
+    }
+}
+
+/// Plans a recovery and does every step. The plan is returned.
+pub fn recover(root: &DataRoot, journal: &Journal) -> Recovery {
+    let plan = plan::recover(&journal.read_and_clean().unwrap(), &root.inventory().unwrap());
+    for step in &plan.steps {
+        match step {
+            RecoveryStep::Disk(step) => root.perform(step).unwrap(),
+            RecoveryStep::Journal(step) => journal.apply(step).unwrap(),
+        }
+    }
+    plan
+}
+
+/// True if disk and journal agree and there is nothing to report.
+pub fn nothing_to_do(plan: &Recovery) -> bool {
+    let Recovery { steps, orphans, lost, foreign, unknown } = plan;
+    steps.is_empty() && orphans.is_empty() && lost.is_empty() && foreign.is_empty() && unknown.is_empty()
 }
 
 pub fn nth_uid(n: u64) -> Uid {
@@ -176,7 +207,7 @@ pub fn nth_uid(n: u64) -> Uid {
     Uid::from_bytes(bytes)
 }
 
-pub fn me() -> Owner {
+pub fn current_owner() -> Owner {
     Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
@@ -210,7 +241,7 @@ pub fn fill_repository(at: &Path) {
     fs::write(at.join("untracked.txt"), "untracked\n").unwrap();
 }
 
-/// Every path below `at` with kind, mode, size and content; times apart.
+/// Every path below `at` with mode and content, but without times.
 pub fn content(at: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     fn descend(at: &Path, below: &Path, out: &mut Vec<(PathBuf, u32, Vec<u8>)>) {
         use std::os::unix::fs::MetadataExt;
@@ -236,7 +267,7 @@ pub fn content(at: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     out
 }
 
-/// Makes a subvolume, as an agent could.
+/// Makes a subvolume, as an agent can.
 pub fn make_subvolume(path: &Path) {
     #[repr(C)]
     struct Args {
@@ -269,11 +300,21 @@ pub fn set_immutable(path: &Path) -> bool {
     flags.is_ok_and(|flags| rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).is_ok())
 }
 
-/// Tells a thread to end, also when an assertion fails: the scope of that thread would wait for ever.
-pub struct Stopped<'a>(pub &'a AtomicBool);
+/// Tells a thread to end, also when an assertion fails; else the thread's scope would wait for ever.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
-impl Drop for Stopped<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// Ends the case with `Lacks` unless it runs as root.
+macro_rules! needs_root {
+    () => {
+        if !$crate::fixture::is_root() {
+            return $crate::Verdict::Lacks("needs root to mount");
+        }
+    };
+}
+pub(crate) use needs_root;
