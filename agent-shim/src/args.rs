@@ -15,7 +15,7 @@ pub struct Cli {
     #[arg(long, env = "RUST_LOG", default_value = "info", global = true)]
     pub log: String,
     #[command(subcommand)]
-    pub part: Part,
+    pub command: Command,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,7 +25,7 @@ pub enum LogFormat {
 }
 
 #[derive(Subcommand)]
-pub enum Part {
+pub enum Command {
     /// Reconciles workspaces and answers the kubelet. Needs root's uid and no capability.
     Shim(ShimArgs),
     /// Does the disk work that the shim asks for. Privileged; takes itself off the network.
@@ -70,7 +70,7 @@ pub struct MounterArgs {
     #[arg(long, default_value = "/var/lib/yoi")]
     pub data_root: PathBuf,
     /// Keep the trees in a Btrfs file of this size below the data root, e.g. `20Gi`. Without it they lie in the data root itself.
-    #[arg(long, value_parser = bytes)]
+    #[arg(long, value_parser = parse_bytes)]
     pub loop_size: Option<u64>,
     /// Where the shim finds this mounter.
     #[arg(long, default_value = "/run/yoi/mounter.sock")]
@@ -82,7 +82,7 @@ pub fn driver_dir(kubelet_dir: &std::path::Path) -> PathBuf {
 }
 
 /// A size as Kubernetes spells it: a whole number of bytes, `Ki`, `Mi`, `Gi` or `Ti`.
-fn bytes(text: &str) -> Result<u64, String> {
+fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
         "" => 0,
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn sizes_are_spelled_as_in_kubernetes() {
-        assert_eq!(bytes("20Gi"), Ok(20 << 30));
-        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("20Gi"), Ok(20 << 30));
+        assert_eq!(parse_bytes("4096"), Ok(4096));
         for bad in ["", "Gi", "1.5Gi", "20G", "-1", "99999999999Ti"] {
-            assert!(bytes(bad).is_err(), "{bad}");
+            assert!(parse_bytes(bad).is_err(), "{bad}");
         }
     }
 }

@@ -3,18 +3,18 @@
 mod args;
 mod chain;
 mod decide;
+#[cfg(test)]
+mod fixtures;
 mod mounter;
-#[cfg(test)]
-mod must;
 mod proto;
-#[cfg(test)]
-mod sample;
 mod shim;
+#[cfg(test)]
+mod skip;
 mod volume;
 
 use std::process::ExitCode;
 
-use args::{Cli, LogFormat, Part};
+use args::{Cli, Command, LogFormat};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
@@ -26,10 +26,10 @@ fn main() -> ExitCode {
         LogFormat::Json => logs.json().init(),
         LogFormat::Text => logs.init(),
     }
-    let ended = match cli.part {
+    let ended = match cli.command {
         // Still one thread here: the mounter must leave the network before it makes others.
-        Part::Mounter(args) => mounter::run(&args).map_err(|e| chain::whole(&e)),
-        Part::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Command::Mounter(args) => mounter::run(&args).map_err(|e| chain::whole(&e)),
+        Command::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| chain::whole(&e)),
             Err(e) => Err(format!("failed to start: {e}")),
         },

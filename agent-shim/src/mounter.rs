@@ -1,11 +1,11 @@
 //! The privileged half: does disk work and mounts that it is asked for in UIDs and enums, and nothing else. No async, no network.
 
 pub mod client;
-pub mod desk;
 pub mod frame;
-pub mod serve;
-pub mod verb;
-pub mod whose;
+pub mod listener;
+pub mod log_context;
+pub mod protocol;
+pub mod service;
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ use rustix::thread::UnshareFlags;
 use yoi_workspace::{DataRoot, Expected, loopback};
 
 use crate::args::MounterArgs;
-use desk::Desk;
+use service::MounterService;
 
 /// Questions that are worked on, or wait, at the same time.
-pub const AT_ONCE: usize = 64;
+pub const MAX_REQUESTS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum MounterError {
@@ -41,14 +41,14 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     // Before any other thread is there: each one has the network of the one that made it.
     // SAFETY: no descriptor of this thread is shared in a way that a new network namespace changes.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
-    end_when_told().map_err(MounterError::Signals)?;
-    let ground = Ground { data_root: args.data_root.clone(), loop_size: args.loop_size };
-    let desk = Desk::new(args.node_name.clone(), ground, &args.kubelet_dir)?;
-    serve::run(&args.mounter_socket, desk).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
+    exit_on_signal().map_err(MounterError::Signals)?;
+    let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size };
+    let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?;
+    listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
 }
 
 /// The first process of a container gets no signal that it does not ask for. Every verb may be cut off anywhere, so the end is sudden.
-fn end_when_told() -> std::io::Result<()> {
+fn exit_on_signal() -> std::io::Result<()> {
     // SAFETY: an all-zero sigset_t is a place to write one to; only this thread runs, and later ones inherit the mask.
     let told = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -71,13 +71,13 @@ fn end_when_told() -> std::io::Result<()> {
 }
 
 /// Where the trees are, or are to be.
-pub struct Ground {
+pub struct DataRootConfig {
     pub data_root: PathBuf,
     /// They lie in a Btrfs file of this size in the data root.
     pub loop_size: Option<u64>,
 }
 
-impl Ground {
+impl DataRootConfig {
     /// Opens the data root. Formats and makes nothing where trees are expected: an empty folder may be a file system that is not mounted.
     pub fn open(&self, expected: Expected) -> Result<DataRoot, MounterError> {
         let made = |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });

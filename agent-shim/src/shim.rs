@@ -1,22 +1,22 @@
 //! The half that thinks and speaks: reconciles workspaces, answers the kubelet and the Pods of this node. Holds no capability.
 
 mod authority;
-mod cache;
-mod csi;
-mod door;
+mod csi_service;
 mod health;
-mod locks;
-mod making;
-mod mounting;
-mod node;
-pub mod publish;
-mod recover;
+mod keyed_locks;
+mod node_report;
+mod orphans;
+mod pod_sockets;
+mod provision_controller;
+mod provisioning;
+pub mod publish_records;
+mod publishing;
+mod recovery;
 mod registration;
-mod report;
-mod runtimes;
-mod sockets;
-mod vanished;
-mod world;
+mod runtime_store;
+mod state;
+mod workspace_cache;
+mod workspace_report;
 
 use std::collections::HashSet;
 use std::io;
@@ -42,17 +42,17 @@ use yoi_workspace::{Journal, JournalError};
 
 use crate::args::ShimArgs;
 use crate::chain;
-use crate::mounter::client::{Failure, Line, Mounter};
+use crate::mounter::client::{Mounter, MounterClient, MounterFailure};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
 use crate::proto::registration::registration_server::RegistrationServer;
 use authority::Localhost;
-use csi::Csi;
-use health::{Ended, Parts};
-use publish::{Exhibit, PublicationError, Publications};
+use csi_service::CsiService;
+use health::{RequiredTasks, TaskEnded};
+use publish_records::{PublishRecordError, PublishRecords, PublishedVolume};
 use registration::Registrar;
-use runtimes::{RuntimeError, Runtimes};
-use world::{Trouble, World};
+use runtime_store::{RuntimeError, RuntimeStore};
+use state::{Error, ShimState};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
@@ -61,13 +61,13 @@ pub enum ShimError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Publications(#[from] PublicationError),
+    PublishRecords(#[from] PublishRecordError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("failed to meet the mounter")]
-    Mounter(#[source] Failure),
+    Mounter(#[source] MounterFailure),
     #[error("failed to recover")]
-    Recover(#[source] Trouble),
+    Recover(#[source] Error),
     #[error("failed to find the API server")]
     Api(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("failed to serve {path}")]
@@ -81,11 +81,11 @@ pub enum ShimError {
     #[error("failed to listen for signals")]
     Signal(#[source] io::Error),
     #[error(transparent)]
-    Ended(#[from] Ended),
+    TaskEnded(#[from] TaskEnded),
 }
 
 /// How long those who still speak may take once the process is told to end.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves until it is told to end. Mounts stay. Every line that is logged names the node.
 pub async fn serve(args: ShimArgs) -> Result<(), ShimError> {
@@ -95,101 +95,101 @@ pub async fn serve(args: ShimArgs) -> Result<(), ShimError> {
 
 async fn run(args: ShimArgs) -> Result<(), ShimError> {
     let client = client().await?;
-    let mounter: Arc<dyn Mounter> = Arc::new(Line::new(args.mounter_socket.clone()));
+    let mounter: Arc<dyn Mounter> = Arc::new(MounterClient::new(args.mounter_socket.clone()));
     let folder = args.driver_dir();
     for dir in [&folder, &args.kubelet_dir.join("plugins_registry")] {
         std::fs::create_dir_all(dir).map_err(|source| ShimError::Folder { path: dir.clone(), source })?;
     }
     let journal = Arc::new(Journal::open(&folder.join("journal"))?);
-    if !await_the_root(&args, &client, &*mounter, &folder, &journal).await? {
+    if !wait_for_data_root(&args, &client, &*mounter, &folder, &journal).await? {
         return Ok(());
     }
     let offered = mounter.probe().await.map_err(ShimError::Mounter)?;
-    let troubled = recover::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
-    let publications = Arc::new(Publications::open(folder.join("publish"))?);
-    let runtimes = Runtimes::install(&folder, &args.runtime_binary, &wanted(&publications))?;
-    let (nudge, nudges) = unbounded_channel();
-    let world = Arc::new(World {
+    let damage = recovery::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
+    let publish_records = Arc::new(PublishRecords::open(folder.join("publish"))?);
+    let runtimes = RuntimeStore::install(&folder, &args.runtime_binary, &published_digests(&publish_records))?;
+    let (requeue, requeued) = unbounded_channel();
+    let state = Arc::new(ShimState {
         node: args.node_name.clone(),
         kubelet_dir: args.kubelet_dir.clone(),
         mounter,
         journal,
-        publications,
+        publish_records,
         runtimes,
         cache: Default::default(),
         offers: RwLock::new(offered.offers),
-        troubled,
-        trees: Default::default(),
-        volumes: Default::default(),
-        nudge,
-        counts: Default::default(),
+        damage,
+        tree_locks: Default::default(),
+        volume_locks: Default::default(),
+        requeue,
+        metrics: Default::default(),
         stop: CancellationToken::new(),
         sockets: Default::default(),
-        open: Default::default(),
+        serving: Default::default(),
     });
-    recover::tolerate("remember mounts without a record", world.adopt().await);
-    recover::tolerate("forget records of Pods that are gone", world.sweep().await);
-    recover::tolerate("open the sockets of Pods", mounting::reopen(&world).await);
+    recovery::log_failure("remember mounts without a record", state.adopt().await);
+    recovery::log_failure("forget records of Pods that are gone", state.sweep().await);
+    recovery::log_failure("open the sockets of Pods", publishing::restore_pod_sockets(&state).await);
 
-    let health = tokio::spawn(health::serve(world.clone(), args.health_address));
-    let mut parts = Parts::default();
-    parts.spawn("the making door", door::run(world.clone(), client.clone(), nudges).in_current_span());
-    parts.spawn("the report of the node", node::run(world.clone(), client).in_current_span());
-    let ended = doors(&world, &folder, &args.kubelet_dir, health, &mut parts).await;
-    world.stop.cancel();
-    _ = tokio::time::timeout(GRACE, parts.rest()).await;
+    let health = tokio::spawn(health::serve(state.clone(), args.health_address));
+    let mut tasks = RequiredTasks::default();
+    tasks.spawn("the making door", provision_controller::run(state.clone(), client.clone(), requeued).in_current_span());
+    tasks.spawn("the report of the node", node_report::run(state.clone(), client).in_current_span());
+    let ended = serve_sockets(&state, &folder, &args.kubelet_dir, health, &mut tasks).await;
+    state.stop.cancel();
+    _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, tasks.rest()).await;
     ended
 }
 
 /// Until the mounter has opened the data root that this node's trees are in. False if the process was told to end before.
-async fn await_the_root(
+async fn wait_for_data_root(
     args: &ShimArgs,
     client: &Client,
     mounter: &dyn Mounter,
     folder: &Path,
     journal: &Journal,
 ) -> Result<bool, ShimError> {
-    let expected = recover::expected(folder, journal).map_err(ShimError::Recover)?;
+    let expected = recovery::expected_data_root(folder, journal).map_err(ShimError::Recover)?;
     let tell = async |why: &str| {
-        if let Err(error) = node::rootless(client, &args.node_name, why).await {
+        if let Err(error) = node_report::report_missing_data_root(client, &args.node_name, why).await {
             tracing::warn!(error = chain::whole(&error), "the node was not reported");
         }
     };
     // Alive and not ready: to be killed for waiting would help nobody.
     let health = health::serve_waiting(TcpListener::bind(args.health_address).await.map_err(ShimError::Health)?);
     tokio::select! {
-        met = recover::meet(mounter, expected, folder, tell) => met.map(|()| true).map_err(ShimError::Recover),
+        met = recovery::open_data_root(mounter, expected, folder, tell) => met.map(|()| true).map_err(ShimError::Recover),
         ended = health => Err(ShimError::Health(ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))),
-        told = told_to_end() => told.map(|()| false),
+        signal = termination_signal() => signal.map(|()| false),
     }
 }
 
-fn wanted(publications: &Publications) -> Vec<crate::mounter::verb::Digest> {
-    let digests = publications.all().into_iter().filter_map(|p| match p.shows {
-        Exhibit::Runtime { digest } => Some(digest),
-        Exhibit::Tree { .. } => None,
+fn published_digests(publish_records: &PublishRecords) -> Vec<crate::mounter::protocol::Digest> {
+    let digests = publish_records.all().into_iter().filter_map(|p| match p.shows {
+        PublishedVolume::Runtime { digest } => Some(digest),
+        PublishedVolume::Tree { .. } => None,
     });
     digests.collect::<HashSet<_>>().into_iter().collect()
 }
 
-/// Opens both sockets and waits for the end, which comes too when one of the parts ends.
-async fn doors(
-    world: &Arc<World>,
+/// Opens both sockets and waits for the end, which comes too when one of the tasks ends.
+async fn serve_sockets(
+    state: &Arc<ShimState>,
     folder: &Path,
     kubelet_dir: &Path,
     health: tokio::task::JoinHandle<io::Result<()>>,
-    parts: &mut Parts,
+    tasks: &mut RequiredTasks,
 ) -> Result<(), ShimError> {
     let endpoint = folder.join("csi.sock");
-    let csi = serve_csi(world.clone(), listen(&endpoint)?);
+    let csi = serve_csi(state.clone(), listen(&endpoint)?);
     let registry = kubelet_dir.join("plugins_registry").join(format!("{CSI_DRIVER}-reg.sock"));
     let (refused, mut refusals) = unbounded_channel();
     let registrar = Registrar { endpoint, refused };
     let registration = Server::builder().add_service(RegistrationServer::new(registrar)).serve_with_incoming_shutdown(
         UnixListenerStream::new(listen(&registry)?).map_ok(Localhost::new),
-        world.stop.clone().cancelled_owned(),
+        state.stop.clone().cancelled_owned(),
     );
-    world.open.store(true, Ordering::Relaxed);
+    state.serving.store(true, Ordering::Relaxed);
     tracing::info!("the doors are open");
 
     let both = async { tokio::try_join!(csi, registration).map(drop) };
@@ -198,19 +198,19 @@ async fn doors(
         done = &mut both => return done.map_err(ShimError::Grpc),
         done = health => done.map_err(io::Error::other).and_then(|d| d).map_err(ShimError::Health),
         Some(said) = refusals.recv() => Err(ShimError::Registration(said)),
-        ended = parts.ended() => Err(ended.into()),
-        told = told_to_end() => told,
+        ended = tasks.ended() => Err(ended.into()),
+        signal = termination_signal() => signal,
     };
     // The kubelet sees the name go and forgets the driver; what is mounted stays mounted.
     _ = std::fs::remove_file(&registry);
-    world.stop.cancel();
-    _ = tokio::time::timeout(GRACE, both).await;
+    state.stop.cancel();
+    _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, both).await;
     ended
 }
 
-pub async fn serve_csi(world: Arc<World>, listener: UnixListener) -> Result<(), tonic::transport::Error> {
-    let stop = world.stop.clone().cancelled_owned();
-    let csi = Csi(world);
+pub async fn serve_csi(state: Arc<ShimState>, listener: UnixListener) -> Result<(), tonic::transport::Error> {
+    let stop = state.stop.clone().cancelled_owned();
+    let csi = CsiService(state);
     Server::builder()
         .add_service(IdentityServer::new(csi.clone()))
         .add_service(NodeServer::new(csi))
@@ -235,7 +235,7 @@ async fn client() -> Result<Client, ShimError> {
     Ok(builder.with_layer(&TimeoutLayer::new(Duration::from_secs(30))).with_layer(&ConcurrencyLimitLayer::new(32)).build())
 }
 
-async fn told_to_end() -> Result<(), ShimError> {
+async fn termination_signal() -> Result<(), ShimError> {
     let mut term = signal(SignalKind::terminate()).map_err(ShimError::Signal)?;
     let mut int = signal(SignalKind::interrupt()).map_err(ShimError::Signal)?;
     let name = tokio::select! {
@@ -247,12 +247,12 @@ async fn told_to_end() -> Result<(), ShimError> {
 }
 
 #[cfg(test)]
-mod faults;
+mod crash_points;
 #[cfg(test)]
-mod hostile;
+mod csi_tests;
 #[cfg(test)]
-mod real;
+mod hostile_input;
 #[cfg(test)]
-mod reboot;
+mod node_restart;
 #[cfg(test)]
-mod tests;
+mod real_disk;

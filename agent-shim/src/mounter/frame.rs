@@ -7,19 +7,19 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// 10,000 changed paths of the greatest length fit.
-const MOST: u32 = 64 << 20;
+const MAX_BODY_BYTES: u32 = 64 << 20;
 
 fn length(header: [u8; 4]) -> io::Result<usize> {
     match u32::from_be_bytes(header) {
-        n if n <= MOST => Ok(n as usize),
+        n if n <= MAX_BODY_BYTES => Ok(n as usize),
         n => Err(io::Error::other(format!("a frame of {n} bytes is too long"))),
     }
 }
 
-fn spell<T: Serialize>(word: &T) -> io::Result<Vec<u8>> {
+fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
-    serde_json::to_writer(&mut frame, word)?;
-    let body = u32::try_from(frame.len() - 4).ok().filter(|n| *n <= MOST);
+    serde_json::to_writer(&mut frame, message)?;
+    let body = u32::try_from(frame.len() - 4).ok().filter(|n| *n <= MAX_BODY_BYTES);
     frame[..4].copy_from_slice(&body.ok_or_else(|| io::Error::other("the frame is too long"))?.to_be_bytes());
     Ok(frame)
 }
@@ -32,8 +32,8 @@ pub fn read<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-pub fn write<T: Serialize>(mut to: impl Write, word: &T) -> io::Result<()> {
-    to.write_all(&spell(word)?)
+pub fn write<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<()> {
+    to.write_all(&encode(message)?)
 }
 
 pub async fn receive<T: DeserializeOwned>(from: &mut (impl AsyncReadExt + Unpin)) -> io::Result<T> {
@@ -44,6 +44,6 @@ pub async fn receive<T: DeserializeOwned>(from: &mut (impl AsyncReadExt + Unpin)
     Ok(serde_json::from_slice(&body)?)
 }
 
-pub async fn send<T: Serialize>(to: &mut (impl AsyncWriteExt + Unpin), word: &T) -> io::Result<()> {
-    to.write_all(&spell(word)?).await
+pub async fn send<T: Serialize>(to: &mut (impl AsyncWriteExt + Unpin), message: &T) -> io::Result<()> {
+    to.write_all(&encode(message)?).await
 }

@@ -1,0 +1,154 @@
+//! The mounting door: who may mount what, and whether to wait.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use yoi_crds::AgentWorkspace;
+use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
+use yoi_workspace::{CloneAccess, Making, ParseUidError, Record, RecordState, Uid};
+
+use crate::mounter::protocol::{Digest, NotADigest};
+use crate::volume::{ForeignTarget, PodVolume};
+
+/// Set by the kubelet for inline volumes, whatever the Pod's author writes.
+const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
+const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
+
+/// What a NodePublishVolume asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishRequest {
+    pub volume: PodVolume,
+    pub requested: RequestedVolume,
+    pub read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestedVolume {
+    Runtime(Digest),
+    /// Inline: only the Pod that the operator names.
+    Tree(Uid),
+    /// By claim: any Pod that the API server let have the claim.
+    Claim(Uid),
+}
+
+/// The request can never be right.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    #[error(transparent)]
+    Target(#[from] ForeignTarget),
+    #[error("failed to find attribute {VOLUME_KIND} with value {VOLUME_RUNTIME} or {VOLUME_TREE}")]
+    Kind,
+    #[error("failed to read attribute {VOLUME_WORKSPACE}")]
+    Workspace(#[source] ParseUidError),
+    #[error("failed to read attribute {VOLUME_RUNTIME_DIGEST}")]
+    Digest(#[source] NotADigest),
+    #[error("failed to read the volume's handle as the UID of an AgentWorkspace")]
+    Handle(#[source] ParseUidError),
+    #[error("failed to match the target with the Pod that the kubelet names: CSIDriver {CSI_DRIVER} must set podInfoOnMount")]
+    Pod,
+}
+
+pub fn parse_request(
+    kubelet_dir: &Path,
+    handle: &str,
+    target: &str,
+    read_only: bool,
+    context: &HashMap<String, String>,
+) -> Result<PublishRequest, BadRequest> {
+    let volume = PodVolume::from_target(kubelet_dir, Path::new(target))?;
+    let attribute = |key: &str| context.get(key).map(String::as_str).unwrap_or_default();
+    if attribute(POD_UID) != volume.pod.to_string() {
+        return Err(BadRequest::Pod);
+    }
+    let requested = match (attribute(EPHEMERAL) == "true", attribute(VOLUME_KIND)) {
+        (true, VOLUME_RUNTIME) => {
+            RequestedVolume::Runtime(attribute(VOLUME_RUNTIME_DIGEST).to_owned().try_into().map_err(BadRequest::Digest)?)
+        }
+        (true, VOLUME_TREE) => RequestedVolume::Tree(attribute(VOLUME_WORKSPACE).parse().map_err(BadRequest::Workspace)?),
+        (true, _) => return Err(BadRequest::Kind),
+        (false, _) => RequestedVolume::Claim(handle.parse().map_err(BadRequest::Handle)?),
+    };
+    // Nobody may write the runtime that the next Pod of this digest runs.
+    let read_only = read_only || matches!(requested, RequestedVolume::Runtime(_));
+    Ok(PublishRequest { volume, requested, read_only })
+}
+
+/// What is known about the tree that a Pod asks for.
+pub struct KnownTree<'a> {
+    pub node: &'a str,
+    pub workspace: Option<&'a AgentWorkspace>,
+    pub record: Option<&'a Record>,
+    /// This very volume has shown this tree before, by its publish record.
+    pub published_before: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Admit(CloneAccess),
+    /// It may become right; the sentence says what is missing.
+    Wait(String),
+    /// Nothing that this shim waits for makes it right.
+    Deny(String),
+}
+
+/// Whether a Pod may mount a tree now. `inline` is false for claims.
+pub fn admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &KnownTree) -> Admission {
+    if !known.published_before {
+        match pod_admission(uid, pod, inline, known) {
+            Admission::Admit(_) => {}
+            other => return other,
+        }
+    }
+    let Some(record) = known.record else { return Admission::Wait(provisioning_message(uid, known.workspace)) };
+    let frozen = known.workspace.is_some_and(|ws| ws.spec.read_only) || cloned_read_only(record);
+    match record.state {
+        RecordState::Creating => Admission::Wait(provisioning_message(uid, known.workspace)),
+        RecordState::Destroying => Admission::Deny(format!("the tree of workspace {uid} is being destroyed")),
+        RecordState::Sealing | RecordState::Sealed => Admission::Admit(CloneAccess::ReadOnly),
+        RecordState::Ready if read_only || frozen => Admission::Admit(CloneAccess::ReadOnly),
+        RecordState::Ready => Admission::Admit(CloneAccess::ReadWrite),
+    }
+}
+
+fn pod_admission(uid: Uid, pod: Uid, inline: bool, known: &KnownTree) -> Admission {
+    let Some(ws) = known.workspace else {
+        return Admission::Wait(format!("no AgentWorkspace with UID {uid} is scheduled to node {}", known.node));
+    };
+    let name = ws.metadata.name.as_deref().unwrap_or_default();
+    if ws.metadata.deletion_timestamp.is_some() {
+        return Admission::Deny(format!("AgentWorkspace {name} is being deleted"));
+    }
+    let status = ws.status.as_ref();
+    if status.and_then(|s| s.node_name.as_deref()) != Some(known.node) {
+        return Admission::Wait(format!("AgentWorkspace {name} is not scheduled to node {}", known.node));
+    }
+    let mine = pod.to_string();
+    match (inline, ws.spec.claim, status.and_then(|s| s.pod_uid.as_deref())) {
+        (false, true, _) => Admission::Admit(CloneAccess::ReadWrite),
+        (false, false, _) => Admission::Deny(format!("AgentWorkspace {name} has no claim: only a YoiPod's Pod mounts it")),
+        (true, _, Some(chosen)) if chosen == mine => Admission::Admit(CloneAccess::ReadWrite),
+        // The operator names the Pod once it is scheduled, and may still name the one before.
+        (true, _, Some(chosen)) => Admission::Wait(format!("AgentWorkspace {name} is for the Pod with UID {chosen}")),
+        (true, _, None) => Admission::Wait(format!("AgentWorkspace {name} is for no Pod yet")),
+    }
+}
+
+fn cloned_read_only(record: &Record) -> bool {
+    match record.making {
+        Making::Empty { .. } => false,
+        Making::Clone { access, .. } => access == CloneAccess::ReadOnly,
+    }
+}
+
+fn provisioning_message(uid: Uid, ws: Option<&AgentWorkspace>) -> String {
+    let said = ws.and_then(|ws| ws.status.as_ref()).map(|s| s.conditions.as_slice()).unwrap_or_default();
+    match yoi_crds::condition::find(said, yoi_crds::reason::condition::PROVISIONED) {
+        Some(c) if c.status != yoi_crds::ConditionStatus::True => {
+            format!("the tree of workspace {uid} is not made: {}: {}", c.reason, c.message)
+        }
+        Some(_) | None => format!("the tree of workspace {uid} is being made"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! What the shim says of a workspace in its status: its own fields, all of them, each time.
+
+use serde_json::{Value, json};
+use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
+use yoi_crds::reason::{self, condition as type_};
+use yoi_crds::source::ProviderName;
+use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
+use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
+
+/// The conditions that are the shim's to write.
+const OWNED_CONDITIONS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
+
+/// What the shim says of one workspace. `None` leaves the field as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusUpdate {
+    pub provider: Option<SelectedProvider>,
+    pub volume: Option<VolumeStatus>,
+    pub verdicts: Vec<(&'static str, ConditionValue)>,
+}
+
+impl StatusUpdate {
+    pub fn with(mut self, type_: &'static str, verdict: ConditionValue) -> Self {
+        self.verdicts.retain(|(t, _)| *t != type_);
+        self.verdicts.push((type_, verdict));
+        self
+    }
+}
+
+/// The shim's part of a status.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedStatus {
+    provider: Option<SelectedProvider>,
+    volume: Option<VolumeStatus>,
+    conditions: Vec<Condition>,
+}
+
+impl OwnedStatus {
+    fn of(status: Option<&AgentWorkspaceStatus>) -> Self {
+        let Some(s) = status else { return OwnedStatus { provider: None, volume: None, conditions: Vec::new() } };
+        let mut conditions: Vec<_> = s.conditions.iter().filter(|c| OWNED_CONDITIONS.contains(&&*c.type_)).cloned().collect();
+        conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        OwnedStatus { provider: s.provider.clone(), volume: s.volume.clone(), conditions }
+    }
+
+    /// What changed its status or reason against `before`, for Events.
+    pub fn changed_conditions<'a>(&'a self, before: &AgentWorkspace) -> impl Iterator<Item = &'a Condition> {
+        let old = OwnedStatus::of(before.status.as_ref());
+        self.conditions
+            .iter()
+            .filter(move |c| !old.conditions.iter().any(|o| o.type_ == c.type_ && o.status == c.status && o.reason == c.reason))
+    }
+
+    pub fn to_patch(&self) -> Value {
+        let mut status = json!({ "conditions": self.conditions });
+        if let Some(provider) = &self.provider {
+            status["provider"] = json!(provider);
+        }
+        if let Some(volume) = &self.volume {
+            status["volume"] = json!(volume);
+        }
+        status
+    }
+}
+
+/// The part to apply, or None when it already stands.
+pub fn changed_status(ws: &AgentWorkspace, said: StatusUpdate, now: &str) -> Option<OwnedStatus> {
+    let before = OwnedStatus::of(ws.status.as_ref());
+    let generation = ws.metadata.generation.unwrap_or_default();
+    let mut after = before.clone();
+    after.provider = said.provider.or(after.provider);
+    after.volume = said.volume.or(after.volume);
+    for (type_, verdict) in said.verdicts {
+        let new = condition::condition(&before.conditions, type_, verdict, generation, now);
+        after.conditions.retain(|c| c.type_ != type_);
+        after.conditions.push(new);
+    }
+    after.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    (after != before).then_some(after)
+}
+
+pub fn selected_provider(provider: ProviderKind, because: &str) -> SelectedProvider {
+    let selected = match provider {
+        ProviderKind::Btrfs => ProviderName::Btrfs,
+        ProviderKind::Copy => ProviderName::Copy,
+    };
+    SelectedProvider { selected, reason: because.to_owned() }
+}
+
+pub fn previous_selection(ws: &AgentWorkspace, provider: ProviderKind) -> Option<SelectedProvider> {
+    let before = ws.status.as_ref()?.provider.clone()?;
+    (before.selected == selected_provider(provider, "").selected).then_some(before)
+}
+
+/// The tree stands. `made` is the reason to give if it was made just now.
+pub fn provisioned_status(
+    ws: &AgentWorkspace,
+    provider: ProviderKind,
+    because: Option<&str>,
+    made: Option<reason::Reason>,
+    mounts: usize,
+) -> StatusUpdate {
+    let chosen = because.map(|b| selected_provider(provider, b)).or_else(|| previous_selection(ws, provider));
+    let chosen = chosen.unwrap_or_else(|| selected_provider(provider, &format!("{provider}: recorded in this node's journal")));
+    let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let said = StatusUpdate { provider: Some(chosen.clone()), ..StatusUpdate::default() }
+        .with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason))
+        .with(type_::IN_USE, in_use_verdict_after(before, mounts));
+    match made {
+        Some(reason) => said.with(type_::PROVISIONED, ConditionValue::yes(reason, "the tree stands on its node")),
+        None if condition::is_true(before, type_::PROVISIONED) => said,
+        None => said.with(type_::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node after a restart")),
+    }
+}
+
+/// A tree that was let go is another thing than one that nobody ever took: its time runs.
+fn in_use_verdict_after(before: &[Condition], mounts: usize) -> ConditionValue {
+    let former = condition::find(before, type_::IN_USE);
+    let was = former.is_some_and(|c| c.status == ConditionStatus::True || c.reason == *reason::RELEASED);
+    if mounts == 0 && was { ConditionValue::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use_verdict(mounts) }
+}
+
+pub fn in_use_verdict(mounts: usize) -> ConditionValue {
+    match mounts {
+        0 => ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
+        1 => ConditionValue::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
+        n => ConditionValue::yes(reason::PUBLISHED, format!("{n} Pods have the tree mounted")),
+    }
+}
+
+pub fn sealed_status(manifest: &TreeManifest) -> (VolumeStatus, ConditionValue) {
+    let count = |n: u64| Some(i64::try_from(n).unwrap_or(i64::MAX));
+    let volume = VolumeStatus {
+        manifest_digest: Some(manifest.digest.clone()),
+        revision: manifest.git_head.clone(),
+        logical_bytes: count(manifest.bytes),
+        entries: count(manifest.files + manifest.dirs),
+    };
+    let message = format!("{} entries, {} bytes, read-only from now on", manifest.files + manifest.dirs, manifest.bytes);
+    (volume, ConditionValue::yes(reason::SEALED, message))
+}
+
+/// It was not made. A reason about providers is also said under ProviderSelected.
+pub fn not_provisioned(provider: Option<SelectedProvider>, reason: reason::Reason, message: &str) -> StatusUpdate {
+    let mut said = StatusUpdate { provider: provider.clone(), ..StatusUpdate::default() }
+        .with(type_::PROVISIONED, ConditionValue::no(reason, message));
+    if let Some(chosen) = provider {
+        said = said.with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason));
+    }
+    if reason == reason::PROVIDER_UNAVAILABLE {
+        said = said.with(type_::PROVIDER_SELECTED, ConditionValue::no(reason, message));
+    }
+    said
+}
+
+/// The condition's word for a refusal of the disk.
+pub fn condition_reason(refused: ErrorReason) -> reason::Reason {
+    match refused {
+        ErrorReason::NestedVolume => reason::NESTED_VOLUME,
+        ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
+        ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
+        ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
+        ErrorReason::Busy => reason::BUSY,
+        ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
+        ErrorReason::ReadOnlyFilesystem | ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError => {
+            reason::BACKEND_ERROR
+        }
+    }
+}
+
+pub fn needs_attention(condition: &Condition) -> bool {
+    match condition.status {
+        ConditionStatus::True => false,
+        ConditionStatus::Unknown | ConditionStatus::False => {
+            [reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].iter().all(|usual| condition.reason != *usual)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{manifest, workspace};
+    use serde_json::json;
+
+    fn after(ws: &AgentWorkspace, said: StatusUpdate) -> AgentWorkspace {
+        let Some(part) = changed_status(ws, said, "2026-11-21T00:00:00Z") else { return ws.clone() };
+        let (applied, mut next) = (part.to_patch(), serde_json::to_value(ws).unwrap());
+        for (key, value) in applied.as_object().unwrap() {
+            next["status"][key] = value.clone();
+        }
+        serde_json::from_value(next).unwrap()
+    }
+
+    #[test]
+    fn the_same_said_twice_is_silence() {
+        let ws = workspace(1, json!({}));
+        let said = || provisioned_status(&ws, ProviderKind::Btrfs, Some("Btrfs: works"), Some(reason::CLONE_CREATED), 0);
+        let told = after(&ws, said());
+        assert_eq!(changed_status(&told, said(), "later"), None);
+        assert_eq!(
+            changed_status(&told, provisioned_status(&told, ProviderKind::Btrfs, None, None, 0), "later"),
+            None,
+            "a restart finds it said"
+        );
+        assert_eq!(
+            changed_status(&told, provisioned_status(&told, ProviderKind::Btrfs, None, None, 1), "later")
+                .unwrap()
+                .changed_conditions(&told)
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_tree_that_was_let_go_is_told_from_one_that_nobody_took() {
+        let reason = |ws: &AgentWorkspace| condition::find(&ws.status.as_ref().unwrap().conditions, "InUse").unwrap().reason.clone();
+        let mounts = |ws: &AgentWorkspace, n: usize| after(ws, provisioned_status(ws, ProviderKind::Btrfs, None, None, n));
+        let made = workspace(1, json!({}));
+        let new = mounts(&made, 0);
+        assert_eq!(reason(&new), "NotPublished");
+        let taken = mounts(&new, 1);
+        // Within the same second: only the reason can tell.
+        let free = mounts(&taken, 0);
+        assert_eq!((reason(&taken).as_str(), reason(&free).as_str()), ("Published", "Released"));
+        assert_eq!(reason(&mounts(&free, 0)), "Released", "a restart does not forget it");
+    }
+
+    #[test]
+    fn a_tree_found_after_a_restart_that_was_never_told_is_adopted() {
+        let ws = workspace(1, json!({}));
+        let told = after(&ws, provisioned_status(&ws, ProviderKind::Copy, None, None, 0));
+        let provisioned = condition::find(&told.status.as_ref().unwrap().conditions, "Provisioned").unwrap().clone();
+        assert_eq!((provisioned.status, &*provisioned.reason), (ConditionStatus::True, "Adopted"));
+    }
+
+    #[test]
+    fn what_others_say_is_neither_repeated_nor_compared() {
+        let other = json!({ "type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "" });
+        let ws = workspace(1, json!({ "status": { "conditions": [other] } }));
+        let (volume, verdict) = sealed_status(&manifest());
+        let said = StatusUpdate { volume: Some(volume), ..StatusUpdate::default().with(type_::SEALED, verdict) };
+        let applied = changed_status(&ws, said, "now").unwrap().to_patch();
+        assert_eq!(applied["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(applied["volume"]["entries"], 4);
+        assert_eq!(applied.get("nodeName"), None);
+    }
+
+    #[test]
+    fn a_refused_provider_is_said_under_both_conditions() {
+        let said = not_provisioned(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
+        assert_eq!(
+            said.verdicts.iter().map(|(t, v)| (*t, v.reason.word())).collect::<Vec<_>>(),
+            [("Provisioned", "ProviderUnavailable"), ("ProviderSelected", "ProviderUnavailable")]
+        );
+    }
+}

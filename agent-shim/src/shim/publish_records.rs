@@ -1,0 +1,206 @@
+//! Publish records: which volume of which Pod shows what. Written before the mount, removed after the unmount.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use yoi_workspace::Uid;
+
+use crate::mounter::protocol::Digest;
+use crate::volume::PodVolume;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishRecord {
+    pub volume: PodVolume,
+    pub shows: PublishedVolume,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PublishedVolume {
+    #[serde(rename_all = "camelCase")]
+    Tree {
+        tree: Uid,
+        read_only: bool,
+    },
+    Runtime {
+        digest: Digest,
+    },
+}
+
+impl PublishedVolume {
+    /// The workspace whose tree it is.
+    pub fn tree(&self) -> Option<Uid> {
+        match self {
+            PublishedVolume::Tree { tree, .. } => Some(*tree),
+            PublishedVolume::Runtime { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PublishRecordError {
+    #[error("failed to open the publish records in {path}")]
+    Open { path: PathBuf, source: io::Error },
+    #[error("failed to write the publish record of {volume}")]
+    Write { volume: PodVolume, source: io::Error },
+}
+
+const ASIDE: &str = "damaged";
+
+/// All records of this node.
+///
+/// # Guarantees
+/// When `put` or `remove` returns Ok, its word is on the device.
+pub struct PublishRecords {
+    dir: PathBuf,
+    known: Mutex<BTreeMap<PodVolume, PublishRecord>>,
+}
+
+impl PublishRecords {
+    /// Opens, and makes if need be, the folder; its parent must exist.
+    pub fn open(dir: PathBuf) -> Result<Self, PublishRecordError> {
+        let opened = |source| PublishRecordError::Open { path: dir.clone(), source };
+        fs::create_dir_all(&dir).map_err(opened)?;
+        let mut known = BTreeMap::new();
+        for entry in fs::read_dir(&dir).map_err(opened)? {
+            let path = entry.map_err(opened)?.path();
+            match path.extension().and_then(|e| e.to_str()) {
+                Some("json") => {
+                    match fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<PublishRecord>(&text)?)) {
+                        Ok(record) => _ = known.insert(record.volume.clone(), record),
+                        // The mount table and the kubelet know what it said; without it no Pod has more than with it.
+                        Err(error) => {
+                            tracing::error!(path = %path.display(), %error, "a publish record cannot be read; it is put aside");
+                            fs::rename(&path, path.with_extension(ASIDE)).map_err(opened)?;
+                        }
+                    }
+                }
+                // Half-written when the power went.
+                Some("tmp") => fs::remove_file(&path).map_err(opened)?,
+                Some(_) | None => {}
+            }
+        }
+        Ok(PublishRecords { dir, known: Mutex::new(known) })
+    }
+
+    /// The records that were put aside because they could not be read, until a person removes them.
+    pub fn damage_messages(&self) -> Vec<String> {
+        let aside = |e: io::Result<fs::DirEntry>| Some(e.ok()?.path()).filter(|p| p.extension().is_some_and(|e| e == ASIDE));
+        let paths = fs::read_dir(&self.dir).into_iter().flatten().filter_map(aside);
+        paths.map(|p| format!("{} is a publish record that could not be read: remove it once it was looked at", p.display())).collect()
+    }
+
+    pub fn all(&self) -> Vec<PublishRecord> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub fn get(&self, volume: &PodVolume) -> Option<PublishRecord> {
+        self.lock().get(volume).cloned()
+    }
+
+    pub fn of_pod(&self, pod: Uid) -> Vec<PublishRecord> {
+        self.lock().values().filter(|p| p.volume.pod == pod).cloned().collect()
+    }
+
+    /// How many volumes show this tree.
+    pub fn of_tree(&self, uid: Uid) -> usize {
+        self.lock().values().filter(|p| matches!(p.shows, PublishedVolume::Tree { tree, .. } if tree == uid)).count()
+    }
+
+    pub async fn put(self: &Arc<Self>, record: PublishRecord) -> Result<(), PublishRecordError> {
+        if self.get(&record.volume).as_ref() == Some(&record) {
+            return Ok(());
+        }
+        let (me, volume) = (self.clone(), record.volume.clone());
+        let written = tokio::task::spawn_blocking(move || me.write(&record).map(|()| me.lock().insert(record.volume.clone(), record)));
+        written.await.map_err(io::Error::other).and_then(|w| w).map(drop).map_err(|source| PublishRecordError::Write { volume, source })
+    }
+
+    /// Gone is done.
+    pub async fn remove(self: &Arc<Self>, volume: &PodVolume) -> Result<(), PublishRecordError> {
+        if self.get(volume).is_none() {
+            return Ok(());
+        }
+        let (me, gone) = (self.clone(), volume.clone());
+        let removed = tokio::task::spawn_blocking(move || {
+            match fs::remove_file(me.path(&gone)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                Ok(()) | Err(_) => File::open(&me.dir)?.sync_all()?,
+            }
+            me.lock().remove(&gone);
+            Ok(())
+        });
+        let volume = volume.clone();
+        removed.await.map_err(io::Error::other).and_then(|r| r).map_err(|source| PublishRecordError::Write { volume, source })
+    }
+
+    fn write(&self, record: &PublishRecord) -> io::Result<()> {
+        let path = self.path(&record.volume);
+        let temporary = path.with_extension("tmp");
+        let mut file = File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(&self.dir)?.sync_all()
+    }
+
+    /// The name's own dots would pass for an extension, so they stand as underscores, which no volume name holds.
+    fn path(&self, volume: &PodVolume) -> PathBuf {
+        self.dir.join(format!("{}_{}.json", volume.pod, volume.name.as_str().replace('.', "_")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodVolume, PublishRecord>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(pod: u8, name: &str) -> PublishRecord {
+        let volume = PodVolume { pod: Uid::from_bytes([pod; 16]), name: name.parse().unwrap() };
+        PublishRecord { volume, shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: true } }
+    }
+
+    #[tokio::test]
+    async fn records_survive_a_restart_and_a_half_written_one_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Arc::new(PublishRecords::open(dir.path().join("publish")).unwrap());
+        for r in [record(1, "tree"), record(1, "pv.dots"), record(2, "tree")] {
+            records.put(r.clone()).await.unwrap();
+            records.put(r).await.unwrap();
+        }
+        records.remove(&record(2, "tree").volume).await.unwrap();
+        records.remove(&record(2, "tree").volume).await.unwrap();
+        fs::write(dir.path().join("publish/x.tmp"), "{").unwrap();
+        let again = PublishRecords::open(dir.path().join("publish")).unwrap();
+        assert_eq!(again.all(), [record(1, "pv.dots"), record(1, "tree")]);
+        assert_eq!(again.of_tree(Uid::from_bytes([9; 16])), 2);
+        assert!(!dir.path().join("publish/x.tmp").exists());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_record_is_put_aside_and_told_and_hides_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("publish");
+        let records = Arc::new(PublishRecords::open(at.clone()).unwrap());
+        for r in [record(1, "tree"), record(2, "tree")] {
+            records.put(r).await.unwrap();
+        }
+        let path = records.path(&record(1, "tree").volume);
+        fs::write(&path, "{\"volume\":").unwrap();
+        for _ in 0..2 {
+            let again = PublishRecords::open(at.clone()).unwrap();
+            assert_eq!(again.all(), [record(2, "tree")]);
+            let told = again.damage_messages();
+            assert!(told.len() == 1 && told[0].contains(path.with_extension(ASIDE).to_str().unwrap()), "{told:?}");
+        }
+        fs::remove_file(path.with_extension(ASIDE)).unwrap();
+        assert_eq!(PublishRecords::open(at).unwrap().damage_messages(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,174 @@
+//! The runtime binaries of this node, by digest, and the folder of each Pod that runs one.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
+use yoi_wire::identity::RUNTIME_BINARY;
+use yoi_workspace::Uid;
+
+use crate::mounter::protocol::Digest;
+
+const FILE: &str = "yoi-runtime";
+/// RuntimeStore of former versions that stay for Pods which already name them.
+const KEPT: usize = 3;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    #[error("failed to install the runtime {path}")]
+    Install { path: PathBuf, source: io::Error },
+    #[error("failed to prepare the folder of Pod {pod}")]
+    Prepare { pod: Uid, source: io::Error },
+    #[error("failed to remove the folder of Pod {pod}")]
+    Remove { pod: Uid, source: io::Error },
+}
+
+pub struct RuntimeStore {
+    driver_dir: PathBuf,
+    digests: Vec<Digest>,
+}
+
+impl RuntimeStore {
+    /// Installs `binary` and keeps what `wanted` by Pods and the latest few; removes the rest. Our own comes first in [`Self::digests`].
+    pub fn install(driver_dir: &Path, binary: &Path, wanted: &[Digest]) -> Result<Self, RuntimeError> {
+        let failed = |source| RuntimeError::Install { path: binary.to_owned(), source };
+        let digest = install(driver_dir, binary).map_err(failed)?;
+        let mut others = former(driver_dir, &digest).map_err(failed)?;
+        others.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+        let mut digests = vec![digest];
+        for (n, (other, _)) in others.into_iter().enumerate() {
+            if n < KEPT || wanted.contains(&other) {
+                digests.push(other);
+            } else {
+                fs::remove_dir_all(folder(driver_dir, &other)).map_err(failed)?;
+            }
+        }
+        Ok(RuntimeStore { driver_dir: driver_dir.to_owned(), digests })
+    }
+
+    pub fn digests(&self) -> &[Digest] {
+        &self.digests
+    }
+
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.digests.contains(digest)
+    }
+
+    /// The folder that a Pod sees at `/yoi`.
+    pub fn pod_dir(&self, pod: Uid) -> PathBuf {
+        self.driver_dir.join("pods").join(pod.to_string())
+    }
+
+    /// Makes the Pod's folder with the runtime in it. May be said twice.
+    pub fn prepare(&self, pod: Uid, digest: &Digest) -> Result<(), RuntimeError> {
+        let link = || -> io::Result<()> {
+            let binary = self.pod_dir(pod).join(RUNTIME_BINARY);
+            let bin = binary.parent().ok_or(io::ErrorKind::InvalidInput)?;
+            fs::create_dir_all(bin)?;
+            for dir in [self.pod_dir(pod).as_path(), bin] {
+                fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+            }
+            let source = folder(&self.driver_dir, digest).join(FILE);
+            let fresh = bin.join(".yoi-runtime.new");
+            remove_file(&fresh)?;
+            // A link, not a copy: all Pods of a digest share its pages.
+            fs::hard_link(source, &fresh)?;
+            fs::rename(&fresh, &binary)?;
+            // Renaming one link of a file over another leaves both.
+            remove_file(&fresh)
+        };
+        link().map_err(|source| RuntimeError::Prepare { pod, source })
+    }
+
+    /// Gone is done.
+    pub fn remove(&self, pod: Uid) -> Result<(), RuntimeError> {
+        match fs::remove_dir_all(self.pod_dir(pod)) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(RuntimeError::Remove { pod, source }),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Pods that have a folder.
+    pub fn pods(&self) -> io::Result<Vec<Uid>> {
+        match fs::read_dir(self.driver_dir.join("pods")) {
+            Ok(entries) => Ok(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn folder(driver_dir: &Path, digest: &Digest) -> PathBuf {
+    driver_dir.join("runtime").join(digest.as_str())
+}
+
+fn install(driver_dir: &Path, binary: &Path) -> io::Result<Digest> {
+    let mut hash = Sha256::new();
+    io::copy(&mut File::open(binary)?, &mut hash)?;
+    let digest = Digest::try_from(hex::encode(hash.finalize())).map_err(io::Error::other)?;
+    let dir = folder(driver_dir, &digest);
+    let place = dir.join(FILE);
+    if !place.exists() {
+        fs::create_dir_all(&dir)?;
+        let fresh = dir.join(".new");
+        fs::copy(binary, &fresh)?;
+        fs::set_permissions(&fresh, Permissions::from_mode(0o755))?;
+        File::open(&fresh)?.sync_all()?;
+        fs::rename(&fresh, &place)?;
+        File::open(&dir)?.sync_all()?;
+    }
+    Ok(digest)
+}
+
+fn former(driver_dir: &Path, own: &Digest) -> io::Result<Vec<(Digest, SystemTime)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(driver_dir.join("runtime"))? {
+        let entry = entry?;
+        let digest = entry.file_name().into_string().ok().and_then(|n| Digest::try_from(n).ok());
+        // A folder without the file is an installation that a crash ended.
+        if let (Some(digest), Ok(file)) = (digest, entry.path().join(FILE).metadata())
+            && digest != *own
+        {
+            found.push((digest, file.modified()?));
+        }
+    }
+    Ok(found)
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_gets_the_binary_of_its_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        let driver = dir.path().join("driver");
+        let mut digests = Vec::new();
+        for content in ["one", "two"] {
+            fs::write(dir.path().join("bin"), content).unwrap();
+            digests.insert(0, RuntimeStore::install(&driver, &dir.path().join("bin"), &[]).unwrap().digests()[0].clone());
+        }
+        let runtimes = RuntimeStore::install(&driver, &dir.path().join("bin"), &[]).unwrap();
+        assert_eq!(runtimes.digests(), digests);
+        let pod = Uid::from_bytes([7; 16]);
+        for _ in 0..2 {
+            runtimes.prepare(pod, &digests[1]).unwrap();
+        }
+        assert_eq!(fs::read_to_string(runtimes.pod_dir(pod).join(RUNTIME_BINARY)).unwrap(), "one");
+        assert_eq!(runtimes.pods().unwrap(), [pod]);
+        for _ in 0..2 {
+            runtimes.remove(pod).unwrap();
+        }
+        assert!(!runtimes.pod_dir(pod).exists());
+    }
+}
