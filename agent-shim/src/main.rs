@@ -1,22 +1,11 @@
-//! `yoi-agent-shim`: the node's two processes in one binary.
-
-mod args;
-mod chain;
-mod decide;
-#[cfg(test)]
-mod fixtures;
-mod mounter;
-mod proto;
-mod shim;
-#[cfg(test)]
-mod skip;
-mod volume;
+//! `yoi-agent-shim`: the command line of the node's two processes.
 
 use std::process::ExitCode;
 
-use args::{Cli, Command, LogFormat};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
+use yoi_agent_shim::args::{Cli, Command, LogFormat};
+use yoi_agent_shim::{chain, mounter, shim};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -26,15 +15,15 @@ fn main() -> ExitCode {
         LogFormat::Json => logs.json().init(),
         LogFormat::Text => logs.init(),
     }
-    let ended = match cli.command {
-        // Still one thread here: the mounter must leave the network before it makes others.
+    let result = match cli.command {
+        // The process has one thread here. The mounter must leave the network before it starts others.
         Command::Mounter(args) => mounter::run(&args).map_err(|e| chain::whole(&e)),
         Command::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| chain::whole(&e)),
             Err(e) => Err(format!("failed to start: {e}")),
         },
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error, "ended");

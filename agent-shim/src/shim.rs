@@ -46,10 +46,12 @@ use crate::mounter::client::{Mounter, MounterClient, MounterFailure};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
 use crate::proto::registration::registration_server::RegistrationServer;
+use crate::runtime_digest::RuntimeDigest;
+use crate::volume::PublishedVolume;
 use authority::Localhost;
 use csi_service::CsiService;
 use health::{RequiredTasks, TaskEnded};
-use publish_records::{PublishRecordError, PublishRecords, PublishedVolume};
+use publish_records::{PublishRecordError, PublishRecords};
 use registration::Registrar;
 use runtime_store::{RuntimeError, RuntimeStore};
 use state::{Error, ShimState};
@@ -164,7 +166,7 @@ async fn wait_for_data_root(
     }
 }
 
-fn published_digests(publish_records: &PublishRecords) -> Vec<crate::mounter::protocol::Digest> {
+fn published_digests(publish_records: &PublishRecords) -> Vec<RuntimeDigest> {
     let digests = publish_records.all().into_iter().filter_map(|p| match p.shows {
         PublishedVolume::Runtime { digest } => Some(digest),
         PublishedVolume::Tree { .. } => None,

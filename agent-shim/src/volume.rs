@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use yoi_workspace::Uid;
 
+use crate::runtime_digest::RuntimeDigest;
+
 /// Folder of our plugin and of every CSI volume, as the kubelet spells it in a Pod's directory.
 const CSI_VOLUMES: &str = "kubernetes.io~csi";
 
@@ -99,6 +101,35 @@ impl PodVolume {
 impl fmt::Display for PodVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.pod, self.name.as_str())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishRecord {
+    pub volume: PodVolume,
+    pub shows: PublishedVolume,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PublishedVolume {
+    #[serde(rename_all = "camelCase")]
+    Tree {
+        tree: Uid,
+        read_only: bool,
+    },
+    Runtime {
+        digest: RuntimeDigest,
+    },
+}
+
+impl PublishedVolume {
+    /// The workspace whose tree it is.
+    pub fn tree(&self) -> Option<Uid> {
+        match self {
+            PublishedVolume::Tree { tree, .. } => Some(*tree),
+            PublishedVolume::Runtime { .. } => None,
+        }
     }
 }
 

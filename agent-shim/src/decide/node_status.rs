@@ -6,13 +6,13 @@ use yoi_crds::reason::{self, condition as type_};
 use yoi_crds::source::ProviderName;
 use yoi_workspace::{Probe, ProviderKind};
 
-use crate::mounter::protocol::Digest;
+use crate::runtime_digest::RuntimeDigest;
 
 /// The status to write, or None when the one that stands is near enough.
 pub fn status(
     before: Option<&WorkspaceNodeStatus>,
     offers: &Probe,
-    digests: &[Digest],
+    digests: &[RuntimeDigest],
     damaged: &[String],
     generation: i64,
     now: &str,

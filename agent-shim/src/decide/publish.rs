@@ -7,7 +7,7 @@ use yoi_crds::AgentWorkspace;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
 use yoi_workspace::{CloneAccess, Making, ParseUidError, Record, RecordState, Uid};
 
-use crate::mounter::protocol::{Digest, NotADigest};
+use crate::runtime_digest::{ParseRuntimeDigestError, RuntimeDigest};
 use crate::volume::{ForeignTarget, PodVolume};
 
 /// Set by the kubelet for inline volumes, whatever the Pod's author writes.
@@ -24,7 +24,7 @@ pub struct PublishRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedVolume {
-    Runtime(Digest),
+    Runtime(RuntimeDigest),
     /// Inline: only the Pod that the operator names.
     Tree(Uid),
     /// By claim: any Pod that the API server let have the claim.
@@ -41,7 +41,7 @@ pub enum BadRequest {
     #[error("failed to read attribute {VOLUME_WORKSPACE}")]
     Workspace(#[source] ParseUidError),
     #[error("failed to read attribute {VOLUME_RUNTIME_DIGEST}")]
-    Digest(#[source] NotADigest),
+    Digest(#[source] ParseRuntimeDigestError),
     #[error("failed to read the volume's handle as the UID of an AgentWorkspace")]
     Handle(#[source] ParseUidError),
     #[error("failed to match the target with the Pod that the kubelet names: CSIDriver {CSI_DRIVER} must set podInfoOnMount")]

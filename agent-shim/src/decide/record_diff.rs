@@ -1,7 +1,7 @@
 //! Publish records against what is really mounted.
 
 use crate::mounter::protocol::{MountedContent, Mounts};
-use crate::shim::publish_records::{PublishRecord, PublishedVolume};
+use crate::volume::{PublishRecord, PublishedVolume};
 
 /// Mounts that a crash left without a record: to be remembered. Only before the doors open, or a mount and its record cross on the way.
 pub fn missing_records(records: &[PublishRecord], found: &Mounts) -> Vec<PublishRecord> {

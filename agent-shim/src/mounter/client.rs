@@ -14,7 +14,8 @@ use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Makin
 
 use super::frame;
 use super::log_context::LogContext;
-use super::protocol::{Digest, Envelope, Mounts, Refusal, Request, Response};
+use super::protocol::{Envelope, Mounts, Refusal, Request, Response};
+use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
 /// The seam to the disk. The real one is [`MounterClient`]; tests pass one that remembers.
@@ -76,7 +77,7 @@ impl dyn Mounter {
         self.call_done(Request::Publish { tree, volume, access }).await
     }
 
-    pub async fn publish_runtime(&self, volume: PodVolume, digest: Digest) -> Result<(), MounterFailure> {
+    pub async fn publish_runtime(&self, volume: PodVolume, digest: RuntimeDigest) -> Result<(), MounterFailure> {
         self.call_done(Request::PublishRuntime { volume, digest }).await
     }
 

@@ -5,6 +5,7 @@ use yoi_workspace::plan::{DiskStep, RecoveryStep};
 use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::log_context::LogContext;
+use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
 /// What stands in a frame from the shim.
@@ -40,7 +41,7 @@ pub enum Request {
     /// Shows a tree to a Pod. Answers [`Response::Done`].
     Publish { tree: Uid, volume: PodVolume, access: CloneAccess },
     /// Shows the Pod's own folder, which must hold the runtime of this digest, read-only. Answers [`Response::Done`].
-    PublishRuntime { volume: PodVolume, digest: Digest },
+    PublishRuntime { volume: PodVolume, digest: RuntimeDigest },
     /// Takes every mount off the volume's target and removes the target. Gone is done. Answers [`Response::Done`].
     Unpublish { volume: PodVolume },
     /// What differs from `since`, or from nothing. Answers [`Response::Changes`].
@@ -117,33 +118,4 @@ pub enum MountedContent {
 pub struct Refusal {
     pub reason: ErrorReason,
     pub message: String,
-}
-
-/// Hex SHA-256 of a runtime binary; safe as a file name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Digest(String);
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("failed to accept the runtime digest: it is not 64 lower-case hexadecimal digits")]
-pub struct NotADigest;
-
-impl Digest {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for Digest {
-    type Error = NotADigest;
-    fn try_from(text: String) -> Result<Self, NotADigest> {
-        let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if text.len() == 64 && hex { Ok(Digest(text)) } else { Err(NotADigest) }
-    }
-}
-
-impl From<Digest> for String {
-    fn from(digest: Digest) -> String {
-        digest.0
-    }
 }

@@ -13,10 +13,11 @@ use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, Expected, PublishError, SysError, Uid, mountinfo};
 
-use super::protocol::{Digest, MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
+use super::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
 use super::{DataRootConfig, MounterError};
 use crate::args::driver_dir;
 use crate::chain::whole;
+use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
 /// All that the mounter may touch.
@@ -52,7 +53,7 @@ enum ServiceError {
     #[error("failed to list the kubelet's Pods")]
     Pods(#[source] std::io::Error),
     #[error("failed to show the runtime to Pod {pod}: its folder does not hold runtime {}", .digest.as_str())]
-    OtherRuntime { pod: Uid, digest: Digest },
+    OtherRuntime { pod: Uid, digest: RuntimeDigest },
     #[error("failed to open the folder of Pod {pod}")]
     PodFolder { pod: Uid, source: std::io::Error },
 }
@@ -166,7 +167,7 @@ impl MounterService {
         })
     }
 
-    fn publish_runtime(&self, volume: &PodVolume, digest: &Digest) -> Result<Response, ServiceError> {
+    fn publish_runtime(&self, volume: &PodVolume, digest: &RuntimeDigest) -> Result<Response, ServiceError> {
         let pod = volume.pod;
         let folder = self.driver_dir.join("pods").join(pod.to_string());
         let identity = |path: PathBuf| path.symlink_metadata().map(|m| (m.is_file(), m.dev(), m.ino()));

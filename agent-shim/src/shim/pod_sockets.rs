@@ -197,8 +197,7 @@ mod tests {
     use crate::mounter::client::{Mounter, MounterFailure};
     use crate::mounter::protocol::{Request, Response as MounterResponse};
     use crate::shim::csi_tests::TestShim;
-    use crate::shim::publish_records::{PublishRecord, PublishedVolume};
-    use crate::volume::PodVolume;
+    use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
 
     #[derive(Default)]
     struct Slow {

@@ -6,40 +6,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use yoi_workspace::Uid;
 
-use crate::mounter::protocol::Digest;
-use crate::volume::PodVolume;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PublishRecord {
-    pub volume: PodVolume,
-    pub shows: PublishedVolume,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum PublishedVolume {
-    #[serde(rename_all = "camelCase")]
-    Tree {
-        tree: Uid,
-        read_only: bool,
-    },
-    Runtime {
-        digest: Digest,
-    },
-}
-
-impl PublishedVolume {
-    /// The workspace whose tree it is.
-    pub fn tree(&self) -> Option<Uid> {
-        match self {
-            PublishedVolume::Tree { tree, .. } => Some(*tree),
-            PublishedVolume::Runtime { .. } => None,
-        }
-    }
-}
+use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PublishRecordError {

@@ -7,15 +7,14 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 use yoi_workspace::{CloneAccess, Uid};
 
-use super::publish_records::{PublishRecord, PublishedVolume};
 use super::runtime_store::RuntimeError;
 use super::state::{Error, ShimState};
 use crate::chain::whole;
 use crate::decide::publish::{self, Admission, KnownTree, PublishRequest, RequestedVolume};
 use crate::mounter::client::MounterFailure;
 use crate::mounter::log_context::LogContext;
-use crate::mounter::protocol::Digest;
-use crate::volume::PodVolume;
+use crate::runtime_digest::RuntimeDigest;
+use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
 
 /// The kubelet gives up after 120 s, and its own back-off grows to 122 s: waiting here is always the faster way.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(90);
@@ -139,7 +138,7 @@ async fn publish_tree(state: &ShimState, volume: &PodVolume, tree: Uid, read_onl
     Ok(())
 }
 
-async fn publish_runtime(state: &Arc<ShimState>, volume: &PodVolume, digest: &Digest) -> Result<(), Error> {
+async fn publish_runtime(state: &Arc<ShimState>, volume: &PodVolume, digest: &RuntimeDigest) -> Result<(), Error> {
     state.runtimes.prepare(volume.pod, digest)?;
     state.publish_records.put(PublishRecord { volume: volume.clone(), shows: PublishedVolume::Runtime { digest: digest.clone() } }).await?;
     state.sockets.open(state, volume.pod).map_err(|source| RuntimeError::Prepare { pod: volume.pod, source })?;

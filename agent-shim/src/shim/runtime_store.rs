@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use yoi_wire::identity::RUNTIME_BINARY;
 use yoi_workspace::Uid;
 
-use crate::mounter::protocol::Digest;
+use crate::runtime_digest::RuntimeDigest;
 
 const FILE: &str = "yoi-runtime";
 /// RuntimeStore of former versions that stay for Pods which already name them.
@@ -28,12 +28,12 @@ pub enum RuntimeError {
 
 pub struct RuntimeStore {
     driver_dir: PathBuf,
-    digests: Vec<Digest>,
+    digests: Vec<RuntimeDigest>,
 }
 
 impl RuntimeStore {
     /// Installs `binary` and keeps what `wanted` by Pods and the latest few; removes the rest. Our own comes first in [`Self::digests`].
-    pub fn install(driver_dir: &Path, binary: &Path, wanted: &[Digest]) -> Result<Self, RuntimeError> {
+    pub fn install(driver_dir: &Path, binary: &Path, wanted: &[RuntimeDigest]) -> Result<Self, RuntimeError> {
         let failed = |source| RuntimeError::Install { path: binary.to_owned(), source };
         let digest = install(driver_dir, binary).map_err(failed)?;
         let mut others = former(driver_dir, &digest).map_err(failed)?;
@@ -49,11 +49,11 @@ impl RuntimeStore {
         Ok(RuntimeStore { driver_dir: driver_dir.to_owned(), digests })
     }
 
-    pub fn digests(&self) -> &[Digest] {
+    pub fn digests(&self) -> &[RuntimeDigest] {
         &self.digests
     }
 
-    pub fn has(&self, digest: &Digest) -> bool {
+    pub fn has(&self, digest: &RuntimeDigest) -> bool {
         self.digests.contains(digest)
     }
 
@@ -63,7 +63,7 @@ impl RuntimeStore {
     }
 
     /// Makes the Pod's folder with the runtime in it. May be said twice.
-    pub fn prepare(&self, pod: Uid, digest: &Digest) -> Result<(), RuntimeError> {
+    pub fn prepare(&self, pod: Uid, digest: &RuntimeDigest) -> Result<(), RuntimeError> {
         let link = || -> io::Result<()> {
             let binary = self.pod_dir(pod).join(RUNTIME_BINARY);
             let bin = binary.parent().ok_or(io::ErrorKind::InvalidInput)?;
@@ -101,14 +101,14 @@ impl RuntimeStore {
     }
 }
 
-fn folder(driver_dir: &Path, digest: &Digest) -> PathBuf {
+fn folder(driver_dir: &Path, digest: &RuntimeDigest) -> PathBuf {
     driver_dir.join("runtime").join(digest.as_str())
 }
 
-fn install(driver_dir: &Path, binary: &Path) -> io::Result<Digest> {
+fn install(driver_dir: &Path, binary: &Path) -> io::Result<RuntimeDigest> {
     let mut hash = Sha256::new();
     io::copy(&mut File::open(binary)?, &mut hash)?;
-    let digest = Digest::try_from(hex::encode(hash.finalize())).map_err(io::Error::other)?;
+    let digest = RuntimeDigest::try_from(hex::encode(hash.finalize())).map_err(io::Error::other)?;
     let dir = folder(driver_dir, &digest);
     let place = dir.join(FILE);
     if !place.exists() {
@@ -123,11 +123,11 @@ fn install(driver_dir: &Path, binary: &Path) -> io::Result<Digest> {
     Ok(digest)
 }
 
-fn former(driver_dir: &Path, own: &Digest) -> io::Result<Vec<(Digest, SystemTime)>> {
+fn former(driver_dir: &Path, own: &RuntimeDigest) -> io::Result<Vec<(RuntimeDigest, SystemTime)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(driver_dir.join("runtime"))? {
         let entry = entry?;
-        let digest = entry.file_name().into_string().ok().and_then(|n| Digest::try_from(n).ok());
+        let digest = entry.file_name().into_string().ok().and_then(|n| RuntimeDigest::try_from(n).ok());
         // A folder without the file is an installation that a crash ended.
         if let (Some(digest), Ok(file)) = (digest, entry.path().join(FILE).metadata())
             && digest != *own

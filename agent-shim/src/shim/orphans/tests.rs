@@ -11,8 +11,8 @@ use yoi_workspace::{Owner, ProviderKind};
 
 use crate::fixtures::{uid, workspace};
 use crate::shim::csi_tests::TestShim;
-use crate::shim::publish_records::{PublishRecord, PublishedVolume};
 use crate::volume::PodVolume;
+use crate::volume::{PublishRecord, PublishedVolume};
 
 #[test]
 fn only_an_end_with_our_finalizer_still_on_is_one_that_nobody_told() {
