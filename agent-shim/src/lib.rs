@@ -10,12 +10,8 @@
 pub mod args;
 pub mod chain;
 pub mod decide;
-#[cfg(test)]
-mod fixtures;
 pub mod mounter;
 pub mod proto;
 pub mod runtime_digest;
 pub mod shim;
-#[cfg(test)]
-mod skip;
 pub mod volume;

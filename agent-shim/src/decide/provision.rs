@@ -200,6 +200,3 @@ fn recorded_reason(ws: &AgentWorkspace, provider: ProviderKind) -> String {
     super::workspace_status::previous_selection(ws, provider)
         .map_or_else(|| format!("{provider}: recorded in this node's journal"), |s| s.reason)
 }
-
-#[cfg(test)]
-mod tests;

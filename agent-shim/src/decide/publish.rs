@@ -149,6 +149,3 @@ fn provisioning_message(uid: Uid, ws: Option<&AgentWorkspace>) -> String {
         Some(_) | None => format!("the tree of workspace {uid} is being made"),
     }
 }
-
-#[cfg(test)]
-mod tests;

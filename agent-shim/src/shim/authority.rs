@@ -22,7 +22,7 @@ const AUTHORITY: usize = 1;
 const LOCALHOST: &[u8] = b"\x09localhost";
 
 /// A connection whose requests are all for `localhost`.
-pub struct Localhost {
+pub struct LocalhostAuthority {
     inner: UnixStream,
     /// Read and not yet whole.
     raw: Vec<u8>,
@@ -31,9 +31,9 @@ pub struct Localhost {
     greeted: bool,
 }
 
-impl Localhost {
+impl LocalhostAuthority {
     pub fn new(inner: UnixStream) -> Self {
-        Localhost { inner, raw: Vec::new(), whole: Vec::new(), greeted: false }
+        LocalhostAuthority { inner, raw: Vec::new(), whole: Vec::new(), greeted: false }
     }
 
     fn translate(&mut self) {
@@ -56,7 +56,7 @@ impl Localhost {
     }
 }
 
-impl AsyncRead for Localhost {
+impl AsyncRead for LocalhostAuthority {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.whole.is_empty() {
             let mut space = [0; 4096];
@@ -75,7 +75,7 @@ impl AsyncRead for Localhost {
     }
 }
 
-impl AsyncWrite for Localhost {
+impl AsyncWrite for LocalhostAuthority {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -87,7 +87,7 @@ impl AsyncWrite for Localhost {
     }
 }
 
-impl Connected for Localhost {
+impl Connected for LocalhostAuthority {
     type ConnectInfo = ();
     fn connect_info(&self) {}
 }

@@ -1,4 +1,4 @@
-//! What the kubelet calls: CSI Identity and Node.
+//! The CSI services Identity and Node, which the kubelet calls.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,9 +14,10 @@ use yoi_crds::name::{TOPOLOGY_NODE, label};
 use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::Uid;
 
-use super::provision_controller;
+use super::metrics::PublishOutcome;
 use super::publishing::{self, PublishFailure};
 use super::state::ShimState;
+use super::workspaces::object_name;
 use crate::chain::whole;
 use crate::decide::publish::{RequestedVolume, parse_request};
 use crate::mounter::log_context::LogContext;
@@ -26,24 +27,25 @@ use crate::proto::csi::plugin_capability::{self, service};
 use crate::proto::csi::*;
 use crate::volume::PodVolume;
 
+/// The CSI services of this node.
 #[derive(Clone)]
 pub struct CsiService(pub Arc<ShimState>);
 
-/// By the kubelet, of the Pod that mounts.
+/// Attributes that the kubelet sets: the Pod that mounts.
 const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
 const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 
 impl CsiService {
-    /// Whose every line is that is logged on the way: the workspace, and before this node has heard of it, the Pod. `named` is the Pod's
-    /// namespace and name, which the kubelet tells when it mounts and not when it unmounts.
+    /// Whom the log lines of a call are about: the workspace, or the Pod if this node does not know the workspace. `named` is the namespace and
+    /// name of the Pod, which the kubelet passes to publish and not to unpublish.
     fn log_context(&self, volume: &PodVolume, tree: Option<Uid>, named: Option<(&str, &str)>) -> (LogContext, tracing::Span) {
         let (pod, name) = (volume.pod, volume.name.as_str());
         let ws = match tree {
-            Some(uid) => self.0.cache.get(uid),
-            None => self.0.cache.mounted_by(pod),
+            Some(uid) => self.0.workspaces.get(uid),
+            None => self.0.workspaces.mounted_by(pod),
         };
         let (object, uid) = match &ws {
-            Some(ws) => (Some(provision_controller::object_name(ws)), ws.metadata.uid.clone().unwrap_or_default()),
+            Some(ws) => (Some(object_name(ws)), ws.metadata.uid.clone().unwrap_or_default()),
             None => (named.map(|(namespace, name)| format!("{namespace}/{name}")), pod.to_string()),
         };
         let run = ws.zip(named).and_then(|(ws, (_, pod))| run_of(&ws, pod));
@@ -53,12 +55,12 @@ impl CsiService {
     }
 }
 
-/// The operator names the Pods of a YoiPod `NAME-RUN`.
+/// The run of a Pod, which the operator names `<yoipod>-<run>`.
 fn run_of(ws: &AgentWorkspace, pod: &str) -> Option<u64> {
     pod.strip_prefix(ws.labels().get(label::YOIPOD)?)?.strip_prefix('-')?.parse().ok()
 }
 
-/// Every code but Aborted, Unavailable and the like tells the kubelet that nothing is mounted and that it need not unpublish.
+/// To the kubelet, Aborted means that something may be mounted. After FailedPrecondition and Internal it does not unpublish.
 impl From<PublishFailure> for Status {
     fn from(error: PublishFailure) -> Self {
         let text = error.to_string();
@@ -100,19 +102,20 @@ impl Node for CsiService {
         }
         let publish = parse_request(&self.0.kubelet_dir, &r.volume_id, &r.target_path, r.readonly, &r.volume_context)
             .map_err(|e| Status::invalid_argument(whole(&e)))?;
-        let began = Instant::now();
+        let started = Instant::now();
         let tree = match publish.requested {
             RequestedVolume::Tree(uid) | RequestedVolume::Claim(uid) => Some(uid),
             RequestedVolume::Runtime(_) => None,
         };
-        let said = |key| r.volume_context.get(key).map(String::as_str).unwrap_or_default();
-        let (log_context, span) = self.log_context(&publish.volume, tree, Some((said(POD_NAMESPACE), said(POD_NAME))));
+        let attribute = |key| r.volume_context.get(key).map(String::as_str).unwrap_or_default();
+        let (log_context, span) = self.log_context(&publish.volume, tree, Some((attribute(POD_NAMESPACE), attribute(POD_NAME))));
         let work = async {
             let done = publishing::publish(&self.0, publish).await;
-            self.0.metrics.published(&done, began.elapsed());
+            let outcome = done.as_ref().map_or_else(PublishFailure::outcome, |()| PublishOutcome::Mounted);
+            self.0.metrics.published(outcome, started.elapsed());
             match &done {
-                Ok(()) => tracing::info!(took = ?began.elapsed(), "mounted"),
-                Err(error) => tracing::warn!(took = ?began.elapsed(), %error, "not mounted"),
+                Ok(()) => tracing::info!(took = ?started.elapsed(), "mounted"),
+                Err(error) => tracing::warn!(took = ?started.elapsed(), %error, "not mounted"),
             }
             done
         };
@@ -130,7 +133,7 @@ impl Node for CsiService {
         }
         let volume =
             PodVolume::from_target(&self.0.kubelet_dir, Path::new(&r.target_path)).map_err(|e| Status::invalid_argument(e.to_string()))?;
-        // As with publishing: what has begun is finished, whoever hangs up.
+        // As with publishing: what has started is finished even if the kubelet cancels the call.
         let (state, tree) = (self.0.clone(), self.0.publish_records.get(&volume).and_then(|p| p.shows.tree()));
         let (log_context, span) = self.log_context(&volume, tree, None);
         let work = async move {
@@ -184,13 +187,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::workspace;
+
+    fn workspace(labels: serde_json::Value) -> AgentWorkspace {
+        let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "ws", "labels": labels },
+            "spec": { "source": { "empty": {} } } });
+        serde_json::from_value(object).unwrap()
+    }
 
     #[test]
     fn the_run_is_read_from_the_name_of_a_yoipods_pod_and_of_no_other() {
-        let of_a = workspace(1, json!({ "metadata": { "labels": { "yoi.dev/yoipod": "a" } } }));
+        let of_a = workspace(json!({ "yoi.dev/yoipod": "a" }));
         let runs = ["a-3", "a-b-3", "a", "a-", "a-3x", "b-3", ""].map(|pod| run_of(&of_a, pod));
         assert_eq!(runs, [Some(3), None, None, None, None, None, None]);
-        assert_eq!(run_of(&workspace(1, json!({})), "a-3"), None);
+        assert_eq!(run_of(&workspace(json!({})), "a-3"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One at a time per key: those who come later queue, and are never told "busy".
+//! A lock for each key.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
+/// Locks by key, made when they are first taken. Those who wait for a lock get it in the order in which they came.
 pub struct KeyedLocks<K>(Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>);
 
 impl<K> Default for KeyedLocks<K> {
@@ -15,12 +16,13 @@ impl<K> Default for KeyedLocks<K> {
 }
 
 impl<K: Eq + Hash> KeyedLocks<K> {
+    /// Waits for the lock of `key` and holds it until the guard is dropped.
     pub async fn lock(&self, key: K) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever holds or waits for a lock holds a reference to it.
-            held.retain(|_, lock| Arc::strong_count(lock) > 1);
-            held.entry(key).or_default().clone()
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Whoever holds a lock or waits for it has a reference to it.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(key).or_default().clone()
         };
         lock.lock_owned().await
     }

@@ -1,4 +1,4 @@
-//! The WorkspaceNode of this node.
+//! Reports this node as a WorkspaceNode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,15 @@ use yoi_crds::name::field_manager;
 use yoi_crds::node::WorkspaceNodeStatus;
 use yoi_workspace::ErrorReason;
 
-use super::state::{Error, ShimState};
+use super::error::Error;
+use super::record_sweep;
+use super::state::ShimState;
 use super::workspace_report::kubernetes_timestamp;
 use crate::chain::whole;
 use crate::decide::node_status;
 use crate::mounter::client::MounterFailure;
 
+/// The pause between two reports.
 const PERIOD: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +35,7 @@ enum NodeReportError {
     Report(#[from] kube::Error),
 }
 
-/// Looks and tells every minute, until the state stops; a node that stays as it is costs one read.
+/// Reports every minute until [`ShimState::stop`] is cancelled. A node that has not changed costs one read and no write.
 pub async fn run(state: Arc<ShimState>, client: Client) {
     let mut clock = tokio::time::interval(PERIOD);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -45,7 +48,7 @@ pub async fn run(state: Arc<ShimState>, client: Client) {
             tracing::warn!(error = whole(&error), "the node was not reported");
             clock.reset_after(Duration::from_secs(5));
         }
-        if let Err(error) = state.sweep().await {
+        if let Err(error) = record_sweep::remove_stale_records(&state).await {
             tracing::warn!(error = whole(&error), "publish records were not compared with the mount table");
         }
     }
@@ -66,13 +69,13 @@ async fn report(state: &ShimState, client: &Client) -> Result<(), NodeReportErro
         tracing::error!(why, "a record of this node cannot be read");
     }
     let digests = state.runtimes.digests();
-    let say = |object: &WorkspaceNode, now: &str| {
+    let status = |object: &WorkspaceNode, now: &str| {
         node_status::status(object.status.as_ref(), &found, digests, &damaged, object.metadata.generation.unwrap_or_default(), now)
     };
-    Ok(apply(client, &state.node, say).await?)
+    Ok(apply(client, &state.node, status).await?)
 }
 
-/// Tells that the data root is not the one that this node's trees are in.
+/// Reports that the data root is not the one that holds this node's trees.
 pub async fn report_missing_data_root(client: &Client, name: &str, why: &str) -> kube::Result<()> {
     apply(client, name, |object, now| {
         node_status::without_data_root(object.status.as_ref(), why, object.metadata.generation.unwrap_or_default(), now)
@@ -80,34 +83,35 @@ pub async fn report_missing_data_root(client: &Client, name: &str, why: &str) ->
     .await
 }
 
-/// The Node, as the token that this Pod got says: with it the WorkspaceNode goes. The shim needs no right to read Nodes for that.
+/// The Node as the owner of the WorkspaceNode, so that both are deleted together. Name and UID come from this Pod's own token: the shim needs no
+/// right to read Nodes.
 async fn owner(client: &Client, name: &str) -> kube::Result<Option<OwnerReference>> {
     let review = Api::<SelfSubjectReview>::all(client.clone()).create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     Ok(review.status.and_then(|s| s.user_info).and_then(|user| owner_by(user.extra.unwrap_or_default(), name)))
 }
 
 fn owner_by(extra: BTreeMap<String, Vec<String>>, name: &str) -> Option<OwnerReference> {
-    let said = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();
-    let uid = said("authentication.kubernetes.io/node-uid")?;
-    let mine = said("authentication.kubernetes.io/node-name")? == name;
-    mine.then(|| OwnerReference { api_version: "v1".into(), kind: "Node".into(), name: name.to_owned(), uid, ..Default::default() })
+    let claim = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();
+    let uid = claim("authentication.kubernetes.io/node-uid")?;
+    let is_this_node = claim("authentication.kubernetes.io/node-name")? == name;
+    is_this_node.then(|| OwnerReference { api_version: "v1".into(), kind: "Node".into(), name: name.to_owned(), uid, ..Default::default() })
 }
 
-async fn apply(client: &Client, name: &str, say: impl FnOnce(&WorkspaceNode, &str) -> Option<WorkspaceNodeStatus>) -> kube::Result<()> {
+async fn apply(client: &Client, name: &str, status: impl FnOnce(&WorkspaceNode, &str) -> Option<WorkspaceNodeStatus>) -> kube::Result<()> {
     let api: Api<WorkspaceNode> = Api::all(client.clone());
     let params = PatchParams::apply(field_manager::SHIM).force();
     let (api_version, kind) = (WorkspaceNode::api_version(&()), WorkspaceNode::kind(&()));
     let object = match api.get_opt(name).await? {
         Some(object) if object.metadata.owner_references.iter().flatten().any(|o| o.kind == "Node") => object,
         _ => {
-            // An API server that does not say (before 1.32) leaves an object that outlives its Node, and nothing worse.
+            // Before Kubernetes 1.32 the token does not name the Node, and the WorkspaceNode outlives it.
             let owners: Vec<_> = owner(client, name).await?.into_iter().collect();
             let metadata = json!({ "name": name, "ownerReferences": owners });
             let new = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {} });
             api.patch(name, &params, &Patch::Apply(&new)).await?
         }
     };
-    if let Some(status) = say(&object, &kubernetes_timestamp(Timestamp::now())) {
+    if let Some(status) = status(&object, &kubernetes_timestamp(Timestamp::now())) {
         let applied = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": object.name_any() }, "status": status });
         api.patch_status(name, &params, &Patch::Apply(&applied)).await?;
         tracing::info!("reported the node");

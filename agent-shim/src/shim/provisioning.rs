@@ -1,4 +1,4 @@
-//! The making door: brings each workspace's tree to where its object says, and says so. Level triggered; every deed may be said twice.
+//! Provisions the tree of one workspace: observes, decides, acts. Level triggered; every action can be repeated.
 
 use std::time::Duration;
 
@@ -8,27 +8,31 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, condition as type_};
 use yoi_workspace::{CloneAccess, ErrorReason, Making, Marker, Place, ProviderKind, Record, Uid};
 
-use super::state::{Error, ShimState};
+use super::error::Error;
+use super::state::ShimState;
 use crate::chain::whole;
 use crate::decide::orphan;
 use crate::decide::provision::{self, Action, Observed};
 use crate::decide::workspace_status::{self, StatusUpdate, condition_reason, selected_provider};
 use crate::mounter::client::MounterFailure;
 
-/// What came of looking at one workspace.
+/// The result of one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
+    /// What to write into the status.
     pub update: StatusUpdate,
+    /// What the controller does next.
     pub next: Next,
 }
 
+/// What the controller does after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing to do until something changes.
+    /// Wait until something changes.
     AwaitChange,
     /// Try again after a while.
     Retry,
-    /// Nothing of it is on this node: the object may go.
+    /// Remove the finalizer: nothing of the workspace is left on this node.
     RemoveFinalizer,
 }
 
@@ -41,9 +45,9 @@ impl Outcome {
     }
 }
 
-/// Looks, decides and acts, once. An error is one that no condition can tell: the journal's, or a mounter that does not answer.
+/// Observes, decides and acts once. Fails only where no condition can say why: in the journal, or when the mounter does not answer.
 pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
-    // Whoever mounts, unmounts or sweeps waits for this; those who wait for the tree do not hold it.
+    // A mount of this tree waits for the lock. A mount that waits for the tree does not hold it.
     let _tree = state.tree_locks.lock(uid).await;
     let (record, unknown) = record_or_damage(state.record(uid).await)?;
     let origin = match ws.status.as_ref().and_then(|s| s.origin.as_ref()).and_then(|o| o.workspace_uid.as_deref()?.parse().ok()) {
@@ -53,7 +57,7 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
     let mounts = state.publish_records.of_tree(uid);
     let offers = state.offers();
     let lost = state.damage.lost.contains(&uid);
-    let seen = Observed {
+    let observed = Observed {
         node: &state.node,
         record: record.as_ref(),
         origin: origin.as_ref(),
@@ -62,7 +66,7 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
         lost,
         unknown: unknown.as_deref(),
     };
-    let action = provision::decide(ws, &seen);
+    let action = provision::decide(ws, &observed);
     tracing::debug!(?action, "decided");
     match action {
         Action::Ignore => Ok(Outcome::await_change(StatusUpdate::default())),
@@ -79,11 +83,11 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
             let update = StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, message));
             Ok(Outcome::retry(update.with(type_::IN_USE, workspace_status::in_use_verdict(mounts))))
         }
-        Action::Destroy => destroy(state, uid, record).await,
+        Action::Destroy => Ok(destroyed_outcome(destroy_locked(state, uid, record.is_some()).await?)),
     }
 }
 
-/// The record, or what is wrong with it: one that is damaged keeps no other from being worked on.
+/// The record, or what is wrong with it. A damaged record holds up no other tree.
 fn record_or_damage(read: Result<Option<Record>, Error>) -> Result<(Option<Record>, Option<String>), Error> {
     match read {
         Err(Error::Journal(error)) if error.damage().is_some() => Ok((None, error.damage())),
@@ -91,9 +95,9 @@ fn record_or_damage(read: Result<Option<Record>, Error>) -> Result<(Option<Recor
     }
 }
 
-/// Takes over a tree that its object says was made and the journal knows nothing of, if it stands.
+/// Writes the journal record of a tree that exists on disk and that its object says was provisioned.
 async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
-    // Said as it is until the disk answers: what the object says now is all that is left of the tree's having been made.
+    // The status stays as it is until the disk answers: it is the only record that the tree was provisioned.
     let found = state.mounter.inventory().await?;
     let marker = found.entries.into_iter().find(|e| e.uid == uid && e.place == Place::Live).and_then(|e| e.marker);
     let Some(Marker { provider, making, sealed, .. }) = marker else {
@@ -112,7 +116,7 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outco
         })
         .await?;
     tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
-    state.cache.notify(uid);
+    state.workspaces.notify(uid);
     let mounts = state.publish_records.of_tree(uid);
     Ok(Outcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
 }
@@ -131,13 +135,13 @@ async fn create(
     state.metrics.made(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {
         let (reason, message) = refusal(failure)?;
-        // Nothing was made, so nothing binds the next attempt to this provider and source.
+        // Nothing was made, so the next attempt may use another provider or source.
         state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.destroyed(uid))).await?;
         return Ok(Outcome::retry(workspace_status::not_provisioned(Some(selected_provider(provider, because)), reason, &message)));
     }
     state.journal(move |j| j.created(uid)).await?;
     tracing::info!(%provider, took = ?started.elapsed(), "made a tree");
-    state.cache.notify(uid);
+    state.workspaces.notify(uid);
     let reason = match making {
         Making::Empty { .. } => reason::TREE_CREATED,
         Making::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
@@ -167,22 +171,44 @@ async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: Provid
     Ok(Outcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, verdict) }))
 }
 
-async fn destroy(state: &ShimState, uid: Uid, record: Option<Record>) -> Result<Outcome, Error> {
-    state.journal(move |j| j.begin_destroy(uid)).await?;
-    // Without a record there should be nothing; the disk is asked all the same, because the finalizer is the last that knows of it.
-    if let Err(failure) = state.mounter.destroy(uid).await {
-        let (reason, message) = refusal(failure)?;
-        return Ok(Outcome::retry(StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message))));
+/// Destroys the tree of a workspace that no longer exists, by its UID alone. Returns false while Pods still mount the tree, and after a refusal
+/// of the disk: the caller tries again later.
+pub async fn destroy_unused_tree(state: &ShimState, uid: Uid) -> Result<bool, Error> {
+    let _tree = state.tree_locks.lock(uid).await;
+    if state.publish_records.of_tree(uid) > 0 {
+        return Ok(false);
     }
-    state.journal(move |j| j.destroyed(uid)).await?;
-    if record.is_some() {
-        tracing::info!("destroyed a tree");
-    }
-    let update = StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing of it is on its node"));
-    Ok(Outcome { update: update.with(type_::IN_USE, workspace_status::in_use_verdict(0)), next: Next::RemoveFinalizer })
+    let (record, _) = record_or_damage(state.record(uid).await)?;
+    Ok(destroy_locked(state, uid, record.is_some()).await?.is_ok())
 }
 
-/// The condition's reason and sentence; a mounter that cannot be heard is no fact about the tree.
+/// Destroys the tree while its lock is held. The inner error is the reason and message of a refusal.
+async fn destroy_locked(state: &ShimState, uid: Uid, is_recorded: bool) -> Result<Result<(), (reason::Reason, String)>, Error> {
+    state.journal(move |j| j.begin_destroy(uid)).await?;
+    // The mounter is asked even without a record: once the finalizer is gone, nothing else would find a tree that is left.
+    if let Err(failure) = state.mounter.destroy(uid).await {
+        return Ok(Err(refusal(failure)?));
+    }
+    state.journal(move |j| j.destroyed(uid)).await?;
+    if is_recorded {
+        tracing::info!("destroyed a tree");
+    }
+    Ok(Ok(()))
+}
+
+fn destroyed_outcome(result: Result<(), (reason::Reason, String)>) -> Outcome {
+    match result {
+        Err((reason, message)) => Outcome::retry(StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message))),
+        Ok(()) => {
+            let update =
+                StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing of it is on its node"));
+            let update = update.with(type_::IN_USE, workspace_status::in_use_verdict(0));
+            Outcome { update, next: Next::RemoveFinalizer }
+        }
+    }
+}
+
+/// ErrorReason and message of the condition. A mounter that does not answer says nothing about the tree, and is an error.
 fn refusal(failure: MounterFailure) -> Result<(reason::Reason, String), Error> {
     match failure {
         MounterFailure::Refused(refused) => {
@@ -198,19 +224,16 @@ fn refusal(failure: MounterFailure) -> Result<(reason::Reason, String), Error> {
     }
 }
 
-/// What is said when making takes so long that people ask.
+/// The status while a tree takes long to make, if no attempt has reported yet.
 pub fn slow_creation_status(ws: &AgentWorkspace) -> Option<StatusUpdate> {
     let status = ws.status.as_ref()?;
-    let begun = ws.metadata.deletion_timestamp.is_none() && status.origin.is_some();
-    let silent = yoi_crds::condition::find(&status.conditions, type_::PROVISIONED).is_none();
+    let is_provisioning = ws.metadata.deletion_timestamp.is_none() && status.origin.is_some();
+    let unreported = yoi_crds::condition::find(&status.conditions, type_::PROVISIONED).is_none();
     let verdict = ConditionValue::no(reason::CREATING, "the tree is being made");
-    (begun && silent).then(|| StatusUpdate::default().with(type_::PROVISIONED, verdict))
+    (is_provisioning && unreported).then(|| StatusUpdate::default().with(type_::PROVISIONED, verdict))
 }
 
-/// How long to wait after this many failures in a row.
+/// The pause after this many failures in a row: it doubles from 500 ms up to 60 s.
 pub fn backoff(failures: u32) -> Duration {
     Duration::from_millis(250).saturating_mul(1 << failures.min(8)).min(Duration::from_secs(60))
 }
-
-#[cfg(test)]
-mod tests;

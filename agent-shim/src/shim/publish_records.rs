@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use yoi_workspace::Uid;
+use yoi_workspace::{Uid, write_atomically};
 
 use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
 
@@ -108,18 +108,17 @@ impl PublishRecords {
     }
 
     fn write(&self, record: &PublishRecord) -> io::Result<()> {
-        let path = self.path(&record.volume);
-        let temporary = path.with_extension("tmp");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        File::open(&self.dir)?.sync_all()
+        let name = Self::file_name(&record.volume);
+        write_atomically(File::open(&self.dir)?, name, 0o644, &serde_json::to_vec(record)?).map_err(|e| e.source)
     }
 
-    /// The name's own dots would pass for an extension, so they stand as underscores, which no volume name holds.
+    /// Dots of the volume's name become underscores, which no volume name holds: a dot would begin an extension.
+    fn file_name(volume: &PodVolume) -> String {
+        format!("{}_{}.json", volume.pod, volume.name.as_str().replace('.', "_"))
+    }
+
     fn path(&self, volume: &PodVolume) -> PathBuf {
-        self.dir.join(format!("{}_{}.json", volume.pod, volume.name.as_str().replace('.', "_")))
+        self.dir.join(Self::file_name(volume))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodVolume, PublishRecord>> {

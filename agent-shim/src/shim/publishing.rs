@@ -1,4 +1,4 @@
-//! The mounting door: waits for the making door, mounts, remembers. Never makes a tree and never calls the API server.
+//! Publishes volumes: waits until the tree is provisioned, writes the publish record, mounts. Never makes a tree and never calls the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,11 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 use yoi_workspace::{CloneAccess, Uid};
 
+use super::change_list;
+use super::error::Error;
+use super::metrics::PublishOutcome;
 use super::runtime_store::RuntimeError;
-use super::state::{Error, ShimState};
+use super::state::ShimState;
 use crate::chain::whole;
 use crate::decide::publish::{self, Admission, KnownTree, PublishRequest, RequestedVolume};
 use crate::mounter::client::MounterFailure;
@@ -16,38 +19,49 @@ use crate::mounter::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
 
-/// The kubelet gives up after 120 s, and its own back-off grows to 122 s: waiting here is always the faster way.
+/// How long a call waits for its tree. The kubelet gives up after 120 s, and its back-off grows to 122 s: to wait here is always faster.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(90);
-/// For a workspace that the API server does not place on this node: its YoiPod may be gone already, the operator never says a word of it, and while
-/// the call lasts the kubelet cannot take the Pod's folder away. Before the API server was heard nothing is known of any.
+/// How long a call waits for a workspace that is not on this node once the workspaces of this node are listed. Its YoiPod may be gone, and the
+/// kubelet cannot remove the Pod's directory while the call lasts.
 const UNKNOWN_WORKSPACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a volume was not mounted, by what the kubelet must know of it.
+/// A volume was not mounted. The variants differ in what the kubelet must know.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishFailure {
-    /// Nothing is mounted; asking again may help once an object has changed.
+    /// Nothing is mounted. Another call may succeed once an object has changed.
     #[error("{0}")]
     Denied(String),
-    /// Nothing is mounted yet; the sentence says what is missing.
+    /// Nothing is mounted yet. The sentence says what is missing.
     #[error("{0}")]
     NotYet(String),
-    /// It failed and was cleaned up: nothing is mounted.
+    /// The mount failed and was cleaned up: nothing is mounted.
     #[error("{}", whole(.0))]
     Failed(Error),
-    /// It failed, and something may be left: the kubelet must unpublish.
+    /// The mount failed and may be left behind: the kubelet must unpublish.
     #[error("{}", whole(.0))]
     Unclear(Error),
 }
 
-/// Mounts, within the kubelet's patience.
+impl PublishFailure {
+    /// How the call counts in the metrics.
+    pub fn outcome(&self) -> PublishOutcome {
+        match self {
+            PublishFailure::Denied(_) => PublishOutcome::Refused,
+            PublishFailure::NotYet(_) => PublishOutcome::NotYet,
+            PublishFailure::Failed(_) | PublishFailure::Unclear(_) => PublishOutcome::Failed,
+        }
+    }
+}
+
+/// Mounts what is requested. Waits at most 90 s for the tree. A volume that shows it already stays as it is.
 pub async fn publish(state: &Arc<ShimState>, request: PublishRequest) -> Result<(), PublishFailure> {
     let shows = wait_for_admission(state, &request).await.map_err(|error| match error {
-        // An earlier call may have left a mount, and after a final code the kubelet would never take it down.
+        // An earlier call may have left a mount. After a final code the kubelet would never unpublish it.
         PublishFailure::Denied(why) if state.publish_records.get(&request.volume).is_some() => PublishFailure::NotYet(why),
-        PublishFailure::Failed(trouble) if state.publish_records.get(&request.volume).is_some() => PublishFailure::Unclear(trouble),
+        PublishFailure::Failed(error) if state.publish_records.get(&request.volume).is_some() => PublishFailure::Unclear(error),
         other => other,
     })?;
-    // The kubelet may hang up; a mount that has started is finished or undone all the same.
+    // A task of its own: a mount that has started is finished or undone even if the kubelet cancels the call.
     let (state, volume) = (state.clone(), request.volume);
     let work = LogContext::current().scope(async move { mount(&state, volume, shows).await });
     tokio::spawn(work.in_current_span()).await.map_err(|e| PublishFailure::Unclear(Error::Task(std::io::Error::other(e))))?
@@ -58,14 +72,14 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
     let (uid, inline) = match &request.requested {
         RequestedVolume::Runtime(digest) if state.runtimes.has(digest) => return Ok(PublishedVolume::Runtime { digest: digest.clone() }),
         RequestedVolume::Runtime(digest) => {
-            // Only the next version of this shim brings it: its start ends this call, and the kubelet asks again at once.
+            // Only the next version of this shim can install it. That version ends this process, and the kubelet then calls again at once.
             tokio::select! { () = state.stop.cancelled() => {}, () = tokio::time::sleep_until(started + PUBLISH_TIMEOUT) => {} }
             return Err(PublishFailure::NotYet(format!("node {} has no runtime {} yet", state.node, digest.as_str())));
         }
         RequestedVolume::Tree(uid) => (*uid, true),
         RequestedVolume::Claim(uid) => (*uid, false),
     };
-    let mut changes = state.cache.subscribe(uid);
+    let mut changes = state.workspaces.subscribe(uid);
     loop {
         changes.mark_unchanged();
         let why = match check_admission(state, request, uid, inline).await.map_err(PublishFailure::Failed)? {
@@ -74,12 +88,12 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
             Admission::Wait(why) => why,
         };
         tracing::debug!(why, "a mount waits");
-        let unknown = state.cache.is_synced() && state.cache.get(uid).is_none();
+        let unknown = state.workspaces.is_synced() && state.workspaces.get(uid).is_none();
         let deadline = started + if unknown { UNKNOWN_WORKSPACE_TIMEOUT } else { PUBLISH_TIMEOUT };
         tokio::select! {
             changed = timeout_at(deadline, changes.changed()) => match changed {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => changes = state.cache.subscribe(uid),
+                Ok(Err(_)) => changes = state.workspaces.subscribe(uid),
                 Err(_) => return Err(PublishFailure::NotYet(why)),
             },
             () = state.stop.cancelled() => return Err(PublishFailure::NotYet(why)),
@@ -89,11 +103,11 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
 
 async fn check_admission(state: &ShimState, request: &PublishRequest, uid: Uid, inline: bool) -> Result<Admission, Error> {
     let record = match state.record(uid).await {
-        // Of one tree nothing is known; the others are mounted as ever.
+        // A damaged record denies its own tree only.
         Err(Error::Journal(error)) if error.damage().is_some() => return Ok(Admission::Deny(error.damage().unwrap_or_default())),
         read => read?,
     };
-    let workspace = state.cache.get(uid);
+    let workspace = state.workspaces.get(uid);
     let before = state.publish_records.get(&request.volume).map(|p| p.shows);
     let published_before = matches!(before, Some(PublishedVolume::Tree { tree, .. }) if tree == uid);
     let known = KnownTree { node: &state.node, workspace: workspace.as_deref(), record: record.as_ref(), published_before };
@@ -105,7 +119,7 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
     let before = state.publish_records.get(&volume).map(|p| p.shows);
     let done = match &shows {
         PublishedVolume::Tree { tree, read_only } => {
-            // Pods keep what they were given: the kubelet asks again for every volume when it restarts.
+            // A Pod keeps the access that it was given: the kubelet calls again for every volume when it restarts.
             let read_only = match &before {
                 Some(PublishedVolume::Tree { tree: shown, read_only }) if shown == tree => *read_only,
                 Some(PublishedVolume::Tree { .. } | PublishedVolume::Runtime { .. }) | None => *read_only,
@@ -114,16 +128,16 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
         }
         PublishedVolume::Runtime { digest } => publish_runtime(state, &volume, digest).await,
     };
-    let Err(trouble) = done else { return Ok(()) };
-    // Lost on the way, the mount may be there; and one that was there before may be in use. The kubelet is told to unpublish.
-    if before.is_some() || matches!(trouble, Error::Mounter(MounterFailure::Transport(_) | MounterFailure::Protocol)) {
-        return Err(PublishFailure::Unclear(trouble));
+    let Err(failure) = done else { return Ok(()) };
+    // After a lost answer the mount may exist, and an earlier mount may be in use. The kubelet must unpublish.
+    if before.is_some() || matches!(failure, Error::Mounter(MounterFailure::Transport(_) | MounterFailure::Protocol)) {
+        return Err(PublishFailure::Unclear(failure));
     }
     match unpublish_locked(state, &volume).await {
-        Ok(()) => Err(PublishFailure::Failed(trouble)),
+        Ok(()) => Err(PublishFailure::Failed(failure)),
         Err(error) => {
             tracing::warn!(error = whole(&error), "a failed mount was not cleaned up");
-            Err(PublishFailure::Unclear(trouble))
+            Err(PublishFailure::Unclear(failure))
         }
     }
 }
@@ -141,11 +155,11 @@ async fn publish_tree(state: &ShimState, volume: &PodVolume, tree: Uid, read_onl
 async fn publish_runtime(state: &Arc<ShimState>, volume: &PodVolume, digest: &RuntimeDigest) -> Result<(), Error> {
     state.runtimes.prepare(volume.pod, digest)?;
     state.publish_records.put(PublishRecord { volume: volume.clone(), shows: PublishedVolume::Runtime { digest: digest.clone() } }).await?;
-    state.sockets.open(state, volume.pod).map_err(|source| RuntimeError::Prepare { pod: volume.pod, source })?;
+    change_list::open_socket(state, volume.pod)?;
     Ok(state.mounter.publish_runtime(volume.clone(), digest.clone()).await?)
 }
 
-/// Unmounts and forgets. Unknown is done.
+/// Unmounts the volume and removes its record. Succeeds for a volume that is not known.
 pub async fn unpublish(state: &ShimState, volume: &PodVolume) -> Result<(), Error> {
     let _volume = state.volume_locks.lock(volume.clone()).await;
     unpublish_locked(state, volume).await
@@ -162,7 +176,7 @@ async fn unpublish_locked(state: &ShimState, volume: &PodVolume) -> Result<(), E
     Ok(())
 }
 
-/// The Pod's folder goes with its last runtime volume.
+/// Removes the Pod's directory with its last runtime volume.
 fn remove_unused_pod_dir(state: &ShimState, pod: Uid) -> Result<(), RuntimeError> {
     let used = state.publish_records.of_pod(pod).iter().any(|p| matches!(p.shows, PublishedVolume::Runtime { .. }));
     if !used {
@@ -172,7 +186,7 @@ fn remove_unused_pod_dir(state: &ShimState, pod: Uid) -> Result<(), RuntimeError
     Ok(())
 }
 
-/// After a restart: the sockets of the Pods that are shown the runtime, and no folder for the others.
+/// Serves the sockets of Pods that show the runtime, and removes the directories of Pods that do not. Call it once, after a restart.
 pub async fn restore_pod_sockets(state: &Arc<ShimState>) -> Result<(), Error> {
     let mut kept = Vec::new();
     for record in state.publish_records.all() {
@@ -182,7 +196,7 @@ pub async fn restore_pod_sockets(state: &Arc<ShimState>) -> Result<(), Error> {
             if !state.runtimes.pod_dir(pod).join(yoi_wire::identity::RUNTIME_BINARY).exists() {
                 state.runtimes.prepare(pod, digest)?;
             }
-            state.sockets.open(state, pod).map_err(|source| RuntimeError::Prepare { pod, source })?;
+            change_list::open_socket(state, pod)?;
         }
     }
     let shown = state.mounter.mounts().await?.shown;

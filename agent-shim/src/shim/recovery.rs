@@ -1,31 +1,31 @@
-//! What a restart does before any socket opens: the mounter answers, journal and disk agree, records and mounts agree.
+//! What a start does before any socket is served: wait for the data root, then bring the journal and the disk into agreement.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use yoi_workspace::journal::{Contents, Damaged};
+use yoi_workspace::journal::Contents;
 use yoi_workspace::plan::{self, RecoveryStep};
-use yoi_workspace::{ErrorReason, Expected, Journal, RecordState, Uid};
+use yoi_workspace::{ErrorReason, Expected, Journal, RecordState, Uid, write_atomically};
 
-use super::state::Error;
-use crate::chain::whole;
+use super::error::Error;
+use super::state::StartupDamage;
 use crate::mounter::client::{Mounter, MounterFailure};
 use crate::mounter::log_context::LogContext;
 
 /// The containers of a Pod start in any order.
 const MOUNTER_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a data root that is not there is looked for.
+/// The pause between two attempts to open a data root that is missing.
 const DATA_ROOT_RETRY: Duration = Duration::from_secs(5);
 
-/// What this node knows of its data root before it has seen it.
+/// Which data root this node expects, from the name that it has recorded in `folder` and from its journal.
 pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<Expected, Error> {
-    if let Some(name) = RootName::read(folder)? {
+    if let Some(name) = read_data_root_name(folder)? {
         return Ok(Expected::Named(name));
     }
     let Contents { records, damaged } = journal.all()?;
@@ -33,25 +33,27 @@ pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<Expected, 
     Ok(if promised || !damaged.is_empty() { Expected::Used } else { Expected::Any })
 }
 
-/// Waits until the mounter answers and has opened the data root that this node's trees are in. While it is another one, says so to `tell`,
-/// again and again: an empty folder where a file system should be mounted must never be taken for a new node.
+/// Waits until the mounter has opened the data root that holds this node's trees, and records the name of that data root in `folder`.
+///
+/// While another data root is found, calls `report` with the reason each time. An empty directory where a file system should be mounted is
+/// never taken for a new node.
 pub async fn open_data_root(
     mounter: &dyn Mounter,
     expected: Expected,
     folder: &Path,
-    mut tell: impl AsyncFnMut(&str),
+    mut report: impl AsyncFnMut(&str),
 ) -> Result<(), Error> {
     let (mut clock, deadline) = (interval(Duration::from_millis(200)), Instant::now() + MOUNTER_START_TIMEOUT);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
         match mounter.open(expected).await {
-            Ok(name) => return RootName::write(folder, name).map_err(Error::DataRootName),
+            Ok(name) => return write_data_root_name(folder, name).map_err(Error::DataRootName),
             Err(MounterFailure::Transport(error)) if Instant::now() < deadline => {
                 tracing::debug!(%error, "the mounter does not answer yet")
             }
             Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::WrongDataRoot => {
-                let (root, journal) = (folder.join(ROOT_NAME), folder.join("journal"));
+                let (root, journal) = (folder.join(DATA_ROOT_NAME), folder.join("journal"));
                 let message = format!(
                     "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
                     refused.message,
@@ -59,7 +61,7 @@ pub async fn open_data_root(
                     journal.display()
                 );
                 tracing::error!(message, "the data root is not the one that this node's trees are in; nothing is served");
-                tell(&message).await;
+                report(&message).await;
                 clock.reset_after(DATA_ROOT_RETRY);
             }
             Err(failure) => return Err(failure.into()),
@@ -67,55 +69,37 @@ pub async fn open_data_root(
     }
 }
 
-const ROOT_NAME: &str = "data-root";
+/// The file in the driver's directory that holds the name of the data root. It lies apart from the data root itself.
+const DATA_ROOT_NAME: &str = "data-root";
 
-/// The name of the data root, as this node remembers it apart from it.
-struct RootName;
-
-impl RootName {
-    fn read(folder: &Path) -> Result<Option<Uid>, Error> {
-        match std::fs::read_to_string(folder.join(ROOT_NAME)) {
-            // What cannot be understood is no leave to take any other.
-            Ok(text) => text.trim().parse().map(Some).map_err(|e| Error::DataRootName(io::Error::other(e))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::DataRootName(e)),
-        }
-    }
-
-    fn write(folder: &Path, name: Uid) -> io::Result<()> {
-        let (path, fresh) = (folder.join(ROOT_NAME), folder.join(".data-root.new"));
-        if std::fs::read_to_string(&path).is_ok_and(|text| text == name.to_string()) {
-            return Ok(());
-        }
-        let mut file = File::create(&fresh)?;
-        file.write_all(name.to_string().as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, &path)?;
-        File::open(folder)?.sync_all()
+fn read_data_root_name(folder: &Path) -> Result<Option<Uid>, Error> {
+    match std::fs::read_to_string(folder.join(DATA_ROOT_NAME)) {
+        // A name that cannot be parsed is an error: to ignore it would accept any data root.
+        Ok(text) => text.trim().parse().map(Some).map_err(|e| Error::DataRootName(io::Error::other(e))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::DataRootName(e)),
     }
 }
 
-/// Trees that a restart found in trouble. None of them keeps another from being served.
-#[derive(Debug, Default)]
-pub struct StartupDamage {
-    /// The journal promises them and the disk has not got them.
-    pub lost: HashSet<Uid>,
-    /// Their entry on disk could not be read, and why.
-    pub unreadable: BTreeMap<Uid, String>,
-    /// Their record could not be understood, and why.
-    pub damaged: Vec<Damaged>,
+fn write_data_root_name(folder: &Path, name: Uid) -> io::Result<()> {
+    if std::fs::read_to_string(folder.join(DATA_ROOT_NAME)).is_ok_and(|text| text == name.to_string()) {
+        return Ok(());
+    }
+    write_atomically(File::open(folder)?, DATA_ROOT_NAME, 0o644, name.to_string().as_bytes()).map_err(|e| e.source)
 }
 
-/// Brings every crash point to done or undone.
+/// Finishes or undoes what a crash interrupted, and returns what it could not bring to a known state.
+///
+/// Nothing else may use the journal or the mounter meanwhile. A tree that the mounter refuses to recover holds up no other.
 pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<StartupDamage, Error> {
     let records = journal.all()?;
     let found = mounter.inventory().await?;
     let plan = plan::recover(&records, &found);
-    let mut stuck = HashSet::new();
+    let mut refused_trees = HashSet::new();
     for step in &plan.steps {
         let uid = step.uid();
-        // The steps of one tree build on each other.
-        if stuck.contains(&uid) {
+        // The steps of one tree depend on each other.
+        if refused_trees.contains(&uid) {
             continue;
         }
         tracing::info!(?step, "recovering");
@@ -125,7 +109,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<St
                 Ok(()) => {}
                 Err(MounterFailure::Refused(refused)) => {
                     tracing::error!(%uid, message = refused.message, "a tree could not be recovered");
-                    stuck.insert(uid);
+                    refused_trees.insert(uid);
                 }
                 Err(failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol)) => return Err(failure.into()),
             },
@@ -148,15 +132,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<St
     Ok(StartupDamage { lost: plan.lost.into_iter().collect(), unreadable, damaged: records.damaged })
 }
 
-/// As far as the journal remembers it.
 fn log_context(known: &Contents, uid: Uid) -> LogContext {
     let record = known.records.iter().find(|r| r.uid == uid);
     LogContext { object: record.and_then(|r| r.of.clone()), ..LogContext::default() }
-}
-
-/// A sweep or a socket that fails must not keep the doors of all other Pods shut.
-pub fn log_failure(deed: &'static str, done: Result<(), Error>) {
-    if let Err(error) = done {
-        tracing::error!(deed, error = whole(&error), "recovery is incomplete");
-    }
 }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 use yoi_wire::identity::RUNTIME_BINARY;
-use yoi_workspace::Uid;
+use yoi_workspace::{SysError, Uid, write_atomically_with};
 
 use crate::runtime_digest::RuntimeDigest;
 
@@ -113,12 +113,13 @@ fn install(driver_dir: &Path, binary: &Path) -> io::Result<RuntimeDigest> {
     let place = dir.join(FILE);
     if !place.exists() {
         fs::create_dir_all(&dir)?;
-        let fresh = dir.join(".new");
-        fs::copy(binary, &fresh)?;
-        fs::set_permissions(&fresh, Permissions::from_mode(0o755))?;
-        File::open(&fresh)?.sync_all()?;
-        fs::rename(&fresh, &place)?;
-        File::open(&dir)?.sync_all()?;
+        let copy = |file: &mut File| {
+            let copied = File::open(binary).and_then(|mut from| io::copy(&mut from, file));
+            copied
+                .and_then(|_| file.set_permissions(Permissions::from_mode(0o755)))
+                .map_err(|source| SysError { step: "copy the binary", source })
+        };
+        write_atomically_with(File::open(&dir)?, FILE, 0o755, copy).map_err(|e| e.source)?;
     }
     Ok(digest)
 }

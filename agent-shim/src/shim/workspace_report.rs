@@ -1,4 +1,4 @@
-//! What the shim writes to the API server about workspaces: its part of the status, Events, and the end of its finalizer.
+//! What the shim writes to the API server about workspaces: its part of the status, Events, and the removal of its finalizer.
 
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
@@ -10,15 +10,17 @@ use yoi_crds::name::{field_manager, finalizer};
 use yoi_crds::reason::condition as type_;
 use yoi_crds::{AgentWorkspace, ConditionStatus};
 
-use super::workspace_cache::WorkspaceCache;
+use super::workspaces::Workspaces;
 use crate::decide::workspace_status::{self, StatusUpdate};
 
+/// Writes status, Events and the finalizer of workspaces.
 pub struct WorkspaceReporter {
     client: Client,
     recorder: Recorder,
 }
 
 impl WorkspaceReporter {
+    /// Reports as the shim of `node`.
     pub fn new(client: Client, node: &str) -> Self {
         let reporter = Reporter { controller: field_manager::SHIM.to_owned(), instance: Some(node.to_owned()) };
         WorkspaceReporter { recorder: Recorder::new(client.clone(), reporter), client }
@@ -28,37 +30,37 @@ impl WorkspaceReporter {
         Api::namespaced(self.client.clone(), &ws.namespace().unwrap_or_default())
     }
 
-    /// Writes what is new, and nothing when nothing is. Gone is done.
-    pub async fn apply(&self, cache: &WorkspaceCache, ws: &AgentWorkspace, update: StatusUpdate, now: Timestamp) -> kube::Result<()> {
-        let Some(part) = workspace_status::changed_status(ws, update, &kubernetes_timestamp(now)) else { return Ok(()) };
-        // With the UID in it, this never lands on a successor of the same name.
+    /// Writes the shim's part of the status if it changes, and an Event for each changed condition. Succeeds if the object is gone.
+    pub async fn apply(&self, workspaces: &Workspaces, ws: &AgentWorkspace, update: StatusUpdate, now: Timestamp) -> kube::Result<()> {
+        let Some(status) = workspace_status::changed_status(ws, update, &kubernetes_timestamp(now)) else { return Ok(()) };
+        // With a UID, the patch never applies to another object of the same name.
         let applied = json!({
             "apiVersion": AgentWorkspace::api_version(&()),
             "kind": AgentWorkspace::kind(&()),
             "metadata": { "name": ws.name_any(), "uid": ws.metadata.uid },
-            "status": part.to_patch(),
+            "status": status.to_patch(),
         });
         let params = PatchParams::apply(field_manager::SHIM).force();
         match self.api(ws).patch_status(&ws.name_any(), &params, &Patch::Apply(&applied)).await {
-            Ok(after) => cache.wrote(after),
+            Ok(after) => workspaces.learn(after),
             Err(kube::Error::Api(e)) if e.is_not_found() => return Ok(()),
             Err(e) => return Err(e),
         }
-        for condition in part.changed_conditions(ws) {
+        for condition in status.changed_conditions(ws) {
             self.publish_event(ws, condition).await;
         }
         Ok(())
     }
 
-    /// An Event is for people; what is true stands in the condition, so a lost one is only logged.
+    /// A failure is only logged: the condition holds the fact, the Event repeats it for people.
     async fn publish_event(&self, ws: &AgentWorkspace, condition: &Condition) {
-        let good = condition.status == ConditionStatus::True;
-        let worth = [type_::PROVISIONED, type_::SEALED, type_::CLEANED_UP].contains(&&*condition.type_);
-        if !(good && worth || workspace_status::needs_attention(condition)) {
+        let is_true = condition.status == ConditionStatus::True;
+        let is_milestone = [type_::PROVISIONED, type_::SEALED, type_::CLEANED_UP].contains(&&*condition.type_);
+        if !(is_true && is_milestone || workspace_status::needs_attention(condition)) {
             return;
         }
         let event = Event {
-            type_: if good { EventType::Normal } else { EventType::Warning },
+            type_: if is_true { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             note: Some(format!("{}: {}", condition.type_, condition.message)),
             action: condition.type_.clone(),
@@ -69,10 +71,10 @@ impl WorkspaceReporter {
         }
     }
 
-    /// Takes our finalizer off. Off or gone is done.
+    /// Removes the shim's finalizer. Succeeds if it, or the object, is gone.
     pub async fn remove_finalizer(&self, ws: &AgentWorkspace) -> kube::Result<()> {
         match self.try_remove_finalizer(ws).await {
-            // Another finalizer went just before ours, so ours stands elsewhere than our copy says.
+            // Another finalizer was removed just before, so ours is at another index than in our copy.
             Err(kube::Error::Api(e)) if e.is_invalid() => match self.api(ws).get_opt(&ws.name_any()).await? {
                 Some(fresh) if fresh.metadata.uid == ws.metadata.uid => self.try_remove_finalizer(&fresh).await,
                 Some(_) | None => Ok(()),
@@ -98,7 +100,7 @@ impl WorkspaceReporter {
     }
 }
 
-/// RFC 3339 in whole seconds, as Kubernetes spells it.
+/// The time as Kubernetes writes it: RFC 3339 in whole seconds, UTC.
 pub fn kubernetes_timestamp(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

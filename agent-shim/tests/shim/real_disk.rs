@@ -1,16 +1,18 @@
 //! Both halves together, on a real disk with real mounts: needs root, and says so where it cannot run.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::json;
 use yoi_workspace::Expected;
 use yoi_workspace::loopback::{ensure_loop_btrfs, release};
 
-use super::csi_tests::TestShim;
-use super::provisioning::{Next, provision};
-use super::*;
+use yoi_agent_shim::mounter::client::{Mounter, MounterClient};
+use yoi_agent_shim::shim::provisioning::{Next, provision};
+
 use crate::fixtures::{NODE, uid, workspace};
-use crate::mounter::service::MounterService;
+use crate::test_shim::TestShim;
+use yoi_agent_shim::mounter::service::MounterService;
 
 /// A mounter of its own on a Btrfs of its own.
 pub struct RealDisk {
@@ -35,12 +37,12 @@ impl RealDisk {
 
 /// A mounter on what is at `pool` now, with a socket of its own.
 pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
-    let disk = crate::mounter::DataRootConfig { data_root: pool.to_owned(), loop_size: None };
+    let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: pool.to_owned(), loop_size: None };
     let desk = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
     let socket = dir.join(name).with_extension("sock");
     let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));
     let (served, before) = (socket.clone(), inode());
-    std::thread::spawn(move || crate::mounter::listener::run(&served, desk));
+    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, desk));
     while inode().is_none() || inode() == before {
         std::thread::yield_now();
     }
@@ -96,7 +98,7 @@ async fn a_tree_is_made_shown_once_taken_down_and_destroyed() {
     let made = provision(&shim.state, &workspace(2, clone_of_base()), uid(2)).await.unwrap();
     assert_eq!((made.next, made.update.provider.unwrap().reason), (Next::AwaitChange, "Btrfs: as its base".to_owned()));
 
-    shim.state.cache.apply_event(&kube::runtime::watcher::Event::Apply(workspace(2, clone_of_base())));
+    shim.apply_event(kube::runtime::watcher::Event::Apply(workspace(2, clone_of_base())));
     let mut node = shim.node().await;
     let (tree, runtime) = (shim.tree(7, 2), shim.runtime(7));
     for request in [&tree, &runtime] {

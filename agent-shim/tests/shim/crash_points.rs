@@ -1,19 +1,22 @@
 //! The life of one workspace at the shim, cut at every disk operation and every verb: whatever fails, restarts and rounds bring it to an end.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::json;
 use yoi_workspace::{ProviderKind, RecordState};
 
-use super::csi_tests::TestShim;
-use super::provisioning::{Next, provision};
-use super::publishing::{PublishFailure, publish, restore_pod_sockets, unpublish};
-use super::*;
-use crate::args;
-use crate::decide::publish::{PublishRequest, RequestedVolume};
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
-use crate::mounter::protocol::MountedContent;
-use crate::volume::PodVolume;
+use crate::test_shim::TestShim;
+use yoi_agent_shim::decide::publish::{PublishRequest, RequestedVolume};
+use yoi_agent_shim::mounter::protocol::MountedContent;
+use yoi_agent_shim::shim::provisioning::{Next, provision};
+use yoi_agent_shim::shim::publishing::{PublishFailure, publish, restore_pod_sockets, unpublish};
+use yoi_agent_shim::shim::{record_sweep, recovery};
+use yoi_agent_shim::volume::PodVolume;
+use yoi_agent_shim::{args, chain};
 
 #[path = "../../../workspace/tests/conformance/tripwire.rs"]
 mod tripwire;
@@ -70,7 +73,9 @@ async fn restart(shim: &TestShim) -> Result<(), String> {
     if !damage.lost.is_empty() {
         return Err(format!("a tree was promised and is gone: {:?}", damage.lost));
     }
-    for done in [state.adopt().await, state.sweep().await, restore_pod_sockets(state).await] {
+    for done in
+        [record_sweep::add_missing_records(state).await, record_sweep::remove_stale_records(state).await, restore_pod_sockets(state).await]
+    {
         done.map_err(|e| chain::whole(&e))?;
     }
     Ok(())

@@ -1,6 +1,8 @@
-use super::*;
+//! Trees whose objects are gone.
+
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hyper::{Request, Response};
 use kube::client::Body;
@@ -9,17 +11,26 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::timeout;
 use yoi_workspace::{Owner, ProviderKind};
 
-use crate::fixtures::{uid, workspace};
-use crate::shim::csi_tests::TestShim;
-use crate::volume::PodVolume;
-use crate::volume::{PublishRecord, PublishedVolume};
+use crate::fixtures::{NODE, uid, workspace};
+use crate::test_shim::TestShim;
+use kube::Client;
+use kube::runtime::watcher::Event;
+use yoi_agent_shim::shim::orphans::{OrphanEvent, destroy_orphan, orphan_event, run};
+use yoi_agent_shim::shim::provisioning;
+use yoi_agent_shim::shim::workspaces::uid_of;
+use yoi_agent_shim::volume::PodVolume;
+use yoi_agent_shim::volume::{PublishRecord, PublishedVolume};
+use yoi_crds::AgentWorkspace;
+use yoi_workspace::Uid;
 
 #[test]
-fn only_an_end_with_our_finalizer_still_on_is_one_that_nobody_told() {
-    let ws = || workspace(1, json!({}));
-    assert!(deleted_with_finalizer(&Event::Delete(ws())).is_some_and(|ended| ended.metadata.deletion_timestamp.is_some()));
-    assert!(deleted_with_finalizer(&Event::Apply(ws())).is_none());
-    assert!(deleted_with_finalizer(&Event::Delete(workspace(1, json!({ "metadata": { "finalizers": [] } })))).is_none());
+fn only_a_deletion_with_our_finalizer_still_on_may_leave_an_orphan() {
+    let ws = |over| Arc::new(workspace(1, over));
+    let Some(OrphanEvent::Deleted(candidate)) = orphan_event(&Event::Delete(ws(json!({}))), NODE) else { panic!("no candidate") };
+    assert_eq!((candidate.uid, &*candidate.namespace, &*candidate.name), (uid(1), "team", "ws-1"));
+    assert!(orphan_event(&Event::Apply(ws(json!({}))), NODE).is_none());
+    assert!(orphan_event(&Event::Delete(ws(json!({ "metadata": { "finalizers": [] } }))), NODE).is_none());
+    assert!(orphan_event(&Event::Delete(ws(json!({}))), "node-2").is_none());
 }
 
 #[tokio::test]
@@ -29,16 +40,16 @@ async fn the_tree_of_a_workspace_that_vanished_goes_too() {
     let ws = workspace(1, json!({}));
     provisioning::provision(&shim.state, &ws, uid(1)).await.unwrap();
     assert!(shim.state.journal.get(uid(1)).unwrap().is_some());
-    destroy_orphan(&shim.state, &deleted_with_finalizer(&Event::Delete(ws)).unwrap()).await;
+    destroy_orphan(&shim.state, uid(1)).await;
     assert_eq!(shim.state.journal.get(uid(1)).unwrap(), None);
     assert_eq!(shim.mounter.take_requests().len(), 2, "made and destroyed");
 }
 
-type PublishRequest = Arc<Mutex<Vec<String>>>;
+type Asked = Arc<Mutex<Vec<String>>>;
 
 /// An API server that gives these answers, and the last of them ever after.
-fn server(answers: &[(u16, String)]) -> (Client, PublishRequest) {
-    let asked = PublishRequest::default();
+fn server(answers: &[(u16, String)]) -> (Client, Asked) {
+    let asked = Asked::default();
     let (heard, answers) = (asked.clone(), answers.to_vec());
     let service = tower::service_fn(move |request: Request<Body>| {
         let mut heard = heard.lock().unwrap();
@@ -76,17 +87,16 @@ async fn restarted(trees: &[AgentWorkspace]) -> TestShim {
 
 /// The watch lists these, so often, and an hour passes.
 async fn listed(shim: &TestShim, living: &[AgentWorkspace], client: Client, times: usize) {
-    let (tell, told) = unbounded_channel();
+    let (events, received) = unbounded_channel();
     for _ in 0..times {
         let all = living.iter().cloned().map(Event::InitApply);
         for event in std::iter::once(Event::Init).chain(all).chain([Event::InitDone]) {
-            shim.state.cache.apply_event(&event);
-            if let Some(news) = orphan_event(&event) {
-                tell.send(news).unwrap();
+            if let Some(event) = orphan_event(&shim.apply_event(event), NODE) {
+                events.send(event).unwrap();
             }
         }
     }
-    _ = timeout(Duration::from_secs(3600), run(shim.state.clone(), client, told)).await;
+    _ = timeout(Duration::from_secs(3600), run(shim.state.clone(), client, received)).await;
 }
 
 /// Trees on the disk; the journal must name the same.
@@ -167,10 +177,7 @@ async fn a_question_that_is_open_is_not_asked_again_by_the_next_list() {
 async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
     let populated = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
     let base = |n: u8, conditions: Value| {
-        workspace(
-            n,
-            json!({ "spec": { "base": { "generation": "g", "node": crate::fixtures::NODE } }, "status": { "conditions": conditions } }),
-        )
+        workspace(n, json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": conditions } }))
     };
     let filled = base(2, json!([populated]));
     // Made, being filled; made and sealed; written down before names were kept.

@@ -1,136 +1,20 @@
-//! The kubelet's view: CSI over a real socket, with a mounter that remembers.
+//! The kubelet's view: CSI over a real socket, with a mounter in memory.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use kube::runtime::watcher::Event;
-use serde_json::json;
-use tokio::sync::mpsc::unbounded_channel;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
-use yoi_wire::identity::{SHIM_SOCKET, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
+use yoi_agent_shim::mounter::protocol::Request;
+use yoi_agent_shim::proto::csi::identity_client::IdentityClient;
+use yoi_agent_shim::proto::csi::*;
+use yoi_agent_shim::shim::publishing;
+use yoi_wire::identity::SHIM_SOCKET;
 use yoi_workspace::{CloneAccess, Making, ProviderKind, Uid};
 
-use super::*;
-use crate::fixtures::{FakeMounter, NODE, uid, workspace};
-use crate::mounter::protocol::Request;
-use crate::proto::csi::identity_client::IdentityClient;
-use crate::proto::csi::node_client::NodeClient;
-use crate::proto::csi::*;
-use crate::volume::PodVolume;
-
-pub struct TestShim {
-    dir: Option<tempfile::TempDir>,
-    pub mounter: Arc<FakeMounter>,
-    pub state: Arc<ShimState>,
-}
-
-impl TestShim {
-    pub fn new() -> Self {
-        Self::on(tempfile::tempdir().unwrap(), Arc::default())
-    }
-
-    fn on(dir: tempfile::TempDir, fake: Arc<FakeMounter>) -> Self {
-        let shim = Self::with(dir.path().to_owned(), fake.clone());
-        TestShim { dir: Some(dir), mounter: fake, ..shim }
-    }
-
-    /// A shim that starts on what another one left.
-    pub fn restart(self) -> Self {
-        Self::on(self.dir.unwrap(), self.mounter)
-    }
-
-    /// With any mounter, in a folder that somebody else removes.
-    pub fn with(kubelet_dir: PathBuf, mounter: Arc<dyn Mounter>) -> Self {
-        let folder = crate::args::driver_dir(&kubelet_dir);
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(kubelet_dir.join("runtime"), "#!/bin/true").unwrap();
-        let publish_records = Arc::new(PublishRecords::open(folder.join("publish")).unwrap());
-        let state = ShimState {
-            node: NODE.into(),
-            mounter,
-            journal: Arc::new(Journal::open(&folder.join("journal")).unwrap()),
-            runtimes: RuntimeStore::install(&folder, &kubelet_dir.join("runtime"), &published_digests(&publish_records)).unwrap(),
-            publish_records,
-            kubelet_dir,
-            cache: Default::default(),
-            offers: RwLock::default(),
-            damage: Default::default(),
-            tree_locks: Default::default(),
-            volume_locks: Default::default(),
-            requeue: unbounded_channel().0,
-            metrics: Default::default(),
-            stop: CancellationToken::new(),
-            sockets: Default::default(),
-            serving: true.into(),
-        };
-        TestShim { dir: None, mounter: Arc::default(), state: Arc::new(state) }
-    }
-
-    async fn channel(&self) -> Channel {
-        let path = self.state.kubelet_dir.join("csi.sock");
-        let listener = listen(&path).unwrap();
-        tokio::spawn(serve_csi(self.state.clone(), listener));
-        let dial = tower::service_fn(move |_| {
-            let path = path.clone();
-            async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        Endpoint::from_static("http://localhost").connect_with_connector(dial).await.unwrap()
-    }
-
-    pub async fn node(&self) -> NodeClient<Channel> {
-        NodeClient::new(self.channel().await)
-    }
-
-    async fn record_tree(&self, n: u8) {
-        let (journal, making) = (&self.state.journal, Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } });
-        journal.begin_create(uid(n), ProviderKind::Btrfs, making).unwrap();
-        journal.created(uid(n)).unwrap();
-    }
-
-    /// The operator named the Pod with UID `uid(pod)`.
-    pub fn assign_pod(&self, n: u8, pod: u8) {
-        self.state.cache.apply_event(&Event::Apply(workspace(n, json!({ "status": { "podUID": uid(pod) } }))));
-    }
-
-    fn target(&self, volume: &PodVolume) -> String {
-        volume.target(&self.state.kubelet_dir).display().to_string()
-    }
-
-    fn request(&self, pod: u8, name: &str, attributes: &[(&str, String)]) -> NodePublishVolumeRequest {
-        let mut context = HashMap::from([
-            ("csi.storage.k8s.io/pod.uid".to_owned(), uid(pod).to_string()),
-            ("csi.storage.k8s.io/ephemeral".to_owned(), "true".to_owned()),
-        ]);
-        context.extend(attributes.iter().map(|(k, v)| ((*k).to_owned(), v.clone())));
-        NodePublishVolumeRequest {
-            volume_id: "csi-0123".into(),
-            target_path: self.target(&volume(pod, name)),
-            volume_capability: Some(VolumeCapability::default()),
-            volume_context: context,
-            ..Default::default()
-        }
-    }
-
-    pub fn tree(&self, pod: u8, n: u8) -> NodePublishVolumeRequest {
-        self.request(pod, "tree", &[(VOLUME_KIND, "tree".into()), (VOLUME_WORKSPACE, uid(n).to_string())])
-    }
-
-    pub fn runtime(&self, pod: u8) -> NodePublishVolumeRequest {
-        let digest = self.state.runtimes.digests()[0].as_str().to_owned();
-        self.request(pod, "runtime", &[(VOLUME_KIND, "runtime".into()), (VOLUME_RUNTIME_DIGEST, digest)])
-    }
-
-    pub fn unpublish(&self, pod: u8, name: &str) -> NodeUnpublishVolumeRequest {
-        NodeUnpublishVolumeRequest { volume_id: "csi-0123".into(), target_path: self.target(&volume(pod, name)) }
-    }
-}
-
-fn volume(pod: u8, name: &str) -> PodVolume {
-    PodVolume { pod: uid(pod), name: name.parse().unwrap() }
-}
+use crate::fixtures::{NODE, uid};
+use crate::test_shim::{TestShim, volume};
 
 fn published(tree: Uid, pod: u8) -> Request {
     Request::Publish { tree, volume: volume(pod, "tree"), access: CloneAccess::ReadWrite }
@@ -156,7 +40,7 @@ async fn a_mount_waits_for_the_pod_to_be_named_and_the_tree_to_be_made() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!waiting.is_finished() && shim.mounter.take_requests().is_empty());
     shim.record_tree(1).await;
-    shim.state.cache.notify(uid(1));
+    shim.state.workspaces.notify(uid(1));
     waiting.await.unwrap().unwrap();
     assert_eq!(shim.mounter.take_requests(), [published(uid(1), 7)]);
     assert_eq!(shim.state.publish_records.of_tree(uid(1)), 1);
@@ -168,8 +52,8 @@ async fn a_workspace_that_nobody_puts_on_this_node_holds_the_kubelet_for_seconds
     // As long as the API server was not heard, nobody knows who is put where.
     for (listed, seconds) in [(false, 60..120), (true, 5..20)] {
         if listed {
-            shim.state.cache.apply_event(&Event::Init);
-            shim.state.cache.apply_event(&Event::InitDone);
+            shim.apply_event(Event::Init);
+            shim.apply_event(Event::InitDone);
         }
         let begun = tokio::time::Instant::now();
         let refused = shim.node().await.node_publish_volume(shim.tree(7, 1)).await.unwrap_err();

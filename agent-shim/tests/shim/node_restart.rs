@@ -1,17 +1,20 @@
 //! The node starts again: no mount is left, and the data root may come late, or not at all.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use yoi_workspace::loopback::{attach_loop_btrfs, release};
 use yoi_workspace::{ErrorReason, Expected, ProviderKind, Uid};
 
-use super::csi_tests::TestShim;
-use super::provisioning::{Next, provision};
-use super::real_disk::{RealDisk, base, clone_of_base, mounter, prepare};
-use super::*;
-use crate::args;
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
+use crate::real_disk::{RealDisk, base, clone_of_base, mounter, prepare};
+use crate::test_shim::TestShim;
+use yoi_agent_shim::mounter::client::{Mounter, MounterClient, MounterFailure};
+use yoi_agent_shim::shim::provisioning::{Next, provision};
+use yoi_agent_shim::shim::{health, record_sweep, recovery};
+use yoi_agent_shim::{args, chain};
 
 /// Takes everything off that is mounted below `dir`, as a reboot does.
 fn unmount_all(dir: &Path) {
@@ -35,7 +38,7 @@ async fn switched_off() -> Option<(RealDisk, TestShim)> {
         let mut over = clone_of_base();
         over["status"]["podUID"] = json!(uid(pod));
         assert_eq!(provision(&shim.state, &workspace(n, over.clone()), uid(n)).await.unwrap().next, Next::AwaitChange);
-        shim.state.cache.apply_event(&kube::runtime::watcher::Event::Apply(workspace(n, over)));
+        shim.apply_event(kube::runtime::watcher::Event::Apply(workspace(n, over)));
         let request = shim.tree(pod, n);
         std::fs::create_dir_all(Path::new(&request.target_path).parent().unwrap()).unwrap();
         node.node_publish_volume(request.clone()).await.unwrap();
@@ -61,8 +64,8 @@ async fn after_a_reboot_trees_are_found_and_shown_again_and_records_of_pods_that
     let damage = recovery::recover(&state.journal, &*state.mounter).await.unwrap();
     assert!(damage.lost.is_empty() && damage.unreadable.is_empty() && damage.damaged.is_empty(), "{damage:?}");
     assert_eq!(state.mounter.inventory().await.unwrap().entries.len(), 3);
-    state.adopt().await.unwrap();
-    state.sweep().await.unwrap();
+    record_sweep::add_missing_records(state).await.unwrap();
+    record_sweep::remove_stale_records(state).await.unwrap();
     assert_eq!((state.publish_records.of_pod(uid(7)).len(), state.publish_records.of_pod(uid(8)).len()), (1, 0));
 
     // The kubelet asks again, and the API server is not there to be asked.
@@ -145,7 +148,7 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = crate::mounter::DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
+    let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
     for expected in [Expected::Used, Expected::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
         assert!(chain::whole(&refused).contains("pool.btrfs"), "{}", chain::whole(&refused));
@@ -165,7 +168,7 @@ fn provisioned(n: u8, over: serde_json::Value) -> yoi_crds::AgentWorkspace {
     workspace(n, all)
 }
 
-fn reason(outcome: &super::provisioning::Outcome) -> &'static str {
+fn reason(outcome: &yoi_agent_shim::shim::provisioning::Outcome) -> &'static str {
     outcome.update.verdicts.iter().find(|(t, _)| *t == "Provisioned").map_or("", |(_, v)| v.reason.word())
 }
 

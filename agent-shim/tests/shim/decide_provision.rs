@@ -1,7 +1,10 @@
-use super::*;
+//! Which action a workspace needs.
+
 use crate::fixtures::{NODE, offers, record, uid, workspace};
 use serde_json::{Value, json};
+use yoi_agent_shim::decide::provision::{Action, Observed, decide};
 use yoi_workspace::ProviderKind::{Btrfs, Copy};
+use yoi_workspace::{CloneAccess, Making, Owner, ProviderOffer, Record, RecordState};
 
 struct Case {
     over: Value,
@@ -57,19 +60,19 @@ fn a_named_provider_never_falls_back() {
     assert_eq!(case.refused(), "ProviderUnavailable");
     let mut over = base();
     over["spec"]["provider"] = json!("Copy");
-    let case = Case { origin: Some(record(2, Btrfs, State::Sealed)), ..self::case(over) };
+    let case = Case { origin: Some(record(2, Btrfs, RecordState::Sealed)), ..self::case(over) };
     assert_eq!(case.refused(), "ProviderUnavailable");
 }
 
 #[test]
 fn a_base_must_be_sealed_and_a_parent_need_not() {
     for (kind, state, makes) in [
-        ("Base", State::Ready, false),
-        ("Base", State::Sealing, false),
-        ("Base", State::Sealed, true),
-        ("Fork", State::Ready, true),
-        ("Fork", State::Creating, false),
-        ("Fork", State::Destroying, false),
+        ("Base", RecordState::Ready, false),
+        ("Base", RecordState::Sealing, false),
+        ("Base", RecordState::Sealed, true),
+        ("Fork", RecordState::Ready, true),
+        ("Fork", RecordState::Creating, false),
+        ("Fork", RecordState::Destroying, false),
     ] {
         let mut over = base();
         over["status"]["origin"]["kind"] = json!(kind);
@@ -87,7 +90,7 @@ fn a_base_must_be_sealed_and_a_parent_need_not() {
 
 #[test]
 fn a_restart_finishes_what_the_journal_began_whatever_the_node_offers_now() {
-    let case = Case { record: Some(record(1, Btrfs, State::Creating)), offers: offers(&[Copy]), ..case(json!({})) };
+    let case = Case { record: Some(record(1, Btrfs, RecordState::Creating)), offers: offers(&[Copy]), ..case(json!({})) };
     assert!(matches!(case.action(), Action::Create { provider: Btrfs, .. }));
 }
 
@@ -97,14 +100,14 @@ fn a_base_is_sealed_once_it_is_filled_and_its_digest_is_told_until_it_stands() {
     let filled = json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": [populated] } });
     let at = |over: &Value, state| Case { record: Some(record(1, Btrfs, state)), ..case(over.clone()) }.action();
     let unfilled = json!({ "spec": { "base": { "generation": "g", "node": NODE } } });
-    assert_eq!(at(&unfilled, State::Ready), Action::Keep { provider: Btrfs });
-    assert_eq!(at(&filled, State::Ready), Action::Seal { provider: Btrfs });
-    assert_eq!(at(&filled, State::Sealed), Action::Seal { provider: Btrfs });
+    assert_eq!(at(&unfilled, RecordState::Ready), Action::Keep { provider: Btrfs });
+    assert_eq!(at(&filled, RecordState::Ready), Action::Seal { provider: Btrfs });
+    assert_eq!(at(&filled, RecordState::Sealed), Action::Seal { provider: Btrfs });
     let mut told = filled.clone();
     told["status"]["volume"] = json!({ "manifestDigest": "d" });
-    assert_eq!(at(&told, State::Sealed), Action::Keep { provider: Btrfs });
+    assert_eq!(at(&told, RecordState::Sealed), Action::Keep { provider: Btrfs });
     let no_base = json!({ "status": filled["status"] });
-    assert_eq!(at(&no_base, State::Ready), Action::Keep { provider: Btrfs }, "only a base is sealed");
+    assert_eq!(at(&no_base, RecordState::Ready), Action::Keep { provider: Btrfs }, "only a base is sealed");
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn a_deleted_workspace_waits_for_its_mounts_and_then_goes_even_if_it_was_never_m
 
 #[test]
 fn a_lost_tree_is_said_to_be_lost_and_never_silently_remade() {
-    let case = Case { record: Some(record(1, Btrfs, State::Ready)), lost: true, ..case(json!({})) };
+    let case = Case { record: Some(record(1, Btrfs, RecordState::Ready)), lost: true, ..case(json!({})) };
     assert_eq!(case.refused(), "TreeLost");
 }
 

@@ -1,8 +1,17 @@
-use super::*;
+//! Which requests of the kubelet are admitted.
+
+use std::collections::HashMap;
+use std::path::Path;
+
 use crate::fixtures::{NODE, record, uid, workspace};
 use serde_json::{Value, json};
+use yoi_agent_shim::decide::publish::{Admission, BadRequest, KnownTree, PublishRequest, RequestedVolume, admission, parse_request};
+use yoi_wire::identity::{VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
 use yoi_workspace::ProviderKind::Btrfs;
+use yoi_workspace::{CloneAccess, RecordState};
 
+const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
+const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
 const KUBELET: &str = "/var/lib/kubelet";
 
 fn ask(over: &[(&str, &str)], handle: &str) -> Result<PublishRequest, BadRequest> {
@@ -30,7 +39,7 @@ fn requests_are_read_once_and_nonsense_is_refused() {
     assert_eq!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws), (POD_UID, &other_pod)], "csi-1"), Err(BadRequest::Pod));
 }
 
-fn through(over: Option<Value>, state: Option<State>, inline: bool, published_before: bool) -> Admission {
+fn through(over: Option<Value>, state: Option<RecordState>, inline: bool, published_before: bool) -> Admission {
     let ws = over.map(|over| workspace(1, over));
     let record = state.map(|s| record(1, Btrfs, s));
     admission(uid(1), uid(7), inline, false, &KnownTree { node: NODE, workspace: ws.as_ref(), record: record.as_ref(), published_before })
@@ -51,34 +60,34 @@ fn mine() -> Option<Value> {
 #[test]
 fn inline_only_the_named_pod_and_only_once_the_tree_stands() {
     let open = Admission::Admit(CloneAccess::ReadWrite);
-    assert_eq!(through(mine(), Some(State::Ready), true, false), open);
+    assert_eq!(through(mine(), Some(RecordState::Ready), true, false), open);
     assert!(waits(through(mine(), None, true, false)), "not made");
-    assert!(waits(through(mine(), Some(State::Creating), true, false)), "being made");
-    assert!(waits(through(None, Some(State::Ready), true, false)), "not in the cache");
-    assert!(waits(through(Some(json!({})), Some(State::Ready), true, false)), "no Pod named yet");
-    assert!(waits(through(Some(json!({ "status": { "podUID": uid(8) } })), Some(State::Ready), true, false)), "another Pod's");
-    assert!(waits(through(Some(json!({ "status": { "podUID": uid(7), "nodeName": "n2" } })), Some(State::Ready), true, false)));
-    assert!(denied(through(mine(), Some(State::Destroying), true, false)));
+    assert!(waits(through(mine(), Some(RecordState::Creating), true, false)), "being made");
+    assert!(waits(through(None, Some(RecordState::Ready), true, false)), "not in the cache");
+    assert!(waits(through(Some(json!({})), Some(RecordState::Ready), true, false)), "no Pod named yet");
+    assert!(waits(through(Some(json!({ "status": { "podUID": uid(8) } })), Some(RecordState::Ready), true, false)), "another Pod's");
+    assert!(waits(through(Some(json!({ "status": { "podUID": uid(7), "nodeName": "n2" } })), Some(RecordState::Ready), true, false)));
+    assert!(denied(through(mine(), Some(RecordState::Destroying), true, false)));
     let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" }, "status": { "podUID": uid(7) } });
-    assert!(denied(through(Some(deleted), Some(State::Ready), true, false)));
+    assert!(denied(through(Some(deleted), Some(RecordState::Ready), true, false)));
 }
 
 #[test]
 fn by_claim_any_pod_but_only_where_there_is_a_claim() {
     let claim = Some(json!({ "spec": { "claim": true } }));
-    assert_eq!(through(claim, Some(State::Ready), false, false), Admission::Admit(CloneAccess::ReadWrite));
-    assert!(denied(through(mine(), Some(State::Ready), false, false)));
+    assert_eq!(through(claim, Some(RecordState::Ready), false, false), Admission::Admit(CloneAccess::ReadWrite));
+    assert!(denied(through(mine(), Some(RecordState::Ready), false, false)));
 }
 
 #[test]
 fn what_was_mounted_before_is_mounted_again_without_the_api_server() {
-    assert_eq!(through(None, Some(State::Ready), true, true), Admission::Admit(CloneAccess::ReadWrite));
+    assert_eq!(through(None, Some(RecordState::Ready), true, true), Admission::Admit(CloneAccess::ReadWrite));
     assert!(waits(through(None, None, true, true)), "but not without a tree");
 }
 
 #[test]
 fn a_sealed_tree_and_a_read_only_one_are_never_written() {
-    assert_eq!(through(mine(), Some(State::Sealed), true, false), Admission::Admit(CloneAccess::ReadOnly));
+    assert_eq!(through(mine(), Some(RecordState::Sealed), true, false), Admission::Admit(CloneAccess::ReadOnly));
     let frozen = json!({ "spec": { "readOnly": true }, "status": { "podUID": uid(7) } });
-    assert_eq!(through(Some(frozen), Some(State::Ready), true, false), Admission::Admit(CloneAccess::ReadOnly));
+    assert_eq!(through(Some(frozen), Some(RecordState::Ready), true, false), Admission::Admit(CloneAccess::ReadOnly));
 }

@@ -1,8 +1,16 @@
-use super::*;
+//! What one attempt to provision reports, and that attempts after any crash end well.
+
+use std::time::Duration;
+
 use crate::fixtures::{uid, workspace};
-use crate::shim::csi_tests::TestShim;
+use crate::test_shim::TestShim;
 use serde_json::json;
-use yoi_workspace::RecordState;
+use yoi_agent_shim::mounter::client::MounterFailure;
+use yoi_agent_shim::shim::error::Error;
+use yoi_agent_shim::shim::provisioning::{Next, Outcome, backoff, provision};
+use yoi_agent_shim::shim::recovery;
+use yoi_crds::condition::ConditionValue;
+use yoi_workspace::{ErrorReason, Making, ProviderKind, RecordState};
 
 fn verdict<'a>(outcome: &'a Outcome, type_: &str) -> Option<&'a ConditionValue> {
     outcome.update.verdicts.iter().find(|(t, _)| *t == type_).map(|(_, v)| v)
@@ -30,7 +38,7 @@ async fn a_tree_is_made_once_and_told_as_made() {
 #[tokio::test]
 async fn a_refusal_is_told_with_its_reason_and_leaves_no_intent() {
     let shim = TestShim::new();
-    *shim.mounter.refuse.lock().unwrap() = Some(Reason::OutOfSpace);
+    *shim.mounter.refuse.lock().unwrap() = Some(ErrorReason::OutOfSpace);
     let outcome = look(&shim, json!({})).await;
     assert_eq!((reason(&outcome, "Provisioned"), &outcome.next), ("OutOfSpace", &Next::Retry));
     assert_eq!(shim.state.journal.get(uid(1)).unwrap(), None);
@@ -80,7 +88,7 @@ async fn a_mounter_that_is_not_heard_is_no_fact_about_the_tree() {
 
 /// The promise of the making door: from any crash, restarts and rounds bring the tree to stand, and then all is quiet.
 #[tokio::test]
-async fn a_crash_after_any_word_ends_well() {
+async fn after_any_crash_the_tree_ends_up_provisioned_and_nothing_more_is_done() {
     for crash in [RecordState::Creating, RecordState::Ready] {
         for on_disk in [false, true] {
             let shim = TestShim::new();
@@ -90,10 +98,10 @@ async fn a_crash_after_any_word_ends_well() {
                 shim.state.journal.created(uid(1)).unwrap();
             }
             if on_disk || crash == RecordState::Ready {
-                let line: &dyn crate::mounter::client::Mounter = &*shim.mounter;
+                let line: &dyn yoi_agent_shim::mounter::client::Mounter = &*shim.mounter;
                 line.make(uid(1), ProviderKind::Copy, making).await.unwrap();
             }
-            let lost = crate::shim::recovery::recover(&shim.state.journal, &*shim.mounter).await.unwrap();
+            let lost = recovery::recover(&shim.state.journal, &*shim.mounter).await.unwrap();
             assert!(lost.lost.is_empty() && lost.unreadable.is_empty());
             let told = look(&shim, json!({})).await;
             assert!(verdict(&told, "Provisioned").is_some_and(|v| v.status == yoi_crds::ConditionStatus::True), "{crash:?} {on_disk}");

@@ -12,9 +12,9 @@ use yoi_workspace::{
     RecordState, Since, TreeManifest, Uid,
 };
 
-use crate::mounter::client::{Mounter, MounterFailure};
-use crate::mounter::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
-use crate::volume::PodVolume;
+use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
+use yoi_agent_shim::mounter::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
+use yoi_agent_shim::volume::PodVolume;
 
 pub const NODE: &str = "node-1";
 

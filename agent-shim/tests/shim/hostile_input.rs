@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tonic::Code;
 use yoi_wire::identity::{SHIM_SOCKET, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
 
-use super::csi_tests::TestShim;
-use super::*;
 use crate::fixtures::{NODE, uid};
-use crate::mounter::protocol::{Refusal, Response};
-use crate::mounter::service::MounterService;
-use crate::mounter::{DataRootConfig, frame};
-use crate::proto::csi::NodeUnpublishVolumeRequest;
-use crate::volume::PodVolume;
+use crate::test_shim::TestShim;
+use yoi_agent_shim::mounter::protocol::{Refusal, Response};
+use yoi_agent_shim::mounter::service::MounterService;
+use yoi_agent_shim::mounter::{DataRootConfig, frame};
+use yoi_agent_shim::proto::csi::NodeUnpublishVolumeRequest;
+use yoi_agent_shim::volume::PodVolume;
 
 /// Texts that are no UID, no digest, no volume's name and no path.
 fn nonsense() -> BTreeSet<String> {
@@ -168,7 +169,7 @@ fn no_verb_with_a_false_name_moves_the_mounter() {
     std::fs::create_dir(&root).unwrap();
     let desk = MounterService::new(NODE.to_owned(), DataRootConfig { data_root: root, loop_size: None }, &kubelet).unwrap();
     let served = socket.clone();
-    std::thread::spawn(move || crate::mounter::listener::run(&served, desk));
+    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, desk));
     while !socket.exists() {
         std::thread::yield_now();
     }
@@ -202,7 +203,7 @@ fn no_verb_with_a_false_name_moves_the_mounter() {
             format!(r#"{{"Open":{{"expected":{{"Named":{bad}}}}}}}"#),
         ];
         // Some of these are names that a volume may have, if not a Pod.
-        if text.parse::<crate::volume::VolumeName>().is_err() {
+        if text.parse::<yoi_agent_shim::volume::VolumeName>().is_err() {
             verbs.push(format!(r#"{{"Unpublish":{{"volume":{{"pod":"{good}","name":{bad}}}}}}}"#));
             verbs.push(format!(r#"{{"PublishRuntime":{{"volume":{{"pod":"{good}","name":{bad}}},"digest":"{digest}"}}}}"#));
         }
@@ -262,6 +263,9 @@ async fn a_pod_gets_its_own_change_list_and_nothing_by_any_other_path() {
         assert!(!said.starts_with("HTTP/1.1 2"), "{n} {path:?}: {said}");
     }
     let inputs = paths.len();
-    assert!(inputs >= 300 && shim.mounter.take_requests().iter().all(|v| !matches!(v, crate::mounter::protocol::Request::Changes { .. })));
+    assert!(
+        inputs >= 300
+            && shim.mounter.take_requests().iter().all(|v| !matches!(v, yoi_agent_shim::mounter::protocol::Request::Changes { .. }))
+    );
     println!("{inputs} paths beside {good}");
 }
