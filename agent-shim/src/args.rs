@@ -1,10 +1,11 @@
-//! The command line: the only place that reads flags and the environment.
+//! The command line. Only this module reads flags and the environment.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// The command line of `yoi-agent-shim`.
 #[derive(Parser)]
 #[command(name = "yoi-agent-shim", version, about = "Makes and mounts the trees of one node")]
 pub struct Cli {
@@ -14,16 +15,21 @@ pub struct Cli {
     /// What is logged, as in `info,kube=warn`.
     #[arg(long, env = "RUST_LOG", default_value = "info", global = true)]
     pub log: String,
+    /// Which of the two processes to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// The format of log lines on stderr.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
+    /// For people.
     Text,
+    /// One JSON object a line.
     Json,
 }
 
+/// The process to run.
 #[derive(Subcommand)]
 pub enum Command {
     /// Reconciles workspaces and answers the kubelet. Needs root's uid and no capability.
@@ -32,6 +38,7 @@ pub enum Command {
     Mounter(MounterArgs),
 }
 
+/// Arguments of the shim.
 #[derive(Args, Clone)]
 pub struct ShimArgs {
     /// Name of this node.
@@ -52,12 +59,13 @@ pub struct ShimArgs {
 }
 
 impl ShimArgs {
-    /// Everything that the shim keeps on the node.
+    /// The directory of everything that the shim keeps on the node.
     pub fn driver_dir(&self) -> PathBuf {
         driver_dir(&self.kubelet_dir)
     }
 }
 
+/// Arguments of the mounter.
 #[derive(Args, Clone)]
 pub struct MounterArgs {
     /// Name of this node, for logs.
@@ -77,11 +85,12 @@ pub struct MounterArgs {
     pub mounter_socket: PathBuf,
 }
 
+/// The CSI driver's directory below the kubelet's root directory.
 pub fn driver_dir(kubelet_dir: &std::path::Path) -> PathBuf {
     kubelet_dir.join("plugins").join(yoi_wire::identity::CSI_DRIVER)
 }
 
-/// A size as Kubernetes spells it: a whole number of bytes, `Ki`, `Mi`, `Gi` or `Ti`.
+/// Reads a size as Kubernetes writes it: a whole number of bytes, `Ki`, `Mi`, `Gi` or `Ti`.
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
@@ -107,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_spelled_as_in_kubernetes() {
+    fn sizes_are_written_as_in_kubernetes() {
         assert_eq!(parse_bytes("20Gi"), Ok(20 << 30));
         assert_eq!(parse_bytes("4096"), Ok(4096));
         for bad in ["", "Gi", "1.5Gi", "20G", "-1", "99999999999Ti"] {

@@ -1,4 +1,4 @@
-//! The thought of the shim: from what was seen to what to do. No clock, no disk, no client.
+//! What the shim does, as pure functions of what it has observed. No clock, no disk, no client.
 
 pub mod node_status;
 pub mod orphan;

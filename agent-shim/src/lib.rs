@@ -7,6 +7,9 @@
 //! - [`decide`]: what to do, from what was observed. Pure functions.
 //! - [`shim`]: the process without privileges that observes, asks the mounter to act, and reports.
 
+#![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 pub mod args;
 pub mod chain;
 pub mod decide;

@@ -1,4 +1,4 @@
-//! What the shim says of its node.
+//! The status of the WorkspaceNode.
 
 use yoi_crds::condition::{self, ConditionValue};
 use yoi_crds::node::{Capacity, OfferedProvider, WorkspaceNodeStatus};
@@ -8,7 +8,7 @@ use yoi_workspace::{Probe, ProviderKind};
 
 use crate::runtime_digest::RuntimeDigest;
 
-/// The status to write, or None when the one that stands is near enough.
+/// The status to write, or None if the present one is close enough. `damaged` has one sentence for each record that cannot be read.
 pub fn status(
     before: Option<&WorkspaceNodeStatus>,
     offers: &Probe,
@@ -22,7 +22,7 @@ pub fn status(
     let mut providers: Vec<_> = offers
         .offers
         .iter()
-        .map(|o| OfferedProvider { name: name(o.provider), available: o.available, reason: o.reason.clone() })
+        .map(|o| OfferedProvider { name: provider_name(o.provider), available: o.available, reason: o.reason.clone() })
         .collect();
     providers.sort_by_key(|p| p.name as u8);
     let verdict = if providers.iter().any(|p| p.available) {
@@ -53,7 +53,7 @@ fn journal_verdict(damaged: &[String]) -> ConditionValue {
     }
 }
 
-/// The status while the data root is not the one that this node's trees are in: nothing is offered.
+/// The status while the data root is not the one that holds this node's trees: no provider is available. None if it is so already.
 pub fn without_data_root(before: Option<&WorkspaceNodeStatus>, why: &str, generation: i64, now: &str) -> Option<WorkspaceNodeStatus> {
     let empty = WorkspaceNodeStatus::default();
     let before = before.unwrap_or(&empty);
@@ -66,7 +66,7 @@ pub fn without_data_root(before: Option<&WorkspaceNodeStatus>, why: &str, genera
     (after != *before).then_some(after)
 }
 
-/// Rounded to 1 % of the whole, and kept as it was while less than 5 % of the whole has moved: a quiet node writes nothing.
+/// The capacity, rounded to 1 %. It stays as it was until the free space has changed by 5 % of the total, so that a quiet node writes nothing.
 fn capacity(before: Option<Capacity>, offers: &Probe) -> Capacity {
     let total = i64::try_from(offers.total_bytes).unwrap_or(i64::MAX);
     let free = i64::try_from(offers.free_bytes).unwrap_or(i64::MAX);
@@ -77,7 +77,7 @@ fn capacity(before: Option<Capacity>, offers: &Probe) -> Capacity {
     }
 }
 
-fn name(provider: ProviderKind) -> ProviderName {
+fn provider_name(provider: ProviderKind) -> ProviderName {
     match provider {
         ProviderKind::Btrfs => ProviderName::Btrfs,
         ProviderKind::Copy => ProviderName::Copy,

@@ -1,4 +1,4 @@
-//! The making door: what one workspace needs done on this node.
+//! Which action the tree of one workspace needs on this node.
 
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
@@ -8,80 +8,94 @@ use yoi_workspace::{CloneAccess, Making, Owner, ProviderKind, ProviderOffer, Pro
 
 /// What the node knows of one workspace.
 pub struct Observed<'a> {
+    /// Name of this node.
     pub node: &'a str,
-    /// Its own journal record.
+    /// The journal record of its tree.
     pub record: Option<&'a Record>,
-    /// The journal record of what it is made from.
+    /// The journal record of the tree that it is made from.
     pub origin: Option<&'a Record>,
+    /// The providers of this node.
     pub offers: &'a [ProviderOffer],
-    /// Volumes that show its tree, from the publish records.
+    /// How many volumes show its tree, from the publish records.
     pub mounts: usize,
-    /// The journal promises the tree and the disk has not got it.
+    /// The journal says that the tree exists, and the disk does not hold it.
     pub lost: bool,
-    /// Its record cannot be read: why.
+    /// Why the record of its tree cannot be read.
     pub unknown: Option<&'a str>,
 }
 
+/// What to do with the tree of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Not for this shim, or not yet.
+    /// Nothing: the workspace is on another node, or is not ready to be provisioned.
     Ignore,
-    /// It cannot be made as things are.
+    /// Report why the tree cannot be provisioned now.
     Refuse {
+        /// The provider that the journal names, if it names one.
         provider: Option<ProviderKind>,
+        /// Reason of the condition.
         reason: Reason,
+        /// Message of the condition.
         message: String,
     },
+    /// Make the tree.
     Create {
+        /// Which provider makes it.
         provider: ProviderKind,
+        /// Why this provider, for the status.
         because: String,
+        /// Empty, or a clone of which tree.
         making: Making,
     },
+    /// Seal the tree, or report again the digest of a sealed one.
     Seal {
+        /// The provider of the tree.
         provider: ProviderKind,
     },
-    /// Its object says that it stands and the journal has no record: only what is found on disk may be taken for it.
+    /// Look for the tree on disk and write its record: the object says that it was provisioned, and the journal has no record.
     Adopt,
-    /// The tree is as it should be.
+    /// Nothing: the tree is as it should be.
     Keep {
+        /// The provider of the tree.
         provider: ProviderKind,
     },
-    /// Being deleted while Pods still show the tree.
+    /// Wait: the workspace is being deleted, and Pods still mount the tree.
     WaitForPods,
-    /// Being deleted: end what is on disk, which may be nothing, and let the object go.
+    /// Destroy what is on disk, which may be nothing, and remove the finalizer.
     Destroy,
 }
 
-pub fn decide(ws: &AgentWorkspace, seen: &Observed) -> Action {
+/// The action for a workspace. Repeated after each action, it ends at [`Action::Keep`], or at [`Action::Destroy`] for a deleted workspace.
+pub fn decide(ws: &AgentWorkspace, observed: &Observed) -> Action {
     let status = ws.status.as_ref();
-    if status.and_then(|s| s.node_name.as_deref()) != Some(seen.node) {
+    if status.and_then(|s| s.node_name.as_deref()) != Some(observed.node) {
         return Action::Ignore;
     }
     if ws.metadata.deletion_timestamp.is_some() {
-        let ours = ws.metadata.finalizers.iter().flatten().any(|f| f == name::finalizer::NODE_DATA);
-        return match (ours, seen.mounts) {
+        let has_finalizer = ws.metadata.finalizers.iter().flatten().any(|f| f == name::finalizer::NODE_DATA);
+        return match (has_finalizer, observed.mounts) {
             (false, _) => Action::Ignore,
             (true, 0) => Action::Destroy,
             (true, _) => Action::WaitForPods,
         };
     }
-    if let Some(why) = seen.unknown {
+    if let Some(why) = observed.unknown {
         let message = format!("{why}. The tree is left alone: mend the file or move it away, or delete this workspace");
         return Action::Refuse { provider: None, reason: reason::JOURNAL_DAMAGED, message };
     }
-    let Some(record) = seen.record else {
-        // A journal that was lost, or a node that was made anew under an old name, must not turn into an empty tree.
-        return if was_made(ws) { Action::Adopt } else { first_action(ws, seen) };
+    let Some(record) = observed.record else {
+        // Without a record, a tree that was provisioned before is never made anew: the journal or the whole node may have been lost.
+        return if was_made(ws) { Action::Adopt } else { first_action(ws, observed) };
     };
     let provider = record.provider;
-    if seen.lost {
-        return tree_lost(Some(provider));
+    if observed.lost {
+        return Action::Refuse { provider: Some(provider), reason: reason::TREE_LOST, message: TREE_LOST_MESSAGE.to_owned() };
     }
     match record.state {
         RecordState::Creating => Action::Create { provider, because: recorded_reason(ws, provider), making: record.making },
         RecordState::Ready if is_filled_base(ws) => Action::Seal { provider },
         RecordState::Sealing => Action::Seal { provider },
-        // The seal was made and its digest was not reported; the verb tells it again.
+        // The tree was sealed and its digest was not reported. To seal again returns the digest.
         RecordState::Sealed if ws.spec.base.is_some() && !has_digest(ws) => Action::Seal { provider },
         RecordState::Ready | RecordState::Sealed => Action::Keep { provider },
         RecordState::Destroying => {
@@ -91,13 +105,10 @@ pub fn decide(ws: &AgentWorkspace, seen: &Observed) -> Action {
     }
 }
 
-/// The tree is not where it should be, and is not made again: an agent must never wake up on an empty folder.
-pub fn tree_lost(provider: Option<ProviderKind>) -> Action {
-    let message = "the tree is gone from the node's disk; bring the disk back, or delete this workspace and make it anew".to_owned();
-    Action::Refuse { provider, reason: reason::TREE_LOST, message }
-}
+/// The message for a lost tree. It is not made again: an agent must never find an empty directory in its place.
+pub const TREE_LOST_MESSAGE: &str = "the tree is gone from the node's disk; bring the disk back, or delete this workspace and make it anew";
 
-/// True once this shim, or the one before it, has said that the tree stands, and ever after.
+/// Whether a shim of this node has ever reported the tree as provisioned.
 fn was_made(ws: &AgentWorkspace) -> bool {
     let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let lost = |c: &yoi_crds::Condition| c.reason == reason::TREE_LOST || c.reason == reason::JOURNAL_DAMAGED;
@@ -105,7 +116,7 @@ fn was_made(ws: &AgentWorkspace) -> bool {
         || yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(lost)
 }
 
-fn first_action(ws: &AgentWorkspace, seen: &Observed) -> Action {
+fn first_action(ws: &AgentWorkspace, observed: &Observed) -> Action {
     let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Action::Ignore };
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
     match origin.kind {
@@ -117,7 +128,7 @@ fn first_action(ws: &AgentWorkspace, seen: &Observed) -> Action {
             let (Ok(uid), Ok(gid)) = (u32::try_from(owner.uid), u32::try_from(owner.gid)) else {
                 return refuse(reason::INVALID_SPEC, format!("{}:{} are no user and group ids", owner.uid, owner.gid));
             };
-            match yoi_workspace::plan::select(requested_provider(ws.spec.provider), seen.offers) {
+            match yoi_workspace::plan::select(requested_provider(ws.spec.provider), observed.offers) {
                 Ok(chosen) => Action::Create {
                     provider: chosen.provider,
                     because: chosen.reason,
@@ -132,19 +143,19 @@ fn first_action(ws: &AgentWorkspace, seen: &Observed) -> Action {
             let Ok(from) = from.parse::<Uid>() else {
                 return refuse(reason::SOURCE_NOT_SEALED, format!("origin {from:?} is no workspace"));
             };
-            clone_action(ws, origin.kind, from, seen)
+            clone_action(ws, origin.kind, from, observed)
         }
     }
 }
 
-fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Observed) -> Action {
+fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Observed) -> Action {
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
-    let word = match kind {
+    let relation = match kind {
         OriginKind::Empty | OriginKind::Base | OriginKind::Unknown => "base",
         OriginKind::Fork => "parent",
     };
-    let Some(source) = seen.origin else {
-        return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is not on this node"));
+    let Some(source) = observed.origin else {
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {relation} {from} is not on this node"));
     };
     let ready = match (kind, source.state) {
         (_, RecordState::Sealed) => true,
@@ -160,7 +171,7 @@ fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Observe
             RecordState::Sealed => "sealed",
             RecordState::Destroying => "on its way out",
         };
-        return refuse(reason::SOURCE_NOT_SEALED, format!("its {word} {from} is {stands} on this node"));
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {relation} {from} is {stands} on this node"));
     }
     let provider = source.provider;
     let fits = match ws.spec.provider {
@@ -170,16 +181,16 @@ fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Observe
         ProviderName::Copy => provider == ProviderKind::Copy,
     };
     if !fits {
-        let message = format!("{} was asked for and its {word} {from} is made by {provider}", ws.spec.provider);
+        let message = format!("{} was asked for and its {relation} {from} is made by {provider}", ws.spec.provider);
         return refuse(reason::PROVIDER_UNAVAILABLE, message);
     }
     let access = if ws.spec.read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
-    Action::Create { provider, because: format!("{provider}: as its {word}"), making: Making::Clone { from, access } }
+    Action::Create { provider, because: format!("{provider}: as its {relation}"), making: Making::Clone { from, access } }
 }
 
 fn requested_provider(provider: ProviderName) -> ProviderRequest {
     match provider {
-        // What is not understood is refused before.
+        // `first_action` has refused an unknown provider.
         ProviderName::Auto | ProviderName::Unknown => ProviderRequest::Auto,
         ProviderName::Btrfs => ProviderRequest::Btrfs,
         ProviderName::Copy => ProviderRequest::Copy,
@@ -195,7 +206,7 @@ fn has_digest(ws: &AgentWorkspace) -> bool {
     ws.status.as_ref().and_then(|s| s.volume.as_ref()).is_some_and(|v| v.manifest_digest.is_some())
 }
 
-/// A restart knows the provider from its record; the sentence, if it was ever said, stands in the object.
+/// Why the provider was chosen, from the status. The journal records the provider without the reason.
 fn recorded_reason(ws: &AgentWorkspace, provider: ProviderKind) -> String {
     super::workspace_status::previous_selection(ws, provider)
         .map_or_else(|| format!("{provider}: recorded in this node's journal"), |s| s.reason)

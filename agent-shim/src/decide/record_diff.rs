@@ -1,25 +1,27 @@
-//! Publish records against what is really mounted.
+//! The difference between the publish records and the mount table.
 
 use crate::mounter::protocol::{MountedContent, Mounts};
 use crate::volume::{PublishRecord, PublishedVolume};
 
-/// Mounts that a crash left without a record: to be remembered. Only before the doors open, or a mount and its record cross on the way.
+/// The records to write for mounts that have none. Valid only while nothing mounts: else a mount and its record may be read at different times.
 pub fn missing_records(records: &[PublishRecord], found: &Mounts) -> Vec<PublishRecord> {
-    let new = found.shown.iter().filter(|s| !records.iter().any(|r| r.volume == s.volume));
-    new.filter_map(|shown| match shown.what {
-        MountedContent::Tree(tree) => {
-            let shows = PublishedVolume::Tree { tree, read_only: shown.read_only };
-            Some(PublishRecord { volume: shown.volume.clone(), shows })
-        }
-        // Its digest is unknown; NodePublish comes again for it, or NodeUnpublish, and neither needs the record.
-        MountedContent::Runtime => None,
-    })
-    .collect()
+    let unrecorded = found.shown.iter().filter(|s| !records.iter().any(|r| r.volume == s.volume));
+    unrecorded
+        .filter_map(|shown| match shown.what {
+            MountedContent::Tree(tree) => {
+                let shows = PublishedVolume::Tree { tree, read_only: shown.read_only };
+                Some(PublishRecord { volume: shown.volume.clone(), shows })
+            }
+            // The digest is not known. The kubelet publishes or unpublishes this volume again, and neither needs the record.
+            MountedContent::Runtime => None,
+        })
+        .collect()
 }
 
-/// Records of which nothing is mounted and whose Pod the kubelet keeps no folder for: NodeUnpublish will never come. `records` were read
-/// before `found`. While the kubelet knows the Pod, a record without a mount stays: after a reboot the kubelet asks for the mount again,
-/// and the record is then what says that the Pod may have it.
+/// The records that nothing is mounted for, of Pods that the kubelet has no directory for: it will never unpublish them. `records` must have been
+/// read before `found`.
+///
+/// A record without a mount stays while the kubelet knows the Pod. After a reboot the kubelet publishes again, and the record then admits the Pod.
 pub fn stale_records(records: &[PublishRecord], found: &Mounts) -> Vec<PublishRecord> {
     let gone = |r: &&PublishRecord| !found.pods.contains(&r.volume.pod) && !found.shown.iter().any(|s| s.volume == r.volume);
     records.iter().filter(gone).cloned().collect()

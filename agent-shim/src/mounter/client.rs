@@ -1,4 +1,4 @@
-//! The shim's end of the socket.
+//! The client of the mounter's socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,41 +18,48 @@ use super::protocol::{Envelope, Mounts, Refusal, Request, Response};
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
-/// The seam to the disk. The real one is [`MounterClient`]; tests pass one that remembers.
+/// All that the shim can do to the disk and to mounts. [`MounterClient`] does it; tests pass one in memory.
 pub trait Mounter: Send + Sync + 'static {
+    /// Sends one request. Each request can be repeated.
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>>;
 }
 
+/// A request to the mounter failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MounterFailure {
-    /// Whether the deed was done is not known.
+    /// No response came. Whether the mounter acted is not known.
     #[error("failed to hear from the mounter")]
     Transport(#[source] io::Error),
+    /// The mounter understood the request and did nothing.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A mounter of another version.
+    /// The response does not fit the request, as from a mounter of another version.
     #[error("failed to understand the mounter's answer")]
     Protocol,
 }
 
 impl dyn Mounter {
-    /// Answers with the data root's own name.
+    /// Opens the data root and returns its name.
     pub async fn open(&self, expected: Expected) -> Result<Uid, MounterFailure> {
         if let Response::Opened(name) = self.call(Request::Open { expected }).await? { Ok(name) } else { Err(MounterFailure::Protocol) }
     }
 
+    /// What this node offers.
     pub async fn probe(&self) -> Result<Probe, MounterFailure> {
         if let Response::Offers(offers) = self.call(Request::Probe).await? { Ok(offers) } else { Err(MounterFailure::Protocol) }
     }
 
+    /// Everything in the data root.
     pub async fn inventory(&self) -> Result<Inventory, MounterFailure> {
         if let Response::Trees(trees) = self.call(Request::Inventory).await? { Ok(trees) } else { Err(MounterFailure::Protocol) }
     }
 
+    /// The mounts of our volumes.
     pub async fn mounts(&self) -> Result<Mounts, MounterFailure> {
         if let Response::Mounts(mounts) = self.call(Request::Mounts).await? { Ok(mounts) } else { Err(MounterFailure::Protocol) }
     }
 
+    /// Makes a tree.
     pub async fn make(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<(), MounterFailure> {
         let request = match making {
             Making::Empty { owner } => Request::CreateEmpty { uid, provider, owner },
@@ -61,33 +68,40 @@ impl dyn Mounter {
         if let Response::Made(_) = self.call(request).await? { Ok(()) } else { Err(MounterFailure::Protocol) }
     }
 
+    /// Seals a tree, or returns the manifest of a sealed one.
     pub async fn seal(&self, uid: Uid) -> Result<TreeManifest, MounterFailure> {
         if let Response::Sealed(manifest) = self.call(Request::Seal { uid }).await? { Ok(manifest) } else { Err(MounterFailure::Protocol) }
     }
 
+    /// Destroys a tree. Succeeds if there is none.
     pub async fn destroy(&self, uid: Uid) -> Result<(), MounterFailure> {
         self.call_done(Request::Destroy { uid }).await
     }
 
+    /// Performs one step of recovery.
     pub async fn recover(&self, step: DiskStep) -> Result<(), MounterFailure> {
         self.call_done(Request::Recover { step }).await
     }
 
+    /// Mounts a tree for a Pod.
     pub async fn publish(&self, tree: Uid, volume: PodVolume, access: CloneAccess) -> Result<(), MounterFailure> {
         self.call_done(Request::Publish { tree, volume, access }).await
     }
 
+    /// Mounts the directory of a Pod, which must hold this runtime.
     pub async fn publish_runtime(&self, volume: PodVolume, digest: RuntimeDigest) -> Result<(), MounterFailure> {
         self.call_done(Request::PublishRuntime { volume, digest }).await
     }
 
+    /// Unmounts a volume. Succeeds if nothing is mounted.
     pub async fn unpublish(&self, volume: PodVolume) -> Result<(), MounterFailure> {
         self.call_done(Request::Unpublish { volume }).await
     }
 
+    /// At most `limit` paths that differ from the tree `since`, or from nothing; and whether there are more.
     pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<(Vec<Change>, bool), MounterFailure> {
-        let answer = self.call(Request::Changes { uid, since, limit }).await?;
-        if let Response::Changes { changes, cut } = answer { Ok((changes, cut)) } else { Err(MounterFailure::Protocol) }
+        let response = self.call(Request::Changes { uid, since, limit }).await?;
+        if let Response::Changes { changes, cut } = response { Ok((changes, cut)) } else { Err(MounterFailure::Protocol) }
     }
 
     async fn call_done(&self, request: Request) -> Result<(), MounterFailure> {
@@ -95,23 +109,25 @@ impl dyn Mounter {
     }
 }
 
-/// How long a mounter that is being started again is waited for. Nothing was said to it yet, and an error would cost the kubelet's back-off, which
-/// doubles up to two minutes and for an unmount stands in no Event. The kubelet gives a call two minutes: a mount that has waited long for its tree
-/// before may pass them here, and is finished or undone all the same.
+/// How long to wait for a mounter that is being restarted. No request was sent yet, and an error would cost the kubelet's back-off, which doubles
+/// up to two minutes and shows in no Event for an unmount. A mount that has already waited long for its tree may exceed the kubelet's two minutes
+/// here; it is finished or undone all the same.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two attempts to connect.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The real mounter, over its socket.
+/// The mounter behind a socket.
 pub struct MounterClient {
     socket: PathBuf,
     reconnect_timeout: Duration,
-    /// Connecting to a full backlog fails at once on a socket that does not block, so questions queue here.
+    /// A nonblocking connect fails at once if the backlog is full, so requests queue here.
     permits: Semaphore,
-    /// The name of the data root, once it was opened.
+    /// The name of the data root that was opened.
     data_root: OnceLock<Uid>,
 }
 
 impl MounterClient {
+    /// Connects to `socket` for each request.
     pub fn new(socket: PathBuf) -> Self {
         MounterClient {
             socket,
@@ -139,7 +155,7 @@ impl MounterClient {
     }
 }
 
-/// Nobody listens.
+/// Whether no process listens on the socket.
 fn nobody_listens(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
@@ -147,18 +163,18 @@ fn nobody_listens(error: &io::Error) -> bool {
 impl Mounter for MounterClient {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>> {
         Box::pin(async move {
-            let mut answer = self.exchange(request.clone()).await.map_err(MounterFailure::Transport)?;
-            // A mounter that started anew has opened nothing yet.
-            if let (Err(Refusal { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&answer, self.data_root.get())
+            let mut response = self.exchange(request.clone()).await.map_err(MounterFailure::Transport)?;
+            // A mounter that was restarted has not opened the data root yet.
+            if let (Err(Refusal { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&response, self.data_root.get())
                 && !matches!(request, Request::Open { .. })
             {
                 self.exchange(Request::Open { expected: Expected::Named(*name) }).await.map_err(MounterFailure::Transport)??;
-                answer = self.exchange(request).await.map_err(MounterFailure::Transport)?;
+                response = self.exchange(request).await.map_err(MounterFailure::Transport)?;
             }
-            if let Ok(Response::Opened(name)) = &answer {
+            if let Ok(Response::Opened(name)) = &response {
                 _ = self.data_root.set(*name);
             }
-            Ok(answer?)
+            Ok(response?)
         })
     }
 }

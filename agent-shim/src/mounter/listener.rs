@@ -1,4 +1,4 @@
-//! The socket: who may speak, and how many at once.
+//! The socket of the mounter: who may send requests, and how many at the same time.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,10 +14,10 @@ use super::log_context::LogContext;
 use super::protocol::Envelope;
 use super::service::MounterService;
 
-/// The shim writes its question at once; a silent speaker must not keep a thread.
+/// The shim sends its request at once. A client that sends nothing must not hold a thread.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One thread for each question that may be open; the rest queue in the kernel.
+/// Serves requests on `socket`, each on one of [`MAX_REQUESTS`](super::MAX_REQUESTS) threads. Further connections wait in the kernel.
 pub fn run(socket: &Path, service: MounterService) -> io::Result<()> {
     let listener = bind(socket)?;
     let service = Arc::new(service);
@@ -33,7 +33,7 @@ pub fn run(socket: &Path, service: MounterService) -> io::Result<()> {
     Ok(())
 }
 
-/// Another process may have stood here before: its name is taken over in one step.
+/// Replaces the socket of a previous process by a rename.
 fn bind(socket: &Path) -> io::Result<UnixListener> {
     let fresh = socket.with_extension("new");
     match std::fs::remove_file(&fresh) {
@@ -49,13 +49,13 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
 fn listen(listener: &UnixListener, service: &MounterService) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept()?;
-        if let Err(error) = answer(&stream, service) {
-            tracing::warn!(%error, "a question was not answered");
+        if let Err(error) = serve_one(&stream, service) {
+            tracing::warn!(%error, "a request was not answered");
         }
     }
 }
 
-fn answer(stream: &UnixStream, service: &MounterService) -> io::Result<()> {
+fn serve_one(stream: &UnixStream, service: &MounterService) -> io::Result<()> {
     let uid = peer_uid(stream)?;
     if uid != 0 {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("uid {uid} may not speak here")));
@@ -67,17 +67,17 @@ fn answer(stream: &UnixStream, service: &MounterService) -> io::Result<()> {
     let uid = uid.or_else(|| Some(tree?.to_string()));
     let (tree, pod) = (tree.map(tracing::field::display), pod.map(tracing::field::display));
     let _span = tracing::info_span!("request", object, uid, run, tree, pod, node = service.node).entered();
-    let answer = service.handle(&request);
-    match &answer {
+    let response = service.handle(&request);
+    match &response {
         Ok(_) if request.changes_node() => tracing::info!(?request, "done"),
         Ok(_) => tracing::debug!(?request, "done"),
         Err(refused) => tracing::warn!(?request, reason = refused.reason.as_str(), message = refused.message, "refused"),
     }
-    frame::write(stream, &answer)
+    frame::write(stream, &response)
 }
 
-/// By the system call itself: the other container has a process namespace of its own, so the kernel gives its pid as 0, which safe
-/// bindings refuse to represent.
+/// Calls getsockopt directly. The other container has a process namespace of its own, so the kernel reports its pid as 0, which safe bindings
+/// cannot represent.
 fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

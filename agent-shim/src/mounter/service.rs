@@ -1,4 +1,4 @@
-//! From request to act.
+//! Carries out requests.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,19 +20,19 @@ use crate::chain::whole;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
-/// All that the mounter may touch.
+/// Carries out requests, on what the mounter may touch.
 pub struct MounterService {
-    /// Of this node, for logs.
+    /// Name of this node, for logs.
     pub node: String,
     config: DataRootConfig,
-    /// Opened when the shim has said what it expects.
+    /// Opened by [`Request::Open`].
     root: OnceLock<DataRoot>,
     opening: Mutex<()>,
     targets: TargetRoot,
-    /// Without links, as the mount table spells it.
+    /// Without symbolic links, as in the mount table.
     kubelet_dir: PathBuf,
     driver_dir: PathBuf,
-    /// One mount or unmount of a volume at a time; the next one queues.
+    /// One lock for each volume that is being mounted or unmounted.
     volumes: Mutex<HashMap<PodVolume, Arc<Mutex<()>>>>,
 }
 
@@ -87,6 +87,7 @@ impl ServiceError {
 }
 
 impl MounterService {
+    /// Nothing is opened but `kubelet_dir`, the kubelet's root directory.
     pub fn new(node: String, config: DataRootConfig, kubelet_dir: &Path) -> Result<Self, MounterError> {
         let targets = TargetRoot::open(kubelet_dir)?;
         let real = kubelet_dir.canonicalize().map_err(|source| MounterError::MakeRoot { path: kubelet_dir.to_owned(), source })?;
@@ -99,7 +100,7 @@ impl MounterService {
     }
 
     fn open(&self, expected: Expected) -> Result<Response, ServiceError> {
-        let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(root) = self.root.get() else {
             let root = self.config.open(expected)?;
             tracing::info!(root = %self.config.data_root.display(), name = %root.name(), "opened the data root");
@@ -114,6 +115,7 @@ impl MounterService {
         }
     }
 
+    /// Carries out one request and blocks meanwhile.
     pub fn handle(&self, request: &Request) -> Result<Response, Refusal> {
         self.try_handle(request).map_err(|e| Refusal { reason: e.reason(), message: whole(&e) })
     }
@@ -150,7 +152,7 @@ impl MounterService {
     fn destroy(&self, uid: Uid) -> Result<Response, ServiceError> {
         match self.root()?.provider_of(uid) {
             Ok(provider) => provider.destroy(uid)?,
-            // Half-made or half-destroyed, or nothing at all.
+            // A tree that is partly made or partly destroyed, or none.
             Err(yoi_workspace::Error::NotFound { .. }) => {
                 self.root()?.perform(&DiskStep::Discard { uid })?;
                 self.root()?.perform(&DiskStep::Purge { uid })?;
@@ -212,9 +214,9 @@ impl MounterService {
         Ok(found)
     }
 
-    /// What a mount shows, by its root in its file system: one of our trees, or the Pod's own folder.
+    /// What a mount shows, by the path of its root in its file system. None if it is not ours.
     fn mounted_content(&self, root: &Path, volume: &PodVolume) -> Option<MountedContent> {
-        // The kernel marks a folder that was removed under its mount.
+        // The kernel marks a directory that was removed while it was mounted.
         let text = root.to_str()?;
         let root = Path::new(text.strip_suffix("//deleted").unwrap_or(text));
         let parts: Vec<_> = root.iter().rev().map(|p| p.to_str().unwrap_or_default()).take(4).collect();
@@ -231,7 +233,7 @@ impl MounterService {
             volumes.retain(|_, lock| Arc::strong_count(lock) > 1);
             volumes.entry(volume.clone()).or_default().clone()
         };
-        let _turn = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         act()
     }
 }

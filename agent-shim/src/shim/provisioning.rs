@@ -12,7 +12,7 @@ use super::error::Error;
 use super::state::ShimState;
 use crate::chain::whole;
 use crate::decide::orphan;
-use crate::decide::provision::{self, Action, Observed};
+use crate::decide::provision::{self, Action, Observed, TREE_LOST_MESSAGE};
 use crate::decide::workspace_status::{self, StatusUpdate, condition_reason, selected_provider};
 use crate::mounter::client::MounterFailure;
 
@@ -101,11 +101,8 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outco
     let found = state.mounter.inventory().await?;
     let marker = found.entries.into_iter().find(|e| e.uid == uid && e.place == Place::Live).and_then(|e| e.marker);
     let Some(Marker { provider, making, sealed, .. }) = marker else {
-        let Action::Refuse { reason, message, .. } = provision::tree_lost(None) else {
-            return Ok(Outcome::await_change(StatusUpdate::default()));
-        };
         tracing::error!("a tree that stood is on no disk of this node");
-        return Ok(Outcome::retry(workspace_status::not_provisioned(None, reason, &message)));
+        return Ok(Outcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
     };
     let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
     state

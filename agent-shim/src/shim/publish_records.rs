@@ -1,4 +1,4 @@
-//! Publish records: which volume of which Pod shows what. Written before the mount, removed after the unmount.
+//! The store of publish records. A record is written before the mount and removed after the unmount.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,27 +10,41 @@ use yoi_workspace::{Uid, write_atomically};
 
 use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
 
+/// A publish record could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishRecordError {
+    /// The directory of all records.
     #[error("failed to open the publish records in {path}")]
-    Open { path: PathBuf, source: io::Error },
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// One record.
     #[error("failed to write the publish record of {volume}")]
-    Write { volume: PodVolume, source: io::Error },
+    Write {
+        /// The volume that it is for.
+        volume: PodVolume,
+        /// Why.
+        source: io::Error,
+    },
 }
 
-const ASIDE: &str = "damaged";
+/// The extension of a record that could not be read.
+const DAMAGED: &str = "damaged";
 
 /// All records of this node.
 ///
 /// # Guarantees
-/// When `put` or `remove` returns Ok, its word is on the device.
+/// When `put` or `remove` returns Ok, the change is on the device.
 pub struct PublishRecords {
     dir: PathBuf,
     known: Mutex<BTreeMap<PodVolume, PublishRecord>>,
 }
 
 impl PublishRecords {
-    /// Opens, and makes if need be, the folder; its parent must exist.
+    /// Opens the directory and makes it if it is missing. Its parent must exist. A record that cannot be read is renamed to `*.damaged`.
     pub fn open(dir: PathBuf) -> Result<Self, PublishRecordError> {
         let opened = |source| PublishRecordError::Open { path: dir.clone(), source };
         fs::create_dir_all(&dir).map_err(opened)?;
@@ -41,14 +55,14 @@ impl PublishRecords {
                 Some("json") => {
                     match fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<PublishRecord>(&text)?)) {
                         Ok(record) => _ = known.insert(record.volume.clone(), record),
-                        // The mount table and the kubelet know what it said; without it no Pod has more than with it.
+                        // The mount table and the kubelet know what it said. Without the record, no Pod may mount more than with it.
                         Err(error) => {
                             tracing::error!(path = %path.display(), %error, "a publish record cannot be read; it is put aside");
-                            fs::rename(&path, path.with_extension(ASIDE)).map_err(opened)?;
+                            fs::rename(&path, path.with_extension(DAMAGED)).map_err(opened)?;
                         }
                     }
                 }
-                // Half-written when the power went.
+                // A crash interrupted the write of this file.
                 Some("tmp") => fs::remove_file(&path).map_err(opened)?,
                 Some(_) | None => {}
             }
@@ -56,21 +70,24 @@ impl PublishRecords {
         Ok(PublishRecords { dir, known: Mutex::new(known) })
     }
 
-    /// The records that were put aside because they could not be read, until a person removes them.
+    /// One sentence for each file `*.damaged`, until a person removes the file.
     pub fn damage_messages(&self) -> Vec<String> {
-        let aside = |e: io::Result<fs::DirEntry>| Some(e.ok()?.path()).filter(|p| p.extension().is_some_and(|e| e == ASIDE));
+        let aside = |e: io::Result<fs::DirEntry>| Some(e.ok()?.path()).filter(|p| p.extension().is_some_and(|e| e == DAMAGED));
         let paths = fs::read_dir(&self.dir).into_iter().flatten().filter_map(aside);
         paths.map(|p| format!("{} is a publish record that could not be read: remove it once it was looked at", p.display())).collect()
     }
 
+    /// All records, sorted by volume.
     pub fn all(&self) -> Vec<PublishRecord> {
         self.lock().values().cloned().collect()
     }
 
+    /// The record of a volume.
     pub fn get(&self, volume: &PodVolume) -> Option<PublishRecord> {
         self.lock().get(volume).cloned()
     }
 
+    /// The records of a Pod's volumes.
     pub fn of_pod(&self, pod: Uid) -> Vec<PublishRecord> {
         self.lock().values().filter(|p| p.volume.pod == pod).cloned().collect()
     }
@@ -80,31 +97,33 @@ impl PublishRecords {
         self.lock().values().filter(|p| matches!(p.shows, PublishedVolume::Tree { tree, .. } if tree == uid)).count()
     }
 
+    /// Writes the record. Writes nothing if it is there already.
     pub async fn put(self: &Arc<Self>, record: PublishRecord) -> Result<(), PublishRecordError> {
         if self.get(&record.volume).as_ref() == Some(&record) {
             return Ok(());
         }
-        let (me, volume) = (self.clone(), record.volume.clone());
-        let written = tokio::task::spawn_blocking(move || me.write(&record).map(|()| me.lock().insert(record.volume.clone(), record)));
+        let (records, volume) = (self.clone(), record.volume.clone());
+        let written =
+            tokio::task::spawn_blocking(move || records.write(&record).map(|()| records.lock().insert(record.volume.clone(), record)));
         written.await.map_err(io::Error::other).and_then(|w| w).map(drop).map_err(|source| PublishRecordError::Write { volume, source })
     }
 
-    /// Gone is done.
+    /// Removes the record of a volume. Succeeds if there is none.
     pub async fn remove(self: &Arc<Self>, volume: &PodVolume) -> Result<(), PublishRecordError> {
         if self.get(volume).is_none() {
             return Ok(());
         }
-        let (me, gone) = (self.clone(), volume.clone());
-        let removed = tokio::task::spawn_blocking(move || {
-            match fs::remove_file(me.path(&gone)) {
+        let (records, removed) = (self.clone(), volume.clone());
+        let result = tokio::task::spawn_blocking(move || {
+            match fs::remove_file(records.path(&removed)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                Ok(()) | Err(_) => File::open(&me.dir)?.sync_all()?,
+                Ok(()) | Err(_) => File::open(&records.dir)?.sync_all()?,
             }
-            me.lock().remove(&gone);
+            records.lock().remove(&removed);
             Ok(())
         });
         let volume = volume.clone();
-        removed.await.map_err(io::Error::other).and_then(|r| r).map_err(|source| PublishRecordError::Write { volume, source })
+        result.await.map_err(io::Error::other).and_then(|r| r).map_err(|source| PublishRecordError::Write { volume, source })
     }
 
     fn write(&self, record: &PublishRecord) -> io::Result<()> {
@@ -153,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_record_is_put_aside_and_told_and_hides_no_other() {
+    async fn a_damaged_record_is_put_aside_and_reported_and_hides_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("publish");
         let records = Arc::new(PublishRecords::open(at.clone()).unwrap());
@@ -165,10 +184,10 @@ mod tests {
         for _ in 0..2 {
             let again = PublishRecords::open(at.clone()).unwrap();
             assert_eq!(again.all(), [record(2, "tree")]);
-            let told = again.damage_messages();
-            assert!(told.len() == 1 && told[0].contains(path.with_extension(ASIDE).to_str().unwrap()), "{told:?}");
+            let messages = again.damage_messages();
+            assert!(messages.len() == 1 && messages[0].contains(path.with_extension(DAMAGED).to_str().unwrap()), "{messages:?}");
         }
-        fs::remove_file(path.with_extension(ASIDE)).unwrap();
+        fs::remove_file(path.with_extension(DAMAGED)).unwrap();
         assert_eq!(PublishRecords::open(at).unwrap().damage_messages(), Vec::<String>::new());
     }
 }

@@ -1,4 +1,4 @@
-//! The runtime binaries of this node, by digest, and the folder of each Pod that runs one.
+//! The runtime binaries of this node by digest, and the directory of each Pod that runs one.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -13,30 +13,50 @@ use yoi_workspace::{SysError, Uid, write_atomically_with};
 use crate::runtime_digest::RuntimeDigest;
 
 const FILE: &str = "yoi-runtime";
-/// RuntimeStore of former versions that stay for Pods which already name them.
+/// How many runtimes of previous versions stay installed for Pods that name them.
 const KEPT: usize = 3;
 
+/// A runtime binary, or the directory of a Pod that runs one.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
+    /// The binary could not be installed.
     #[error("failed to install the runtime {path}")]
-    Install { path: PathBuf, source: io::Error },
+    Install {
+        /// The binary to install.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The Pod's directory, the runtime in it or its socket could not be made.
     #[error("failed to prepare the folder of Pod {pod}")]
-    Prepare { pod: Uid, source: io::Error },
+    Prepare {
+        /// UID of the Pod.
+        pod: Uid,
+        /// Why.
+        source: io::Error,
+    },
+    /// The Pod's directory could not be removed.
     #[error("failed to remove the folder of Pod {pod}")]
-    Remove { pod: Uid, source: io::Error },
+    Remove {
+        /// UID of the Pod.
+        pod: Uid,
+        /// Why.
+        source: io::Error,
+    },
 }
 
+/// The installed runtimes.
 pub struct RuntimeStore {
     driver_dir: PathBuf,
     digests: Vec<RuntimeDigest>,
 }
 
 impl RuntimeStore {
-    /// Installs `binary` and keeps what `wanted` by Pods and the latest few; removes the rest. Our own comes first in [`Self::digests`].
+    /// Installs `binary` below `driver_dir`. Keeps the runtimes in `wanted` and the newest few others, and removes the rest.
     pub fn install(driver_dir: &Path, binary: &Path, wanted: &[RuntimeDigest]) -> Result<Self, RuntimeError> {
         let failed = |source| RuntimeError::Install { path: binary.to_owned(), source };
         let digest = install(driver_dir, binary).map_err(failed)?;
-        let mut others = former(driver_dir, &digest).map_err(failed)?;
+        let mut others = previous(driver_dir, &digest).map_err(failed)?;
         others.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
         let mut digests = vec![digest];
         for (n, (other, _)) in others.into_iter().enumerate() {
@@ -49,20 +69,22 @@ impl RuntimeStore {
         Ok(RuntimeStore { driver_dir: driver_dir.to_owned(), digests })
     }
 
+    /// The digests of all installed runtimes. The one that [`Self::install`] installed is the first.
     pub fn digests(&self) -> &[RuntimeDigest] {
         &self.digests
     }
 
+    /// Whether this runtime is installed.
     pub fn has(&self, digest: &RuntimeDigest) -> bool {
         self.digests.contains(digest)
     }
 
-    /// The folder that a Pod sees at `/yoi`.
+    /// The directory that a Pod sees at `/yoi`.
     pub fn pod_dir(&self, pod: Uid) -> PathBuf {
         self.driver_dir.join("pods").join(pod.to_string())
     }
 
-    /// Makes the Pod's folder with the runtime in it. May be said twice.
+    /// Makes the Pod's directory with the runtime in it. Can be repeated.
     pub fn prepare(&self, pod: Uid, digest: &RuntimeDigest) -> Result<(), RuntimeError> {
         let link = || -> io::Result<()> {
             let binary = self.pod_dir(pod).join(RUNTIME_BINARY);
@@ -74,16 +96,16 @@ impl RuntimeStore {
             let source = folder(&self.driver_dir, digest).join(FILE);
             let fresh = bin.join(".yoi-runtime.new");
             remove_file(&fresh)?;
-            // A link, not a copy: all Pods of a digest share its pages.
+            // A hard link and not a copy: all Pods of a digest share its pages in memory.
             fs::hard_link(source, &fresh)?;
             fs::rename(&fresh, &binary)?;
-            // Renaming one link of a file over another leaves both.
+            // To rename one link of a file over another does nothing.
             remove_file(&fresh)
         };
         link().map_err(|source| RuntimeError::Prepare { pod, source })
     }
 
-    /// Gone is done.
+    /// Removes the Pod's directory. Succeeds if there is none.
     pub fn remove(&self, pod: Uid) -> Result<(), RuntimeError> {
         match fs::remove_dir_all(self.pod_dir(pod)) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(RuntimeError::Remove { pod, source }),
@@ -91,7 +113,7 @@ impl RuntimeStore {
         }
     }
 
-    /// Pods that have a folder.
+    /// The Pods that have a directory.
     pub fn pods(&self) -> io::Result<Vec<Uid>> {
         match fs::read_dir(self.driver_dir.join("pods")) {
             Ok(entries) => Ok(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()),
@@ -110,8 +132,8 @@ fn install(driver_dir: &Path, binary: &Path) -> io::Result<RuntimeDigest> {
     io::copy(&mut File::open(binary)?, &mut hash)?;
     let digest = RuntimeDigest::try_from(hex::encode(hash.finalize())).map_err(io::Error::other)?;
     let dir = folder(driver_dir, &digest);
-    let place = dir.join(FILE);
-    if !place.exists() {
+    let installed = dir.join(FILE);
+    if !installed.exists() {
         fs::create_dir_all(&dir)?;
         let copy = |file: &mut File| {
             let copied = File::open(binary).and_then(|mut from| io::copy(&mut from, file));
@@ -124,12 +146,12 @@ fn install(driver_dir: &Path, binary: &Path) -> io::Result<RuntimeDigest> {
     Ok(digest)
 }
 
-fn former(driver_dir: &Path, own: &RuntimeDigest) -> io::Result<Vec<(RuntimeDigest, SystemTime)>> {
+fn previous(driver_dir: &Path, own: &RuntimeDigest) -> io::Result<Vec<(RuntimeDigest, SystemTime)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(driver_dir.join("runtime"))? {
         let entry = entry?;
         let digest = entry.file_name().into_string().ok().and_then(|n| RuntimeDigest::try_from(n).ok());
-        // A folder without the file is an installation that a crash ended.
+        // A crash during an installation leaves a directory without the file.
         if let (Some(digest), Ok(file)) = (digest, entry.path().join(FILE).metadata())
             && digest != *own
         {
