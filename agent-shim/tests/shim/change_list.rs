@@ -34,7 +34,7 @@ impl Mounter for Slow {
 }
 
 #[tokio::test]
-async fn agents_that_ask_much_leave_the_mounter_turns_for_mounts() {
+async fn change_lists_leave_permits_of_the_mounter_for_mounts() {
     let (dir, slow) = (tempfile::tempdir().unwrap(), Arc::new(Slow::default()));
     let state = TestShim::with(dir.path().to_owned(), slow.clone()).state;
     let owner = Owner { uid: 1000, gid: 1000 };

@@ -1,4 +1,5 @@
-//! The life of one workspace at the shim, cut at every disk operation and every verb: whatever fails, restarts and rounds bring it to an end.
+//! Provisions, publishes and destroys one workspace, with a failure or a crash at each disk operation and each request to the mounter. Restarts
+//! and repeated attempts must always bring it to its end.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,7 +36,7 @@ fn start(dir: &Path, fake: &Arc<FakeMounter>) -> TestShim {
     shim
 }
 
-/// As far as it comes: what went wrong first.
+/// The whole life of a workspace, or the first failure.
 async fn life(shim: &TestShim) -> Result<(), String> {
     let state = &shim.state;
     let alive = json!({ "status": { "podUID": uid(7) } });
@@ -66,7 +67,7 @@ async fn ending(shim: &TestShim) -> Result<(), String> {
     }
 }
 
-/// What a restart does before its doors open.
+/// What a start does before the CSI socket is served.
 async fn restart(shim: &TestShim) -> Result<(), String> {
     let state = &shim.state;
     let damage = recovery::recover(&state.journal, &*state.mounter).await.map_err(|e| chain::whole(&e))?;
@@ -81,7 +82,7 @@ async fn restart(shim: &TestShim) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever shows a tree has a record, or the tree would be destroyed under it; and nothing stands that no record names.
+/// Each mounted tree has a publish record, without which it would be destroyed while mounted, and each tree has a journal record.
 fn agree(shim: &TestShim, fake: &FakeMounter) -> Result<(), String> {
     let shown = fake.shown.lock().unwrap();
     let unrecorded =

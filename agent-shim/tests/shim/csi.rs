@@ -21,7 +21,7 @@ fn published(tree: Uid, pod: u8) -> Request {
 }
 
 #[tokio::test]
-async fn the_driver_says_who_it_is_and_where() {
+async fn the_driver_reports_its_name_and_its_node() {
     let shim = TestShim::new();
     let info = IdentityClient::new(shim.channel().await).get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
     assert_eq!(info.name, "csi.yoi.dev");
@@ -47,9 +47,9 @@ async fn a_mount_waits_for_the_pod_to_be_named_and_the_tree_to_be_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workspace_that_nobody_puts_on_this_node_holds_the_kubelet_for_seconds_and_not_minutes() {
+async fn a_call_for_a_workspace_that_is_not_on_this_node_ends_after_seconds_and_not_minutes() {
     let shim = TestShim::new();
-    // As long as the API server was not heard, nobody knows who is put where.
+    // Before the first listing, the workspaces of this node are not known.
     for (listed, seconds) in [(false, 60..120), (true, 5..20)] {
         if listed {
             shim.apply_event(Event::Init);
@@ -64,7 +64,7 @@ async fn a_workspace_that_nobody_puts_on_this_node_holds_the_kubelet_for_seconds
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stranger_is_let_wait_and_told_to_try_again() {
+async fn another_pod_waits_and_is_then_asked_to_try_again() {
     let shim = TestShim::new();
     shim.assign_pod(1, 7);
     shim.record_tree(1).await;
@@ -77,7 +77,7 @@ async fn a_stranger_is_let_wait_and_told_to_try_again() {
 }
 
 #[tokio::test]
-async fn after_a_restart_without_the_api_server_the_same_pod_is_let_in_and_no_other() {
+async fn after_a_restart_without_the_api_server_the_same_pod_is_admitted() {
     let shim = TestShim::new();
     shim.assign_pod(1, 7);
     shim.record_tree(1).await;
@@ -89,7 +89,7 @@ async fn after_a_restart_without_the_api_server_the_same_pod_is_let_in_and_no_ot
 }
 
 #[tokio::test]
-async fn unpublishing_is_done_twice_and_of_the_unknown() {
+async fn unpublishing_can_be_repeated_and_succeeds_for_an_unknown_volume() {
     let shim = TestShim::new();
     shim.assign_pod(1, 7);
     shim.record_tree(1).await;
@@ -105,7 +105,7 @@ async fn unpublishing_is_done_twice_and_of_the_unknown() {
 }
 
 #[tokio::test]
-async fn a_final_code_only_after_the_clean_up() {
+async fn a_final_code_is_returned_only_after_the_cleanup() {
     let shim = TestShim::new();
     shim.assign_pod(1, 7);
     shim.record_tree(1).await;
@@ -115,7 +115,7 @@ async fn a_final_code_only_after_the_clean_up() {
     assert_eq!(shim.mounter.take_requests(), [published(uid(1), 7), Request::Unpublish { volume: volume(7, "tree") }]);
     assert!(shim.state.publish_records.all().is_empty());
 
-    // An answer that was lost may hide a mount: the record stays, and the kubelet is not told that all is done.
+    // After a lost response the mount may exist: the record stays, and the kubelet must unpublish.
     *shim.mounter.refuse.lock().unwrap() = None;
     shim.mounter.unanswered.lock().unwrap().insert("publish");
     assert_eq!(node.node_publish_volume(shim.tree(7, 1)).await.unwrap_err().code(), Code::Aborted);

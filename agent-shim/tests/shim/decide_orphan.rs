@@ -7,7 +7,7 @@ use yoi_workspace::ProviderKind::Copy;
 use yoi_workspace::{Record, RecordState};
 
 #[test]
-fn only_a_tree_that_is_no_base_and_whose_object_has_a_name_is_asked_for() {
+fn the_api_server_is_asked_about_trees_that_are_no_base_and_whose_object_is_named() {
     for state in [RecordState::Creating, RecordState::Ready, RecordState::Destroying] {
         assert_eq!(check_orphan(&record(1, Copy, state)), OrphanCheck::AskApiServer { namespace: "team", name: "ws-1" });
     }
@@ -21,7 +21,7 @@ fn only_a_tree_that_is_no_base_and_whose_object_has_a_name_is_asked_for() {
 }
 
 #[test]
-fn a_base_is_not_remembered_by_name() {
+fn the_name_of_a_base_is_not_recorded() {
     assert_eq!(journaled_name(&workspace(1, json!({}))).as_deref(), Some("team/ws-1"));
     assert_eq!(journaled_name(&workspace(1, json!({ "spec": { "base": { "generation": "g", "node": "n" } } }))), None);
 }

@@ -40,7 +40,7 @@ fn base() -> Value {
 }
 
 #[test]
-fn another_node_or_an_unsaid_origin_is_none_of_our_business() {
+fn a_workspace_of_another_node_or_without_an_origin_is_ignored() {
     assert_eq!(case(json!({ "status": { "nodeName": "node-2" } })).action(), Action::Ignore);
     assert_eq!(case(json!({ "status": { "origin": null } })).action(), Action::Ignore);
 }
@@ -95,7 +95,7 @@ fn a_restart_finishes_what_the_journal_began_whatever_the_node_offers_now() {
 }
 
 #[test]
-fn a_base_is_sealed_once_it_is_filled_and_its_digest_is_told_until_it_stands() {
+fn a_base_is_sealed_once_it_is_populated_and_its_digest_is_reported_until_the_status_has_it() {
     let populated = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
     let filled = json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": [populated] } });
     let at = |over: &Value, state| Case { record: Some(record(1, Btrfs, state)), ..case(over.clone()) }.action();
@@ -121,13 +121,13 @@ fn a_deleted_workspace_waits_for_its_mounts_and_then_goes_even_if_it_was_never_m
 }
 
 #[test]
-fn a_lost_tree_is_said_to_be_lost_and_never_silently_remade() {
+fn a_lost_tree_is_reported_as_lost_and_never_made_anew() {
     let case = Case { record: Some(record(1, Btrfs, RecordState::Ready)), lost: true, ..case(json!({})) };
     assert_eq!(case.refused(), "TreeLost");
 }
 
 #[test]
-fn a_tree_that_stood_and_has_no_record_is_looked_for_and_never_made_from_nothing() {
+fn a_tree_that_was_provisioned_and_has_no_record_is_looked_for_and_never_made_anew() {
     let said = |status: &str, reason: &str| {
         let provisioned = json!({ "type": "Provisioned", "status": status, "reason": reason, "message": "", "lastTransitionTime": "" });
         json!({ "status": { "conditions": [provisioned] } })
@@ -141,7 +141,7 @@ fn a_tree_that_stood_and_has_no_record_is_looked_for_and_never_made_from_nothing
 }
 
 #[test]
-fn a_tree_of_which_nothing_can_be_read_is_left_alone_until_its_object_goes() {
+fn a_tree_with_an_unreadable_record_is_left_alone_until_its_workspace_is_deleted() {
     let unknown = Some("failed to understand the record /j/x.json: EOF");
     assert_eq!(Case { unknown, ..case(json!({})) }.refused(), "JournalDamaged");
     let Action::Refuse { message, .. } = (Case { unknown, ..case(json!({})) }).action() else { panic!() };

@@ -22,7 +22,7 @@ fn ask(over: &[(&str, &str)], handle: &str) -> Result<PublishRequest, BadRequest
 }
 
 #[test]
-fn requests_are_read_once_and_nonsense_is_refused() {
+fn requests_are_parsed_and_bad_ones_refused() {
     let (ws, digest) = (uid(1).to_string(), "ab".repeat(32));
     let tree = ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws)], "csi-1").unwrap();
     assert_eq!((tree.requested, tree.read_only), (RequestedVolume::Tree(uid(1)), false));
@@ -58,7 +58,7 @@ fn mine() -> Option<Value> {
 }
 
 #[test]
-fn inline_only_the_named_pod_and_only_once_the_tree_stands() {
+fn an_inline_volume_is_for_the_named_pod_only_once_its_tree_is_provisioned() {
     let open = Admission::Admit(CloneAccess::ReadWrite);
     assert_eq!(through(mine(), Some(RecordState::Ready), true, false), open);
     assert!(waits(through(mine(), None, true, false)), "not made");
@@ -73,7 +73,7 @@ fn inline_only_the_named_pod_and_only_once_the_tree_stands() {
 }
 
 #[test]
-fn by_claim_any_pod_but_only_where_there_is_a_claim() {
+fn any_pod_may_mount_by_claim_if_the_workspace_has_a_claim() {
     let claim = Some(json!({ "spec": { "claim": true } }));
     assert_eq!(through(claim, Some(RecordState::Ready), false, false), Admission::Admit(CloneAccess::ReadWrite));
     assert!(denied(through(mine(), Some(RecordState::Ready), false, false)));

@@ -63,19 +63,19 @@ pub fn manifest() -> TreeManifest {
     TreeManifest { files: 3, dirs: 1, bytes: 12, git_head: Some("a".repeat(40)), digest: "d".repeat(64) }
 }
 
-/// Does what a mounter does, in memory, and remembers every verb.
+/// A mounter in memory that records each request.
 #[derive(Default)]
 pub struct FakeMounter {
     pub requests: Mutex<Vec<Request>>,
     pub trees: Mutex<BTreeMap<Uid, Marker>>,
     pub shown: Mutex<HashMap<PodVolume, PublishedMount>>,
-    /// Verbs that change something are refused for this reason.
+    /// Requests that change something are refused for this reason.
     pub refuse: Mutex<Option<ErrorReason>>,
-    /// Of the data root; None is an empty folder.
+    /// Name of the data root. None: it is an empty directory.
     pub name: Mutex<Option<Uid>>,
-    /// To these kinds of verbs no answer comes: `publish`, `make`.
+    /// Requests of these kinds get no response: `publish`, `make`.
     pub unanswered: Mutex<HashSet<&'static str>>,
-    /// To the n-th verb from now no answer comes, whether it was done (true) or not.
+    /// The n-th request from now gets no response. The flag says whether it is carried out.
     pub lose_response: Mutex<Option<(usize, bool)>>,
 }
 
@@ -95,13 +95,13 @@ impl FakeMounter {
         Response::Done
     }
 
-    fn act(&self, verb: Request) -> Result<Response, MounterFailure> {
+    fn act(&self, request: Request) -> Result<Response, MounterFailure> {
         let changing =
-            !matches!(verb, Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::Unpublish { .. });
+            !matches!(request, Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::Unpublish { .. });
         if let Some(reason) = self.refuse.lock().unwrap().filter(|_| changing) {
             return Err(MounterFailure::Refused(Refusal { reason, message: "as the test says".into() }));
         }
-        let kind = match verb {
+        let kind = match request {
             Request::Publish { .. } => "publish",
             Request::CreateEmpty { .. } | Request::Clone { .. } => "make",
             _ => "",
@@ -109,7 +109,7 @@ impl FakeMounter {
         if self.unanswered.lock().unwrap().contains(kind) {
             return Err(MounterFailure::Transport(std::io::ErrorKind::BrokenPipe.into()));
         }
-        Ok(match verb {
+        Ok(match request {
             Request::Open { expected } => {
                 let mut name = self.name.lock().unwrap();
                 let known = match expected {
@@ -164,17 +164,17 @@ impl FakeMounter {
 }
 
 impl Mounter for FakeMounter {
-    fn call(&self, verb: Request) -> BoxFuture<'_, Result<Response, MounterFailure>> {
-        self.requests.lock().unwrap().push(verb.clone());
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>> {
+        self.requests.lock().unwrap().push(request.clone());
         let lost = self.lose_response.lock().unwrap().as_mut().and_then(|(left, done)| {
             *left = left.checked_sub(1)?;
             (*left == 0).then_some(*done)
         });
         let answer = match lost {
-            None => self.act(verb),
+            None => self.act(request),
             Some(done) => {
                 if done {
-                    _ = self.act(verb);
+                    _ = self.act(request);
                 }
                 Err(MounterFailure::Transport(std::io::ErrorKind::BrokenPipe.into()))
             }

@@ -1,4 +1,4 @@
-//! Whatever stands where a path or a name should stand: at the kubelet's door, at the mounter's, and at the Pods'.
+//! Malformed paths and names, in calls of the kubelet, in requests to the mounter and on the sockets of Pods.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -80,23 +80,24 @@ fn false_targets(kubelet_dir: &Path) -> BTreeSet<String> {
     all
 }
 
-/// Shows every false target to a door that should refuse it. Answers with their number, or what it let in.
-fn let_in(kubelet_dir: &Path, door: &dyn Fn(&Path) -> bool) -> Result<usize, String> {
+/// Passes every false target to a check that must refuse it. Returns their number, or the first one that was accepted.
+fn accepted_target(kubelet_dir: &Path, check: &dyn Fn(&Path) -> bool) -> Result<usize, String> {
     let all = false_targets(kubelet_dir);
-    let taken = all.iter().find(|text| door(Path::new(text)));
+    let taken = all.iter().find(|text| check(Path::new(text)));
     taken.map_or(Ok(all.len()), |text| Err(format!("it took {text:?}")))
 }
 
 #[test]
-fn only_the_kubelets_own_spelling_is_a_target() {
-    let inputs = let_in(Path::new("/var/lib/kubelet"), &|t| PodVolume::from_target(Path::new("/var/lib/kubelet"), t).is_ok()).unwrap();
+fn only_the_path_that_the_kubelet_uses_is_a_target() {
+    let inputs =
+        accepted_target(Path::new("/var/lib/kubelet"), &|t| PodVolume::from_target(Path::new("/var/lib/kubelet"), t).is_ok()).unwrap();
     println!("{inputs} targets");
     assert!(inputs >= 300, "only {inputs}");
 }
 
 #[test]
-fn planted_a_door_that_compares_prefixes_is_found() {
-    let complaint = let_in(Path::new("/var/lib/kubelet"), &|t| t.starts_with("/var/lib/kubelet/pods")).unwrap_err();
+fn planted_a_check_that_compares_prefixes_is_found() {
+    let complaint = accepted_target(Path::new("/var/lib/kubelet"), &|t| t.starts_with("/var/lib/kubelet/pods")).unwrap_err();
     println!("found: {complaint}");
     assert!(complaint.contains("it took"), "{complaint}");
 }
@@ -157,7 +158,7 @@ fn census(dir: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
-fn no_verb_with_a_false_name_moves_the_mounter() {
+fn no_request_with_a_malformed_name_makes_the_mounter_act() {
     if !rustix::process::geteuid().is_root() {
         crate::skip::skip("the mounter listens to root only");
         return;
@@ -176,7 +177,7 @@ fn no_verb_with_a_false_name_moves_the_mounter() {
     let say = |body: &[u8]| -> Option<Result<Response, Refusal>> {
         let mut stream = UnixStream::connect(&socket).unwrap();
         let length = u32::try_from(body.len()).unwrap().to_be_bytes();
-        // It may hang up before it has heard all.
+        // The mounter may close the connection before it has read everything.
         _ = stream.write_all(&[&length[..], body].concat());
         _ = stream.shutdown(std::net::Shutdown::Write);
         frame::read(&stream).ok()

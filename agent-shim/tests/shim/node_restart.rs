@@ -24,11 +24,11 @@ fn unmount_all(dir: &Path) {
     }
 }
 
-/// A node with a base and two workspaces, each shown to a Pod, that was switched off. Of the Pods, 7 is still known to the kubelet.
+/// A node that was switched off, with a base and two workspaces, each mounted by a Pod. The kubelet still knows Pod 7 and not Pod 8.
 async fn switched_off() -> Option<(RealDisk, TestShim)> {
     let disk = RealDisk::new()?;
     let shim = prepare(&disk).await;
-    // As a start does: the node remembers its data root.
+    // As at a start: the name of the data root is recorded.
     let folder = args::driver_dir(&shim.state.kubelet_dir);
     let expected = recovery::expected_data_root(&folder, &shim.state.journal).unwrap();
     recovery::open_data_root(&*shim.state.mounter, expected, &folder, async |_: &str| {}).await.unwrap();
@@ -50,7 +50,7 @@ async fn switched_off() -> Option<(RealDisk, TestShim)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_reboot_trees_are_found_and_shown_again_and_records_of_pods_that_are_gone_go() {
+async fn after_a_reboot_trees_are_found_and_mounted_again_and_records_of_deleted_pods_are_removed() {
     let Some((disk, before)) = switched_off().await else { return };
     let (pool, kubelet_dir) = (disk.dir.path().join("pool"), before.state.kubelet_dir.clone());
     drop(before);
@@ -84,7 +84,7 @@ async fn taken_for_new(line: &Arc<MounterClient>, pool: &Path, expected: Expecte
 }
 
 #[tokio::test]
-async fn an_empty_folder_is_not_taken_for_the_data_root_and_its_coming_is_waited_for() {
+async fn an_empty_directory_is_not_taken_for_the_data_root_and_the_shim_waits_for_it() {
     let Some((disk, before)) = switched_off().await else { return };
     let (pool, kubelet_dir) = (disk.dir.path().join("pool"), before.state.kubelet_dir.clone());
     drop(before);
@@ -120,7 +120,7 @@ async fn planted_a_shim_that_forgets_its_data_root_is_found() {
 }
 
 #[tokio::test]
-async fn another_disk_in_the_place_of_the_data_root_is_refused_and_a_mounter_that_starts_anew_is_told_which() {
+async fn another_disk_in_place_of_the_data_root_is_refused_and_a_restarted_mounter_opens_the_same_one() {
     let Some((disk, before)) = switched_off().await else { return };
     let (pool, other) = (disk.dir.path().join("pool"), disk.dir.path().join("other"));
     let folder = args::driver_dir(&before.state.kubelet_dir);
@@ -174,7 +174,7 @@ fn reason(outcome: &yoi_agent_shim::shim::provisioning::Outcome) -> &'static str
 
 /// The node was set up anew under its old name: neither journal nor data root know of the trees that the objects speak of.
 #[tokio::test]
-async fn on_a_node_that_was_set_up_anew_no_tree_is_made_empty_in_the_place_of_one_that_stood() {
+async fn on_a_node_that_was_reinstalled_no_empty_tree_is_made_in_place_of_a_provisioned_one() {
     let shim = TestShim::new();
     *shim.state.offers.write().unwrap() = offers(&[ProviderKind::Copy]);
     for _ in 0..2 {
@@ -186,7 +186,7 @@ async fn on_a_node_that_was_set_up_anew_no_tree_is_made_empty_in_the_place_of_on
 }
 
 #[tokio::test]
-async fn a_journal_that_was_lost_is_written_again_from_the_trees_that_stand() {
+async fn a_journal_that_was_lost_is_written_again_from_the_trees_on_disk() {
     let shim = TestShim::new();
     let making = yoi_workspace::Making::Empty { owner: yoi_workspace::Owner { uid: 5, gid: 6 } };
     shim.state.mounter.make(uid(1), ProviderKind::Copy, making).await.unwrap();
@@ -212,7 +212,7 @@ async fn two_trees(fake: &Arc<FakeMounter>, dir: &Path) -> TestShim {
 }
 
 #[tokio::test]
-async fn one_damaged_record_leaves_its_tree_alone_says_so_and_keeps_no_other_pod_from_its_own() {
+async fn a_damaged_record_is_reported_and_affects_only_its_own_tree() {
     let (dir, fake) = (tempfile::tempdir().unwrap(), Arc::new(FakeMounter::default()));
     let path = damage(&two_trees(&fake, dir.path()).await, 1);
     let mut shim = TestShim::with(dir.path().to_owned(), fake.clone());

@@ -34,7 +34,7 @@ fn only_a_deletion_with_our_finalizer_still_on_may_leave_an_orphan() {
 }
 
 #[tokio::test]
-async fn the_tree_of_a_workspace_that_vanished_goes_too() {
+async fn the_tree_of_an_orphan_is_destroyed_by_its_uid() {
     let shim = TestShim::new();
     *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Copy]);
     let ws = workspace(1, json!({}));
@@ -108,7 +108,7 @@ fn standing(shim: &TestShim) -> Vec<Uid> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_tree_of_a_workspace_that_vanished_while_no_shim_listened_goes_after_the_restart() {
+async fn the_tree_of_a_workspace_that_was_deleted_while_no_shim_ran_is_destroyed_after_the_restart() {
     let successor = workspace(1, json!({ "metadata": { "uid": uid(9) } }));
     for answer in [gone(1), there(&successor)] {
         let shim = restarted(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
@@ -120,7 +120,7 @@ async fn the_tree_of_a_workspace_that_vanished_while_no_shim_listened_goes_after
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workspace_that_lives_keeps_its_tree_whether_the_list_shows_it_or_not() {
+async fn a_workspace_that_exists_keeps_its_tree_whether_the_listing_has_it_or_not() {
     let ws = workspace(1, json!({}));
     let shim = restarted(std::slice::from_ref(&ws)).await;
     let (client, asked) = server(&[there(&ws)]);
@@ -131,7 +131,7 @@ async fn a_workspace_that_lives_keeps_its_tree_whether_the_list_shows_it_or_not(
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_but_that_this_object_is_gone_ends_its_tree() {
+async fn only_a_404_about_this_object_destroys_its_tree() {
     let none = json!({});
     let others = json!({ "name": "ws-2", "group": "yoi.dev", "kind": "agentworkspaces" });
     let proxys = json!({ "name": "ws-1", "group": "", "kind": "services" });
@@ -159,7 +159,7 @@ async fn no_answer_but_that_this_object_is_gone_ends_its_tree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_is_open_is_not_asked_again_by_the_next_list() {
+async fn the_next_listing_does_not_repeat_a_check_that_is_under_way() {
     let shim = restarted(&[workspace(1, json!({}))]).await;
     let counts = [1, 20].map(|times| {
         let (client, asked) = server(&[refused(500, "InternalError", json!({}))]);
@@ -193,7 +193,7 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
 
 /// A cluster that was set back to an older state forgets objects, and the work in their trees is there.
 #[tokio::test(start_paused = true)]
-async fn a_tree_that_somebody_was_shown_never_goes_for_want_of_its_object() {
+async fn a_tree_that_a_pod_has_mounted_is_never_destroyed_for_lack_of_its_object() {
     let shim = restarted(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
     shim.state.journal.shown(uid(1)).unwrap();
     let (client, asked) = server(&[gone(2)]);
@@ -202,7 +202,7 @@ async fn a_tree_that_somebody_was_shown_never_goes_for_want_of_its_object() {
 }
 
 #[tokio::test]
-async fn a_mount_makes_a_tree_worth_more_than_its_object() {
+async fn a_mount_removes_the_name_of_the_object_from_the_record() {
     let shim = TestShim::new();
     *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Copy]);
     provisioning::provision(&shim.state, &workspace(1, json!({})), uid(1)).await.unwrap();
@@ -218,7 +218,7 @@ fn old() -> yoi_workspace::Making {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_still_shows_of_a_workspace_that_vanished_is_waited_for() {
+async fn the_tree_of_an_orphan_stays_while_a_pod_mounts_it() {
     let shim = restarted(&[workspace(1, json!({}))]).await;
     let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
     let shows = PublishedVolume::Tree { tree: uid(1), read_only: false };

@@ -26,7 +26,7 @@ async fn look(shim: &TestShim, over: serde_json::Value) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_tree_is_made_once_and_told_as_made() {
+async fn a_tree_is_made_once_and_reported_as_made() {
     let shim = TestShim::new();
     let made = look(&shim, json!({})).await;
     assert_eq!((reason(&made, "Provisioned"), &made.next), ("TreeCreated", &Next::AwaitChange));
@@ -36,7 +36,7 @@ async fn a_tree_is_made_once_and_told_as_made() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_with_its_reason_and_leaves_no_intent() {
+async fn a_refusal_is_reported_with_its_reason_and_leaves_no_intent() {
     let shim = TestShim::new();
     *shim.mounter.refuse.lock().unwrap() = Some(ErrorReason::OutOfSpace);
     let outcome = look(&shim, json!({})).await;
@@ -47,7 +47,7 @@ async fn a_refusal_is_told_with_its_reason_and_leaves_no_intent() {
 }
 
 #[tokio::test]
-async fn a_filled_base_is_sealed_and_its_digest_told() {
+async fn a_populated_base_is_sealed_and_its_digest_reported() {
     let shim = TestShim::new();
     let base = json!({ "spec": { "base": { "generation": "g", "node": crate::fixtures::NODE } } });
     look(&shim, base.clone()).await;
@@ -78,7 +78,7 @@ async fn a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_mounter_that_is_not_heard_is_no_fact_about_the_tree() {
+async fn a_mounter_that_does_not_answer_says_nothing_about_the_tree() {
     let shim = TestShim::new();
     shim.mounter.unanswered.lock().unwrap().insert("make");
     *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Copy]);
@@ -86,7 +86,7 @@ async fn a_mounter_that_is_not_heard_is_no_fact_about_the_tree() {
     assert_eq!(shim.state.journal.get(uid(1)).unwrap().unwrap().state, RecordState::Creating, "the intent stays for the next attempt");
 }
 
-/// The promise of the making door: from any crash, restarts and rounds bring the tree to stand, and then all is quiet.
+/// From any crash, restarts and attempts make the tree, and then no attempt sends a request.
 #[tokio::test]
 async fn after_any_crash_the_tree_ends_up_provisioned_and_nothing_more_is_done() {
     for crash in [RecordState::Creating, RecordState::Ready] {
@@ -114,6 +114,6 @@ async fn after_any_crash_the_tree_ends_up_provisioned_and_nothing_more_is_done()
 }
 
 #[test]
-fn pauses_grow_to_a_minute() {
+fn the_backoff_grows_to_a_minute() {
     assert_eq!((backoff(1), backoff(4), backoff(40)), (Duration::from_millis(500), Duration::from_secs(4), Duration::from_secs(60)));
 }

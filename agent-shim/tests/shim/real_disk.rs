@@ -67,11 +67,11 @@ fn shows(path: &Path) -> usize {
 
 pub async fn prepare(disk: &RealDisk) -> TestShim {
     let shim = TestShim::with(disk.dir.path().join("kubelet"), disk.client.clone());
-    *shim.state.offers.write().unwrap() = ground_offers(&disk.client).await;
+    *shim.state.offers.write().unwrap() = probe_offers(&disk.client).await;
     shim
 }
 
-async fn ground_offers(line: &Arc<MounterClient>) -> Vec<yoi_workspace::ProviderOffer> {
+async fn probe_offers(line: &Arc<MounterClient>) -> Vec<yoi_workspace::ProviderOffer> {
     let line: &dyn Mounter = &**line;
     line.open(Expected::Any).await.unwrap();
     line.probe().await.unwrap().offers
@@ -91,7 +91,7 @@ pub fn clone_of_base() -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_is_made_shown_once_taken_down_and_destroyed() {
+async fn a_tree_is_made_mounted_once_unmounted_and_destroyed() {
     let Some(disk) = RealDisk::new() else { return };
     let shim = prepare(&disk).await;
     base(&shim).await;

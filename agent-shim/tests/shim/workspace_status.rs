@@ -18,7 +18,7 @@ fn after(ws: &AgentWorkspace, said: StatusUpdate) -> AgentWorkspace {
 }
 
 #[test]
-fn the_same_said_twice_is_silence() {
+fn the_same_update_twice_writes_nothing() {
     let ws = workspace(1, json!({}));
     let said = || provisioned_status(&ws, ProviderKind::Btrfs, Some("Btrfs: works"), Some(reason::CLONE_CREATED), 0);
     let told = after(&ws, said());
@@ -38,7 +38,7 @@ fn the_same_said_twice_is_silence() {
 }
 
 #[test]
-fn a_tree_that_was_let_go_is_told_from_one_that_nobody_took() {
+fn a_released_tree_differs_from_one_that_was_never_published() {
     let reason = |ws: &AgentWorkspace| condition::find(&ws.status.as_ref().unwrap().conditions, "InUse").unwrap().reason.clone();
     let mounts = |ws: &AgentWorkspace, n: usize| after(ws, provisioned_status(ws, ProviderKind::Btrfs, None, None, n));
     let made = workspace(1, json!({}));
@@ -52,7 +52,7 @@ fn a_tree_that_was_let_go_is_told_from_one_that_nobody_took() {
 }
 
 #[test]
-fn a_tree_found_after_a_restart_that_was_never_told_is_adopted() {
+fn a_tree_that_is_found_after_a_restart_and_was_never_reported_is_adopted() {
     let ws = workspace(1, json!({}));
     let told = after(&ws, provisioned_status(&ws, ProviderKind::Copy, None, None, 0));
     let provisioned = condition::find(&told.status.as_ref().unwrap().conditions, "Provisioned").unwrap().clone();
@@ -60,7 +60,7 @@ fn a_tree_found_after_a_restart_that_was_never_told_is_adopted() {
 }
 
 #[test]
-fn what_others_say_is_neither_repeated_nor_compared() {
+fn conditions_of_others_are_neither_written_nor_compared() {
     let other = json!({ "type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "" });
     let ws = workspace(1, json!({ "status": { "conditions": [other] } }));
     let (volume, verdict) = sealed_status(&manifest());
@@ -72,7 +72,7 @@ fn what_others_say_is_neither_repeated_nor_compared() {
 }
 
 #[test]
-fn a_refused_provider_is_said_under_both_conditions() {
+fn a_refused_provider_stands_in_both_conditions() {
     let said = not_provisioned(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
     assert_eq!(
         said.verdicts.iter().map(|(t, v)| (*t, v.reason.word())).collect::<Vec<_>>(),
