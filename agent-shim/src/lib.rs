@@ -11,7 +11,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod args;
-pub mod chain;
 pub mod decide;
 pub mod mounter;
 pub mod proto;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use yoi_agent_shim::args::{Cli, Command, LogFormat};
-use yoi_agent_shim::{chain, mounter, shim};
+use yoi_agent_shim::{mounter, shim};
+use yoi_wire::error_chain;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -17,9 +18,9 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         // The process has one thread here. The mounter must leave the network before it starts others.
-        Command::Mounter(args) => mounter::run(&args).map_err(|e| chain::whole(&e)),
+        Command::Mounter(args) => mounter::run(&args).map_err(|e| error_chain(&e)),
         Command::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| chain::whole(&e)),
+            Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| error_chain(&e)),
             Err(e) => Err(format!("failed to start: {e}")),
         },
     };

@@ -52,7 +52,6 @@ use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::{Journal, JournalError};
 
 use crate::args::ShimArgs;
-use crate::chain;
 use crate::mounter::client::{Mounter, MounterClient, MounterFailure};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
@@ -63,6 +62,7 @@ use error::Error;
 use registration::Registrar;
 use required_tasks::{RequiredTasks, TaskEnded};
 use state::ShimState;
+use yoi_wire::error_chain;
 
 /// The shim could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +157,7 @@ async fn run(args: ShimArgs) -> Result<(), ShimError> {
 /// One step of the recovery that fails must not keep all other Pods from being served.
 fn log_failure(step: &'static str, result: Result<(), Error>) {
     if let Err(error) = result {
-        tracing::error!(step, error = chain::whole(&error), "recovery is incomplete");
+        tracing::error!(step, error = error_chain(&error), "recovery is incomplete");
     }
 }
 
@@ -172,7 +172,7 @@ async fn wait_for_data_root(
     let expected = recovery::expected_data_root(folder, journal).map_err(ShimError::Recover)?;
     let report = async |why: &str| {
         if let Err(error) = node_report::report_missing_data_root(client, &args.node_name, why).await {
-            tracing::warn!(error = chain::whole(&error), "the node was not reported");
+            tracing::warn!(error = error_chain(&error), "the node was not reported");
         }
     };
     // The process is alive and not ready: a restart would not bring the data root.

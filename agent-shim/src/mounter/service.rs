@@ -16,9 +16,9 @@ use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, Expected, PublishError, 
 use super::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
 use super::{DataRootConfig, MounterError};
 use crate::args::driver_dir;
-use crate::chain::whole;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
+use yoi_wire::error_chain;
 
 /// Carries out requests, on what the mounter may touch.
 pub struct MounterService {
@@ -117,7 +117,7 @@ impl MounterService {
 
     /// Carries out one request and blocks meanwhile.
     pub fn handle(&self, request: &Request) -> Result<Response, Refusal> {
-        self.try_handle(request).map_err(|e| Refusal { reason: e.reason(), message: whole(&e) })
+        self.try_handle(request).map_err(|e| Refusal { reason: e.reason(), message: error_chain(&e) })
     }
 
     fn try_handle(&self, request: &Request) -> Result<Response, ServiceError> {

@@ -16,8 +16,8 @@ use super::error::Error;
 use super::runtime_store::RuntimeError;
 use super::state::ShimState;
 use super::workspaces::object_name;
-use crate::chain::whole;
 use crate::mounter::log_context::LogContext;
+use yoi_wire::error_chain;
 
 /// The most paths that a change list holds.
 const MAX_PATHS: u32 = 10_000;
@@ -45,7 +45,7 @@ impl IntoResponse for ChangeListError {
             ChangeListError::NoBase => StatusCode::CONFLICT,
             ChangeListError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        (status, Json(json!({ "message": whole(&self) }))).into_response()
+        (status, Json(json!({ "message": error_chain(&self) }))).into_response()
     }
 }
 

@@ -18,7 +18,6 @@ use super::metrics::PublishOutcome;
 use super::publishing::{self, PublishFailure};
 use super::state::ShimState;
 use super::workspaces::object_name;
-use crate::chain::whole;
 use crate::decide::publish::{RequestedVolume, parse_request};
 use crate::mounter::log_context::LogContext;
 use crate::proto::csi::identity_server::Identity;
@@ -26,6 +25,7 @@ use crate::proto::csi::node_server::Node;
 use crate::proto::csi::plugin_capability::{self, service};
 use crate::proto::csi::*;
 use crate::volume::PodVolume;
+use yoi_wire::error_chain;
 
 /// The CSI services of this node.
 #[derive(Clone)]
@@ -101,7 +101,7 @@ impl Node for CsiService {
             return Err(Status::invalid_argument("a volume id and a volume capability are required"));
         }
         let publish = parse_request(&self.0.kubelet_dir, &r.volume_id, &r.target_path, r.readonly, &r.volume_context)
-            .map_err(|e| Status::invalid_argument(whole(&e)))?;
+            .map_err(|e| Status::invalid_argument(error_chain(&e)))?;
         let started = Instant::now();
         let tree = match publish.requested {
             RequestedVolume::Tree(uid) | RequestedVolume::Claim(uid) => Some(uid),
@@ -140,13 +140,13 @@ impl Node for CsiService {
             let done = publishing::unpublish(&state, &volume).await;
             match &done {
                 Ok(()) => tracing::info!("unmounted"),
-                Err(error) => tracing::warn!(error = whole(error), "not unmounted"),
+                Err(error) => tracing::warn!(error = error_chain(error), "not unmounted"),
             }
             done
         };
         match tokio::spawn(log_context.scope(work).instrument(span)).await {
             Ok(Ok(())) => Ok(Response::new(NodeUnpublishVolumeResponse {})),
-            Ok(Err(error)) => Err(Status::internal(whole(&error))),
+            Ok(Err(error)) => Err(Status::internal(error_chain(&error))),
             Err(error) => Err(Status::internal(error.to_string())),
         }
     }

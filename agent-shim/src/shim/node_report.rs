@@ -20,9 +20,9 @@ use super::error::Error;
 use super::record_sweep;
 use super::state::ShimState;
 use super::workspace_report::kubernetes_timestamp;
-use crate::chain::whole;
 use crate::decide::node_status;
 use crate::mounter::client::MounterFailure;
+use yoi_wire::error_chain;
 
 /// The pause between two reports.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -45,11 +45,11 @@ pub async fn run(state: Arc<ShimState>, client: Client) {
             () = state.stop.cancelled() => return,
         }
         if let Err(error) = report(&state, &client).await {
-            tracing::warn!(error = whole(&error), "the node was not reported");
+            tracing::warn!(error = error_chain(&error), "the node was not reported");
             clock.reset_after(Duration::from_secs(5));
         }
         if let Err(error) = record_sweep::remove_stale_records(&state).await {
-            tracing::warn!(error = whole(&error), "publish records were not compared with the mount table");
+            tracing::warn!(error = error_chain(&error), "publish records were not compared with the mount table");
         }
     }
 }

@@ -22,9 +22,9 @@ use yoi_workspace::Uid;
 use super::provisioning::{backoff, destroy_unused_tree};
 use super::state::ShimState;
 use super::workspaces::uid_of;
-use crate::chain::whole;
 use crate::decide::orphan::{OrphanCheck, check_orphan};
 use crate::mounter::log_context::LogContext;
+use yoi_wire::error_chain;
 
 /// An attempt to provision that began before the deletion was seen may make the tree once more within this time.
 const SECOND_PASS_DELAY: Duration = Duration::from_secs(30);
@@ -107,7 +107,7 @@ async fn unlisted_trees(state: &ShimState) -> Vec<OrphanCandidate> {
     let records = match state.journal(|j| j.contents()).await {
         Ok(contents) => contents.records,
         Err(error) => {
-            tracing::error!(error = whole(&error), "the journal was not compared with the workspaces of this node");
+            tracing::error!(error = error_chain(&error), "the journal was not compared with the workspaces of this node");
             return Vec::new();
         }
     };
@@ -132,7 +132,9 @@ async fn is_gone(client: &Client, candidate: &OrphanCandidate) -> bool {
         match api.get(&candidate.name).await {
             Ok(found) => return uid_of(&found).is_some_and(|found| found != candidate.uid),
             Err(kube::Error::Api(status)) if is_about(&status, candidate) => return true,
-            Err(error) => tracing::warn!(error = whole(&error), "a workspace that is not in the watch was not asked for; tried again"),
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "a workspace that is not in the watch was not asked for; tried again")
+            }
         }
         failures += 1;
         sleep(backoff(failures)).await;
@@ -153,7 +155,7 @@ pub async fn destroy_orphan(state: &ShimState, uid: Uid) {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%uid, error = whole(&error), "the tree of a workspace that is gone was not destroyed; tried again")
+                tracing::warn!(%uid, error = error_chain(&error), "the tree of a workspace that is gone was not destroyed; tried again")
             }
         }
         failures += 1;

@@ -22,8 +22,8 @@ use super::provisioning::{self, Next, Outcome};
 use super::state::{ShimState, StateInputs};
 use super::workspace_report::WorkspaceReporter;
 use super::workspaces::{object_name, uid_of};
-use crate::chain::whole;
 use crate::mounter::log_context::LogContext;
+use yoi_wire::error_chain;
 
 /// How many workspaces are reconciled at the same time.
 const CONCURRENCY: u16 = 32;
@@ -63,7 +63,7 @@ pub async fn run(state: Arc<ShimState>, client: Client, inputs: StateInputs) {
                 _ = orphan_events.send(event);
             }
         }
-        Err(error) => tracing::warn!(error = whole(error), "the watch of workspaces broke"),
+        Err(error) => tracing::warn!(error = error_chain(error), "the watch of workspaces broke"),
     });
     let (triggers, store) = yoi_watch_cache::queue(events);
     let orphans = orphans::run(state.clone(), client.clone(), received);
@@ -92,7 +92,7 @@ async fn reconcile(queued: Arc<Queued<AgentWorkspace>>, context: Arc<ControllerC
     let work = async {
         let result = reconcile_workspace(ws, &context).await;
         if let Err(error) = &result {
-            tracing::warn!(error = whole(error), "failed to reconcile a workspace");
+            tracing::warn!(error = error_chain(error), "failed to reconcile a workspace");
         }
         result
     };

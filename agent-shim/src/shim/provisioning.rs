@@ -10,11 +10,11 @@ use yoi_workspace::{CloneAccess, ErrorReason, Making, Marker, Place, ProviderKin
 
 use super::error::Error;
 use super::state::ShimState;
-use crate::chain::whole;
 use crate::decide::orphan;
 use crate::decide::provision::{self, Action, Observed, TREE_LOST_MESSAGE};
 use crate::decide::workspace_status::{self, StatusUpdate, condition_reason, selected_provider};
 use crate::mounter::client::MounterFailure;
+use yoi_wire::error_chain;
 
 /// The result of one attempt.
 #[derive(Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ fn refusal(failure: MounterFailure) -> Result<(reason::Reason, String), Error> {
             Ok((condition_reason(refused.reason), refused.message))
         }
         failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol) => {
-            tracing::warn!(error = whole(&failure), "the mounter did not answer");
+            tracing::warn!(error = error_chain(&failure), "the mounter did not answer");
             Err(failure.into())
         }
     }

@@ -12,12 +12,12 @@ use super::error::Error;
 use super::metrics::PublishOutcome;
 use super::runtime_store::RuntimeError;
 use super::state::ShimState;
-use crate::chain::whole;
 use crate::decide::publish::{self, Admission, KnownTree, PublishRequest, RequestedVolume};
 use crate::mounter::client::MounterFailure;
 use crate::mounter::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
+use yoi_wire::error_chain;
 
 /// How long a call waits for its tree. The kubelet gives up after 120 s, and its back-off grows to 122 s: to wait here is always faster.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(90);
@@ -35,10 +35,10 @@ pub enum PublishFailure {
     #[error("{0}")]
     NotYet(String),
     /// The mount failed and was cleaned up: nothing is mounted.
-    #[error("{}", whole(.0))]
+    #[error("{}", error_chain(.0))]
     Failed(Error),
     /// The mount failed and may be left behind: the kubelet must unpublish.
-    #[error("{}", whole(.0))]
+    #[error("{}", error_chain(.0))]
     Unclear(Error),
 }
 
@@ -136,7 +136,7 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
     match unpublish_locked(state, &volume).await {
         Ok(()) => Err(PublishFailure::Failed(failure)),
         Err(error) => {
-            tracing::warn!(error = whole(&error), "a failed mount was not cleaned up");
+            tracing::warn!(error = error_chain(&error), "a failed mount was not cleaned up");
             Err(PublishFailure::Unclear(failure))
         }
     }

@@ -11,13 +11,14 @@ use yoi_workspace::{ProviderKind, RecordState};
 
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
 use crate::test_shim::TestShim;
+use yoi_agent_shim::args;
 use yoi_agent_shim::decide::publish::{PublishRequest, RequestedVolume};
 use yoi_agent_shim::mounter::protocol::MountedContent;
 use yoi_agent_shim::shim::provisioning::{Next, provision};
 use yoi_agent_shim::shim::publishing::{PublishFailure, publish, restore_pod_sockets, unpublish};
 use yoi_agent_shim::shim::{record_sweep, recovery};
 use yoi_agent_shim::volume::PodVolume;
-use yoi_agent_shim::{args, chain};
+use yoi_wire::error_chain;
 
 #[path = "../../../workspace/tests/conformance/tripwire.rs"]
 mod tripwire;
@@ -41,7 +42,7 @@ async fn life(shim: &TestShim) -> Result<(), String> {
     let state = &shim.state;
     let alive = json!({ "status": { "podUID": uid(7) } });
     let wrong = |e: PublishFailure| e.to_string();
-    if provision(state, &workspace(1, alive), uid(1)).await.map_err(|e| chain::whole(&e))?.next != Next::AwaitChange {
+    if provision(state, &workspace(1, alive), uid(1)).await.map_err(|e| error_chain(&e))?.next != Next::AwaitChange {
         return Err("the tree was not made".into());
     }
     let digest = state.runtimes.digests()[0].clone();
@@ -52,7 +53,7 @@ async fn life(shim: &TestShim) -> Result<(), String> {
         .await
         .map_err(wrong)?;
     for name in ["tree", "runtime"] {
-        unpublish(state, &volume(name)).await.map_err(|e| chain::whole(&e))?;
+        unpublish(state, &volume(name)).await.map_err(|e| error_chain(&e))?;
     }
     ending(shim).await
 }
@@ -61,7 +62,7 @@ async fn life(shim: &TestShim) -> Result<(), String> {
 async fn ending(shim: &TestShim) -> Result<(), String> {
     let state = &shim.state;
     let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" }, "status": { "podUID": uid(7) } });
-    match provision(state, &workspace(1, deleted), uid(1)).await.map_err(|e| chain::whole(&e))?.next {
+    match provision(state, &workspace(1, deleted), uid(1)).await.map_err(|e| error_chain(&e))?.next {
         Next::RemoveFinalizer => Ok(()),
         other => Err(format!("it was not let go: {other:?}")),
     }
@@ -70,14 +71,14 @@ async fn ending(shim: &TestShim) -> Result<(), String> {
 /// What a start does before the CSI socket is served.
 async fn restart(shim: &TestShim) -> Result<(), String> {
     let state = &shim.state;
-    let damage = recovery::recover(&state.journal, &*state.mounter).await.map_err(|e| chain::whole(&e))?;
+    let damage = recovery::recover(&state.journal, &*state.mounter).await.map_err(|e| error_chain(&e))?;
     if !damage.lost.is_empty() {
         return Err(format!("a tree was promised and is gone: {:?}", damage.lost));
     }
     for done in
         [record_sweep::add_missing_records(state).await, record_sweep::remove_stale_records(state).await, restore_pod_sockets(state).await]
     {
-        done.map_err(|e| chain::whole(&e))?;
+        done.map_err(|e| error_chain(&e))?;
     }
     Ok(())
 }
@@ -213,8 +214,8 @@ fn whatever_answer_of_the_mounter_is_lost_the_life_of_a_workspace_ends_well() {
 async fn careless_life(shim: &TestShim) -> Result<(), String> {
     let making = yoi_workspace::Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
     let state = &shim.state;
-    state.mounter.make(uid(1), ProviderKind::Copy, making).await.map_err(|e| chain::whole(&e))?;
-    state.journal(move |j| j.begin_create(uid(1), ProviderKind::Copy, making).map(drop)).await.map_err(|e| chain::whole(&e))?;
+    state.mounter.make(uid(1), ProviderKind::Copy, making).await.map_err(|e| error_chain(&e))?;
+    state.journal(move |j| j.begin_create(uid(1), ProviderKind::Copy, making).map(drop)).await.map_err(|e| error_chain(&e))?;
     life(shim).await
 }
 

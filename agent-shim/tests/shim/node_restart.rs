@@ -11,10 +11,11 @@ use yoi_workspace::{ErrorReason, Expected, ProviderKind, Uid};
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
 use crate::real_disk::{RealDisk, base, clone_of_base, mounter, prepare};
 use crate::test_shim::TestShim;
+use yoi_agent_shim::args;
 use yoi_agent_shim::mounter::client::{Mounter, MounterClient, MounterFailure};
 use yoi_agent_shim::shim::provisioning::{Next, provision};
 use yoi_agent_shim::shim::{health, record_sweep, recovery};
-use yoi_agent_shim::{args, chain};
+use yoi_wire::error_chain;
 
 /// Takes everything off that is mounted below `dir`, as a reboot does.
 fn unmount_all(dir: &Path) {
@@ -151,7 +152,7 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
     let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
     for expected in [Expected::Used, Expected::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
-        assert!(chain::whole(&refused).contains("pool.btrfs"), "{}", chain::whole(&refused));
+        assert!(error_chain(&refused).contains("pool.btrfs"), "{}", error_chain(&refused));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
     let root = disk.open(Expected::Any).unwrap();
