@@ -78,10 +78,6 @@ impl Backend for Btrfs {
             None => compare::walk(base, tree.tree.as_fd(), &same),
         }
     }
-
-    fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
-        ioctl::sync(root).step("commit the file system")
-    }
 }
 
 /// The first transaction in which `tree` could differ from `since`. `None` if their kinship is not a single step.

@@ -103,10 +103,6 @@ impl Backend for Copy {
             }
         })
     }
-
-    fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
-        rustix::fs::syncfs(root).step("flush the file system")
-    }
 }
 
 /// Gives a new tree's root to its owner.

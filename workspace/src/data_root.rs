@@ -7,13 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::btrfs::{Btrfs, ioctl};
 use crate::copy::Copy;
 use crate::faults::{self, Faults};
-use crate::journal::Journal;
 use crate::layout::{self, Layout};
 use crate::mount::{self, Bound, MountError, TargetRoot};
-use crate::plan::{DiskStep, Recovery, RecoveryStep};
+use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
 use crate::trees::{self, Trees};
-use crate::{Error, Inventory, JournalError, Marker, Place, Provider, ProviderKind, Uid};
+use crate::{Error, Inventory, Marker, Place, Provider, ProviderKind, Uid};
 
 /// One node's data root, opened, and all that may be done in it.
 ///
@@ -47,15 +46,6 @@ pub enum PublishError {
     Tree(#[from] Error),
     #[error(transparent)]
     Mount(#[from] MountError),
-}
-
-/// Why [`DataRoot::recover`] stopped.
-#[derive(Debug, thiserror::Error)]
-pub enum RecoverError {
-    #[error(transparent)]
-    Disk(#[from] Error),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
 }
 
 impl DataRoot {
@@ -161,18 +151,5 @@ impl DataRoot {
         let _held = self.layout.locks.exclusive(uid);
         // Both remove either kind of tree; Btrfs does it fast.
         if self.on_btrfs { self.btrfs.clear(uid, place) } else { self.copy.clear(uid, place) }
-    }
-
-    /// Plans and does a whole recovery, for a process that holds both the disk and the journal. The answer is what was planned: its
-    /// `orphans`, `lost` and `foreign` are still there.
-    pub fn recover(&self, journal: &Journal) -> Result<Recovery, RecoverError> {
-        let plan = crate::plan::recover(&journal.all()?, &self.inventory()?);
-        for step in &plan.steps {
-            match step {
-                RecoveryStep::Disk(step) => self.perform(step)?,
-                RecoveryStep::Journal(step) => journal.apply(step)?,
-            }
-        }
-        Ok(plan)
     }
 }

@@ -63,8 +63,6 @@ pub enum Error {
     Measure { uid: Uid, source: SysError },
     #[error("failed to find the changes of tree {uid}")]
     Compare { uid: Uid, source: SysError },
-    #[error("failed to flush the data root")]
-    Settle(#[source] SysError),
     #[error("failed to offer provider {provider} on this data root")]
     NotOffered { provider: ProviderKind },
     #[error("failed to probe the data root")]
@@ -116,19 +114,6 @@ impl ErrorReason {
             ErrorReason::BackendError => "BackendError",
         }
     }
-
-    /// True if the same call may succeed later without anybody changing the request.
-    pub fn is_retryable(self) -> bool {
-        match self {
-            ErrorReason::NestedVolume | ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => true,
-            ErrorReason::OutOfSpace
-            | ErrorReason::Busy
-            | ErrorReason::BackendError
-            | ErrorReason::ReadOnlyFilesystem
-            | ErrorReason::WrongDataRoot => true,
-            ErrorReason::ProviderUnavailable | ErrorReason::Foreign | ErrorReason::InvalidRequest => false,
-        }
-    }
 }
 
 impl SysError {
@@ -161,7 +146,7 @@ impl Error {
             | Error::Open { source, .. }
             | Error::Measure { source, .. }
             | Error::Compare { source, .. } => source.reason(),
-            Error::List(source) | Error::Settle(source) | Error::Probe(source) => source.reason(),
+            Error::List(source) | Error::Probe(source) => source.reason(),
         }
     }
 }

@@ -39,7 +39,7 @@ mod trees;
 mod uid;
 
 pub use atomic::{write_atomically, write_atomically_with};
-pub use data_root::{DataRoot, Expected, PublishError, RecoverError};
+pub use data_root::{DataRoot, Expected, PublishError};
 pub use error::{Error, ErrorReason, SysError};
 pub use faults::{Faults, NoFaults, Point};
 pub use journal::{Journal, JournalError, Record, RecordState, Since};

@@ -120,14 +120,6 @@ pub struct Recovery {
     pub unknown: Vec<(Uid, String)>,
 }
 
-impl Recovery {
-    /// True if disk and journal agree and nothing is left to tell.
-    pub fn is_settled(&self) -> bool {
-        let Self { steps, orphans, lost, foreign, unknown } = self;
-        steps.is_empty() && orphans.is_empty() && lost.is_empty() && foreign.is_empty() && unknown.is_empty()
-    }
-}
-
 #[derive(Default)]
 struct Seen<'a> {
     record: Option<&'a Record>,

@@ -1,4 +1,4 @@
-use crate::{Change, CloneAccess, DiskUsage, Error, Marker, Owner, ProviderKind, TreeManifest, Uid};
+use crate::{Change, CloneAccess, DiskUsage, Error, Marker, Owner, TreeManifest, Uid};
 
 /// Makes, clones, seals and destroys trees.
 ///
@@ -22,8 +22,6 @@ use crate::{Change, CloneAccess, DiskUsage, Error, Marker, Owner, ProviderKind, 
 ///   clone grows with what changed; everything else visits every file.
 /// - A tree deeper than 256 directories can be cloned by Btrfs and always destroyed, but neither sealed, measured nor compared.
 pub trait Provider: Send + Sync {
-    fn kind(&self) -> ProviderKind;
-
     /// An empty tree whose root belongs to `owner`, mode 0755.
     /// Errors: `Conflict` if this UID stands for a tree made otherwise, `Foreign`, `Make`.
     fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error>;
@@ -40,7 +38,7 @@ pub trait Provider: Send + Sync {
     fn seal(&self, uid: Uid) -> Result<TreeManifest, Error>;
 
     /// Ends this tree, whatever stands in it: nested subvolumes, immutable files, closed directories, mounts. Gone is done.
-    /// Space may come back later; [`Provider::settle`] hurries it, once per batch.
+    /// The file system may give the space back later.
     /// Errors: `Busy` while a mount elsewhere shows the tree, `Foreign`, `WrongProvider`, `Destroy`.
     fn destroy(&self, uid: Uid) -> Result<(), Error>;
 
@@ -56,8 +54,4 @@ pub trait Provider: Send + Sync {
     /// Every path of the tree, as if each had been added to nothing; sorted by path.
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Compare`.
     fn contents(&self, uid: Uid) -> Result<Vec<Change>, Error>;
-
-    /// Makes all earlier verbs durable and starts giving back the space of destroyed trees.
-    /// Errors: `Settle`.
-    fn settle(&self) -> Result<(), Error>;
 }

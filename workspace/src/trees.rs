@@ -29,7 +29,6 @@ pub(crate) trait Backend: Send + Sync {
     fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError>;
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> Result<u64, SysError>;
     fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError>;
-    fn settle(&self, root: BorrowedFd) -> Result<(), SysError>;
 }
 
 /// A tree that was found under its name.
@@ -121,10 +120,6 @@ pub(crate) fn open_tree(entry: &OwnedFd) -> Result<OwnedFd, SysError> {
 }
 
 impl<B: Backend> Provider for Trees<B> {
-    fn kind(&self) -> ProviderKind {
-        B::KIND
-    }
-
     fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error> {
         let _held = self.layout.locks.exclusive(uid);
         let making = Making::Empty { owner };
@@ -249,9 +244,5 @@ impl<B: Backend> Provider for Trees<B> {
         told.map_err(|source| Error::Compare { uid, source })?;
         all.sort_by(compare::by_path);
         Ok(all)
-    }
-
-    fn settle(&self) -> Result<(), Error> {
-        self.backend.settle(self.layout.root()).map_err(Error::Settle)
     }
 }

@@ -40,7 +40,7 @@ impl Crowd {
                 });
             }
         });
-        pool.hand().settle().unwrap();
+        pool.sync();
         let parent = pool.folder("bare");
         Crowd { pool, base, root, parent, made: vec![] }
     }

@@ -41,6 +41,10 @@ impl Pool {
         File::open(self.at.join(name)).unwrap()
     }
 
+    pub fn sync(&self) {
+        sync(&File::open(&self.at).unwrap());
+    }
+
     /// Bytes of the device that are taken.
     pub fn used(&self) -> u64 {
         rustix::fs::statvfs(&self.at).map(|v| (v.f_blocks - v.f_bfree) * v.f_frsize).unwrap()
@@ -63,6 +67,14 @@ pub fn alone() {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
+/// Writes all dirty data of the file system, commits, and wakes the cleaner of deleted subvolumes.
+fn sync(any: &File) {
+    const SYNC: u32 = 0x94 << 8 | 8;
+    // SAFETY: SYNC takes no argument.
+    let done = unsafe { libc::ioctl(any.as_raw_fd(), SYNC as _) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// Waits until the kernel has taken apart every snapshot that was deleted (since 6.13; before, it goes on in the background).
 ///
 /// The queue is counted again and again: the kernel's own wait for it (`FOR_QUEUED`) was seen to sleep on with an empty queue (6.18).
@@ -72,11 +84,9 @@ pub fn wait_for_the_cleaner(any: &File) {
     struct Wait(u64, u32, u32);
     const SUBVOL_SYNC_WAIT: u32 = 1 << 30 | 16 << 16 | 0x94 << 8 | 65;
     const COUNT: u32 = 2;
-    const SYNC: u32 = 0x94 << 8 | 8;
     let begun = std::time::Instant::now();
     loop {
-        // SAFETY: SYNC takes no argument.
-        unsafe { libc::ioctl(any.as_raw_fd(), SYNC as _) };
+        sync(any);
         let mut queued = Wait(0, COUNT, 0);
         // SAFETY: SUBVOL_SYNC_WAIT reads and writes a btrfs_ioctl_subvol_wait.
         let asked = unsafe { libc::ioctl(any.as_raw_fd(), SUBVOL_SYNC_WAIT as _, &raw mut queued) };

@@ -233,7 +233,7 @@ fn group(pool: &Pool, from: Uid, table: &mut Table) {
             || {
                 committed.time(|| {
                     make(hand, from);
-                    hand.settle().unwrap();
+                    pool.sync();
                 });
             },
         );
@@ -249,12 +249,12 @@ fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
     for n in 0..200 {
         fs::write(path.join(format!("d{n}/f{}", n * 100)), vec![b'y'; 50_000]).unwrap();
     }
-    hand.settle().unwrap();
+    pool.sync();
     let before = pool.used();
     let mut times = Times::default();
     let mut fork = live;
     times.time(|| fork = make(hand, live));
-    hand.settle().unwrap();
+    pool.sync();
     let (disk, data) = (pool.used().saturating_sub(before), hand.usage(fork).unwrap().exclusive_bytes);
     table.head("Fork of a live tree of 57,000 files");
     let words = format!("{data} bytes of data, {disk} on disk");

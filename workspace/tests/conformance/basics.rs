@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[
 
 fn w1(lab: &Lab) -> Verdict {
     let (base, source) = lab.base();
-    lab.provider().settle().unwrap();
+    lab.sync();
     let free = || rustix::fs::statvfs(&lab.dir).map(|v| v.f_bfree * v.f_frsize).unwrap();
     let before = free();
     let started = Instant::now();
@@ -37,7 +37,7 @@ fn w1(lab: &Lab) -> Verdict {
     assert!(started.elapsed() < Duration::from_secs(3));
     assert_eq!(content(&path), content(&source));
     assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
-    lab.provider().settle().unwrap();
+    lab.sync();
     let usage = lab.provider().usage(clone).unwrap();
     assert!(usage.logical_bytes > 3 << 20);
     match lab.kind() {

@@ -159,7 +159,7 @@ fn only_changed(lab: &Lab) -> Verdict {
     for n in 0..28 {
         fs::write(path.join(format!("d{n}/f{n}")), "changed").unwrap();
     }
-    lab.provider().settle().unwrap();
+    lab.sync();
     // The best of several, against a single visit of every file: a ratio, so that a busy machine does not matter.
     let time = |act: &dyn Fn()| {
         let once = || {

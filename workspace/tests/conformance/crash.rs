@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yoi_workspace::{CloneAccess, DataRoot, Faults, Journal, Making, NoFaults, Place, Point, ProviderKind, RecordState, Uid};
 
-use crate::lab::{Lab, me, nth_uid};
+use crate::lab::{Lab, me, nothing_to_do, nth_uid, recover};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -116,9 +116,9 @@ impl Scene {
     /// What a restart says that it cannot mend, or what it left undone.
     fn complaint(&self) -> Option<String> {
         let (root, journal) = self.open(Arc::new(NoFaults));
-        root.recover(&journal).unwrap();
+        recover(&root, &journal);
         let rest = yoi_workspace::plan::recover(&journal.all().unwrap(), &root.inventory().unwrap());
-        if !rest.is_settled() {
+        if !nothing_to_do(&rest) {
             return Some(format!("{rest:?}"));
         }
         let records: BTreeMap<_, _> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
@@ -201,7 +201,7 @@ fn again(lab: &Lab) -> Verdict {
             let scene = Scene::new(lab, &format!("again{after}-{then}"));
             cut = scene.live_until(after, Forgets::Nothing);
             let (root, journal) = scene.open(plug(then));
-            let cut_again = crashed(|| drop(root.recover(&journal).unwrap()));
+            let cut_again = crashed(|| drop(recover(&root, &journal)));
             assert_eq!(scene.complaint(), None, "after {after} points, then {then}");
             remove(&scene.dir);
             if !cut_again {
@@ -251,7 +251,7 @@ fn vanished(lab: &Lab) -> Verdict {
     let (root, journal) = scene.open(Arc::new(NoFaults));
     life(&root, &journal, scene.kind, Forgets::Nothing);
     root.provider(scene.kind).unwrap().destroy(nth_uid(2)).unwrap();
-    let plan = root.recover(&journal).unwrap();
+    let plan = recover(&root, &journal);
     assert_eq!((plan.lost, plan.steps), (vec![nth_uid(2)], vec![]));
     assert!(journal.get(nth_uid(2)).unwrap().is_some());
     Verdict::Ran

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{IFlags, Mode, OFlags};
-use yoi_workspace::{DataRoot, Faults, Owner, Provider, ProviderKind, Uid, loopback};
+use yoi_workspace::plan::{self, Recovery, RecoveryStep};
+use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
@@ -129,6 +130,10 @@ impl Lab {
         DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults).unwrap()
     }
 
+    pub fn sync(&self) {
+        sync(&self.dir, self.on_btrfs());
+    }
+
     pub fn uid(&self) -> Uid {
         nth_uid(self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -168,6 +173,32 @@ impl Lab {
         expected.sort();
         assert_eq!(names, expected);
     }
+}
+
+/// Writes all dirty data of the file system to the device. On Btrfs it also wakes the cleaner of deleted subvolumes.
+pub fn sync(at: &Path, is_btrfs: bool) {
+    match is_btrfs {
+        true => run("btrfs", &["filesystem".as_ref(), "sync".as_ref(), at]),
+        false => rustix::fs::syncfs(fs::File::open(at).unwrap()).unwrap(),
+    }
+}
+
+/// Plans a recovery and does every step. The plan is returned.
+pub fn recover(root: &DataRoot, journal: &Journal) -> Recovery {
+    let plan = plan::recover(&journal.all().unwrap(), &root.inventory().unwrap());
+    for step in &plan.steps {
+        match step {
+            RecoveryStep::Disk(step) => root.perform(step).unwrap(),
+            RecoveryStep::Journal(step) => journal.apply(step).unwrap(),
+        }
+    }
+    plan
+}
+
+/// True if disk and journal agree and there is nothing to report.
+pub fn nothing_to_do(plan: &Recovery) -> bool {
+    let Recovery { steps, orphans, lost, foreign, unknown } = plan;
+    steps.is_empty() && orphans.is_empty() && lost.is_empty() && foreign.is_empty() && unknown.is_empty()
 }
 
 pub fn nth_uid(n: u64) -> Uid {
