@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::faults::{Faults, NoFaults, Point};
 
 /// Writes `bytes` to the file `name` in the directory `dir`. `mode` is the mode of a new file before the umask.

@@ -11,7 +11,7 @@ use crate::layout::{self, Layout};
 use crate::mount::{self, Bound, MountError, TargetRoot};
 use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
-use crate::trees::{self, Trees};
+use crate::trees::{self, TreeProvider};
 use crate::{Error, Inventory, Marker, Place, Provider, ProviderKind, Uid};
 
 /// One node's data root, opened, and all that may be done in it.
@@ -23,8 +23,8 @@ use crate::{Error, Inventory, Marker, Place, Provider, ProviderKind, Uid};
 /// One process holds a data root at a time; the directory belongs to root and to us alone.
 pub struct DataRoot {
     layout: Arc<Layout>,
-    btrfs: Trees<Btrfs>,
-    copy: Trees<Copy>,
+    btrfs: TreeProvider<Btrfs>,
+    copy: TreeProvider<Copy>,
     on_btrfs: bool,
 }
 
@@ -67,8 +67,8 @@ impl DataRoot {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
-        let btrfs = Trees { layout: layout.clone(), backend: Btrfs };
-        let copy = Trees { layout: layout.clone(), backend: Copy };
+        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs };
+        let copy = TreeProvider { layout: layout.clone(), backend: Copy };
         Ok(Self { layout, btrfs, copy, on_btrfs })
     }
 
@@ -80,7 +80,7 @@ impl DataRoot {
     /// What this data root offers and how much room it has. Tries each provider for real (two commits on Btrfs).
     pub fn probe(&self) -> Result<Probe, Error> {
         // No object has the zero UID: a lock of its own, so that two probes do not meet.
-        let _held = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
+        let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
         probe::probe(self.layout.root()).map_err(Error::Probe)
     }
 
@@ -100,18 +100,18 @@ impl DataRoot {
 
     /// The marker of a live tree. `NotFound`, `Foreign`.
     pub fn marker(&self, uid: Uid) -> Result<Marker, Error> {
-        self.layout.live(uid)?.map(|(_, marker)| marker).ok_or(Error::NotFound { uid })
+        self.layout.live_entry(uid)?.map(|(_, marker)| marker).ok_or(Error::NotFound { uid })
     }
 
     /// A descriptor of a live tree's root. `NotFound`, `Foreign`.
     pub fn open_tree(&self, uid: Uid) -> Result<OwnedFd, Error> {
-        let (entry, _) = self.layout.live(uid)?.ok_or(Error::NotFound { uid })?;
+        let (entry, _) = self.layout.live_entry(uid)?.ok_or(Error::NotFound { uid })?;
         trees::open_tree(&entry).map_err(|source| Error::Open { uid, source })
     }
 
     /// Shows a tree at a target, see [`mount::bind`]. A sealed or read-only tree is shown read-only whatever is asked.
     pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, PublishError> {
-        let _held = self.layout.locks.shared(&[uid]);
+        let _guard = self.layout.locks.shared(&[uid]);
         let read_only = read_only || self.marker(uid)?.is_frozen();
         let tree = self.open_tree(uid)?;
         Ok(mount::bind(tree.as_fd(), root, target, read_only)?)
@@ -125,11 +125,11 @@ impl DataRoot {
     /// Does one step of a recovery.
     pub fn perform(&self, step: &DiskStep) -> Result<(), Error> {
         match *step {
-            DiskStep::Discard { uid } => self.clear(uid, Place::Building),
-            DiskStep::Purge { uid } => self.clear(uid, Place::Trash),
+            DiskStep::Discard { uid } => self.remove_entry(uid, Place::Building),
+            DiskStep::Purge { uid } => self.remove_entry(uid, Place::Trash),
             DiskStep::Commit { uid } => {
-                let _held = self.layout.locks.exclusive(uid);
-                if self.layout.live(uid)?.is_some() {
+                let _guard = self.layout.locks.exclusive(uid);
+                if self.layout.live_entry(uid)?.is_some() {
                     return Ok(());
                 }
                 let wrap = |source| Error::Make { uid, source };
@@ -138,7 +138,7 @@ impl DataRoot {
                     None => return Err(Error::NotFound { uid }),
                 };
                 if !marked {
-                    return Err(Error::Foreign { name: layout::name(uid, Place::Building) });
+                    return Err(Error::Foreign { name: layout::entry_name(uid, Place::Building) });
                 }
                 self.layout.commit(uid).map_err(wrap)
             }
@@ -147,9 +147,9 @@ impl DataRoot {
         }
     }
 
-    fn clear(&self, uid: Uid, place: Place) -> Result<(), Error> {
-        let _held = self.layout.locks.exclusive(uid);
+    fn remove_entry(&self, uid: Uid, place: Place) -> Result<(), Error> {
+        let _guard = self.layout.locks.exclusive(uid);
         // Both remove either kind of tree; Btrfs does it fast.
-        if self.on_btrfs { self.btrfs.clear(uid, place) } else { self.copy.clear(uid, place) }
+        if self.on_btrfs { self.btrfs.remove_entry(uid, place) } else { self.copy.remove_entry(uid, place) }
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::path::Arg;
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{NodeKind, SysError};
 
 /// Deeper trees are refused: each level holds a descriptor and a stack frame, and paths longer than this are of no use to a compiler.
@@ -80,7 +80,7 @@ pub(crate) fn too_deep() -> io::Error {
 }
 
 /// One entry met by [`walk`].
-pub(crate) struct Visit<'a> {
+pub(crate) struct WalkEntry<'a> {
     pub parent: BorrowedFd<'a>,
     pub name: &'a CStr,
     /// Relative to the root of the walk.
@@ -90,7 +90,7 @@ pub(crate) struct Visit<'a> {
 }
 
 /// Visits everything below `root`, depth first, a directory before its content, siblings in byte order.
-pub(crate) fn walk(root: BorrowedFd, visit: &mut dyn FnMut(&Visit) -> Result<(), SysError>) -> Result<(), SysError> {
+pub(crate) fn walk(root: BorrowedFd, visit: &mut dyn FnMut(&WalkEntry) -> Result<(), SysError>) -> Result<(), SysError> {
     descend(root, &mut Vec::new(), 0, visit)
 }
 
@@ -98,7 +98,7 @@ fn descend(
     dir: BorrowedFd,
     path: &mut Vec<u8>,
     depth: usize,
-    visit: &mut dyn FnMut(&Visit) -> Result<(), SysError>,
+    visit: &mut dyn FnMut(&WalkEntry) -> Result<(), SysError>,
 ) -> Result<(), SysError> {
     if depth > MAX_DEPTH {
         return Err(too_deep()).step("read a directory");
@@ -111,8 +111,8 @@ fn descend(
             Err(e) => return Err(e).step("stat an entry"),
         };
         let kind = kind(&stat);
-        let before = push(path, &name);
-        visit(&Visit { parent: dir, name: &name, path, stat, kind })?;
+        let before = push_component(path, &name);
+        visit(&WalkEntry { parent: dir, name: &name, path, stat, kind })?;
         if kind == NodeKind::Dir {
             match open(dir, &*name) {
                 Ok(child) => descend(child.as_fd(), path, depth + 1, visit)?,
@@ -126,7 +126,7 @@ fn descend(
 }
 
 /// Appends a component and returns the length to truncate to afterwards.
-pub(crate) fn push(path: &mut Vec<u8>, name: &CStr) -> usize {
+pub(crate) fn push_component(path: &mut Vec<u8>, name: &CStr) -> usize {
     let before = path.len();
     if before > 0 {
         path.push(b'/');

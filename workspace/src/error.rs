@@ -13,11 +13,11 @@ pub struct SysError {
 }
 
 /// Names the step at which a system call stood.
-pub(crate) trait RecoveryStep<T> {
+pub(crate) trait StepContext<T> {
     fn step(self, step: &'static str) -> Result<T, SysError>;
 }
 
-impl<T, E: Into<io::Error>> RecoveryStep<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     fn step(self, step: &'static str) -> Result<T, SysError> {
         self.map_err(|source| SysError { step, source: source.into() })
     }

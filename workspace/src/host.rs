@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 
 /// Runs a program to its end in a clean environment with `LC_ALL=C`; kills it at the deadline. Any end but success is an error that
 /// carries what it wrote to stderr.
@@ -25,7 +25,7 @@ pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<
         .stderr(Stdio::piped())
         .spawn()
         .step("start a program")?;
-    let ended = wait_readable(&child, deadline);
+    let ended = wait_exit(&child, deadline);
     if !matches!(ended, Ok(true)) {
         let _ = child.kill();
     }
@@ -36,16 +36,16 @@ pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<
     if status.success() {
         return Ok(());
     }
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     if let Some(stderr) = child.stderr.take() {
-        // What it said is an extra; its exit status is the fact.
-        let _ = stderr.take(2000).read_to_string(&mut said);
+        // The text is an extra: the exit status says whether it failed.
+        let _ = stderr.take(2000).read_to_string(&mut stderr_text);
     }
-    Err(io::Error::other(format!("{program}: {status}: {}", said.trim()))).step("run a program")
+    Err(io::Error::other(format!("{program}: {status}: {}", stderr_text.trim()))).step("run a program")
 }
 
 /// False at the deadline.
-fn wait_readable(child: &std::process::Child, deadline: Duration) -> Result<bool, SysError> {
+fn wait_exit(child: &std::process::Child, deadline: Duration) -> Result<bool, SysError> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the program has no process id")).step("watch a program")?;
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).step("watch a program")?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::error::RecoveryStep as _;
+use crate::error::StepContext as _;
 use crate::faults::{self, Faults, Point};
 use crate::plan::JournalStep;
 use crate::{Making, ProviderKind, SysError, Uid, atomic};
@@ -148,13 +148,13 @@ impl Journal {
         self.read(false)
     }
 
-    fn read(&self, sweep: bool) -> Result<Contents, JournalError> {
+    fn read(&self, remove_temporary: bool) -> Result<Contents, JournalError> {
         let mut found = Contents::default();
         for entry in rustix::fs::Dir::read_from(&self.dir).step("read the directory").map_err(JournalError::List)? {
             let entry = entry.step("read the directory").map_err(JournalError::List)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if let Some(stem) = name.strip_suffix(".json.tmp") {
-                if sweep && stem.parse::<Uid>().is_ok() {
+                if remove_temporary && stem.parse::<Uid>().is_ok() {
                     rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).step("remove a half record").map_err(JournalError::List)?;
                 }
             } else if let Some(Ok(uid)) = name.strip_suffix(".json").map(str::parse::<Uid>) {
@@ -211,14 +211,14 @@ impl Journal {
             }
             Some(r) => Ok(r.state),
             None => {
-                self.put(&Record { uid, provider, making, state: RecordState::Creating, since: self.since(making)?, of })?;
+                self.write(&Record { uid, provider, making, state: RecordState::Creating, since: self.change_base(making)?, of })?;
                 Ok(RecordState::Creating)
             }
         }
     }
 
     /// What a tree that is made so will be compared with.
-    fn since(&self, making: Making) -> Result<Since, JournalError> {
+    fn change_base(&self, making: Making) -> Result<Since, JournalError> {
         let Making::Clone { from, .. } = making else { return Ok(Since::Nothing) };
         match self.get(from) {
             Ok(Some(parent)) if parent.state == RecordState::Sealed => Ok(Since::Tree(from)),
@@ -231,13 +231,13 @@ impl Journal {
 
     /// The tree stands.
     pub fn created(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, RecordState::Ready)
+        self.set_state(uid, RecordState::Ready)
     }
 
     /// Somebody is about to work in the tree: from now on it is worth more than its object, and whose it was is forgotten.
     pub fn shown(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
-            Ok(Some(record)) if record.of.is_some() => self.put(&Record { of: None, ..record }),
+            Ok(Some(record)) if record.of.is_some() => self.write(&Record { of: None, ..record }),
             Ok(_) => Ok(()),
             Err(error) if error.damage().is_some() => Ok(()),
             Err(error) => Err(error),
@@ -246,12 +246,12 @@ impl Journal {
 
     /// The intent to seal a tree.
     pub fn begin_seal(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, RecordState::Sealing)
+        self.set_state(uid, RecordState::Sealing)
     }
 
     /// The tree is sealed; its digest stands in its marker, and `seal` tells it again.
     pub fn sealed(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, RecordState::Sealed)
+        self.set_state(uid, RecordState::Sealed)
     }
 
     /// The intent to destroy a tree. Without a record, or with a damaged one, there is nothing to write: gone is done, and the disk's verb
@@ -259,7 +259,7 @@ impl Journal {
     pub fn begin_destroy(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
-            Ok(Some(_)) => self.step(uid, RecordState::Destroying),
+            Ok(Some(_)) => self.set_state(uid, RecordState::Destroying),
             Err(error) if error.damage().is_some() => Ok(()),
             Err(error) => Err(error),
         }
@@ -269,9 +269,9 @@ impl Journal {
     pub fn destroyed(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
-            Ok(Some(Record { state: RecordState::Destroying, .. })) => self.forget(uid),
+            Ok(Some(Record { state: RecordState::Destroying, .. })) => self.remove(uid),
             Ok(Some(r)) => Err(JournalError::Transition { uid, from: r.state, to: RecordState::Destroying }),
-            Err(error) if error.damage().is_some() => self.forget(uid),
+            Err(error) if error.damage().is_some() => self.remove(uid),
             Err(error) => Err(error),
         }
     }
@@ -279,13 +279,13 @@ impl Journal {
     /// Does one step of a recovery.
     pub fn apply(&self, step: &JournalStep) -> Result<(), JournalError> {
         match *step {
-            JournalStep::Ready { uid } => self.step(uid, RecordState::Ready),
-            JournalStep::Sealed { uid } => self.step(uid, RecordState::Sealed),
-            JournalStep::Forget { uid } => self.forget(uid),
+            JournalStep::Ready { uid } => self.set_state(uid, RecordState::Ready),
+            JournalStep::Sealed { uid } => self.set_state(uid, RecordState::Sealed),
+            JournalStep::Forget { uid } => self.remove(uid),
         }
     }
 
-    fn step(&self, uid: Uid, to: RecordState) -> Result<(), JournalError> {
+    fn set_state(&self, uid: Uid, to: RecordState) -> Result<(), JournalError> {
         let record = self.get(uid)?.ok_or(JournalError::NotFound { uid })?;
         match (record.state, to) {
             (from, to) if from == to => Ok(()),
@@ -294,12 +294,12 @@ impl Journal {
             (RecordState::Creating, RecordState::Ready)
             | (RecordState::Ready, RecordState::Sealing)
             | (RecordState::Sealing, RecordState::Sealed)
-            | (_, RecordState::Destroying) => self.put(&Record { state: to, ..record }),
+            | (_, RecordState::Destroying) => self.write(&Record { state: to, ..record }),
             (from, to) => Err(JournalError::Transition { uid, from, to }),
         }
     }
 
-    fn put(&self, record: &Record) -> Result<(), JournalError> {
+    fn write(&self, record: &Record) -> Result<(), JournalError> {
         let (uid, name) = (record.uid, file_name(record.uid));
         let write = || -> Result<(), SysError> {
             let text = serde_json::to_vec(record).map_err(io::Error::from).step("encode the record")?;
@@ -310,7 +310,7 @@ impl Journal {
         write().map_err(|source| JournalError::Write { uid, source })
     }
 
-    fn forget(&self, uid: Uid) -> Result<(), JournalError> {
+    fn remove(&self, uid: Uid) -> Result<(), JournalError> {
         let unlink = || -> Result<(), SysError> {
             match rustix::fs::unlinkat(&self.dir, file_name(uid), AtFlags::empty()) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}

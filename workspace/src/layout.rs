@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::faults::{Faults, Point};
 use crate::locks::Locks;
 use crate::{DataRootEntry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, atomic, dir};
@@ -33,7 +33,7 @@ impl Layout {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).step("open the directory").map_err(wrap)?;
-        let found = root_name(&root).map_err(wrap)?;
+        let found = read_root_name(&root).map_err(wrap)?;
         let other = |wanted| Err(Error::OtherRoot { path: path.to_owned(), found, wanted });
         match expected {
             Expected::Any => {}
@@ -42,7 +42,7 @@ impl Layout {
             Expected::Named(wanted) if found == Some(wanted) => {}
             Expected::Named(wanted) => return other(Some(wanted)),
         }
-        let name = prepare(&root, found).map_err(wrap)?;
+        let name = create_layout(&root, found).map_err(wrap)?;
         Ok(Self { root, name, locks: Locks::default(), faults })
     }
 
@@ -50,7 +50,7 @@ impl Layout {
         self.root.as_fd()
     }
 
-    fn parent(&self, uid: Uid, place: Place) -> rustix::io::Result<OwnedFd> {
+    fn parent_dir(&self, uid: Uid, place: Place) -> rustix::io::Result<OwnedFd> {
         match place {
             Place::Building | Place::Live => dir::open(&self.root, format!("trees/{}", uid.shard())),
             Place::Trash => dir::open(&self.root, "trash"),
@@ -59,59 +59,59 @@ impl Layout {
 
     /// The entry of a tree, if it is in this place.
     pub fn entry(&self, uid: Uid, place: Place) -> Result<Option<OwnedFd>, SysError> {
-        let parent = self.parent(uid, place).step("open the directory of the entry")?;
-        dir::open_opt(&parent, name(uid, place)).step("open the entry")
+        let parent = self.parent_dir(uid, place).step("open the directory of the entry")?;
+        dir::open_opt(&parent, entry_name(uid, place)).step("open the entry")
     }
 
     /// A live tree of ours: its entry and marker. `None` if nothing stands there.
-    pub fn live(&self, uid: Uid) -> Result<Option<(OwnedFd, Marker)>, Error> {
+    pub fn live_entry(&self, uid: Uid) -> Result<Option<(OwnedFd, Marker)>, Error> {
         let Some(entry) = self.entry(uid, Place::Live).map_err(|source| Error::Open { uid, source })? else { return Ok(None) };
         match read_marker(&entry, uid).map_err(|source| Error::Open { uid, source })? {
             Some(marker) => Ok(Some((entry, marker))),
-            None => Err(Error::Foreign { name: name(uid, Place::Live) }),
+            None => Err(Error::Foreign { name: entry_name(uid, Place::Live) }),
         }
     }
 
     /// Makes the entry under its temporary name, marked.
-    pub fn begin(&self, marker: &Marker) -> Result<OwnedFd, SysError> {
-        let parent = self.parent(marker.uid, Place::Building).step("open the directory of the entry")?;
-        let temporary = name(marker.uid, Place::Building);
+    pub fn create_entry(&self, marker: &Marker) -> Result<OwnedFd, SysError> {
+        let parent = self.parent_dir(marker.uid, Place::Building).step("open the directory of the entry")?;
+        let temporary = entry_name(marker.uid, Place::Building);
         rustix::fs::mkdirat(&parent, &*temporary, Mode::from_raw_mode(0o700)).step("make the entry")?;
         self.faults.reached(Point::EntryMade);
         let entry = dir::open(&parent, &*temporary).step("open the entry")?;
-        rustix::fs::symlinkat(spell(marker)?, &entry, MARKER).step("write the marker")?;
+        rustix::fs::symlinkat(encode_marker(marker)?, &entry, MARKER).step("write the marker")?;
         self.faults.reached(Point::MarkerWritten);
         Ok(entry)
     }
 
     /// The commit point.
     pub fn commit(&self, uid: Uid) -> Result<(), SysError> {
-        let parent = self.parent(uid, Place::Live).step("open the directory of the entry")?;
-        let (temporary, live) = (name(uid, Place::Building), name(uid, Place::Live));
+        let parent = self.parent_dir(uid, Place::Live).step("open the directory of the entry")?;
+        let (temporary, live) = (entry_name(uid, Place::Building), entry_name(uid, Place::Live));
         rustix::fs::renameat_with(&parent, &*temporary, &parent, &*live, RenameFlags::NOREPLACE).step("rename the entry")?;
         self.faults.reached(Point::Committed);
         Ok(())
     }
 
     /// Renames an entry away. What an earlier destruction left in the trash is gone by now.
-    pub fn trash(&self, uid: Uid, from: Place) -> Result<(), SysError> {
-        let parent = self.parent(uid, from).step("open the directory of the entry")?;
-        let trash = self.parent(uid, Place::Trash).step("open the trash")?;
-        let to = name(uid, Place::Trash);
-        rustix::fs::renameat_with(&parent, name(uid, from), &trash, &*to, RenameFlags::NOREPLACE).step("rename the entry away")?;
+    pub fn move_to_trash(&self, uid: Uid, from: Place) -> Result<(), SysError> {
+        let parent = self.parent_dir(uid, from).step("open the directory of the entry")?;
+        let trash = self.parent_dir(uid, Place::Trash).step("open the trash")?;
+        let to = entry_name(uid, Place::Trash);
+        rustix::fs::renameat_with(&parent, entry_name(uid, from), &trash, &*to, RenameFlags::NOREPLACE).step("rename the entry away")?;
         self.faults.reached(Point::Trashed);
         Ok(())
     }
 
     /// Writes the marker of a sealed tree over the old one.
     pub fn replace_marker(&self, entry: &OwnedFd, marker: &Marker) -> Result<(), SysError> {
-        atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &spell(marker)?)?;
+        atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &encode_marker(marker)?)?;
         self.faults.reached(Point::SealMarked);
         Ok(())
     }
 
     /// Removes what is left of an entry once its tree is gone: the marker last, so that it is ours until the end.
-    pub fn finish(&self, uid: Uid, place: Place) -> Result<(), SysError> {
+    pub fn finish_removal(&self, uid: Uid, place: Place) -> Result<(), SysError> {
         if let Some(entry) = self.entry(uid, place)? {
             unlink(&entry, MARKER_NEW)?;
             unlink(&entry, MARKER)?;
@@ -123,8 +123,8 @@ impl Layout {
     }
 
     fn remove_empty(&self, uid: Uid, place: Place) -> Result<(), SysError> {
-        let parent = self.parent(uid, place).step("open the directory of the entry")?;
-        match rustix::fs::unlinkat(&parent, name(uid, place), AtFlags::REMOVEDIR) {
+        let parent = self.parent_dir(uid, place).step("open the directory of the entry")?;
+        match rustix::fs::unlinkat(&parent, entry_name(uid, place), AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e).step("remove the entry"),
         }
@@ -134,7 +134,7 @@ impl Layout {
     pub fn remove_unmarked(&self, uid: Uid, place: Place) -> Result<(), Error> {
         match self.remove_empty(uid, place) {
             Err(e) if matches!(e.source.raw_os_error(), Some(libc::ENOTEMPTY | libc::ENOTDIR)) => {
-                Err(Error::Foreign { name: name(uid, place) })
+                Err(Error::Foreign { name: entry_name(uid, place) })
             }
             other => other.map_err(|source| Error::Destroy { uid, source }),
         }
@@ -147,7 +147,7 @@ impl Layout {
             let dir = dir::open(&self.root, &*parent).step("open a directory")?;
             for file_name in dir::names(&dir).step("read a directory")? {
                 let text = file_name.to_string_lossy();
-                let Some((uid, place)) = parse_name(&text, &parent) else {
+                let Some((uid, place)) = parse_entry_name(&text, &parent) else {
                     found.foreign.push(format!("{parent}/{text}"));
                     continue;
                 };
@@ -176,7 +176,7 @@ impl Layout {
 }
 
 /// The name that the directory bears, if it is one.
-fn root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
+fn read_root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
     match rustix::fs::readlinkat(root, ROOT_NAME, Vec::new()) {
         Ok(text) => Ok(text.to_str().ok().and_then(|t| t.parse().ok())),
         Err(Errno::NOENT | Errno::INVAL) => Ok(None),
@@ -185,7 +185,7 @@ fn root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
 }
 
 /// Makes what is missing, the name last: where it stands, the rest does.
-fn prepare(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
+fn create_layout(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
     make_dir(root, "trash")?;
     make_dir(root, "trees")?;
     for shard in 0..SHARDS {
@@ -202,14 +202,14 @@ fn prepare(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
     Ok(name)
 }
 
-pub(crate) fn name(uid: Uid, place: Place) -> String {
+pub(crate) fn entry_name(uid: Uid, place: Place) -> String {
     match place {
         Place::Building => format!("{uid}.tmp"),
         Place::Live | Place::Trash => uid.to_string(),
     }
 }
 
-fn parse_name(text: &str, parent: &str) -> Option<(Uid, Place)> {
+fn parse_entry_name(text: &str, parent: &str) -> Option<(Uid, Place)> {
     if parent == "trash" {
         return Some((text.parse().ok()?, Place::Trash));
     }
@@ -223,7 +223,7 @@ fn parse_name(text: &str, parent: &str) -> Option<(Uid, Place)> {
 
 /// A marker is a symbolic link: it appears whole, and it is metadata, so the commit that makes a snapshot durable makes it durable
 /// with no flush of its own.
-fn spell(marker: &Marker) -> Result<String, SysError> {
+fn encode_marker(marker: &Marker) -> Result<String, SysError> {
     serde_json::to_string(marker).map_err(std::io::Error::from).step("spell the marker")
 }
 

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{SysError, atomic, host, mount, mountinfo};
 
 const MKFS_DEADLINE: Duration = Duration::from_secs(120);
@@ -73,7 +73,7 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
 
     let fresh = !image.try_exists().step("look for the image").map_err(make)?;
     match size {
-        Some(size) if fresh => format(image, size, &folder).map_err(make)?,
+        Some(size) if fresh => format_image(image, size, &folder).map_err(make)?,
         None if fresh => return Err(LoopError::NoImage { image: image.to_owned() }),
         Some(_) | None => {}
     }
@@ -90,16 +90,16 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
     if let Some(top) = table.iter().rfind(|m| m.mount_point == real) {
         let number = top.source.to_str().and_then(|s| s.strip_prefix("/dev/loop")).and_then(|n| n.parse::<u32>().ok());
         let ours = match number {
-            Some(number) => backs(number, &file).map_err(attach)?.is_some(),
+            Some(number) => open_if_backed_by(number, &file).map_err(attach)?.is_some(),
             None => false,
         };
         return if ours { Ok(Ensured::AlreadyMounted) } else { Err(LoopError::Occupied { mountpoint: mountpoint.to_owned() }) };
     }
-    let (number, device) = match attached(&file).map_err(attach)? {
+    let (number, device) = match find_attached(&file).map_err(attach)? {
         Some(found) => found,
         None => attach_new(&file).map_err(attach)?,
     };
-    mount_btrfs(&node(number), &real).map_err(mount)?;
+    mount_btrfs(&device_path(number), &real).map_err(mount)?;
     drop(device);
     Ok(if fresh { Ensured::Formatted } else { Ensured::Attached })
 }
@@ -124,7 +124,7 @@ pub fn release(mountpoint: &Path) -> Result<(), LoopError> {
     }
 }
 
-fn format(image: &Path, size: u64, folder: &File) -> Result<(), SysError> {
+fn format_image(image: &Path, size: u64, folder: &File) -> Result<(), SysError> {
     let name = image.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).step("read the path of the image")?;
     let temporary = image.with_file_name(atomic::temporary_name(name));
     atomic::write_atomically_with(folder, name, 0o666, |file| {
@@ -176,13 +176,13 @@ struct LoopConfig {
 const EMPTY: LoopInfo =
     LoopInfo { device: 0, inode: 0, rdevice: 0, offset: 0, size_limit: 0, numbers: [0; 3], flags: 0, names: [0; 160], init: [0; 2] };
 
-fn node(number: u32) -> String {
+fn device_path(number: u32) -> String {
     format!("/dev/loop{number}")
 }
 
 /// Opens `/dev/loopN`, and makes the node first where a container's /dev does not follow the kernel.
 fn open_device(number: u32) -> Result<File, SysError> {
-    let path = node(number);
+    let path = device_path(number);
     let open = || File::options().read(true).write(true).open(&path);
     match open() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -197,7 +197,7 @@ fn open_device(number: u32) -> Result<File, SysError> {
 }
 
 /// The opened device if this image is behind it.
-fn backs(number: u32, image: &File) -> Result<Option<File>, SysError> {
+fn open_if_backed_by(number: u32, image: &File) -> Result<Option<File>, SysError> {
     let device = open_device(number)?;
     let mut info = EMPTY;
     // SAFETY: LOOP_GET_STATUS64 writes a loop_info64.
@@ -211,13 +211,13 @@ fn backs(number: u32, image: &File) -> Result<Option<File>, SysError> {
     Ok((info.device == meta.dev() && info.inode == meta.ino()).then_some(device))
 }
 
-fn attached(image: &File) -> Result<Option<(u32, File)>, SysError> {
+fn find_attached(image: &File) -> Result<Option<(u32, File)>, SysError> {
     for entry in std::fs::read_dir("/sys/block").step("list block devices")? {
         let entry = entry.step("list block devices")?;
         let number = entry.file_name().to_str().and_then(|n| n.strip_prefix("loop")).and_then(|n| n.parse::<u32>().ok());
         if let Some(number) = number
             && entry.path().join("loop").exists()
-            && let Some(device) = backs(number, image)?
+            && let Some(device) = open_if_backed_by(number, image)?
         {
             return Ok(Some((number, device)));
         }

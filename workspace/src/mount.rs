@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::mountinfo::{self, Location, Mount};
 use crate::{SysError, host};
 
@@ -58,7 +58,7 @@ impl TargetRoot {
     }
 
     /// Opens what stands at `target`, on top of all mounts there. `None` if nothing does.
-    fn at(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
+    fn open_target(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat2(&self.dir, target, flags, Mode::empty(), resolve) {
@@ -69,12 +69,12 @@ impl TargetRoot {
     }
 
     /// The opened parent of `target`, and its last component.
-    fn parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
+    fn open_parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
         let bad = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a target is a relative path of plain names");
         let plain = target.components().all(|c| matches!(c, std::path::Component::Normal(_)));
         let name = target.file_name().filter(|_| plain).ok_or_else(bad).step("read the path of the target")?;
         let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok(self.at(parent)?.map(|fd| (fd, name)))
+        Ok(self.open_target(parent)?.map(|fd| (fd, name)))
     }
 }
 
@@ -82,7 +82,7 @@ impl TargetRoot {
 /// Mounts stacked inside the tree are not carried along. If the same tree already shows there in the same way, nothing is done.
 pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, MountError> {
     let wrap_target = |source| MountError::Target { target: root.path.join(target), source };
-    let Some((parent, name)) = root.parent(target).map_err(wrap_target)? else {
+    let Some((parent, name)) = root.open_parent(target).map_err(wrap_target)? else {
         let source = std::io::Error::from_raw_os_error(libc::ENOENT);
         return Err(wrap_target(SysError { step: "open the parent of the target", source }));
     };
@@ -90,15 +90,15 @@ pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool)
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(e).step("make the target").map_err(wrap_target),
     }
-    let place = root.at(target).map_err(wrap_target)?;
+    let place = root.open_target(target).map_err(wrap_target)?;
     let place = place.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)).step("open the target").map_err(wrap_target)?;
 
     let wrap = |source| MountError::Mount { target: root.path.join(target), source };
     let table = mountinfo::read().map_err(wrap)?;
     let wanted = mountinfo::locate(tree, &table).map_err(wrap)?;
     let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
-    match on_top(&table, &path) {
-        Some(top) if is_same(top, &wanted, read_only) => return Ok(Bound::AlreadyMounted),
+    match top_mount(&table, &path) {
+        Some(top) if shows_same_tree(top, &wanted, read_only) => return Ok(Bound::AlreadyMounted),
         Some(_) => return Err(MountError::Occupied { target: root.path.join(target) }),
         None => {}
     }
@@ -117,7 +117,7 @@ fn attach(tree: BorrowedFd, place: &OwnedFd, read_only: bool) -> Result<(), SysE
 /// Takes away everything mounted at `target` and then the empty directory. Missing is done. Never deletes content.
 pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
     let full = || root.path.join(target);
-    let Some((parent, name)) = root.parent(target).map_err(|source| MountError::Target { target: full(), source })? else {
+    let Some((parent, name)) = root.open_parent(target).map_err(|source| MountError::Target { target: full(), source })? else {
         return Ok(());
     };
     let wrap = |source| MountError::Unmount { target: full(), source };
@@ -141,11 +141,11 @@ pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
     }
 }
 
-fn on_top<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+fn top_mount<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     table.iter().rfind(|m| m.mount_point == path)
 }
 
-fn is_same(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
+fn shows_same_tree(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
     mount.device == wanted.device && mount.root == wanted.root && mount.read_only == read_only
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
 }
 
 /// The mount points elsewhere that show this place or something in it.
-pub(crate) fn shown_elsewhere(place: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+pub(crate) fn mounts_elsewhere(place: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
     let of_tree = |m: &&Mount| m.device == place.device && m.root.starts_with(&place.root);
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
 }
@@ -149,6 +149,6 @@ mod tests {
             mount("/trees/00/u2/tree", "/pods/y"),
         ];
         let place = Location { device: "0:42".into(), root: "/trees/00/u".into(), path: "/data/trees/00/u".into() };
-        assert_eq!(shown_elsewhere(&place, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
+        assert_eq!(mounts_elsewhere(&place, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
     }
 }

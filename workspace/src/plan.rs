@@ -121,7 +121,7 @@ pub struct Recovery {
 }
 
 #[derive(Default)]
-struct Seen<'a> {
+struct Observed<'a> {
     record: Option<&'a Record>,
     building: Option<&'a DataRootEntry>,
     live: Option<&'a Marker>,
@@ -133,74 +133,74 @@ struct Seen<'a> {
 /// An entry without a marker under a temporary name or in the trash may only be an empty directory of ours (the marker is written
 /// first and removed last); the steps for it remove it if it is empty and fail with `Foreign` if not.
 pub fn recover(journal: &Contents, found: &Inventory) -> Recovery {
-    let mut world: BTreeMap<Uid, Seen> = BTreeMap::new();
-    let mut out = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
+    let mut trees: BTreeMap<Uid, Observed> = BTreeMap::new();
+    let mut plan = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
     let damaged = journal.damaged.iter().map(|d| (d.uid, d.why.clone()));
-    out.unknown = damaged.chain(found.unreadable.iter().map(|u| (u.uid, u.why.clone()))).collect();
+    plan.unknown = damaged.chain(found.unreadable.iter().map(|u| (u.uid, u.why.clone()))).collect();
     for record in &journal.records {
-        world.entry(record.uid).or_default().record = Some(record);
+        trees.entry(record.uid).or_default().record = Some(record);
     }
     for entry in &found.entries {
-        let seen = world.entry(entry.uid).or_default();
+        let observed = trees.entry(entry.uid).or_default();
         match (entry.place, &entry.marker) {
-            (Place::Building, _) => seen.building = Some(entry),
-            (Place::Trash, _) => seen.trash = Some(entry),
-            (Place::Live, Some(marker)) => seen.live = Some(marker),
-            (Place::Live, None) => out.foreign.push(entry.uid.to_string()),
+            (Place::Building, _) => observed.building = Some(entry),
+            (Place::Trash, _) => observed.trash = Some(entry),
+            (Place::Live, Some(marker)) => observed.live = Some(marker),
+            (Place::Live, None) => plan.foreign.push(entry.uid.to_string()),
         }
     }
-    for (uid, seen) in world {
-        if !out.unknown.iter().any(|(unknown, _)| *unknown == uid) {
-            recover_one(uid, &seen, &mut out);
+    for (uid, observed) in trees {
+        if !plan.unknown.iter().any(|(unknown, _)| *unknown == uid) {
+            recover_one(uid, &observed, &mut plan);
         }
     }
-    out
+    plan
 }
 
-fn recover_one(uid: Uid, seen: &Seen, out: &mut Recovery) {
-    let mut disk = |step| out.steps.push(RecoveryStep::Disk(step));
-    if seen.trash.is_some() {
+fn recover_one(uid: Uid, observed: &Observed, plan: &mut Recovery) {
+    let mut disk = |step| plan.steps.push(RecoveryStep::Disk(step));
+    if observed.trash.is_some() {
         disk(DiskStep::Purge { uid });
     }
     // Only a record that says Ready or later proves that what stands under the temporary name had been whole.
-    let promised = matches!(seen.record.map(|r| r.state), Some(RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
-    let whole = seen.building.is_some_and(|e| e.marker.is_some());
-    let marker = match (seen.live, promised && whole) {
+    let promised = matches!(observed.record.map(|r| r.state), Some(RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
+    let whole = observed.building.is_some_and(|e| e.marker.is_some());
+    let marker = match (observed.live, promised && whole) {
         (None, true) => {
             disk(DiskStep::Commit { uid });
-            seen.building.and_then(|e| e.marker.as_ref())
+            observed.building.and_then(|e| e.marker.as_ref())
         }
         (live, _) => {
-            if seen.building.is_some() {
+            if observed.building.is_some() {
                 disk(DiskStep::Discard { uid });
             }
             live
         }
     };
-    let Some(record) = seen.record else {
+    let Some(record) = observed.record else {
         if marker.is_some() {
-            out.orphans.push(uid);
+            plan.orphans.push(uid);
         }
         return;
     };
     let provider = record.provider;
     match (record.state, marker) {
-        (RecordState::Creating, None) => out.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid })),
-        (RecordState::Creating, Some(_)) => out.steps.push(RecoveryStep::Journal(JournalStep::Ready { uid })),
+        (RecordState::Creating, None) => plan.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid })),
+        (RecordState::Creating, Some(_)) => plan.steps.push(RecoveryStep::Journal(JournalStep::Ready { uid })),
         (RecordState::Ready, Some(_)) => {}
         (RecordState::Sealing, Some(marker)) => {
             if marker.sealed.is_none() {
-                out.steps.push(RecoveryStep::Disk(DiskStep::Seal { uid, provider }));
+                plan.steps.push(RecoveryStep::Disk(DiskStep::Seal { uid, provider }));
             }
-            out.steps.push(RecoveryStep::Journal(JournalStep::Sealed { uid }));
+            plan.steps.push(RecoveryStep::Journal(JournalStep::Sealed { uid }));
         }
         (RecordState::Sealed, Some(_)) => {}
-        (RecordState::Ready | RecordState::Sealing | RecordState::Sealed, None) => out.lost.push(uid),
+        (RecordState::Ready | RecordState::Sealing | RecordState::Sealed, None) => plan.lost.push(uid),
         (RecordState::Destroying, marker) => {
             if marker.is_some() {
-                out.steps.push(RecoveryStep::Disk(DiskStep::Destroy { uid, provider }));
+                plan.steps.push(RecoveryStep::Disk(DiskStep::Destroy { uid, provider }));
             }
-            out.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid }));
+            plan.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid }));
         }
     }
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::btrfs::ioctl;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
 
 /// What [`crate::DataRoot::probe`] found.
@@ -57,12 +57,12 @@ fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
         Err(e) => return offer(false, format!("the data root cannot be asked: {e}")),
     }
     let attempt = || -> Result<(), SysError> {
-        clean(root)?;
+        remove_probes(root)?;
         ioctl::create(root, NAME).step("make a subvolume")?;
         let made = crate::dir::open(root, NAME).step("open a subvolume")?;
         ioctl::snapshot(&made, root, SNAPSHOT, false).step("make a snapshot")?;
         drop(made);
-        clean(root)
+        remove_probes(root)
     };
     match attempt() {
         Ok(()) => offer(true, "instant snapshots on the data root".into()),
@@ -73,7 +73,7 @@ fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
 }
 
 /// By rmdir, which takes an empty subvolume and nothing else.
-fn clean(root: BorrowedFd) -> Result<(), SysError> {
+fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
     for name in [NAME, SNAPSHOT] {
         match rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}

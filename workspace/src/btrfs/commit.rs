@@ -12,24 +12,24 @@ use std::time::Duration;
 use super::ioctl;
 
 /// Longer than a commit takes to begin where nothing stands in its way.
-const MISSED: Duration = Duration::from_millis(20);
+const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 /// Waits until the transaction that runs now is committed, and hurries it. Unlike [`ioctl::sync`], writes nobody's data; calls made at the same
 /// time share a commit.
 pub(crate) fn commit(any: impl AsFd) -> io::Result<()> {
-    let transid = started(any.as_fd(), MISSED)?;
+    let transid = start_commit(any.as_fd(), FIRST_WAIT)?;
     ioctl::wait_sync(any, transid)
 }
 
 /// Asks again, ever more rarely, until the commit has begun. Each call is seen to its end: one that came to the next transaction may be missed too.
-fn started(any: BorrowedFd, patience: Duration) -> io::Result<u64> {
-    let (tell, told) = channel();
+fn start_commit(any: BorrowedFd, wait: Duration) -> io::Result<u64> {
+    let (sender, receiver) = channel();
     thread::scope(|scope| {
-        thread::Builder::new().name("commit".to_owned()).spawn_scoped(scope, move || tell.send(ioctl::start_sync(any)))?;
-        match told.recv_timeout(patience) {
+        thread::Builder::new().name("commit".to_owned()).spawn_scoped(scope, move || sender.send(ioctl::start_sync(any)))?;
+        match receiver.recv_timeout(wait) {
             Err(RecvTimeoutError::Timeout) => {
-                started(any, patience * 2)?;
-                told.recv().map_err(io::Error::other)?
+                start_commit(any, wait * 2)?;
+                receiver.recv().map_err(io::Error::other)?
             }
             done => done.map_err(io::Error::other)?,
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 
 const FS_IOC_FIEMAP: u32 = 3 << 30 | (32 << 16) | (0x66 << 8) | 11;
 const SYNC: u32 = 1;
