@@ -27,7 +27,7 @@ impl Pool {
         self.root.as_ref().unwrap()
     }
 
-    pub fn hand(&self) -> &dyn Provider {
+    pub fn provider(&self) -> &dyn Provider {
         self.root().provider(ProviderKind::Btrfs).unwrap()
     }
 
@@ -60,7 +60,7 @@ impl Drop for Pool {
 }
 
 /// In a mount namespace of its own, before any thread is there: what is mounted goes with the process, however it ends.
-pub fn alone() {
+pub fn enter_mount_namespace() {
     use rustix::mount::{MountPropagationFlags, mount_change};
     // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();

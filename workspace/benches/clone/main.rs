@@ -5,8 +5,8 @@
 //! that a busy moment hits all of them. Numbers are measured one after the other too, because a node has one data root.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it is told by the environment where to write")]
 
-mod crowd;
 mod disk;
+mod many_trees;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ fn main() {
         println!("workspace: NOT RUN: needs root");
         return;
     }
-    disk::alone();
+    disk::enter_mount_namespace();
     let temp = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let mut table = Table::default();
     sizes(temp.path(), &mut table);
-    crowd::numbers(temp.path(), &mut table);
+    many_trees::numbers(temp.path(), &mut table);
     println!("\n{:.0?} in all", began.elapsed());
     if let Some(folder) = std::env::var_os("YOI_BENCH_OUT") {
         fs::write(PathBuf::from(folder).join("workspace.json"), serde_json::to_vec_pretty(&table.rows).unwrap()).unwrap();
@@ -45,7 +45,7 @@ struct Table {
     rows: Vec<Value>,
 }
 
-/// Times of one deed.
+/// How long one action took, each time.
 #[derive(Default)]
 struct Times(Vec<Duration>);
 
@@ -113,8 +113,8 @@ fn uid() -> Uid {
 /// A sealed base of so many small files, and its root for the bare call.
 fn base(pool: &Pool, files: usize) -> (Uid, File) {
     let base = uid();
-    let hand = pool.hand();
-    hand.create_empty(base, Owner { uid: 0, gid: 0 }).unwrap();
+    let provider = pool.provider();
+    provider.create_empty(base, Owner { uid: 0, gid: 0 }).unwrap();
     let path = pool.path(base);
     for n in 0..files {
         let dir = path.join(format!("d{}", n / 100));
@@ -123,13 +123,13 @@ fn base(pool: &Pool, files: usize) -> (Uid, File) {
         }
         fs::write(dir.join(format!("f{n}")), vec![b'x'; 200 + n * 37 % 4_000]).unwrap();
     }
-    hand.seal(base).unwrap();
+    provider.seal(base).unwrap();
     (base, File::open(path).unwrap())
 }
 
-fn make(hand: &dyn Provider, from: Uid) -> Uid {
+fn make(provider: &dyn Provider, from: Uid) -> Uid {
     let new = uid();
-    hand.clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
+    provider.clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
     new
 }
 
@@ -146,7 +146,7 @@ fn take_turns(n: usize, one: impl FnOnce(), other: impl FnOnce()) {
 
 fn sizes(temp: &Path, table: &mut Table) {
     let pool = Pool::new(temp, "sizes");
-    let hand = pool.hand();
+    let provider = pool.provider();
     let bases: Vec<_> = SIZES.iter().map(|files| base(&pool, *files)).collect();
     let parent = pool.folder("bare");
     let mut times: Vec<_> = SIZES.iter().map(|_| (Times::default(), Times::default())).collect();
@@ -154,7 +154,7 @@ fn sizes(temp: &Path, table: &mut Table) {
         for k in 0..bases.len() {
             let at = (n + k) % bases.len();
             let ((from, root), (ours, bare)) = (&bases[at], &mut times[at]);
-            take_turns(n, || ours.time(|| _ = make(hand, *from)), || bare.time(|| snapshot(root, &parent, &format!("{n}-{from}"))));
+            take_turns(n, || ours.time(|| _ = make(provider, *from)), || bare.time(|| snapshot(root, &parent, &format!("{n}-{from}"))));
         }
     }
     table.head("Making a workspace, by files in the tree (the Provider's verb alone)");
@@ -191,12 +191,12 @@ fn journal(temp: &Path, table: &mut Table) {
 }
 
 fn rate(pool: &Pool, from: Uid, root: &File, table: &mut Table) {
-    let hand = pool.hand();
+    let provider = pool.provider();
     let (mut one_parent, mut ours) = (Vec::new(), Vec::new());
     for round in 0..3 {
         let parent = pool.folder(&format!("one-parent{round}"));
         one_parent.push(per_second(|n| snapshot(root, &parent, &n.to_string())));
-        ours.push(per_second(|_| _ = make(hand, from)));
+        ours.push(per_second(|_| _ = make(provider, from)));
     }
     let middle = |rates: &mut Vec<f64>| {
         rates.sort_by(f64::total_cmp);
@@ -224,15 +224,15 @@ fn per_second(act: impl Fn(usize) + Sync) -> f64 {
 
 /// What a commit after each making would cost.
 fn group(pool: &Pool, from: Uid, table: &mut Table) {
-    let hand = pool.hand();
+    let provider = pool.provider();
     let (mut plain, mut committed) = (Times::default(), Times::default());
     for n in 0..SAMPLES {
         take_turns(
             n,
-            || plain.time(|| _ = make(hand, from)),
+            || plain.time(|| _ = make(provider, from)),
             || {
                 committed.time(|| {
-                    make(hand, from);
+                    make(provider, from);
                     pool.sync();
                 });
             },
@@ -243,8 +243,8 @@ fn group(pool: &Pool, from: Uid, table: &mut Table) {
 }
 
 fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
-    let hand = pool.hand();
-    let live = make(hand, from);
+    let provider = pool.provider();
+    let live = make(provider, from);
     let path = pool.path(live);
     for n in 0..200 {
         fs::write(path.join(format!("d{n}/f{}", n * 100)), vec![b'y'; 50_000]).unwrap();
@@ -253,9 +253,9 @@ fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
     let before = pool.used();
     let mut times = Times::default();
     let mut fork = live;
-    times.time(|| fork = make(hand, live));
+    times.time(|| fork = make(provider, live));
     pool.sync();
-    let (disk, data) = (pool.used().saturating_sub(before), hand.usage(fork).unwrap().exclusive_bytes);
+    let (disk, data) = (pool.used().saturating_sub(before), provider.usage(fork).unwrap().exclusive_bytes);
     table.head("Fork of a live tree of 57,000 files");
     let words = format!("{data} bytes of data, {disk} on disk");
     let most = data.max(disk) as f64;

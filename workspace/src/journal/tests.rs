@@ -11,7 +11,7 @@ fn journal() -> (tempfile::TempDir, Journal) {
 }
 
 #[test]
-fn a_life_is_told_forwards_only() {
+fn a_record_only_moves_forwards() {
     let (_dir, journal) = journal();
     assert_eq!(journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap(), RecordState::Creating);
     assert!(matches!(journal.begin_seal(UID), Err(JournalError::Transition { from: RecordState::Creating, .. })));
@@ -40,12 +40,12 @@ fn a_life_is_told_forwards_only() {
 }
 
 #[test]
-fn half_records_are_swept_and_damaged_ones_are_named() {
+fn half_written_records_are_removed_and_damaged_ones_are_named() {
     let (dir, journal) = journal();
     let at = dir.path().join("journal");
     journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap();
     std::fs::write(at.join(format!("{}.json.tmp", Uid::from_bytes([8; 16]))), "{\"uid\":").unwrap();
-    std::fs::write(at.join("notes.txt"), "a stranger's").unwrap();
+    std::fs::write(at.join("notes.txt"), "not ours").unwrap();
     assert_eq!(journal.all().unwrap().records.len(), 1);
     let mut names: Vec<_> = std::fs::read_dir(&at).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

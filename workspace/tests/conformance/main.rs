@@ -8,11 +8,11 @@ mod basics;
 mod changes;
 mod crash;
 mod destroy;
-mod faults;
+mod failing_syscalls;
+mod fixture;
 mod forks;
-mod lab;
+mod hostile_paths;
 mod mounts;
-mod paths;
 mod power;
 mod tripwire;
 
@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use lab::{Lab, Lane};
+use fixture::{Fixture, Lane};
 
 /// How a case ended, if it did not panic.
 pub enum Verdict {
@@ -31,11 +31,11 @@ pub enum Verdict {
     Lacks(&'static str),
 }
 
-pub type Case = (&'static str, fn(&Lab) -> Verdict);
+pub type Case = (&'static str, fn(&Fixture) -> Verdict);
 
 fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
-    let must = lab::must_run();
+    let must = fixture::must_run();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in [Lane::Copy, Lane::CopyOnBtrfs, Lane::Btrfs] {
         let cases = [
@@ -44,9 +44,9 @@ fn main() -> ExitCode {
             destroy::CASES,
             changes::CASES,
             crash::CASES,
-            faults::CASES,
+            failing_syscalls::CASES,
             mounts::CASES,
-            paths::CASES,
+            hostile_paths::CASES,
             power::CASES,
         ];
         let mut wanted: Vec<(String, &Case)> = cases.into_iter().flatten().map(|c| (format!("{lane:?}::{}", c.0), c)).collect();
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
         if wanted.is_empty() {
             continue;
         }
-        let ground = match lab::Ground::prepare(lane) {
-            Ok(ground) => ground,
+        let filesystem = match fixture::LaneFilesystem::prepare(lane) {
+            Ok(filesystem) => filesystem,
             Err(why) if must => {
                 wanted.iter().for_each(|(name, _)| println!("test {name} ... FAILED: it must run here: {why}"));
                 failed.extend(wanted.into_iter().map(|(name, _)| name));
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         };
         for (name, (_, case)) in wanted {
             let started = Instant::now();
-            match catch_unwind(AssertUnwindSafe(|| case(&Lab::new(&ground, &name)))) {
+            match catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(&filesystem, &name)))) {
                 Ok(Verdict::Ran) => {
                     println!("test {name} ... ok ({:.2?})", started.elapsed());
                     passed += 1;

@@ -14,18 +14,18 @@ use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{Change, ChangeKind, CloneAccess, Marker, ProviderKind, Uid, mountinfo};
 
-use crate::lab::{Lab, Stopped, is_root};
+use crate::fixture::{Fixture, StopOnDrop, is_root};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
     ("no_path_for_a_mount_leads_outside", targets),
     ("planted_a_target_that_is_judged_by_its_prefix_is_found", prefix),
     ("no_text_but_a_uid_names_a_tree", uids),
-    ("hostile_names_are_told_whole_and_once", names),
+    ("hostile_names_are_listed_whole_and_once", names),
     ("a_tree_is_destroyed_while_its_folders_become_links", destroyed),
     ("planted_a_removal_by_path_is_found", by_path),
     ("a_tree_is_measured_sealed_and_compared_while_its_folders_become_links", read),
-    ("a_tree_is_shown_while_the_way_to_its_target_becomes_a_link", shown),
+    ("a_tree_is_mounted_while_the_path_to_its_target_becomes_a_link", mounted),
     ("planted_a_mount_by_path_is_found", mounted_by_path),
 ];
 
@@ -38,8 +38,8 @@ struct Outside {
 }
 
 impl Outside {
-    fn new(lab: &Lab, name: &str) -> Self {
-        let dir = lab.dir.join(name);
+    fn new(fixture: &Fixture, name: &str) -> Self {
+        let dir = fixture.dir.join(name);
         for n in 0..4 {
             fs::create_dir_all(dir.join(format!("sub{n}"))).unwrap();
             for m in 0..4 {
@@ -133,7 +133,7 @@ fn hostile_paths(outside: &Path) -> BTreeSet<OsString> {
 }
 
 /// Says every path to `entry`. Answers with their number, or what was harmed.
-fn say_all(outside: &Outside, entry: &dyn Fn(&Path)) -> Result<usize, String> {
+fn try_all(outside: &Outside, entry: &dyn Fn(&Path)) -> Result<usize, String> {
     let all = hostile_paths(&outside.dir);
     for path in &all {
         entry(Path::new(path));
@@ -145,8 +145,8 @@ fn say_all(outside: &Outside, entry: &dyn Fn(&Path)) -> Result<usize, String> {
 }
 
 /// A root for targets, with a way out of it.
-fn ground(lab: &Lab, outside: &Outside) -> (TargetRoot, PathBuf) {
-    let dir = lab.dir.join("pods");
+fn target_root(fixture: &Fixture, outside: &Outside) -> (TargetRoot, PathBuf) {
+    let dir = fixture.dir.join("pods");
     fs::create_dir_all(dir.join("dir")).unwrap();
     fs::create_dir_all(dir.join("linked")).unwrap();
     fs::write(dir.join("file"), "").unwrap();
@@ -163,14 +163,14 @@ macro_rules! needs_root {
     };
 }
 
-fn targets(lab: &Lab) -> Verdict {
+fn targets(fixture: &Fixture) -> Verdict {
     needs_root!();
-    let (outside, (base, _)) = (Outside::new(lab, "outside"), lab.base());
-    let (root, dir) = ground(lab, &outside);
+    let (outside, (base, _)) = (Outside::new(fixture, "outside"), fixture.base());
+    let (root, dir) = target_root(fixture, &outside);
     let said = AtomicUsize::new(0);
-    let inputs = say_all(&outside, &|path| {
+    let inputs = try_all(&outside, &|path| {
         let below = |p: &Path| p.components().all(|c| matches!(c, std::path::Component::Normal(_))) && !p.starts_with("link");
-        let published = lab.root.publish(base, &root, path, true);
+        let published = fixture.root.publish(base, &root, path, true);
         assert!(published.is_err() || below(path), "{path:?}");
         let unbound = unbind(&root, path);
         assert!(published.is_err() || unbound.is_ok(), "{path:?}: {unbound:?}");
@@ -183,10 +183,10 @@ fn targets(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn prefix(lab: &Lab) -> Verdict {
-    let outside = Outside::new(lab, "outside");
-    let (_, dir) = ground(lab, &outside);
-    let harm = say_all(&outside, &|path| {
+fn prefix(fixture: &Fixture) -> Verdict {
+    let outside = Outside::new(fixture, "outside");
+    let (_, dir) = target_root(fixture, &outside);
+    let harm = try_all(&outside, &|path| {
         let full = dir.join(path);
         // What it looks like is not where it leads.
         if full.starts_with(&dir) && !path.as_os_str().as_bytes().contains(&0) && path.as_os_str().len() < 200 {
@@ -197,10 +197,10 @@ fn prefix(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn uids(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
+fn uids(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
     let good = base.to_string();
-    let mut all: BTreeSet<OsString> = hostile_paths(&lab.dir);
+    let mut all: BTreeSet<OsString> = hostile_paths(&fixture.dir);
     for at in 0..=good.len() {
         for wrong in ["/", ".", "..", "A", "g", " ", "\n", "%2f", "é", "-"] {
             all.insert(format!("{}{wrong}{}", &good[..at], &good[at..]).into());
@@ -208,7 +208,7 @@ fn uids(lab: &Lab) -> Verdict {
         }
     }
     all.remove(OsStr::new(&good));
-    let before = lab.root.inventory().unwrap();
+    let before = fixture.root.inventory().unwrap();
     for text in &all {
         let Some(text) = text.to_str() else { continue };
         if text == good {
@@ -222,8 +222,8 @@ fn uids(lab: &Lab) -> Verdict {
         let marker = format!(r#"{{"version":1,"uid":{word},"provider":"Copy","making":{{"Empty":{{"owner":{{"uid":0,"gid":0}}}}}}}}"#);
         assert!(serde_json::from_str::<Marker>(&marker).is_err(), "{marker}");
     }
-    assert_eq!(lab.root.inventory().unwrap(), before);
-    println!("    {} texts, 4 doors each", all.len());
+    assert_eq!(fixture.root.inventory().unwrap(), before);
+    println!("    {} texts, 4 parsers each", all.len());
     assert!(all.len() >= 300);
     Verdict::Ran
 }
@@ -262,11 +262,11 @@ fn hostile_names() -> Vec<Vec<u8>> {
     names
 }
 
-fn names(lab: &Lab) -> Verdict {
-    let (base, path) = lab.empty();
+fn names(fixture: &Fixture) -> Verdict {
+    let (base, path) = fixture.empty();
     fs::write(path.join("still"), "x").unwrap();
-    lab.provider().seal(base).unwrap();
-    let (clone, path) = lab.clone_of(base);
+    fixture.provider().seal(base).unwrap();
+    let (clone, path) = fixture.clone_of(base);
     let mut expected: BTreeSet<PathBuf> = BTreeSet::new();
     for (n, name) in hostile_names().into_iter().enumerate() {
         let name = OsString::from_vec(name);
@@ -293,15 +293,15 @@ fn names(lab: &Lab) -> Verdict {
         expected.insert(below.clone());
     }
     drop(at);
-    let told = lab.provider().changes(clone, base).unwrap();
+    let told = fixture.provider().changes(clone, base).unwrap();
     assert!(told.iter().all(|c| c.kind == ChangeKind::Added));
     assert_eq!(told.len(), expected.len());
     assert_eq!(told.iter().map(|c| c.path.clone()).collect::<BTreeSet<_>>(), expected);
     let wire: Vec<Change> = serde_json::from_str(&serde_json::to_string(&told).unwrap()).unwrap();
     assert_eq!(wire, told);
     println!("    {} names", expected.len());
-    lab.provider().destroy(clone).unwrap();
-    lab.assert_only(&[base]);
+    fixture.provider().destroy(clone).unwrap();
+    fixture.assert_only(&[base]);
     Verdict::Ran
 }
 
@@ -338,7 +338,7 @@ impl Swapper {
         let (before, wanted) = (self.done.load(Ordering::Relaxed), pairs.len());
         std::thread::scope(|scope| {
             scope.spawn(|| self.swap(&dir, pairs));
-            let _stop = Stopped(&self.stop);
+            let _stop = StopOnDrop(&self.stop);
             while self.done.load(Ordering::Relaxed) < before + wanted {
                 std::thread::yield_now();
             }
@@ -348,7 +348,7 @@ impl Swapper {
 }
 
 /// Fills a tree with folders, and a link beside each that leads to where the same names stand.
-fn trap(path: &Path, outside: &Outside) -> Vec<(String, String)> {
+fn fill_with_links(path: &Path, outside: &Outside) -> Vec<(String, String)> {
     let dirs = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for dir in dirs {
         for n in 0..4 {
@@ -363,19 +363,19 @@ fn trap(path: &Path, outside: &Outside) -> Vec<(String, String)> {
     dirs.map(|dir| (dir.to_owned(), format!("{dir}-link"))).to_vec()
 }
 
-fn destroyed(lab: &Lab) -> Verdict {
-    let (outside, swapper) = (Outside::new(lab, "outside"), Swapper::new());
+fn destroyed(fixture: &Fixture) -> Verdict {
+    let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
     let mut rounds = 0;
     while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 20 {
-        let (uid, path) = lab.empty();
-        let pairs = trap(&path, &outside);
+        let (uid, path) = fixture.empty();
+        let pairs = fill_with_links(&path, &outside);
         // A folder that is a link now may stop it; saying it again goes on.
-        swapper.during(&path, &pairs, || (0..50).any(|_| lab.provider().destroy(uid).is_ok()));
-        lab.provider().destroy(uid).unwrap();
+        swapper.during(&path, &pairs, || (0..50).any(|_| fixture.provider().destroy(uid).is_ok()));
+        fixture.provider().destroy(uid).unwrap();
         assert_eq!(outside.harm(), None, "after {} swaps", swapper.done.load(Ordering::Relaxed));
         rounds += 1;
     }
-    lab.assert_only(&[]);
+    fixture.assert_only(&[]);
     println!("    {} swaps, {rounds} trees", swapper.done.load(Ordering::Relaxed));
     Verdict::Ran
 }
@@ -391,12 +391,12 @@ fn remove_by_path(path: &Path) {
     _ = fs::remove_dir(path);
 }
 
-fn by_path(lab: &Lab) -> Verdict {
-    let (outside, swapper) = (Outside::new(lab, "outside"), Swapper::new());
+fn by_path(fixture: &Fixture) -> Verdict {
+    let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
     for rounds in 1..500 {
-        let path = lab.dir.join(format!("tree{rounds}"));
+        let path = fixture.dir.join(format!("tree{rounds}"));
         fs::create_dir(&path).unwrap();
-        let pairs = trap(&path, &outside);
+        let pairs = fill_with_links(&path, &outside);
         swapper.during(&path, &pairs, || remove_by_path(&path));
         if let Some(harm) = outside.harm() {
             println!("    found: {harm}, after {} swaps, {rounds} trees", swapper.done.load(Ordering::Relaxed));
@@ -406,39 +406,39 @@ fn by_path(lab: &Lab) -> Verdict {
     panic!("the harness is blind");
 }
 
-fn read(lab: &Lab) -> Verdict {
-    let (outside, swapper) = (Outside::new(lab, "outside"), Swapper::new());
-    let (base, path) = lab.empty();
-    trap(&path, &outside);
-    lab.provider().seal(base).unwrap();
+fn read(fixture: &Fixture) -> Verdict {
+    let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
+    let (base, path) = fixture.empty();
+    fill_with_links(&path, &outside);
+    fixture.provider().seal(base).unwrap();
     let (mut rounds, mut answers) = (0, 0);
     while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 10 {
-        let (uid, path) = lab.clone_of(base);
+        let (uid, path) = fixture.clone_of(base);
         let pairs: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|d| (d.to_owned(), format!("{d}-link"))).to_vec();
         swapper.during(&path, &pairs, || {
             for _ in 0..5 {
                 // It may refuse; it may not look through a link.
-                if let Ok(usage) = lab.provider().usage(uid) {
+                if let Ok(usage) = fixture.provider().usage(uid) {
                     assert!(usage.logical_bytes < 1 << 40, "it weighed what is outside");
                     answers += 1;
                 }
-                if let Ok(changes) = lab.provider().changes(uid, base) {
+                if let Ok(changes) = fixture.provider().changes(uid, base) {
                     assert!(!changes.iter().any(|c| c.path.ends_with("canary")), "it told what is outside");
                     answers += 1;
                 }
             }
-            if lab.kind() == ProviderKind::Btrfs {
-                let fork = lab.uid();
-                lab.provider().clone_tree(fork, uid, CloneAccess::ReadWrite).unwrap();
-                assert!(lab.provider().usage(fork).unwrap().logical_bytes < 1 << 40);
-                lab.provider().destroy(fork).unwrap();
+            if fixture.kind() == ProviderKind::Btrfs {
+                let fork = fixture.uid();
+                fixture.provider().clone_tree(fork, uid, CloneAccess::ReadWrite).unwrap();
+                assert!(fixture.provider().usage(fork).unwrap().logical_bytes < 1 << 40);
+                fixture.provider().destroy(fork).unwrap();
             }
-            if let Ok(manifest) = lab.provider().seal(uid) {
+            if let Ok(manifest) = fixture.provider().seal(uid) {
                 assert!(manifest.bytes < 1 << 40, "it sealed what is outside");
                 answers += 1;
             }
         });
-        lab.provider().destroy(uid).unwrap();
+        fixture.provider().destroy(uid).unwrap();
         rounds += 1;
     }
     assert!(answers > rounds, "only {answers} answers");
@@ -448,23 +448,23 @@ fn read(lab: &Lab) -> Verdict {
 }
 
 /// The way to a target, of which a part becomes a link to where the rest of the way stands as well.
-fn way(lab: &Lab) -> (PathBuf, Outside, Vec<(String, String)>) {
-    let dir = lab.dir.join("pods");
+fn target_path(fixture: &Fixture) -> (PathBuf, Outside, Vec<(String, String)>) {
+    let dir = fixture.dir.join("pods");
     fs::create_dir_all(dir.join("pod/sub0")).unwrap();
-    let outside = Outside::new(lab, "outside");
+    let outside = Outside::new(fixture, "outside");
     std::os::unix::fs::symlink(&outside.dir, dir.join("pod-link")).unwrap();
     (dir, outside, vec![("pod".to_owned(), "pod-link".to_owned())])
 }
 
-fn shown(lab: &Lab) -> Verdict {
+fn mounted(fixture: &Fixture) -> Verdict {
     needs_root!();
-    let (base, _) = lab.base();
-    let (dir, outside, pairs) = way(lab);
+    let (base, _) = fixture.base();
+    let (dir, outside, pairs) = target_path(fixture);
     let (root, target, swapper) = (TargetRoot::open(&dir).unwrap(), Path::new("pod/sub0/mount"), Swapper::new());
-    let (mut rounds, mut shown) = (0, 0);
+    let (mut rounds, mut mounted) = (0, 0);
     swapper.during(&dir, &pairs, || {
         while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 200 {
-            shown += usize::from(lab.root.publish(base, &root, target, false).is_ok());
+            mounted += usize::from(fixture.root.publish(base, &root, target, false).is_ok());
             _ = unbind(&root, target);
             rounds += 1;
         }
@@ -475,15 +475,15 @@ fn shown(lab: &Lab) -> Verdict {
     unbind(&root, target).unwrap();
     assert_eq!(outside.harm(), None);
     assert!(!mountinfo::read().unwrap().iter().any(|m| m.mount_point.starts_with(&dir)));
-    assert!(shown > 0, "it was never shown");
-    println!("    {} swaps, {rounds} attempts, {shown} shown", swapper.done.load(Ordering::Relaxed));
+    assert!(mounted > 0, "it was never mounted");
+    println!("    {} swaps, {rounds} attempts, {mounted} mounted", swapper.done.load(Ordering::Relaxed));
     Verdict::Ran
 }
 
-fn mounted_by_path(lab: &Lab) -> Verdict {
+fn mounted_by_path(fixture: &Fixture) -> Verdict {
     needs_root!();
-    let (_, tree) = lab.base();
-    let (dir, outside, pairs) = way(lab);
+    let (_, tree) = fixture.base();
+    let (dir, outside, pairs) = target_path(fixture);
     let (target, swapper) = (dir.join("pod/sub0"), Swapper::new());
     let harm = swapper.during(&dir, &pairs, || {
         (0..50_000).find_map(|_| {
@@ -498,7 +498,7 @@ fn mounted_by_path(lab: &Lab) -> Verdict {
             None
         })
     });
-    for mount in mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(&lab.dir)) {
+    for mount in mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(&fixture.dir)) {
         _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
     }
     println!("    found: {}, after {} swaps", harm.expect("the harness is blind"), swapper.done.load(Ordering::Relaxed));

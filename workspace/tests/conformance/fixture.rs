@@ -22,7 +22,7 @@ pub enum Lane {
 }
 
 /// The file system of a lane; gone when dropped.
-pub struct Ground {
+pub struct LaneFilesystem {
     pub lane: Lane,
     pub dir: PathBuf,
     mounted: bool,
@@ -38,14 +38,14 @@ pub fn must_run() -> bool {
     std::env::var_os("YOI_MUST_RUN").is_some()
 }
 
-impl Ground {
+impl LaneFilesystem {
     pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
         // In memory where there is room: a flush here must not wait for what others write to the machine's disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let (dir, image) = (temp.path().join("ground"), temp.path().join("image"));
+        let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
         let loops = Path::new("/dev/loop-control").exists();
         let mounted = match lane {
-            Lane::Copy if is_root() && loops && has("mkfs.ext4") => {
+            Lane::Copy if is_root() && loops && is_installed("mkfs.ext4") => {
                 make_ext4(&image, 1 << 30, &dir);
                 true
             }
@@ -56,7 +56,7 @@ impl Ground {
             }
             Lane::CopyOnBtrfs | Lane::Btrfs if !is_root() => return Err("needs root"),
             Lane::CopyOnBtrfs | Lane::Btrfs if !loops => return Err("needs loop devices"),
-            Lane::CopyOnBtrfs | Lane::Btrfs if !has("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
+            Lane::CopyOnBtrfs | Lane::Btrfs if !is_installed("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
             Lane::CopyOnBtrfs | Lane::Btrfs => {
                 loopback::ensure_loop_btrfs(&image, 1 << 30, &dir).unwrap();
                 true
@@ -66,7 +66,7 @@ impl Ground {
     }
 }
 
-pub fn has(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
 }
 
@@ -87,7 +87,7 @@ pub fn run(program: &str, args: &[&Path]) {
     assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-impl Drop for Ground {
+impl Drop for LaneFilesystem {
     fn drop(&mut self) {
         if self.mounted {
             rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
@@ -96,18 +96,18 @@ impl Drop for Ground {
 }
 
 /// One case's own data root.
-pub struct Lab {
+pub struct Fixture {
     pub lane: Lane,
     pub dir: PathBuf,
     pub root: DataRoot,
     next: AtomicU64,
 }
 
-impl Lab {
-    pub fn new(ground: &Ground, name: &str) -> Self {
-        let dir = ground.dir.join(name.replace("::", "-"));
+impl Fixture {
+    pub fn new(filesystem: &LaneFilesystem, name: &str) -> Self {
+        let dir = filesystem.dir.join(name.replace("::", "-"));
         fs::create_dir(&dir).unwrap();
-        Self { lane: ground.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
+        Self { lane: filesystem.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {
@@ -146,7 +146,7 @@ impl Lab {
     /// An empty tree and its path.
     pub fn empty(&self) -> (Uid, PathBuf) {
         let uid = self.uid();
-        self.provider().create_empty(uid, me()).unwrap();
+        self.provider().create_empty(uid, current_owner()).unwrap();
         (uid, self.path(uid))
     }
 
@@ -207,7 +207,7 @@ pub fn nth_uid(n: u64) -> Uid {
     Uid::from_bytes(bytes)
 }
 
-pub fn me() -> Owner {
+pub fn current_owner() -> Owner {
     Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
@@ -301,9 +301,9 @@ pub fn set_immutable(path: &Path) -> bool {
 }
 
 /// Tells a thread to end, also when an assertion fails: the scope of that thread would wait for ever.
-pub struct Stopped<'a>(pub &'a AtomicBool);
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
-impl Drop for Stopped<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

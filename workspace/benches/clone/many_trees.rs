@@ -15,7 +15,7 @@ const NUMBERS: [usize; 4] = [1, 100, 1_000, 5_000];
 const BATCH: usize = 20;
 
 /// A data root with so many workspaces of one base.
-struct Crowd {
+struct ManyTrees {
     pool: Pool,
     base: Uid,
     root: File,
@@ -23,32 +23,32 @@ struct Crowd {
     made: Vec<(Uid, String)>,
 }
 
-impl Crowd {
+impl ManyTrees {
     /// From a tree of 13,000 files, because the growth depends on the tree: from one of 1,500 small files the bare ioctl was seen to take 7 times
     /// as long with 5,000 snapshots there. A guess, not measured: a snapshot adds a reference to every block that the root points to, which are
     /// hundreds of leaves in the small tree and few in the large one.
-    fn gather(temp: &Path, number: usize) -> Crowd {
-        let pool = Pool::new(temp, &format!("crowd{number}"));
+    fn make(temp: &Path, number: usize) -> ManyTrees {
+        let pool = Pool::new(temp, &format!("many{number}"));
         let (base, root) = base(&pool, SIZES[1]);
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     while next.fetch_add(1, Ordering::Relaxed) < number as u64 {
-                        make(pool.hand(), base);
+                        make(pool.provider(), base);
                     }
                 });
             }
         });
         pool.sync();
         let parent = pool.folder("bare");
-        Crowd { pool, base, root, parent, made: vec![] }
+        ManyTrees { pool, base, root, parent, made: vec![] }
     }
 
     fn sample(&mut self, n: usize, made: &mut Made) {
         let (mut new, name) = (self.base, n.to_string());
-        let Crowd { pool, base, root, parent, .. } = self;
-        take_turns(n, || made.ours.time(|| new = make(pool.hand(), *base)), || made.bare.time(|| snapshot(root, parent, &name)));
+        let ManyTrees { pool, base, root, parent, .. } = self;
+        take_turns(n, || made.ours.time(|| new = make(pool.provider(), *base)), || made.bare.time(|| snapshot(root, parent, &name)));
         self.made.push((new, name));
     }
 
@@ -56,7 +56,7 @@ impl Crowd {
     /// share its blocks that is work which would be counted to the next making.
     fn clear(&mut self, made: &mut Made) {
         for (new, name) in self.made.drain(..) {
-            made.gone.time(|| self.pool.hand().destroy(new).unwrap());
+            made.gone.time(|| self.pool.provider().destroy(new).unwrap());
             disk::delete(&self.parent, &name);
         }
         disk::wait_for_the_cleaner(&self.parent);
@@ -71,35 +71,35 @@ struct Made {
 }
 
 pub fn numbers(temp: &Path, table: &mut Table) {
-    let mut crowds: Vec<_> = NUMBERS.iter().map(|number| (Crowd::gather(temp, *number), Made::default(), Made::default())).collect();
+    let mut data_roots: Vec<_> = NUMBERS.iter().map(|number| (ManyTrees::make(temp, *number), Made::default(), Made::default())).collect();
     // As on a node, which has one data root.
-    for (crowd, alone, _) in &mut crowds {
+    for (data_root, alone, _) in &mut data_roots {
         for n in 0..SAMPLES {
-            crowd.sample(n, alone);
+            data_root.sample(n, alone);
             if n % BATCH == BATCH - 1 {
-                crowd.clear(alone);
+                data_root.clear(alone);
             }
         }
     }
     // In turns, so that a busy moment hits each number.
     for n in 0..SAMPLES {
         for k in 0..NUMBERS.len() {
-            let (crowd, _, turns) = &mut crowds[(n + k) % NUMBERS.len()];
-            crowd.sample(n, turns);
+            let (data_root, _, turns) = &mut data_roots[(n + k) % NUMBERS.len()];
+            data_root.sample(n, turns);
         }
         if n % BATCH == BATCH - 1 {
-            crowds.iter_mut().for_each(|(crowd, _, turns)| crowd.clear(turns));
+            data_roots.iter_mut().for_each(|(data_root, _, turns)| data_root.clear(turns));
         }
     }
     table.head("Making a workspace, by workspaces of the same base that are there");
-    for (number, (_, alone, _)) in NUMBERS.iter().zip(&crowds) {
+    for (number, (_, alone, _)) in NUMBERS.iter().zip(&data_roots) {
         table.over(&format!("verb over ioctl, {number} there"), &alone.ours, &alone.bare, Some(1.2));
     }
     table.head("The same, four data roots in turn");
-    for (number, (_, _, turns)) in NUMBERS.iter().zip(&crowds) {
+    for (number, (_, _, turns)) in NUMBERS.iter().zip(&data_roots) {
         table.over(&format!("verb over ioctl, {number} there, data roots in turn"), &turns.ours, &turns.bare, Some(1.2));
     }
-    let (first, last) = (&crowds[0].2, &crowds[crowds.len() - 1].2);
+    let (first, last) = (&data_roots[0].2, &data_roots[data_roots.len() - 1].2);
     table.over("verb, 5,000 there over 1, data roots in turn", &last.ours, &first.ours, Some(1.5));
     table.over("bare ioctl, 5,000 there over 1, data roots in turn", &last.bare, &first.bare, None);
     table.over("destroy, 5,000 there over 1, data roots in turn", &last.gone, &first.gone, None);
