@@ -1,4 +1,4 @@
-//! Provider Btrfs: every tree a subvolume, every clone a snapshot.
+//! Provider Btrfs: every tree is a subvolume, every clone a snapshot.
 
 pub(crate) mod commit;
 pub(crate) mod extents;
@@ -48,7 +48,7 @@ impl Backend for Btrfs {
             return remove::remove_tree(entry, c"tree");
         }
         remove_nested(tree.as_fd(), 0)?;
-        // A snapshot that is the victim's child is none of its content: only the root's own flags can hold it.
+        // Snapshots made from this tree are not part of it. Only the flags of its own root can forbid its deletion.
         remove::clear_protection(tree.as_fd());
         drop(tree);
         ioctl::delete(entry, c"tree").step("delete the subvolume")
@@ -69,8 +69,8 @@ impl Backend for Btrfs {
         }
     }
 
-    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. Of two trees where one is a clone of the other,
-    /// the kernel tells which inodes changed; of all others, everything is visited.
+    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. If one tree is a clone of the other, the kernel
+    /// lists the inodes that changed; otherwise every file is visited.
     fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
         let (base, same) = (since.tree.as_fd(), |pair: &compare::Pair| Ok(same_inode(pair.base.1, pair.tree.1)));
         match changed_paths(tree, since)? {
@@ -80,12 +80,12 @@ impl Backend for Btrfs {
     }
 }
 
-/// The first transaction in which `tree` could differ from `since`. `None` if their kinship is not a single step.
+/// The first transaction in which `tree` can differ from `since`. `None` unless one is a direct clone of the other.
 fn first_changed_transid(tree: &LiveTree, since: &LiveTree) -> Result<Option<u64>, SysError> {
     let ask = |tree: &LiveTree| ioctl::subvolume(&tree.tree).step("ask about a subvolume");
     let (mine, theirs) = (ask(tree)?, ask(since)?);
     if mine.parent_uuid == theirs.uuid {
-        // A seal put on after the cloning may have kept changes that this tree never had.
+        // If the base was sealed after it was cloned, it may hold changes that this tree never had.
         let before = since.marker.sealed.as_ref().is_none_or(|seal| seal.transid.is_some_and(|at| at <= mine.created_transid));
         return Ok((since.marker.is_born_read_only() || before).then_some(mine.created_transid + 1));
     }
@@ -95,7 +95,7 @@ fn first_changed_transid(tree: &LiveTree, since: &LiveTree) -> Result<Option<u64
     Ok(None)
 }
 
-/// The paths in `tree` of all inodes that changed. `None` if the kernel cannot tell.
+/// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them.
 fn changed_paths(tree: &LiveTree, since: &LiveTree) -> Result<Option<compare::Paths>, SysError> {
     let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };
     let tree = &tree.tree;
@@ -106,7 +106,7 @@ fn changed_paths(tree: &LiveTree, since: &LiveTree) -> Result<Option<compare::Pa
             true => search::path_of_dir(tree, changed.inode).map(|path| path.into_iter().collect()),
             false => search::paths_of_file(tree, changed.inode),
         };
-        // Too long a path, too many links, or no right to ask: the walk knows better.
+        // The path is too long, the links are too many, or the call is not permitted. A comparison of all files finds them.
         let Ok(found) = found else { return Ok(None) };
         match changed.is_dir {
             true => paths.dirs.extend(found),
@@ -121,7 +121,7 @@ fn same_inode(a: &Stat, b: &Stat) -> bool {
     identity(a) == identity(b) && compare::same_metadata(a, b)
 }
 
-/// Deletes the subvolumes inside `subvolume`, inmost first. Found by id and opened by handle: neither names nor modes matter.
+/// Deletes the subvolumes inside `subvolume`, innermost first. It finds them by id and opens them by handle, so names and modes do not matter.
 fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
     if depth > dir::MAX_DEPTH {
         return Err(dir::too_deep()).step("delete nested subvolumes");
@@ -136,7 +136,7 @@ fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
             return Err(std::io::Error::other("they are still there after their deletion")).step("delete nested subvolumes");
         }
         let id = ioctl::subvolume(subvolume).step("ask about a subvolume")?.id;
-        // Its own read-only flag, and flags on the directory a child stands in, forbid the deletion of the child.
+        // The read-only flag of the subvolume, and flags of the directory that contains a child, forbid the deletion of the child.
         remove::clear_protection(subvolume);
         for child in children {
             let root = ioctl::open_inode(subvolume, child.id, ioctl::ROOT_INODE).step("open a nested subvolume")?;

@@ -1,4 +1,4 @@
-//! Two trees side by side, name by name.
+//! Compares two trees, name by name.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::error::StepContext;
 use crate::{Change, ChangeKind, NodeKind, SysError, dir};
 
-/// The order in which change lists are told: by the bytes of the path, a deletion before an addition in its place.
+/// The order of change lists: by the bytes of the path, and a deletion before an addition at the same path.
 pub(crate) fn by_path(a: &Change, b: &Change) -> Ordering {
     let rank = |c: &Change| match c.kind {
         ChangeKind::Deleted => 0,
@@ -23,8 +23,9 @@ pub(crate) fn by_path(a: &Change, b: &Change) -> Ordering {
     a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()).then(rank(a).cmp(&rank(b)))
 }
 
-/// One name that stands in both trees, as the same kind of thing, no directory.
+/// A path that is in both trees with the same type, and not a directory.
 pub(crate) struct Pair<'a> {
+    /// Parent directory and `stat` in the base.
     pub base: (BorrowedFd<'a>, &'a Stat),
     pub tree: (BorrowedFd<'a>, &'a Stat),
     pub name: &'a CStr,
@@ -33,13 +34,13 @@ pub(crate) struct Pair<'a> {
 /// Decides whether the two are the same.
 pub(crate) type IsSame<'a> = &'a dyn Fn(&Pair) -> Result<bool, SysError>;
 
-/// What `stat` can tell: true if mode, owner, size and mtime agree.
+/// True if mode, owner, device number, size and mtime agree.
 pub(crate) fn same_metadata(a: &Stat, b: &Stat) -> bool {
     let metadata = |s: &Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_rdev, s.st_size, dir::mtime(s));
     metadata(a) == metadata(b)
 }
 
-/// Everything that differs between `base` and `tree`.
+/// Lists everything that differs between `base` and `tree`.
 pub(crate) fn compare_all(base: BorrowedFd, tree: BorrowedFd, same: IsSame) -> Result<Vec<Change>, SysError> {
     let mut walk = Comparison { same, enter: Enter::All, path: Vec::new(), out: Vec::new() };
     walk.compare_dirs(base, tree, 0)?;
@@ -54,8 +55,8 @@ pub(crate) struct Paths {
     pub files: BTreeSet<Vec<u8>>,
 }
 
-/// Everything that differs, given the paths in `tree` of every inode that changed. The same inode must have the same number in both
-/// trees, and no other the same. Some differences are told twice.
+/// Lists everything that differs, given the paths in `tree` of every inode that changed. A file must have the same inode number in both
+/// trees, and no other file that number. Some differences are listed twice.
 pub(crate) fn compare_paths(base: BorrowedFd, tree: BorrowedFd, changed: &Paths, same: IsSame) -> Result<Vec<Change>, SysError> {
     let mut walk = Comparison { same, enter: Enter::Replaced, path: Vec::new(), out: Vec::new() };
     for path in &changed.dirs {
@@ -73,7 +74,7 @@ pub(crate) fn compare_paths(base: BorrowedFd, tree: BorrowedFd, changed: &Paths,
         by_parent.entry(parent).or_default().push(name);
     }
     for (parent, names) in by_parent {
-        // Where the parent is new or gone, the comparison of a directory above it has told everything.
+        // If the parent is new or gone, the comparison of a directory above it has listed everything.
         let Some((old, new)) = open_both(base, tree, &parent)? else { continue };
         walk.path = parent;
         for name in names {
@@ -86,7 +87,7 @@ pub(crate) fn compare_paths(base: BorrowedFd, tree: BorrowedFd, changed: &Paths,
     Ok(walk.out)
 }
 
-/// The directory `path` in both trees, if it is one in both.
+/// Opens the directory `path` in both trees; `None` if it is not a directory in both.
 fn open_both(base: BorrowedFd, tree: BorrowedFd, path: &[u8]) -> Result<Option<(OwnedFd, OwnedFd)>, SysError> {
     let path = if path.is_empty() { b"." } else { path };
     let open = |at| match dir::open(at, path) {
@@ -97,11 +98,11 @@ fn open_both(base: BorrowedFd, tree: BorrowedFd, path: &[u8]) -> Result<Option<(
     Ok(open(base)?.zip(open(tree)?))
 }
 
-/// Which directories that stand in both trees are entered.
+/// Which of the directories that are in both trees are compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Enter {
     All,
-    /// Only those that are another inode now: what changed in the others is known.
+    /// Only those with another inode number: what changed in the others is known.
     Replaced,
 }
 
@@ -117,6 +118,7 @@ impl Comparison<'_> {
         self.out.push(Change { path: PathBuf::from(OsString::from_vec(self.path.clone())), kind, node });
     }
 
+    /// Compares two directories. `self.path` is their path.
     fn compare_dirs(&mut self, base: BorrowedFd, tree: BorrowedFd, depth: usize) -> Result<(), SysError> {
         if depth > dir::MAX_DEPTH {
             return Err(dir::too_deep()).step("read a directory");
@@ -133,7 +135,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// The path to `name` is already in `self.path`.
+    /// Compares one name. `self.path` is already its path.
     fn compare_name(&mut self, base: BorrowedFd, tree: BorrowedFd, name: &CStr, depth: usize) -> Result<(), SysError> {
         let (old, new) = (stat_opt(base, name)?, stat_opt(tree, name)?);
         match (old, new) {
@@ -164,6 +166,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
+    /// Adds a path that is in one tree only, and everything below it.
     fn push_all(&mut self, at: BorrowedFd, name: &CStr, kind: ChangeKind, stat: &Stat, depth: usize) -> Result<(), SysError> {
         let node = dir::kind(stat);
         self.push(kind, node);

@@ -1,4 +1,4 @@
-//! Provider Copy: plain directories, and clones by copying every byte. Works everywhere, slow everywhere: the reference.
+//! Provider Copy: directories, and clones that copy every byte. It works on every file system, is slow, and is the reference for the others.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -24,7 +24,7 @@ impl Backend for Copy {
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o755)).step("make the tree")?;
         set_root_owner(entry, owner)?;
-        // A tree that was said to stand must stand after a power cut.
+        // A tree that is reported as made must survive a power cut.
         rustix::fs::syncfs(entry).step("flush the tree")
     }
 
@@ -40,7 +40,7 @@ impl Backend for Copy {
             &mut Vec::new(),
             0,
         )?;
-        // The commit point must not outlive the data in a power cut.
+        // After a power cut there must not be the final name without the data.
         rustix::fs::syncfs(&target).step("flush the copy")
     }
 
@@ -67,7 +67,7 @@ impl Backend for Copy {
         if ioctl::is_btrfs(root).step("ask for the file system")? {
             return commit::commit(root).step("commit the removal");
         }
-        // The journal of the file system keeps order: this flush brings all that was done before it.
+        // The journal of the file system keeps the order, so this flush includes all earlier changes.
         let trash = dir::open(root, "trash").step("open the trash")?;
         rustix::fs::fsync(&trash).step("flush the removal")
     }
@@ -76,13 +76,13 @@ impl Backend for Copy {
         Ok(stat.st_blocks as u64 * 512)
     }
 
-    /// A copy has new inodes and ctimes, but whoever changes a file after the clone's commit gives it a ctime from then or later, which
-    /// no agent can set back. Those files are compared by content, the others are trusted by size and mtime. If the clone was not made
-    /// straight from `since`, every file is compared.
+    /// A copy has new inodes and ctimes. A change after the clone's commit point gives a file a ctime from then or later, and no agent can set
+    /// a ctime back. Files with such a ctime are compared by content, the others by size and mtime. If the tree is not a direct clone of
+    /// `since`, every file is compared by content.
     fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
-        let straight = matches!(tree.marker.making, Making::Clone { from, .. } if from == since.marker.uid);
-        // The rename that committed the entry gave it its ctime; the marker of a later seal moves it, but then nothing writes any more.
-        let committed = match straight && tree.marker.sealed.is_none() {
+        let is_direct = matches!(tree.marker.making, Making::Clone { from, .. } if from == since.marker.uid);
+        // The rename at the commit point set the ctime of the entry. The marker of a seal sets it again, so a sealed tree is compared in full.
+        let committed = match is_direct && tree.marker.sealed.is_none() {
             true => dir::ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
             false => (i64::MIN, 0),
         };
@@ -105,7 +105,7 @@ impl Backend for Copy {
     }
 }
 
-/// Gives a new tree's root to its owner.
+/// Sets owner and mode of a new tree's root.
 pub(crate) fn set_root_owner(entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
     let tree = dir::open(entry, TREE).step("open the tree")?;
     rustix::fs::fchown(&tree, Some(UserId::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid))).step("own the tree")?;
@@ -124,7 +124,7 @@ fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr) -> Result<bool,
         match b.read_exact(&mut right[..n]) {
             Ok(()) if left[..n] == right[..n] => {}
             Ok(()) => return Ok(false),
-            // It shrank as we read.
+            // The file became shorter while it was read.
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
             Err(e) => return Err(e).step("read a file"),
         }
@@ -132,7 +132,7 @@ fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr) -> Result<bool,
 }
 
 struct TreeCopy {
-    /// Where the first copy of an inode with several names stands, relative to the new tree's root.
+    /// By inode number, the path of the first copy of a file with several links, relative to the new tree's root.
     linked: HashMap<u64, CString>,
     device: u64,
 }
@@ -211,7 +211,7 @@ impl TreeCopy {
     }
 }
 
-/// Copies data and leaves holes as holes.
+/// Copies data and keeps holes.
 fn copy_data(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
     rustix::fs::ftruncate(to, size).step("size a file")?;
     let mut at = 0;
@@ -256,7 +256,7 @@ fn copy_xattrs(from: BorrowedFd, to: BorrowedFd) -> Result<(), SysError> {
     Ok(())
 }
 
-/// Owner, then mode (chown clears set-user-id), then times.
+/// Sets the owner, then the mode (chown clears set-user-id), then the times.
 fn set_metadata(target: BorrowedFd, stat: &Stat) -> Result<(), SysError> {
     rustix::fs::fchown(target, Some(UserId::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))).step("set an owner")?;
     rustix::fs::fchmod(target, Mode::from_raw_mode(stat.st_mode)).step("set a mode")?;

@@ -7,12 +7,13 @@ use crate::{ParseUidError, ProviderKind, Uid};
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {step}")]
 pub struct SysError {
-    /// What was tried, as the rest of the sentence.
+    /// What was tried: the end of the sentence "failed to ...".
     pub step: &'static str,
+    /// The error of the system call.
     pub source: io::Error,
 }
 
-/// Names the step at which a system call stood.
+/// Adds to an error what was tried.
 pub(crate) trait StepContext<T> {
     fn step(self, step: &'static str) -> Result<T, SysError>;
 }
@@ -23,12 +24,13 @@ impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     }
 }
 
-/// Why a disk verb did not do its deed. The chain of sources ends in the system's own words.
+/// Why an operation on the data root failed. The chain of sources ends in the error of a system call, if there was one.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum Error {
     #[error("failed to open the data root {path}")]
     OpenRoot { path: PathBuf, source: SysError },
-    /// An empty folder where a file system should be mounted, or another's file system. Nothing was made in it.
+    /// The directory is an empty folder where a file system should be mounted, or another file system. Nothing was made in it.
     #[error("failed to know the data root {path} again: {}", other_root(.found, .wanted))]
     OtherRoot { path: PathBuf, found: Option<Uid>, wanted: Option<Uid> },
     #[error("failed to name a tree")]
@@ -78,27 +80,35 @@ fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {
     }
 }
 
-/// What an error means to whoever reports it: the condition reasons of AgentWorkspace, and the two classes that decide what to do next.
+/// What an error means to whoever reports it: most are reasons of AgentWorkspace conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ErrorReason {
+    /// The source of a clone holds a subvolume or another file system.
     NestedVolume,
+    /// The source is still written.
     SourceNotSealed,
+    /// There is no tree with this UID.
     SourceNotFound,
+    /// The provider cannot work on this data root.
     ProviderUnavailable,
+    /// The disk or a quota is full.
     OutOfSpace,
+    /// The file system of the data root is read-only.
     ReadOnlyFilesystem,
+    /// The tree is in use.
     Busy,
     /// The data root is not the one that the trees are in.
     WrongDataRoot,
-    /// Somebody else's directory stands where ours should: a person must look.
+    /// A directory that is not ours has the name of ours. A person must look at it.
     Foreign,
-    /// The caller asked for something that can never be.
+    /// The request can never succeed.
     InvalidRequest,
+    /// Any other error of the system.
     BackendError,
 }
 
 impl ErrorReason {
-    /// The word that stands in the condition.
+    /// The reason as it is written in a condition.
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorReason::NestedVolume => "NestedVolume",

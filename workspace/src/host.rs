@@ -44,7 +44,7 @@ pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<
     Err(io::Error::other(format!("{program}: {status}: {}", stderr_text.trim()))).step("run a program")
 }
 
-/// False at the deadline.
+/// Waits for the child to end. False at the deadline.
 fn wait_exit(child: &std::process::Child, deadline: Duration) -> Result<bool, SysError> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the program has no process id")).step("watch a program")?;
@@ -54,7 +54,7 @@ fn wait_exit(child: &std::process::Child, deadline: Duration) -> Result<bool, Sy
     loop {
         // SAFETY: one pollfd, alive through the call.
         match unsafe { libc::poll(&mut poll, 1, millis) } {
-            // A signal to this process says nothing of the program; few come, so the deadline may begin anew.
+            // A signal to this process does not end the wait. Signals are few, so the deadline may start again.
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             -1 => return Err(io::Error::last_os_error()).step("watch a program"),
             n => return Ok(n > 0),
@@ -81,7 +81,7 @@ pub(crate) fn harden_mount(mount: impl AsFd, read_only: bool) -> io::Result<()> 
     let attr = MountAttr {
         attr_set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only,
         attr_clr: 0,
-        // What is mounted inside the data root later must not show in a Pod, nor the other way round.
+        // A mount made later in the data root must not appear in a Pod, nor one made in a Pod in the data root.
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_hangs_is_ended_at_the_deadline() {
+    fn a_program_that_hangs_is_killed_at_the_deadline() {
         let error = run("sleep", &["60".as_ref()], Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);
     }

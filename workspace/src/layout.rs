@@ -1,4 +1,4 @@
-//! Where things stand in a data root, and whose they are.
+//! The names in a data root, and the markers that say what is ours.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Opens, and makes what is missing, if it is what is expected. Looks before it makes anything.
+    /// Opens the data root if it is the expected one, and then makes what is missing.
     pub fn open(path: &Path, expected: Expected, faults: Arc<dyn Faults>) -> Result<Self, Error> {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -57,13 +57,13 @@ impl Layout {
         }
     }
 
-    /// The entry of a tree, if it is in this place.
+    /// Opens the entry of a tree; `None` if it is missing.
     pub fn entry(&self, uid: Uid, place: Place) -> Result<Option<OwnedFd>, SysError> {
         let parent = self.parent_dir(uid, place).step("open the directory of the entry")?;
         dir::open_opt(&parent, entry_name(uid, place)).step("open the entry")
     }
 
-    /// A live tree of ours: its entry and marker. `None` if nothing stands there.
+    /// Opens the entry of a live tree and reads its marker. `None` if it is missing.
     pub fn live_entry(&self, uid: Uid) -> Result<Option<(OwnedFd, Marker)>, Error> {
         let Some(entry) = self.entry(uid, Place::Live).map_err(|source| Error::Open { uid, source })? else { return Ok(None) };
         match read_marker(&entry, uid).map_err(|source| Error::Open { uid, source })? {
@@ -72,7 +72,7 @@ impl Layout {
         }
     }
 
-    /// Makes the entry under its temporary name, marked.
+    /// Makes the entry with its marker, under its temporary name.
     pub fn create_entry(&self, marker: &Marker) -> Result<OwnedFd, SysError> {
         let parent = self.parent_dir(marker.uid, Place::Building).step("open the directory of the entry")?;
         let temporary = entry_name(marker.uid, Place::Building);
@@ -84,7 +84,7 @@ impl Layout {
         Ok(entry)
     }
 
-    /// The commit point.
+    /// Gives the entry its final name: the commit point.
     pub fn commit(&self, uid: Uid) -> Result<(), SysError> {
         let parent = self.parent_dir(uid, Place::Live).step("open the directory of the entry")?;
         let (temporary, live) = (entry_name(uid, Place::Building), entry_name(uid, Place::Live));
@@ -93,7 +93,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Renames an entry away. What an earlier destruction left in the trash is gone by now.
+    /// Moves an entry to the trash. The caller has removed what an earlier destruction left there.
     pub fn move_to_trash(&self, uid: Uid, from: Place) -> Result<(), SysError> {
         let parent = self.parent_dir(uid, from).step("open the directory of the entry")?;
         let trash = self.parent_dir(uid, Place::Trash).step("open the trash")?;
@@ -103,14 +103,14 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes the marker of a sealed tree over the old one.
+    /// Replaces the marker of a tree that is being sealed.
     pub fn replace_marker(&self, entry: &OwnedFd, marker: &Marker) -> Result<(), SysError> {
         atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &encode_marker(marker)?)?;
         self.faults.reached(Point::SealMarked);
         Ok(())
     }
 
-    /// Removes what is left of an entry once its tree is gone: the marker last, so that it is ours until the end.
+    /// Removes what is left of an entry once its tree is gone. The marker goes last, so that the entry is ours until then.
     pub fn finish_removal(&self, uid: Uid, place: Place) -> Result<(), SysError> {
         if let Some(entry) = self.entry(uid, place)? {
             unlink(&entry, MARKER_NEW)?;
@@ -130,7 +130,7 @@ impl Layout {
         }
     }
 
-    /// Removes an entry without a marker, which can only be ours if it is empty.
+    /// Removes an entry without a marker if it is empty. If it is not, it is not ours.
     pub fn remove_unmarked(&self, uid: Uid, place: Place) -> Result<(), Error> {
         match self.remove_empty(uid, place) {
             Err(e) if matches!(e.source.raw_os_error(), Some(libc::ENOTEMPTY | libc::ENOTDIR)) => {
@@ -140,7 +140,7 @@ impl Layout {
         }
     }
 
-    /// Everything that stands here.
+    /// Lists the data root.
     pub fn inventory(&self) -> Result<Inventory, Error> {
         let mut found = Inventory::default();
         let mut list = |parent: String| -> Result<(), SysError> {
@@ -153,9 +153,9 @@ impl Layout {
                 };
                 let looked = match dir::open(&dir, &*file_name) {
                     Ok(entry) => read_marker(&entry, uid),
-                    // Gone since the directory was read: a verb is at work.
+                    // Another call removed it after the directory was read.
                     Err(Errno::NOENT) => continue,
-                    // A file, a link or another mount: no entry of ours.
+                    // A file, a link or a mount point is no entry of ours.
                     Err(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
                         found.foreign.push(format!("{parent}/{text}"));
                         continue;
@@ -175,7 +175,7 @@ impl Layout {
     }
 }
 
-/// The name that the directory bears, if it is one.
+/// The name of the data root; `None` if it has none, or no valid one.
 fn read_root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
     match rustix::fs::readlinkat(root, ROOT_NAME, Vec::new()) {
         Ok(text) => Ok(text.to_str().ok().and_then(|t| t.parse().ok())),
@@ -184,7 +184,7 @@ fn read_root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
     }
 }
 
-/// Makes what is missing, the name last: where it stands, the rest does.
+/// Makes what is missing. The name comes last, so a data root with a name is complete.
 fn create_layout(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
     make_dir(root, "trash")?;
     make_dir(root, "trees")?;
@@ -197,7 +197,7 @@ fn create_layout(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").step("draw a name for the data root")?;
     let name = text.trim().parse::<Uid>().map_err(std::io::Error::other).step("draw a name for the data root")?;
     rustix::fs::symlinkat(name.to_string(), root, ROOT_NAME).step("name the data root")?;
-    // Whoever is told the name will refuse every other: it must be there after a power cut.
+    // The caller refuses every other name from now on, so this one must survive a power cut.
     rustix::fs::syncfs(root).step("flush the name of the data root")?;
     Ok(name)
 }
@@ -221,13 +221,13 @@ fn parse_entry_name(text: &str, parent: &str) -> Option<(Uid, Place)> {
     (parent.strip_prefix("trees/") == Some(&*uid.shard())).then_some((uid, place))
 }
 
-/// A marker is a symbolic link: it appears whole, and it is metadata, so the commit that makes a snapshot durable makes it durable
+/// A marker is a symbolic link. It appears whole, and it is metadata: the commit that makes a snapshot durable makes its marker durable,
 /// with no flush of its own.
 fn encode_marker(marker: &Marker) -> Result<String, SysError> {
     serde_json::to_string(marker).map_err(std::io::Error::from).step("spell the marker")
 }
 
-/// The marker of an entry, if it is one of ours and names this UID.
+/// Reads the marker of an entry; `None` unless it is one of ours for this UID.
 pub(crate) fn read_marker(entry: &OwnedFd, uid: Uid) -> Result<Option<Marker>, SysError> {
     match rustix::fs::readlinkat(entry, MARKER, Vec::new()) {
         Ok(text) => {

@@ -3,7 +3,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::Uid;
 
-/// One writer or many readers per UID. All that a verb needs is taken at once, so no order of taking can deadlock.
+/// One writer or many readers per UID. A call takes all its locks at once, so it cannot deadlock with another.
 #[derive(Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uid, LockState>>,
@@ -15,7 +15,7 @@ enum LockState {
     Shared(usize),
 }
 
-/// Gives its UIDs back when dropped.
+/// Releases its locks when dropped.
 pub(crate) struct LocksGuard<'a> {
     locks: &'a Locks,
     exclusive: Option<Uid>,
@@ -23,15 +23,17 @@ pub(crate) struct LocksGuard<'a> {
 }
 
 impl Locks {
+    /// Waits for the only lock on `uid`.
     pub fn exclusive(&self, uid: Uid) -> LocksGuard<'_> {
         self.take(Some(uid), Vec::new())
     }
 
-    /// To make `uid` out of `from`.
+    /// Waits for the only lock on `uid`, which is to be cloned, and a shared one on `from`.
     pub fn for_clone(&self, uid: Uid, from: Uid) -> LocksGuard<'_> {
         self.take(Some(uid), vec![from])
     }
 
+    /// Waits for a shared lock on each of `uids`.
     pub fn shared(&self, uids: &[Uid]) -> LocksGuard<'_> {
         self.take(None, uids.to_vec())
     }
@@ -51,7 +53,7 @@ impl Locks {
         for uid in &shared {
             match held.entry(*uid).or_insert(LockState::Shared(0)) {
                 LockState::Shared(n) => *n += 1,
-                // Only our own: a tree derived from itself, which the verb refuses.
+                // Only our own lock: a clone of a tree from itself, which `clone_tree` refuses.
                 LockState::Exclusive => {}
             }
         }

@@ -17,8 +17,9 @@ use crate::{SysError, atomic, host, mount, mountinfo};
 const MKFS_DEADLINE: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 16;
 
-/// Why there is no loop-backed file system.
+/// Why the loop-backed file system is not mounted or not unmounted.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum LoopError {
     #[error("failed to make the image {image}")]
     Make { image: PathBuf, source: SysError },
@@ -32,33 +33,35 @@ pub enum LoopError {
     Mount { mountpoint: PathBuf, source: SysError },
     #[error("failed to mount at {mountpoint}: something else is mounted there")]
     Occupied { mountpoint: PathBuf },
-    /// Somebody still works in it; try again later.
+    /// A process still uses it; try again later.
     #[error("failed to release {mountpoint}: it is in use")]
     Busy { mountpoint: PathBuf },
     #[error("failed to release {mountpoint}")]
     Release { mountpoint: PathBuf, source: SysError },
 }
 
-/// What [`ensure_loop_btrfs`] found to do.
+/// What [`ensure_loop_btrfs`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ensured {
-    /// The image is new.
+    /// The image is new and mounted.
     Formatted,
     /// The image was there and is now mounted.
     Attached,
+    /// The image was mounted already.
     AlreadyMounted,
 }
 
-/// Sees to it that the Btrfs in `image` is mounted at `mountpoint` (both absolute, the mountpoint's parent exists).
+/// Mounts the Btrfs in `image` at `mountpoint`, unless it is mounted there already. Both paths are absolute, and the mountpoint's parent
+/// exists.
 ///
 /// A missing image is made: a sparse file of `size` bytes, formatted with single metadata under a temporary name, then renamed. An
-/// existing one is never formatted and keeps its size. The loop device frees itself when the last mount goes. Mounted noatime, nosuid,
-/// nodev, and so that an agent may delete a subvolume that it made (else it could block its own forks for ever).
+/// existing image is never formatted and keeps its size. The kernel frees the loop device with the last mount. Mount options: noatime,
+/// nosuid, nodev, and `user_subvol_rm_allowed`, so that an agent can delete a subvolume that it made; nested subvolumes block forks.
 pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<Ensured, LoopError> {
     ensure(image, Some(size), mountpoint)
 }
 
-/// The same for an image that was made before: a missing one is an error.
+/// Like [`ensure_loop_btrfs`], but a missing image is the error `NoImage`.
 pub fn attach_loop_btrfs(image: &Path, mountpoint: &Path) -> Result<Ensured, LoopError> {
     ensure(image, None, mountpoint)
 }
@@ -67,7 +70,7 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
     let make = |source| LoopError::Make { image: image.to_owned(), source };
     let attach = |source| LoopError::Attach { image: image.to_owned(), source };
     let mount = |source| LoopError::Mount { mountpoint: mountpoint.to_owned(), source };
-    // One at a time: two loop devices on one image would destroy it.
+    // The lock lets one process do this at a time: two loop devices on one image would destroy it.
     let folder = File::open(image.parent().unwrap_or(Path::new("/"))).step("open the folder of the image").map_err(make)?;
     rustix::fs::flock(&folder, FlockOperation::LockExclusive).step("lock the folder of the image").map_err(make)?;
 
@@ -104,7 +107,8 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
     Ok(if fresh { Ensured::Formatted } else { Ensured::Attached })
 }
 
-/// Unmounts what [`ensure_loop_btrfs`] mounted; the loop device goes with it, the image stays. Not mounted is done.
+/// Unmounts what [`ensure_loop_btrfs`] mounted. The kernel frees the loop device; the image stays. Not mounted is a success.
+/// Errors: `Occupied`, `Busy`, `Release`.
 pub fn release(mountpoint: &Path) -> Result<(), LoopError> {
     let wrap = |source| LoopError::Release { mountpoint: mountpoint.to_owned(), source };
     let real = match mountpoint.canonicalize() {
@@ -180,7 +184,7 @@ fn device_path(number: u32) -> String {
     format!("/dev/loop{number}")
 }
 
-/// Opens `/dev/loopN`, and makes the node first where a container's /dev does not follow the kernel.
+/// Opens `/dev/loopN`. Makes the device node first if it is missing, as in a container whose /dev is static.
 fn open_device(number: u32) -> Result<File, SysError> {
     let path = device_path(number);
     let open = || File::options().read(true).write(true).open(&path);
@@ -196,7 +200,7 @@ fn open_device(number: u32) -> Result<File, SysError> {
     }
 }
 
-/// The opened device if this image is behind it.
+/// Opens the loop device; `None` if it is not backed by this image.
 fn open_if_backed_by(number: u32, image: &File) -> Result<Option<File>, SysError> {
     let device = open_device(number)?;
     let mut info = EMPTY;
@@ -234,9 +238,9 @@ fn attach_new(image: &File) -> Result<(u32, File), SysError> {
         let device = open_device(number)?;
         match configure(&device, image, LOOP_SET_FLAGS) {
             Ok(()) => return Ok((number, device)),
-            // Somebody was faster.
+            // Another process took this device.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
-            // The file system below has no direct I/O.
+            // The file system of the image has no direct I/O.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 configure(&device, image, LOOP_SET_FLAGS & !16).step("configure a loop device")?;
                 return Ok((number, device));

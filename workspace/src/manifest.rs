@@ -1,4 +1,4 @@
-//! What a tree holds, in a few numbers.
+//! Computes the manifest of a tree: counts, sizes and a digest.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ pub(crate) fn compute(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
     let (mut files, mut dirs, mut bytes) = (0, 0, 0);
     let mut hash = blake3::Hasher::new();
     dir::walk(tree, &mut |entry| {
-        // The size of a directory is its file system's business.
+        // The size of a directory depends on the file system.
         let size = if entry.kind == NodeKind::Dir { 0 } else { entry.stat.st_size as u64 };
         let letter = match entry.kind {
             NodeKind::File => b'f',
@@ -36,7 +36,7 @@ pub(crate) fn compute(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
     Ok(TreeManifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })
 }
 
-/// The commit of HEAD. What an agent wrote there is data: whatever is not as git writes it is no head.
+/// The commit of `.git/HEAD`; `None` for anything that git would not write. An agent may have written it, so it is only data.
 fn git_head(tree: BorrowedFd) -> Option<String> {
     let head = read_text(tree, Path::new(".git/HEAD"))?;
     let Some(reference) = head.strip_prefix("ref: ") else { return parse_commit(&head) };

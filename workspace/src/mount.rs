@@ -1,4 +1,4 @@
-//! Showing a tree at a place that the kubelet named, and taking it away again.
+//! Bind mounts of trees at targets that the kubelet names.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use crate::{SysError, host};
 
 /// Why a mount was not made or not removed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum MountError {
     #[error("failed to open the target root {path}")]
     OpenRoot { path: PathBuf, source: SysError },
@@ -22,31 +23,33 @@ pub enum MountError {
     Occupied { target: PathBuf },
     #[error("failed to mount at {target}")]
     Mount { target: PathBuf, source: SysError },
-    /// Somebody still works in it; try again later.
+    /// A process still uses it; try again later.
     #[error("failed to unmount {target}: it is in use")]
     Busy { target: PathBuf },
     #[error("failed to unmount {target}")]
     Unmount { target: PathBuf, source: SysError },
-    /// Never emptied by us: what is in it may be somebody's only copy.
+    /// We never empty it: what is in it may be the only copy.
     #[error("failed to remove {target}: it is not empty")]
     NotEmpty { target: PathBuf },
 }
 
-/// Whether [`bind`] had anything to do.
+/// What [`bind`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
+    /// The tree is mounted now.
     Mounted,
+    /// The same tree was mounted already, in the same way.
     AlreadyMounted,
 }
 
-/// The directory below which all targets lie (the kubelet's). Targets are reached from it through no link.
+/// The directory that contains all targets (the kubelet's). Targets are opened beneath it, through no symbolic link.
 pub struct TargetRoot {
     dir: OwnedFd,
     path: PathBuf,
 }
 
 impl TargetRoot {
-    /// Opens `path`, which may itself be a link.
+    /// Opens `path`, which may be a symbolic link.
     pub fn open(path: &Path) -> Result<Self, MountError> {
         let open = || -> Result<Self, SysError> {
             let dir =
@@ -57,7 +60,7 @@ impl TargetRoot {
         open().map_err(|source| MountError::OpenRoot { path: path.to_owned(), source })
     }
 
-    /// Opens what stands at `target`, on top of all mounts there. `None` if nothing does.
+    /// Opens the topmost mount or directory at `target`; `None` if it is missing.
     fn open_target(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -68,7 +71,7 @@ impl TargetRoot {
         }
     }
 
-    /// The opened parent of `target`, and its last component.
+    /// Opens the parent of `target`, and returns it with the last component; `None` if the parent is missing.
     fn open_parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
         let bad = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a target is a relative path of plain names");
         let plain = target.components().all(|c| matches!(c, std::path::Component::Normal(_)));
@@ -78,8 +81,9 @@ impl TargetRoot {
     }
 }
 
-/// Shows `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
-/// Mounts stacked inside the tree are not carried along. If the same tree already shows there in the same way, nothing is done.
+/// Mounts `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
+/// Mounts inside the tree are not included. If the same tree is mounted there already in the same way, nothing is done.
+/// Errors: `Target`, `Occupied`, `Mount`.
 pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, MountError> {
     let wrap_target = |source| MountError::Target { target: root.path.join(target), source };
     let Some((parent, name)) = root.open_parent(target).map_err(wrap_target)? else {
@@ -114,14 +118,15 @@ fn attach(tree: BorrowedFd, place: &OwnedFd, read_only: bool) -> Result<(), SysE
     rustix::mount::move_mount(mount.as_fd(), c"", place.as_fd(), c"", flags).step("attach the mount")
 }
 
-/// Takes away everything mounted at `target` and then the empty directory. Missing is done. Never deletes content.
+/// Unmounts everything at `target` and removes the empty directory. A missing target is a success. Content is never deleted.
+/// Errors: `Target`, `Busy`, `Unmount`, `NotEmpty`.
 pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
     let full = || root.path.join(target);
     let Some((parent, name)) = root.open_parent(target).map_err(|source| MountError::Target { target: full(), source })? else {
         return Ok(());
     };
     let wrap = |source| MountError::Unmount { target: full(), source };
-    // By the parent's descriptor: umount has no form that takes a directory, and only the last component may be a mount.
+    // Through the parent's descriptor, because umount takes no directory descriptor and only the last component may be a mount.
     let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
     for _ in 0..mountinfo::read().map_err(wrap)?.iter().filter(|m| m.mount_point == path).count() {
         use std::os::fd::AsRawFd;
@@ -149,7 +154,7 @@ fn shows_same_tree(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
     mount.device == wanted.device && mount.root == wanted.root && mount.read_only == read_only
 }
 
-/// Attaches a new mount over `path`, which may be any path.
+/// Attaches a new mount at `path`.
 pub(crate) fn attach_at(mount: OwnedFd, path: &Path) -> Result<(), SysError> {
     rustix::mount::move_mount(&mount, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the mount")
 }

@@ -1,4 +1,4 @@
-//! Removal of a tree that an agent filled, by means that do not care what the agent did.
+//! Removes trees, whatever modes, flags, depth and mounts an agent left in them.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use crate::btrfs::ioctl;
 use crate::error::StepContext;
 use crate::{SysError, dir, mountinfo};
 
-/// Directories deeper than this are first moved up, so that neither descriptors nor stack run out.
+/// Deeper directories are moved up first, so that neither descriptors nor stack run out.
 const MAX_DEPTH_IN_PLACE: usize = 64;
 const MOVED_PREFIX: &str = "deep.";
 
@@ -20,7 +20,7 @@ pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysErro
     let path = mountinfo::path_of(&entry)?;
     for mount in mountinfo::read()?.iter().rev().filter(|m| m.mount_point.starts_with(&path) && m.mount_point != path) {
         match rustix::mount::unmount(&mount.mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-            // Went with the one it stood on.
+            // It went with the mount that it was on.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(e) => return Err(e).step("detach a mount inside the tree"),
         }
@@ -28,7 +28,7 @@ pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysErro
     Ok(())
 }
 
-/// Removes `name` in `entry` and all below it. `entry` is ours alone and may be used as a place to move things to. Missing is done.
+/// Removes `name` in `entry` and all below it. Moves deep directories to `entry`, which nobody else uses. Missing is a success.
 pub(crate) fn remove_tree(entry: BorrowedFd, name: &CStr) -> std::result::Result<(), SysError> {
     let mut remover = TreeRemover { entry, moved: 0 };
     let remove = |remover: &mut TreeRemover, name: &CStr| remover.remove(entry, name, 0).step("remove the tree");
@@ -63,14 +63,14 @@ impl TreeRemover<'_> {
         }
         let child = match dir::open(parent, name) {
             Err(Errno::ACCESS) => {
-                // Only without root: a closed directory of our own.
+                // Without root, a directory of our own that has no permissions.
                 rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
                 dir::open(parent, name)?
             }
             other => other?,
         };
         if stat.st_ino == ioctl::ROOT_INODE {
-            // A read-only subvolume would not even let flags be taken off what is in it.
+            // Flags of files in a read-only subvolume cannot be changed.
             clear_protection(child.as_fd());
         }
         let empty = |remover: &mut Self| -> Result<()> {
@@ -102,7 +102,7 @@ impl TreeRemover<'_> {
     }
 }
 
-/// Tries; where flags or a read-only subvolume stand in the way, takes them off the parent and the object and tries again.
+/// Calls `act`. If flags or a read-only subvolume forbid it, clears the protection of the parent and the object and calls `act` again.
 fn retry_unprotected(parent: BorrowedFd, name: &CStr, act: impl Fn() -> Result<()>) -> Result<()> {
     match act() {
         Err(Errno::PERM | Errno::ROFS) => {
@@ -124,7 +124,7 @@ fn ignore_not_found(result: Result<()>) -> Result<()> {
     }
 }
 
-/// What cannot be loosened is told by the second try.
+/// Makes a subvolume writable and clears the flags immutable and append-only. Errors are ignored: the caller's next attempt reports them.
 pub(crate) fn clear_protection(object: BorrowedFd) {
     if ioctl::is_subvolume(object) {
         let _ = ioctl::set_read_only(object, false);

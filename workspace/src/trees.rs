@@ -1,4 +1,4 @@
-//! The part of every provider that is the same: names, markers, commit point, refusals, the order of destruction.
+//! What all providers have in common: names, markers, the commit point, what is refused, the order of destruction.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,33 +12,33 @@ use crate::{
     SysError, TreeManifest, Uid, compare, dir, manifest, mountinfo, remove,
 };
 
-/// What differs from provider to provider. The tree is always `tree` in `entry`.
+/// What differs between providers. The tree is always `tree` in `entry`.
 pub(crate) trait Backend: Send + Sync {
     const KIND: ProviderKind;
-    /// Whether a tree may be cloned while it is written.
+    /// Whether a tree can be cloned while it is written.
     const FORKS_LIVE: bool;
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
     fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
-    /// True if a clone of this tree would show an empty directory where the source has content.
+    /// True if a clone of this tree would have an empty directory where the source has content.
     fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError>;
-    /// Makes the tree durable, and read-only where the file system can. The answer is kept as [`Seal::transid`].
+    /// Makes the tree durable, and read-only if the file system can. Returns [`Seal::transid`].
     fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
-    /// Makes earlier removals durable: whoever is told that a tree is gone forgets it, and a power cut must not bring it back.
+    /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
     fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> Result<u64, SysError>;
     fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError>;
 }
 
-/// A tree that was found under its name.
+/// The opened entry and tree of a UID.
 pub(crate) struct LiveTree {
     pub marker: Marker,
     pub entry: OwnedFd,
     pub tree: OwnedFd,
 }
 
-/// A [`Provider`] out of a [`Backend`].
+/// A [`Provider`] made of a [`Backend`].
 pub(crate) struct TreeProvider<B> {
     pub layout: Arc<Layout>,
     pub backend: B,
@@ -54,7 +54,7 @@ impl<B: Backend> TreeProvider<B> {
         Ok(LiveTree { marker, entry, tree })
     }
 
-    /// From nothing to the commit point. What a crash left under the temporary name is removed first, what an error leaves, after.
+    /// Makes a tree up to the commit point. Removes first what a crash left under the temporary name, and after an error what it left.
     fn build(&self, uid: Uid, making: Making, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
         let marker = Marker { version: 1, uid, provider: B::KIND, making, sealed: None };
         let attempt = || -> Result<(), SysError> {
@@ -68,14 +68,14 @@ impl<B: Backend> TreeProvider<B> {
         match attempt() {
             Ok(()) => Ok(marker),
             Err(source) => {
-                // The first error is the one to tell; what stays behind is met by the next call or by recovery.
+                // The first error is the one to report. What stays behind is removed by the next call or by recovery.
                 let _ = self.remove_entry(uid, Place::Building);
                 Err(Error::Make { uid, source })
             }
         }
     }
 
-    /// The tree that already stands under this UID, if it is the same one.
+    /// The marker of the tree that has this UID already. Errors: `Conflict` if it was made otherwise.
     fn existing(&self, uid: Uid, making: Making) -> Result<Option<Marker>, Error> {
         match self.layout.live_entry(uid)? {
             None => Ok(None),
@@ -84,7 +84,7 @@ impl<B: Backend> TreeProvider<B> {
         }
     }
 
-    /// Removes an entry of ours, wherever it stands.
+    /// Removes an entry of ours.
     pub fn remove_entry(&self, uid: Uid, place: Place) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
         let Some(entry) = self.layout.entry(uid, place).map_err(wrap)? else { return Ok(()) };
@@ -149,7 +149,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         };
         refuse_nested()?;
         let marker = self.build(uid, making, |entry| self.backend.clone_into(source.tree.as_fd(), entry, access))?;
-        // A live source may have gained one between the look and the clone.
+        // A live source may have got a nested volume between the check and the clone.
         if !source.marker.is_frozen()
             && let Err(error) = refuse_nested()
         {
@@ -192,13 +192,13 @@ impl<B: Backend> Provider for TreeProvider<B> {
         if live.is_some() {
             match self.layout.move_to_trash(uid, Place::Live) {
                 Ok(()) => self.remove_entry(uid, Place::Trash)?,
-                // A full disk has no room for another name, and would never have any if its trees could not go: where it stands, then.
-                // After a crash it is half a tree with a marker and a record that says that it goes.
+                // A full disk has no space for a name in the trash. If its trees could not be destroyed, it would stay full, so the tree is
+                // removed where it is. A crash leaves a part of the tree, with a marker and a record that says Destroying.
                 Err(source) if source.reason() == ErrorReason::OutOfSpace => self.remove_entry(uid, Place::Live)?,
                 Err(source) => return Err(Error::Destroy { uid, source }),
             }
         }
-        // Also if nothing stood here: an earlier call may have ended between the removal and this.
+        // Also if there was nothing to remove: an earlier call may have stopped between the removal and this line.
         self.backend.commit_removals(self.layout.root()).map_err(|source| Error::Destroy { uid, source })
     }
 

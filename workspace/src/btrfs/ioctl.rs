@@ -1,4 +1,4 @@
-//! The Btrfs ioctls, as the kernel's `linux/btrfs.h` lays them out.
+//! The Btrfs ioctls of the kernel's `linux/btrfs.h`.
 
 use std::ffi::CStr;
 use std::io;
@@ -42,14 +42,14 @@ impl VolArgs {
 
 /// SAFETY: `arg` must be what ioctl `request` reads and writes.
 pub(super) unsafe fn raw_ioctl<T>(fd: impl AsFd, request: u32, arg: *mut T) -> io::Result<()> {
-    // SAFETY: by the caller's word; the descriptor lives through the call.
+    // SAFETY: the caller guarantees `arg`; the descriptor lives through the call.
     match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request as _, arg) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// True if the descriptor lies on Btrfs.
+/// True if the descriptor is on Btrfs.
 pub fn is_btrfs(fd: impl AsFd) -> rustix::io::Result<bool> {
     #[allow(clippy::unnecessary_cast)] // The field's type differs by target.
     Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == SUPER_MAGIC)
@@ -67,7 +67,7 @@ pub fn create(parent: impl AsFd, name: &CStr) -> io::Result<()> {
     unsafe { raw_ioctl(parent, request_code(WRITE, 24, size_of::<VolArgs>()), &mut *args) }
 }
 
-/// Makes a snapshot of the subvolume whose root `source` is. Returns once it is committed.
+/// Makes a snapshot of the subvolume with the root `source`. Returns once it is committed.
 pub fn snapshot(source: impl AsFd, parent: impl AsFd, name: &CStr, read_only: bool) -> io::Result<()> {
     let mut args = VolArgs::named(name)?;
     args.fd = i64::from(source.as_fd().as_raw_fd());
@@ -83,7 +83,7 @@ pub fn delete(parent: impl AsFd, name: &CStr) -> io::Result<()> {
     unsafe { raw_ioctl(parent, request_code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
 }
 
-/// Deletes a subvolume that holds no other, by id, wherever it stands in the file system of `any`.
+/// Deletes a subvolume that holds no other, by id, wherever it is in the file system of `any`.
 pub fn delete_by_id(any: impl AsFd, id: u64) -> io::Result<()> {
     let mut args = VolArgs::named(c"")?;
     args.flags = SPEC_BY_ID;
@@ -92,7 +92,7 @@ pub fn delete_by_id(any: impl AsFd, id: u64) -> io::Result<()> {
     unsafe { raw_ioctl(any, request_code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
 }
 
-/// Sets or clears the read-only flag of the subvolume whose root this is. Returns once it is committed.
+/// Sets or clears the read-only flag of the subvolume with this root. Returns once it is committed.
 pub fn set_read_only(subvolume: impl AsFd, read_only: bool) -> io::Result<()> {
     let mut flags = 0u64;
     // SAFETY: SUBVOL_GETFLAGS writes a u64.
@@ -106,14 +106,14 @@ pub fn set_read_only(subvolume: impl AsFd, read_only: bool) -> io::Result<()> {
     unsafe { raw_ioctl(subvolume, request_code(WRITE, 26, size_of::<u64>()), &mut wanted) }
 }
 
-/// Writes all dirty data of the file system and commits; wakes the cleaner of deleted subvolumes.
+/// Writes all dirty data of the file system, commits, and wakes the cleaner of deleted subvolumes.
 pub fn sync(any: impl AsFd) -> io::Result<()> {
     // SAFETY: IOC_SYNC takes no argument.
     unsafe { raw_ioctl(any, request_code(0, 8, 0), std::ptr::null_mut::<u8>()) }
 }
 
-/// Asks the kernel's own thread to commit the transaction that runs now, and tells which it is. Returns once the commit has begun, which may be
-/// late: see [`super::commit`].
+/// Asks the kernel's thread to commit the current transaction, and returns its number. Returns once the commit has begun, which may be late:
+/// see [`super::commit`].
 pub(super) fn start_sync(any: impl AsFd) -> io::Result<u64> {
     let mut transid = 0u64;
     // SAFETY: START_SYNC writes a u64.
@@ -127,7 +127,7 @@ pub(super) fn wait_sync(any: impl AsFd, mut transid: u64) -> io::Result<()> {
     unsafe { raw_ioctl(any, request_code(WRITE, 22, size_of::<u64>()), &mut transid) }
 }
 
-/// What the kernel says of a subvolume.
+/// What the kernel knows of a subvolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subvolume {
     pub id: u64,
@@ -160,7 +160,7 @@ struct SubvolInfo {
     reserved: [u64; 8],
 }
 
-/// Asks about the subvolume that `fd` lies in.
+/// Reads the facts of the subvolume that contains `fd`.
 pub fn subvolume(fd: impl AsFd) -> io::Result<Subvolume> {
     // SAFETY: all fields are plain numbers, for which zero is a value.
     let mut info: Box<SubvolInfo> = Box::new(unsafe { std::mem::zeroed() });
@@ -170,11 +170,11 @@ pub fn subvolume(fd: impl AsFd) -> io::Result<Subvolume> {
     Ok(Subvolume { id, generation, created_transid, uuid, parent_uuid })
 }
 
-/// A subvolume that stands inside another.
+/// A subvolume inside another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildSubvolume {
     pub id: u64,
-    /// The directory it stands in, an inode of the parent.
+    /// The inode of the directory that contains it, in the parent.
     pub dir: u64,
 }
 
@@ -187,7 +187,7 @@ struct RootRefs {
     align: [u8; 7],
 }
 
-/// The subvolumes that stand directly inside the one that `fd` lies in; at most 255 of them, so ask again after removing some.
+/// Lists the subvolumes directly inside the one that contains `fd`: at most 255 of them, so call it again after removing some.
 pub fn children(fd: impl AsFd) -> io::Result<Vec<ChildSubvolume>> {
     let mut args = Box::new(RootRefs { min_treeid: 0, refs: [[0; 2]; 255], num_items: 0, align: [0; 7] });
     // SAFETY: GET_SUBVOL_ROOTREF reads and writes a get_subvol_rootref_args.
@@ -210,7 +210,7 @@ struct Handle {
     generation: u32,
 }
 
-/// Opens a directory by subvolume and inode, with no path that an agent could bend.
+/// Opens a directory by subvolume and inode, without a path that an agent could change.
 pub fn open_inode(any: BorrowedFd, subvolume: u64, inode: u64) -> io::Result<OwnedFd> {
     /// `FILEID_BTRFS_WITHOUT_PARENT`.
     const KIND: i32 = 0x4d;

@@ -1,11 +1,11 @@
-//! Which inodes of a subvolume changed since a transaction, and where they stand.
+//! The inodes of a subvolume that changed since a transaction, and their paths.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use super::ioctl::{self, READ, WRITE, raw_ioctl, request_code};
 
-/// An inode that was written after the transaction that was asked about.
+/// An inode that changed in or after the given transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangedInode {
     pub inode: u64,
@@ -35,8 +35,8 @@ struct Search {
     buffer: [u8; BUFFER],
 }
 
-/// All inodes of the subvolume that `tree` lies in whose last change was in `first` or a later transaction. Sees only what is
-/// committed: sync before.
+/// Lists all inodes of the subvolume that contains `tree` whose last change was in `first` or a later transaction. It sees only what is
+/// committed, so sync before.
 pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<ChangedInode>> {
     let mut found = Vec::new();
     // SAFETY: all fields are plain numbers, for which zero is a value; zeroed on the heap, as it is too large for a stack.
@@ -112,7 +112,7 @@ struct InodePaths {
     answer: u64,
 }
 
-/// `struct btrfs_data_container` with room for what the kernel gives at most.
+/// `struct btrfs_data_container` with room for the most that the kernel returns.
 #[repr(C)]
 struct Paths {
     bytes_left: u32,
@@ -122,7 +122,7 @@ struct Paths {
     values: [u64; 510],
 }
 
-/// Every path of a file from the root of its subvolume; none if it is gone. An error if they are too many for one answer.
+/// Every path of a file from the root of its subvolume; none if it is gone. An error if they are too many for one call.
 pub fn paths_of_file(tree: impl AsFd, inode: u64) -> io::Result<Vec<Vec<u8>>> {
     let mut paths = Box::new(Paths { bytes_left: 0, bytes_missing: 0, count: 0, missed: 0, values: [0; 510] });
     let answer = std::ptr::from_mut(&mut *paths) as u64;
