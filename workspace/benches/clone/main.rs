@@ -1,8 +1,8 @@
-//! What making a workspace costs over the bare system calls: `cargo bench -p yoi-workspace`. Needs root. With `YOI_BENCH_OUT=FOLDER` the
+//! Compares making a workspace with the bare system calls: `cargo bench -p yoi-workspace`. Needs root. With `YOI_BENCH_OUT=FOLDER` the
 //! rows are also written to `FOLDER/workspace.json`.
 //!
-//! Ours and the bare call take turns on the same file system, and what is compared with each other (sizes, numbers) takes turns as well, so
-//! that a busy moment hits all of them. Numbers are measured one after the other too, because a node has one data root.
+//! Our call and the bare call take turns on the same file system. Sizes that are compared with each other take turns, too, and so do numbers,
+//! so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it is told by the environment where to write")]
 
 mod disk;
@@ -72,7 +72,7 @@ impl Table {
         println!("\n{title}\n{:<44} {:>9} {:>9} {:>6} {:>9}  bar", "", "ours us", "bare us", "ratio", "p99 us");
     }
 
-    /// A row of ours over the bare call. `bar` is the most that the ratio may be.
+    /// Adds a row of our call over the bare call. `bar` is the highest allowed ratio.
     fn over(&mut self, name: &str, ours: &Times, bare: &Times, bar: Option<f64>) {
         let (p50, p99, other) = (ours.p50(), ours.at(0.99), bare.p50());
         let ratio = p50 / other;
@@ -87,7 +87,7 @@ impl Table {
             "bare_p99": bare_p99, "bar": bar }));
     }
 
-    /// One figure that has no bare twin.
+    /// Adds a figure that is not compared with a bare call.
     fn figure(&mut self, name: &str, ratio: f64, words: &str, verdict: &str) {
         println!("{name:<44} {words:>33}  {verdict}");
         self.rows.push(
@@ -102,7 +102,7 @@ fn met(yes: bool, bar: &str) -> String {
 
 fn uid() -> Uid {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Spread as random UIDs are.
+    // Spread over the shards as random UIDs are.
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
@@ -110,7 +110,7 @@ fn uid() -> Uid {
     Uid::from_bytes(bytes)
 }
 
-/// A sealed base of so many small files, and its root for the bare call.
+/// Makes a sealed base with this number of small files, and opens its root for the bare call.
 fn base(pool: &Pool, files: usize) -> (Uid, File) {
     let base = uid();
     let provider = pool.provider();
@@ -133,7 +133,7 @@ fn make(provider: &dyn Provider, from: Uid) -> Uid {
     new
 }
 
-/// Both, now the one first and now the other: what comes second finds the disk as the first has left it.
+/// Runs both, in alternating order, because the second finds the disk as the first has left it.
 fn take_turns(n: usize, one: impl FnOnce(), other: impl FnOnce()) {
     if n.is_multiple_of(2) {
         one();
@@ -171,7 +171,7 @@ fn sizes(temp: &Path, table: &mut Table) {
     live_fork(&pool, bases[2].0, table);
 }
 
-/// The journal's share of a making: the intent before, and the word after.
+/// The journal's share of making a workspace: the intent before, and the record after.
 fn journal(temp: &Path, table: &mut Table) {
     let journal = Journal::open(&temp.join("journal")).unwrap();
     let dir = temp.join("bare-journal");
@@ -222,7 +222,7 @@ fn per_second(act: impl Fn(usize) + Sync) -> f64 {
     (THREADS * EACH) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// What a commit after each making would cost.
+/// What a commit after each clone would cost.
 fn group(pool: &Pool, from: Uid, table: &mut Table) {
     let provider = pool.provider();
     let (mut plain, mut committed) = (Times::default(), Times::default());

@@ -1,4 +1,4 @@
-//! Makings beside many others.
+//! Making a workspace beside many others.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::{SIZES, THREADS, Table, Times, base, make, take_turns};
 
 const SAMPLES: usize = 100;
 const NUMBERS: [usize; 4] = [1, 100, 1_000, 5_000];
-/// Makings between two clearings, of each kind.
+/// Workspaces made between two calls of `clear`, of each kind.
 const BATCH: usize = 20;
 
-/// A data root with so many workspaces of one base.
+/// A data root with many workspaces of one base.
 struct ManyTrees {
     pool: Pool,
     base: Uid,
@@ -24,9 +24,9 @@ struct ManyTrees {
 }
 
 impl ManyTrees {
-    /// From a tree of 13,000 files, because the growth depends on the tree: from one of 1,500 small files the bare ioctl was seen to take 7 times
-    /// as long with 5,000 snapshots there. A guess, not measured: a snapshot adds a reference to every block that the root points to, which are
-    /// hundreds of leaves in the small tree and few in the large one.
+    /// The base has 13,000 files, because the growth depends on the tree: with a base of 1,500 small files the bare ioctl took 7 times as long
+    /// beside 5,000 snapshots. The cause is a guess: a snapshot adds a reference to every block that the root points to, hundreds of leaves in
+    /// the small tree and few in the large one.
     fn make(temp: &Path, number: usize) -> ManyTrees {
         let pool = Pool::new(temp, &format!("many{number}"));
         let (base, root) = base(&pool, SIZES[1]);
@@ -52,8 +52,8 @@ impl ManyTrees {
         self.made.push((new, name));
     }
 
-    /// The number stays near what it is. What goes is waited for: the kernel takes a deleted snapshot apart in the background, and where thousands
-    /// share its blocks that is work which would be counted to the next making.
+    /// Destroys what the samples made, so that the number stays. Waits for the cleaner: the kernel cleans up a deleted snapshot in the background,
+    /// and that work would slow down the next sample.
     fn clear(&mut self, made: &mut Made) {
         for (new, name) in self.made.drain(..) {
             made.gone.time(|| self.pool.provider().destroy(new).unwrap());

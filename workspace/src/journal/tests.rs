@@ -23,7 +23,7 @@ fn a_record_only_moves_forwards() {
     assert!(matches!(other, Err(JournalError::Conflict { .. })));
     journal.begin_seal(UID).unwrap();
     journal.sealed(UID).unwrap();
-    // Late echoes change nothing.
+    // Calls that are repeated late change nothing.
     journal.created(UID).unwrap();
     journal.begin_seal(UID).unwrap();
     assert_eq!(journal.get(UID).unwrap().unwrap().state, RecordState::Sealed);
@@ -127,7 +127,7 @@ fn whose_tree_it_is_stays_with_its_record() {
     journal.begin_destroy(UID).unwrap();
     assert_eq!(journal.get(UID).unwrap().unwrap().of.as_deref(), Some("team/ws"));
 
-    // Another one writes at this moment.
+    // Another writer is writing at this moment.
     let half = dir.path().join("journal").join(format!("{}.json.tmp", Uid::from_bytes([8; 16])));
     std::fs::write(&half, "{\"uid\":").unwrap();
     assert_eq!(journal.contents().unwrap().records.len(), 1);

@@ -1,4 +1,4 @@
-//! A tree and its clone.
+//! A tree and its clones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,7 +45,7 @@ fn w1(fixture: &Fixture) -> Verdict {
             assert!(before.saturating_sub(free()) <= 512 << 10, "{} bytes", before - free());
             assert_eq!(usage.exclusive_bytes, 0);
         }
-        // Copy promises no lightness, and says what it weighs.
+        // A copy takes as much space as its source, and `usage` says so.
         ProviderKind::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
     }
     Verdict::Ran
@@ -61,7 +61,7 @@ fn w3(fixture: &Fixture) -> Verdict {
     fs::rename(path.join("src/deep"), path.join("deep")).unwrap();
     fs::set_permissions(path.join("src/file5.rs"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(content(&source), before);
-    // A fresh walk, not the remembered answer.
+    // The digest of a new clone is computed again; that of `base` would be read from its marker.
     let again = fixture.uid();
     fixture.provider().clone_tree(again, base, CloneAccess::ReadOnly).unwrap();
     assert_eq!(fixture.provider().seal(again).unwrap().digest, digest);
@@ -206,7 +206,7 @@ fn sealed(fixture: &Fixture) -> Verdict {
     let written = fs::write(path.join("late"), "x");
     match fixture.kind() {
         ProviderKind::Btrfs => assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem),
-        // A directory cannot refuse root; `publish` shows it read-only instead, see `mounts`.
+        // Root can always write to a directory. `publish` mounts it read-only instead, see `mounts`.
         ProviderKind::Copy => written.unwrap(),
     }
     Verdict::Ran

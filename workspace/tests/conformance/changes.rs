@@ -1,4 +1,4 @@
-//! What differs between a tree and its base.
+//! Change lists: what differs between a tree and its base.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,7 +74,7 @@ fn every(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
-/// Same length, and the mtime put back, as `cp -p` or a careless tool would.
+/// Changes the content and keeps size and mtime, as `cp -p` can.
 fn rewrite_quietly(path: &Path) {
     let before = fs::metadata(path).unwrap();
     let bytes: Vec<u8> = fs::read(path).unwrap().iter().map(|b| b ^ 1).collect();
@@ -160,7 +160,7 @@ fn only_changed(fixture: &Fixture) -> Verdict {
         fs::write(path.join(format!("d{n}/f{n}")), "changed").unwrap();
     }
     fixture.sync();
-    // The best of several, against a single visit of every file: a ratio, so that a busy machine does not matter.
+    // The ratio of the best of several runs to one visit of every file, so that the load of the machine does not matter.
     let time = |act: &dyn Fn()| {
         let once = || {
             let started = std::time::Instant::now();
@@ -176,7 +176,7 @@ fn only_changed(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
-/// A small generator with a seed, so that a failure can be seen again.
+/// A random number generator with a seed, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {

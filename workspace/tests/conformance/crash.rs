@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
     ("a_missing_tree_is_reported_and_not_made_again", missing_tree),
 ];
 
-/// Panics when the n-th point is passed.
+/// Panics at the n-th point.
 struct CrashAt {
     left: AtomicUsize,
 }
@@ -29,7 +29,7 @@ struct Crashed;
 impl Faults for CrashAt {
     fn reached(&self, _: Point) {
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // Not panic!: the hook would print a trace for every one of hundreds.
+            // With panic! the hook would print a trace for each of hundreds of crashes.
             std::panic::resume_unwind(Box::new(Crashed));
         }
     }
@@ -47,7 +47,7 @@ enum SkippedIntent {
     Destroying,
 }
 
-/// A base, two clones, one of them destroyed: every verb, as the shim says them.
+/// Makes a base and two clones, and destroys one of them: every operation, in the shim's order.
 fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: SkippedIntent) {
     let provider = root.provider(kind).unwrap();
     let (base, kept, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
@@ -89,7 +89,7 @@ fn path_of(root: &DataRoot, uid: Uid) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
 }
 
-/// A data root and journal of its own.
+/// A data root with its journal, for one run.
 struct Setup {
     dir: PathBuf,
     kind: ProviderKind,
@@ -107,13 +107,13 @@ impl Setup {
         (root, Journal::open_with(&self.dir.join("journal"), faults).unwrap())
     }
 
-    /// True if it was cut short.
+    /// True if it crashed.
     fn run_until(&self, after: usize, skipped: SkippedIntent) -> bool {
         let (root, journal) = self.open(crash_after(after));
         crashed(|| lifecycle(&root, &journal, self.kind, skipped))
     }
 
-    /// What a restart says that it cannot mend, or what it left undone.
+    /// Recovers, and returns what is still inconsistent.
     fn inconsistency(&self) -> Option<String> {
         let (root, journal) = self.open(Arc::new(NoFaults));
         recover(&root, &journal);
@@ -129,7 +129,7 @@ impl Setup {
         (!settled || !agree).then(|| format!("{records:?} against {found:?}"))
     }
 
-    /// The caller says everything again from the start, as a reconcile does.
+    /// Repeats every call from the start, as a reconcile does.
     fn finish(&self) {
         let (root, journal) = self.open(Arc::new(NoFaults));
         let done = crashed(|| repeat_lifecycle(&root, &journal, self.kind));
@@ -141,10 +141,10 @@ impl Setup {
     }
 }
 
-/// As [`lifecycle`], but a tree that is already gone is wanted no more only at the end.
+/// Like [`lifecycle`], for a data root where a part of it is done.
 fn repeat_lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
     let base = nth_uid(1);
-    // A base that was already sealed empty would be the test's fault, not the crash's: it is written before it is sealed.
+    // `lifecycle` writes to the base before it seals it, so it cannot run again on a sealed base.
     if journal.get(base).unwrap().is_some_and(|r| r.state == RecordState::Sealed) {
         let provider = root.provider(kind).unwrap();
         provider.seal(base).unwrap();
@@ -162,7 +162,7 @@ fn repeat_lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
     }
 }
 
-/// False if it came to its end; passes on every panic that is not ours.
+/// True if `act` crashed at a point. Any other panic goes on.
 fn crashed(act: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(()) => false,
@@ -172,7 +172,7 @@ fn crashed(act: impl FnOnce()) -> bool {
 }
 
 fn remove(dir: &Path) {
-    // What a case leaves for the next one is only disk space, but subvolumes go by the provider alone.
+    // Subvolumes that cannot be removed this way only take space.
     let _ = std::fs::remove_dir_all(dir);
 }
 

@@ -1,4 +1,4 @@
-//! The end of a tree, whatever is in it and however often it is said.
+//! Destroying a tree, whatever is in it and however often it is destroyed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +34,7 @@ fn w34(fixture: &Fixture) -> Verdict {
     for token in ["../../etc", "trees/00", "", "0198f0aa-5b1c-7d2e-8f00-0123456789ab/.."] {
         assert!(token.parse::<Uid>().is_err());
     }
-    // A directory under the right name that nobody marked, one marked for somebody else, and a link to elsewhere.
+    // A directory with the right name and no marker, one with the marker of another tree, and a link to another directory.
     let shard = |uid: Uid| fixture.dir.join("trees").join(uid.shard());
     let (unmarked, (ours, _), linked) = (fixture.uid(), fixture.base(), fixture.uid());
     let precious = shard(unmarked).join(unmarked.to_string()).join("tree");
@@ -134,7 +134,7 @@ fn deep(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
-/// Btrfs commits by itself every 30 s; whoever asks for a commit while another one ends must not wait for that.
+/// A destroy that asks for a commit while another commit ends must not wait for the periodic one, every 30 s.
 fn at_once(fixture: &Fixture) -> Verdict {
     let destroy = |after: [Duration; 3]| {
         let trees = after.map(|after| (fixture.empty().0, after));
@@ -168,7 +168,7 @@ fn w44(fixture: &Fixture) -> Verdict {
     fs::write(path.join("file"), "x").unwrap();
     fixture.provider().seal(base).unwrap();
     let count = || {
-        // Only what is ours: others mount on this machine, too.
+        // Only what belongs to this run: other processes mount on this machine, too.
         let ground = fixture.dir.parent().and_then(Path::parent).unwrap();
         let mounts = mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(ground)).count();
         let backing = |e: &fs::DirEntry| fs::read_to_string(e.path().join("loop/backing_file")).unwrap_or_default();

@@ -83,7 +83,7 @@ fn destroy_as_the_shim(process: &Process, uid: Uid) -> Outcome {
     described(process.journal.destroyed(uid))
 }
 
-/// A tree that cannot be recovered stops no other.
+/// A tree that cannot be recovered does not stop the recovery of others.
 fn recover_as_the_shim(process: &Process) -> Outcome {
     let mut stuck: Vec<Uid> = Vec::new();
     let plan = plan::recover(&described(process.journal.all())?, &described(process.root.inventory())?);
@@ -98,7 +98,7 @@ fn recover_as_the_shim(process: &Process) -> Outcome {
             RecoveryStep::Journal(step) => described(process.journal.apply(step))?,
         }
     }
-    // The others are served; of these it is said that they were left alone.
+    // Trees of which nothing is known stay as they are. The shim reports them.
     if plan.unknown.is_empty() { Ok(()) } else { Err(format!("left alone: {:?}", plan.unknown)) }
 }
 
@@ -108,7 +108,7 @@ fn seal_as_the_shim(process: &Process, uid: Uid) -> Outcome {
     described(process.journal.sealed(uid))
 }
 
-/// A data root with a base, and things that are not ours.
+/// A data root with a base, and with files that are not ours.
 struct Setup<'a> {
     fixture: &'a Fixture,
     operations: Operations,
@@ -164,7 +164,7 @@ impl<'a> Setup<'a> {
     /// Makes what the operation needs. Returns the UIDs that the operation works on.
     fn prepare(&self, process: &Process, operation: Operation) -> Vec<Uid> {
         let make = |uid| make_as_the_shim(process, uid, self.clone_of_base()).unwrap();
-        // The same each time, so that the n-th operation is the same one each time.
+        // Always the same UIDs, so that the n-th system call is always the same.
         let uids: Vec<_> = (1001..if operation == Operation::Recover { 1006 } else { 1002 }).map(nth_uid).collect();
         match operation {
             Operation::Make | Operation::Fork => {}
@@ -237,7 +237,7 @@ impl<'a> Setup<'a> {
         mountinfo::read().unwrap().iter().filter(|m| m.mount_point == at).count()
     }
 
-    /// Nothing that stands under a name is half made, and nothing that is not ours has gone.
+    /// Checks that every tree with a final name is complete, and that no foreign file is gone.
     fn check_nothing_damaged(&self, process: &Process, operation: Operation, uids: &[Uid]) -> Outcome {
         let wanted = content(&self.fixture.path(self.base));
         if wanted.len() != 4 {
@@ -261,7 +261,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// After a restart: journal and disk agree about every tree.
+    /// Checks that journal and disk agree about every tree after a restart.
     fn check_consistent(&self, process: &Process) -> Outcome {
         let (records, found) = (described(process.journal.all())?, described(process.root.inventory())?);
         let mut rest = plan::recover(&records, &found);
@@ -277,7 +277,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// The end of it all: everything of the case goes, and nothing is left.
+    /// Destroys the trees of the case, and checks that nothing is left.
     fn clean_up(&self, process: &Process, uids: &[Uid]) -> Outcome {
         described(unbind(&described(TargetRoot::open(&self.targets))?, Path::new("mount")))?;
         for uid in uids {
@@ -316,7 +316,7 @@ impl<'a> Setup<'a> {
             return Ok(false);
         };
         if answer.is_err() && walked.changed == 0 {
-            // It said no and did nothing: what was prepared serves once more.
+            // The operation failed and changed nothing, so the next case can use what was prepared.
             self.check_nothing_damaged(&process, operation, &[])
                 .map_err(|e| format!("{e} [{operation:?}, {strike:?} at operation {nth}, {struck}]"))?;
             *reusable = Some(uids);
@@ -332,7 +332,7 @@ impl<'a> Setup<'a> {
         let mut whole = || -> Outcome {
             if strike == Strike::Death {
                 process = Self::start(self.fixture);
-                // What the disk still holds under a temporary name or in the trash that is not ours stops no recovery.
+                // Foreign entries under a temporary name or in the trash do not stop the recovery of ours.
                 self.recovered(&process)?;
                 self.check_consistent(&process)?;
             }
@@ -365,7 +365,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// A death before an operation that changes nothing is a death before the next that does.
+/// To die before a call that only reads is the same as to die before the next call that changes something.
 const ERRORS: [(Counted, Strike); 5] = [
     (Counted::Changes, Strike::Death),
     (Counted::All, Strike::Once(libc::EIO)),
@@ -381,7 +381,7 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
     let setup = Setup::new(fixture, CORRECT);
     let (mut cases, mut each) = (0, Vec::new());
     for (mut counted, strike) in ERRORS {
-        // What a recovery reads does not depend on the provider: one lane is enough for that.
+        // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
         if operation == Operation::Recover && fixture.lane == Lane::Copy {
             counted = Counted::Changes;
         }
@@ -448,7 +448,7 @@ fn late_intent(fixture: &Fixture) -> Verdict {
 }
 
 fn late_marker(fixture: &Fixture) -> Verdict {
-    /// The entry gets its name first, and what makes it ours last.
+    /// Gives the entry its final name before its marker.
     fn make(process: &Process, uid: Uid, making: Making) -> Outcome {
         described(process.journal.begin_create(uid, process.kind, making))?;
         let live = process.dir.join("trees").join(uid.shard()).join(uid.to_string());
@@ -488,7 +488,7 @@ fn full_trash(fixture: &Fixture) -> Verdict {
 }
 
 fn anew(fixture: &Fixture) -> Verdict {
-    /// Whatever the journal says was begun is made, instead of looked for.
+    /// Makes every tree again that has a record of its creation, instead of looking for it on disk.
     fn recover(process: &Process) -> Outcome {
         for record in described(process.journal.all())?.records.iter().filter(|r| r.state == RecordState::Creating) {
             let provider = described(process.root.provider(process.kind))?;

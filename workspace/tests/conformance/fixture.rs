@@ -1,4 +1,4 @@
-//! Where the cases work: a directory of their own on the file system of their lane.
+//! What every case gets: a data root in its own directory, on the file system of its lane.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,14 +14,14 @@ use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Ui
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Provider Copy on ext4, or in a temporary directory where there is no root.
+    /// Provider Copy on ext4, or without root in a temporary directory.
     Copy,
-    /// Provider Copy on a data root that is on Btrfs.
+    /// Provider Copy on Btrfs.
     CopyOnBtrfs,
     Btrfs,
 }
 
-/// The file system of a lane; gone when dropped.
+/// The file system of a lane. It is unmounted and removed when dropped.
 pub struct LaneFilesystem {
     pub lane: Lane,
     pub dir: PathBuf,
@@ -33,14 +33,14 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether `cargo xtask test` has seen to it that every case can run.
+/// True if `cargo xtask test` has prepared the machine so that every case can run.
 pub fn must_run() -> bool {
     std::env::var_os("YOI_MUST_RUN").is_some()
 }
 
 impl LaneFilesystem {
     pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
-        // In memory where there is room: a flush here must not wait for what others write to the machine's disk.
+        // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
         let loops = Path::new("/dev/loop-control").exists();
@@ -70,7 +70,7 @@ pub fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
 }
 
-/// An ext4 in a new file, mounted.
+/// Makes an ext4 in a new file and mounts it.
 pub fn make_ext4(image: &Path, size: u64, at: &Path) {
     fs::File::create(image).unwrap().set_len(size).unwrap();
     run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image]);
@@ -95,7 +95,7 @@ impl Drop for LaneFilesystem {
     }
 }
 
-/// One case's own data root.
+/// The data root of one case.
 pub struct Fixture {
     pub lane: Lane,
     pub dir: PathBuf,
@@ -125,7 +125,7 @@ impl Fixture {
         self.root.provider(self.kind()).unwrap()
     }
 
-    /// The same data root, opened again, with a seam.
+    /// Opens the same data root again, with fault injection.
     pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
         DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults).unwrap()
     }
@@ -143,14 +143,14 @@ impl Fixture {
         fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
     }
 
-    /// An empty tree and its path.
+    /// Makes an empty tree.
     pub fn empty(&self) -> (Uid, PathBuf) {
         let uid = self.uid();
         self.provider().create_empty(uid, current_owner()).unwrap();
         (uid, self.path(uid))
     }
 
-    /// A sealed base: a small git repository, dirty in every way.
+    /// Makes a sealed base: a small git repository with staged, unstaged, untracked and ignored files.
     pub fn base(&self) -> (Uid, PathBuf) {
         let (uid, path) = self.empty();
         fill_repository(&path);
@@ -164,7 +164,7 @@ impl Fixture {
         (uid, self.path(uid))
     }
 
-    /// Nothing but the given trees stands in the data root.
+    /// Checks that the data root holds the given trees and nothing else.
     pub fn assert_only(&self, expected: &[Uid]) {
         let found = self.root.inventory().unwrap();
         assert_eq!(found.foreign, Vec::<String>::new());
@@ -241,7 +241,7 @@ pub fn fill_repository(at: &Path) {
     fs::write(at.join("untracked.txt"), "untracked\n").unwrap();
 }
 
-/// Every path below `at` with kind, mode, size and content; times apart.
+/// Every path below `at` with mode and content, but without times.
 pub fn content(at: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     fn descend(at: &Path, below: &Path, out: &mut Vec<(PathBuf, u32, Vec<u8>)>) {
         use std::os::unix::fs::MetadataExt;
@@ -267,7 +267,7 @@ pub fn content(at: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     out
 }
 
-/// Makes a subvolume, as an agent could.
+/// Makes a subvolume, as an agent can.
 pub fn make_subvolume(path: &Path) {
     #[repr(C)]
     struct Args {
@@ -300,7 +300,7 @@ pub fn set_immutable(path: &Path) -> bool {
     flags.is_ok_and(|flags| rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).is_ok())
 }
 
-/// Tells a thread to end, also when an assertion fails: the scope of that thread would wait for ever.
+/// Tells a thread to end, also when an assertion fails; else the thread's scope would wait for ever.
 pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

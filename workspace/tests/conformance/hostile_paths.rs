@@ -1,4 +1,4 @@
-//! Names that lie, and directories that become links while we look: whatever stands outside stays as it was.
+//! Hostile names, and directories that become links while they are used: nothing outside of the data root changes.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
 
 const SWAPS: usize = 5_000;
 
-/// A folder that nobody may change, and that changes with whoever does.
+/// A directory that nobody may change. It notices every change.
 struct Outside {
     dir: PathBuf,
     before: Vec<(PathBuf, u32, u32, i64, u64)>,
@@ -47,7 +47,7 @@ impl Outside {
                 fs::write(dir.join(format!("sub{n}/f{m}")), "precious").unwrap();
             }
         }
-        // One that would be seen in every sum and every list.
+        // A file that is visible in every sum and every list.
         fs::File::create(dir.join("canary")).unwrap().set_len(1 << 40).unwrap();
         let before = Self::look(&dir);
         Self { dir, before }
@@ -70,7 +70,7 @@ impl Outside {
         all
     }
 
-    /// What happened to it, if anything did.
+    /// Returns what changed, if anything did.
     fn harm(&self) -> Option<String> {
         if let Some(mount) = mountinfo::read().unwrap().iter().find(|m| m.mount_point.starts_with(&self.dir)) {
             _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
@@ -82,7 +82,7 @@ impl Outside {
     }
 }
 
-/// Paths that no target may have, as they are said relative to a root that holds `link` (to outside), `linked/deep`, `file` and `dir`.
+/// Paths that no target may have, relative to a root that holds `link` (to outside), `linked/deep`, `file` and `dir`.
 fn hostile_paths(outside: &Path) -> BTreeSet<OsString> {
     let name = outside.file_name().unwrap().to_str().unwrap();
     let full = outside.to_str().unwrap();
@@ -132,7 +132,7 @@ fn hostile_paths(outside: &Path) -> BTreeSet<OsString> {
     all
 }
 
-/// Says every path to `entry`. Answers with their number, or what was harmed.
+/// Calls `entry` with every path. Returns their number, or what changed outside.
 fn try_all(outside: &Outside, entry: &dyn Fn(&Path)) -> Result<usize, String> {
     let all = hostile_paths(&outside.dir);
     for path in &all {
@@ -144,7 +144,7 @@ fn try_all(outside: &Outside, entry: &dyn Fn(&Path)) -> Result<usize, String> {
     Ok(all.len())
 }
 
-/// A root for targets, with a way out of it.
+/// A root for targets that contains links to outside.
 fn target_root(fixture: &Fixture, outside: &Outside) -> (TargetRoot, PathBuf) {
     let dir = fixture.dir.join("pods");
     fs::create_dir_all(dir.join("dir")).unwrap();
@@ -188,7 +188,7 @@ fn prefix(fixture: &Fixture) -> Verdict {
     let (_, dir) = target_root(fixture, &outside);
     let harm = try_all(&outside, &|path| {
         let full = dir.join(path);
-        // What it looks like is not where it leads.
+        // The planted fault: a path that begins with the root may still lead outside.
         if full.starts_with(&dir) && !path.as_os_str().as_bytes().contains(&0) && path.as_os_str().len() < 200 {
             _ = fs::create_dir_all(full);
         }
@@ -305,7 +305,7 @@ fn names(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
-/// Exchanges directories with links, as fast as it can, until it is told to stop.
+/// Exchanges directories with links as fast as it can, until it is stopped.
 struct Swapper {
     stop: AtomicBool,
     done: AtomicUsize,
@@ -331,7 +331,7 @@ impl Swapper {
         }
     }
 
-    /// Works while the folders swap.
+    /// Runs `act` while the directories are exchanged.
     fn during<T>(&self, at: &Path, pairs: &[(String, String)], act: impl FnOnce() -> T) -> T {
         self.stop.store(false, Ordering::Relaxed);
         let dir = rustix::fs::open(at, OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -347,7 +347,7 @@ impl Swapper {
     }
 }
 
-/// Fills a tree with folders, and a link beside each that leads to where the same names stand.
+/// Fills a tree with directories, and beside each a link to outside, where the same names are.
 fn fill_with_links(path: &Path, outside: &Outside) -> Vec<(String, String)> {
     let dirs = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for dir in dirs {
@@ -369,7 +369,7 @@ fn destroyed(fixture: &Fixture) -> Verdict {
     while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 20 {
         let (uid, path) = fixture.empty();
         let pairs = fill_with_links(&path, &outside);
-        // A folder that is a link now may stop it; saying it again goes on.
+        // A directory that is a link at the moment may stop a call; the next call goes on.
         swapper.during(&path, &pairs, || (0..50).any(|_| fixture.provider().destroy(uid).is_ok()));
         fixture.provider().destroy(uid).unwrap();
         assert_eq!(outside.harm(), None, "after {} swaps", swapper.done.load(Ordering::Relaxed));
@@ -380,7 +380,7 @@ fn destroyed(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
-/// As many a tool removes: looks at a path, and then goes there by the path.
+/// The planted fault: checks a path, and then uses the path again.
 fn remove_by_path(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         match fs::symlink_metadata(entry.path()) {
@@ -417,7 +417,7 @@ fn read(fixture: &Fixture) -> Verdict {
         let pairs: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|d| (d.to_owned(), format!("{d}-link"))).to_vec();
         swapper.during(&path, &pairs, || {
             for _ in 0..5 {
-                // It may refuse; it may not look through a link.
+                // A call may fail, but it must not follow a link.
                 if let Ok(usage) = fixture.provider().usage(uid) {
                     assert!(usage.logical_bytes < 1 << 40, "it weighed what is outside");
                     answers += 1;
@@ -447,7 +447,7 @@ fn read(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
-/// The way to a target, of which a part becomes a link to where the rest of the way stands as well.
+/// A path to a target. One component is exchanged with a link to outside, where the rest of the path exists, too.
 fn target_path(fixture: &Fixture) -> (PathBuf, Outside, Vec<(String, String)>) {
     let dir = fixture.dir.join("pods");
     fs::create_dir_all(dir.join("pod/sub0")).unwrap();
@@ -487,7 +487,7 @@ fn mounted_by_path(fixture: &Fixture) -> Verdict {
     let (target, swapper) = (dir.join("pod/sub0"), Swapper::new());
     let harm = swapper.during(&dir, &pairs, || {
         (0..50_000).find_map(|_| {
-            // Judged by what it looks like, then used by its path; other work comes between.
+            // The planted fault: checks the path and then uses it again, with other work between.
             let judged = target.canonicalize().is_ok_and(|real| real.starts_with(&dir));
             std::thread::yield_now();
             if judged && rustix::mount::mount_bind(&tree, &target).is_ok() {

@@ -1,7 +1,7 @@
 //! One suite for every provider. `cargo test -p yoi-workspace --test conformance [FILTER]`.
 //!
-//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason and counted apart. Where the machine
-//! was given what it needs (`YOI_MUST_RUN`, set by `cargo xtask test`), one that lacks something is a failure.
+//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason, and counted separately. If
+//! `YOI_MUST_RUN` is set (by `cargo xtask test`), a lane or case that lacks something is a failure.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a harness of its own: it has a filter and calls git")]
 
 mod basics;
@@ -25,9 +25,9 @@ use fixture::{Fixture, Lane};
 /// How a case ended, if it did not panic.
 pub enum Verdict {
     Ran,
-    /// It means nothing in this lane.
+    /// The case does not apply to this lane.
     NotRun(&'static str),
-    /// This machine, or this user, has not got what it needs.
+    /// This machine or this user lacks what the case needs.
     Lacks(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! A tree at the place the kubelet named.
+//! Bind mounts at the kubelet's targets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn mounted(fixture: &Fixture) -> Verdict {
     assert!(path.join("written").exists() && !dir.join("mount/marker").exists() && !dir.join("marker").exists());
     let other = fixture.root.publish(base, &root, target, false);
     assert!(matches!(other, Err(PublishError::Mount(MountError::Occupied { .. }))), "{other:?}");
-    // A second one on top, as a kubelet that lost its memory makes.
+    // A second mount on top, as a kubelet makes that has lost its state.
     rustix::mount::mount_bind(&path, dir.join(target)).unwrap();
     assert_eq!(mounts_at(&dir.join(target)).len(), 2);
     for _ in 0..2 {
@@ -107,7 +107,7 @@ fn busy(fixture: &Fixture) -> Verdict {
     needs_root!();
     let (base, _) = fixture.base();
     let (clone, path) = fixture.clone_of(base);
-    // Outside of the data root, as a kubelet's folder is.
+    // Outside of the data root, like the kubelet's directory.
     let pods = tempfile::tempdir().unwrap();
     let root = TargetRoot::open(pods.path()).unwrap();
     fixture.root.publish(clone, &root, Path::new("mount"), false).unwrap();

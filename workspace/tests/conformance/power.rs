@@ -1,4 +1,4 @@
-//! The power goes right after a verb has answered: what the device holds at that moment is all that is left.
+//! The power is cut right after a call returns: only what is on the device at that moment is left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Disk {
         }
     }
 
-    /// The device as it is now, put in the place of the one that went on.
+    /// Replaces the device by a copy of what it holds now.
     fn cut_power(&self) {
         let kept = self.image.with_extension("kept");
         run("cp", &["--sparse=always".as_ref(), &self.image, &kept]);
@@ -65,7 +65,7 @@ fn not_here(fixture: &Fixture) -> Option<Verdict> {
     }
 }
 
-/// What is done before the power goes, and its name.
+/// What is done before the power cut, and its name.
 type Action<'a> = (&'a str, &'a dyn Fn(&DataRoot, &Journal));
 
 fn power_cut(fixture: &Fixture) -> Verdict {
@@ -97,7 +97,7 @@ fn power_cut(fixture: &Fixture) -> Verdict {
         for (what, step) in &steps {
             let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
             step(&root, &journal);
-            // What is flushed by nobody, and must be gone: else the power was never cut.
+            // Nobody flushes this directory, so it must be gone after the cut; otherwise the test cut nothing.
             fs::create_dir(disk.at.join(format!("unflushed{cuts}"))).unwrap();
             drop(root);
             disk.cut_power();
@@ -135,7 +135,7 @@ fn tree(root: &DataRoot, uid: Uid) -> PathBuf {
     fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
 }
 
-/// Data first, then names, until not even a name fits.
+/// Fills the disk with data and then with names, until not even a name fits.
 fn fill(at: &Path) {
     use std::io::Write;
     fs::create_dir_all(at).unwrap();
@@ -167,7 +167,7 @@ fn full_disk(fixture: &Fixture) -> Verdict {
         provider.seal(base).unwrap();
         create(&root, &journal, kind, old, Making::Clone { from: base, access: CloneAccess::ReadWrite });
         fill(&tree(&root, old).join("filling"));
-        // A snapshot is small: until the reserve is used up as well, it may still be made.
+        // A snapshot is small. Some more can be made until the reserve is used up, too.
         let made: Vec<_> =
             (10..2000).map(nth_uid).take_while(|uid| provider.clone_tree(*uid, base, CloneAccess::ReadWrite).is_ok()).collect();
         let refused = provider.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite).unwrap_err();

@@ -1,40 +1,40 @@
-//! Strikes the n-th disk operation of some code, below every library: the kernel asks a second thread before each system call of the first
-//! (seccomp's user notification). Nothing in the code under test knows of it.
+//! Makes the n-th disk operation of some code fail. The kernel asks a second thread before each system call of the first (seccomp user
+//! notification), so the code under test needs no hooks.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// What happens to the operation that is struck.
+/// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strike {
-    /// It fails with this error and does nothing; those after it are done.
+    /// It fails with this error and does nothing. Later operations are done.
     Once(i32),
-    /// It and all after it fail and do nothing: to the disk, the process died before it.
+    /// It and all later operations fail and do nothing: to the disk, the process died before it.
     Death,
 }
 
 /// Which operations are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
-    /// Reading ones, too.
+    /// Also those that only read.
     All,
-    /// Those that may change a disk.
+    /// Those that can change a disk.
     Changes,
 }
 
-/// What became of the code.
+/// How the code ended.
 pub struct Walk<T> {
     /// None if it panicked.
     pub answer: Option<T>,
-    /// The system call that was struck; None if it ended before.
+    /// The system call that failed; None if the code ended before it.
     pub struck: Option<&'static str>,
-    /// Operations that may have changed a disk and were let through.
+    /// Number of operations that can change a disk and were done.
     pub changed: usize,
 }
 
-/// Runs `act` in a thread of its own, and strikes its n-th operation, counted from 1.
+/// Runs `act` in its own thread, and makes its n-th operation fail, counted from 1.
 pub fn walk<T: Send>(counted: Counted, nth: usize, strike: Strike, act: impl FnOnce() -> T + Send) -> io::Result<Walk<T>> {
     let (tell, told) = sync_channel::<io::Result<RawFd>>(0);
     let (go, gone) = sync_channel::<()>(0);
@@ -43,7 +43,7 @@ pub fn walk<T: Send>(counted: Counted, nth: usize, strike: Strike, act: impl FnO
             let listener = install();
             let fails = listener.is_err();
             _ = tell.send(listener);
-            // The watcher must be there before the first call waits for it.
+            // The watching thread must be ready before the first call waits for it.
             if fails || gone.recv().is_err() {
                 return None;
             }
@@ -91,7 +91,7 @@ const CONTINUE: u32 = 1;
 const _: () = assert!(size_of::<Question>() == 80 && size_of::<Verdict>() == 24);
 
 fn watch(listener: &OwnedFd, counted: Counted, nth: usize, strike: Strike) -> io::Result<(Option<&'static str>, usize)> {
-    // Both threads take turns: the kernel may hand the core over (since 6.6; without it this is only slower).
+    // The two threads take turns, so the kernel may hand the core over (since 6.6; without it this is only slower).
     // SAFETY: SET_FLAGS takes a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, 1u64) };
     let (mut struck, mut operations, mut changed) = (None, 0, 0);
@@ -105,7 +105,7 @@ fn watch(listener: &OwnedFd, counted: Counted, nth: usize, strike: Strike) -> io
             }
         }
         if poll.revents & libc::POLLIN == 0 {
-            // Every thread that was filtered has ended.
+            // Every thread with the filter has ended.
             return Ok((struck, changed));
         }
         // SAFETY: all fields are plain numbers, and RECV wants them zero.
@@ -145,7 +145,7 @@ fn answer(listener: &OwnedFd, verdict: &Verdict) -> io::Result<()> {
     // SAFETY: SEND reads a seccomp_notif_resp.
     match unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, std::ptr::from_ref(verdict)) } {
         -1 => match io::Error::last_os_error() {
-            // A signal took the call away; it asks again.
+            // A signal interrupted the call; the kernel asks again.
             e if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             e => Err(e),
         },
@@ -153,7 +153,7 @@ fn answer(listener: &OwnedFd, verdict: &Verdict) -> io::Result<()> {
     }
 }
 
-/// Pipes, sockets and the like are of no disk. The asker is this process, so its descriptors are ours.
+/// True for reads and writes of pipes, sockets and the like. The caller is a thread of this process, so its descriptors are ours.
 fn is_no_file(asked: &Question) -> bool {
     matches!(libc::c_long::from(asked.number), libc::SYS_read | libc::SYS_write)
         && std::fs::read_link(format!("/proc/self/fd/{}", asked.args[0])).is_ok_and(|at| !at.starts_with("/"))
@@ -161,7 +161,7 @@ fn is_no_file(asked: &Question) -> bool {
 
 macro_rules! calls {
     ($($(#[$attribute:meta])* $name:ident $changes:literal,)+) => {
-        /// Number, name, and whether it may change a disk.
+        /// Number, name, and whether it can change a disk.
         const CALLS: &[(libc::c_long, &str, bool)] = &[$($(#[$attribute])* (libc::$name, stringify!($name), $changes),)+];
     };
 }
@@ -224,7 +224,7 @@ fn name(number: i32) -> &'static str {
     CALLS.iter().find(|(n, ..)| *n == libc::c_long::from(number)).map_or("another", |(_, name, _)| &name[4..])
 }
 
-/// True if this very call may change a disk.
+/// True if this call can change a disk.
 fn changes(asked: &Question) -> bool {
     let number = libc::c_long::from(asked.number);
     let flags = |at: usize| asked.args[at] as i32 & (libc::O_CREAT | libc::O_TRUNC) != 0;
@@ -232,7 +232,7 @@ fn changes(asked: &Question) -> bool {
         libc::SYS_openat => flags(2),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open => flags(1),
-        // The Btrfs verbs (create, snapshot, delete, read-only, sync), and flags of files.
+        // The Btrfs ioctls (create, snapshot, delete, read-only, sync), and flags of files.
         libc::SYS_ioctl => match asked.args[1] as u32 {
             0x4008_6602 => true,
             code => code >> 8 & 0xff == 0x94 && matches!(code & 0xff, 8 | 14 | 15 | 23 | 24 | 26 | 63),
@@ -241,7 +241,7 @@ fn changes(asked: &Question) -> bool {
     }
 }
 
-/// Puts the filter on this thread and those that it makes.
+/// Installs the filter for this thread and the threads that it starts.
 fn install() -> io::Result<RawFd> {
     const ALLOW: u32 = 0x7fff_0000;
     const NOTIFY: u32 = 0x7fc0_0000;
@@ -252,11 +252,11 @@ fn install() -> io::Result<RawFd> {
     let mut program = vec![load(0)];
     for (at, (number, name, _)) in CALLS.iter().enumerate() {
         let left = CALLS.len() - 1 - at;
-        // To the last three: allow, the question about the descriptor, notify.
+        // Jumps to the last part: allow, the check of the descriptor, notify.
         program.push(equal(*number as u32, if *name == "SYS_write" { left + 1 } else { left + 3 }, 0));
     }
     program.push(answer(ALLOW));
-    // What is said to people is no disk: descriptors 0 to 2 may always be written.
+    // Output for people is not on the disk: writes to descriptors 0 to 2 are always allowed.
     program.push(load(16));
     program.push(op(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 0, 1, 2));
     program.push(answer(NOTIFY));
