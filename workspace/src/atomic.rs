@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::SysError;
 use crate::error::StepContext;
-use crate::faults::{Faults, NoFaults, Point};
+use crate::faults::{FaultPoint, Faults, NoFaults};
 
 /// Writes `bytes` to the file `name` in the directory `dir`. `mode` is the mode of a new file before the umask.
 ///
@@ -51,8 +51,8 @@ pub(crate) fn write_with_faults(
     fill(&mut file)?;
     file.sync_all().step("flush the temporary file")?;
     drop(file);
-    faults.reached(Point::RecordWritten);
-    rename_and_flush(dir, &temporary, name, || faults.reached(Point::RecordRenamed))
+    faults.reached(FaultPoint::RecordWritten);
+    rename_and_flush(dir, &temporary, name, || faults.reached(FaultPoint::RecordRenamed))
 }
 
 /// Replaces the symbolic link `name` in `dir` by one with this text. A link is metadata: it appears whole, with no flush of its own.

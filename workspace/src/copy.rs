@@ -13,7 +13,7 @@ use crate::btrfs::{commit, ioctl};
 use crate::error::StepContext;
 use crate::layout::TREE;
 use crate::trees::{Backend, LiveTree};
-use crate::{Change, CloneAccess, Making, NodeKind, Owner, ProviderKind, SysError, compare, dir, remove};
+use crate::{Change, CloneAccess, NodeKind, Owner, ProviderKind, SysError, TreeOrigin, compare, dir, remove};
 
 pub(crate) struct Copy;
 
@@ -80,7 +80,7 @@ impl Backend for Copy {
     /// a ctime back. Files with such a ctime are compared by content, the others by size and mtime. If the tree is not a direct clone of
     /// `since`, every file is compared by content.
     fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
-        let is_direct = matches!(tree.marker.making, Making::Clone { from, .. } if from == since.marker.uid);
+        let is_direct = matches!(tree.marker.origin, TreeOrigin::Clone { from, .. } if from == since.marker.uid);
         // The rename at the commit point set the ctime of the entry. The marker of a seal sets it again, so a sealed tree is compared in full.
         let committed = match is_direct && tree.marker.sealed.is_none() {
             true => dir::ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),

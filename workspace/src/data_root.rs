@@ -8,11 +8,11 @@ use crate::btrfs::{Btrfs, ioctl};
 use crate::copy::Copy;
 use crate::faults::{self, Faults};
 use crate::layout::{self, Layout};
-use crate::mount::{self, Bound, MountError, TargetRoot};
+use crate::mount::{self, BindOutcome, MountError, TargetRoot};
 use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
 use crate::trees::{self, TreeProvider};
-use crate::{Error, Inventory, Marker, Place, Provider, ProviderKind, Uid};
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid};
 
 /// The opened data root of a node.
 ///
@@ -30,7 +30,7 @@ pub struct DataRoot {
 
 /// What a caller knows of the data root that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Expected {
+pub enum ExpectedRoot {
     /// Nothing: it may be new.
     Any,
     /// It was used before: it has a name or a folder for trees.
@@ -52,16 +52,16 @@ pub enum PublishError {
 impl DataRoot {
     /// Opens an existing directory, whatever is in it, and makes what is missing of the layout. Errors: `OpenRoot`.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, Expected::Any, faults::none())
+        Self::open_with(path, ExpectedRoot::Any, faults::none())
     }
 
     /// Opens an existing directory if it is the expected one, and makes what is missing of the layout. Errors: `OtherRoot`, `OpenRoot`.
-    pub fn open_expected(path: &Path, expected: Expected) -> Result<Self, Error> {
+    pub fn open_expected(path: &Path, expected: ExpectedRoot) -> Result<Self, Error> {
         Self::open_with(path, expected, faults::none())
     }
 
     /// Like [`DataRoot::open_expected`], and calls `faults` at each step.
-    pub fn open_with(path: &Path, expected: Expected, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+    pub fn open_with(path: &Path, expected: ExpectedRoot, faults: Arc<dyn Faults>) -> Result<Self, Error> {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let layout = Arc::new(Layout::open(path, expected, faults)?);
         let on_btrfs = ioctl::is_btrfs(layout.root()).map_err(|e| {
@@ -111,7 +111,7 @@ impl DataRoot {
     }
 
     /// Mounts a tree at a target, see [`mount::bind`]. A sealed or read-only tree is always mounted read-only.
-    pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, PublishError> {
+    pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, PublishError> {
         let _guard = self.layout.locks.shared(&[uid]);
         let read_only = read_only || self.marker(uid)?.is_frozen();
         let tree = self.open_tree(uid)?;
@@ -126,20 +126,20 @@ impl DataRoot {
     /// Does one step of a recovery. Can be repeated.
     pub fn perform(&self, step: &DiskStep) -> Result<(), Error> {
         match *step {
-            DiskStep::Discard { uid } => self.remove_entry(uid, Place::Building),
-            DiskStep::Purge { uid } => self.remove_entry(uid, Place::Trash),
+            DiskStep::Discard { uid } => self.remove_entry(uid, EntryLocation::Building),
+            DiskStep::Purge { uid } => self.remove_entry(uid, EntryLocation::Trash),
             DiskStep::Commit { uid } => {
                 let _guard = self.layout.locks.exclusive(uid);
                 if self.layout.live_entry(uid)?.is_some() {
                     return Ok(());
                 }
                 let wrap = |source| Error::Make { uid, source };
-                let marked = match self.layout.entry(uid, Place::Building).map_err(wrap)? {
+                let marked = match self.layout.entry(uid, EntryLocation::Building).map_err(wrap)? {
                     Some(entry) => layout::read_marker(&entry, uid).map_err(wrap)?.is_some(),
                     None => return Err(Error::NotFound { uid }),
                 };
                 if !marked {
-                    return Err(Error::Foreign { name: layout::entry_name(uid, Place::Building) });
+                    return Err(Error::Foreign { name: layout::entry_name(uid, EntryLocation::Building) });
                 }
                 self.layout.commit(uid).map_err(wrap)
             }
@@ -148,9 +148,9 @@ impl DataRoot {
         }
     }
 
-    fn remove_entry(&self, uid: Uid, place: Place) -> Result<(), Error> {
+    fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let _guard = self.layout.locks.exclusive(uid);
         // Each provider can remove the trees of the other. Btrfs is fast.
-        if self.on_btrfs { self.btrfs.remove_entry(uid, place) } else { self.copy.remove_entry(uid, place) }
+        if self.on_btrfs { self.btrfs.remove_entry(uid, location) } else { self.copy.remove_entry(uid, location) }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// A moment at which the disk or the journal has just changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Point {
+pub enum FaultPoint {
     /// The directory of a new tree is there, under its temporary name.
     EntryMade,
     /// The new entry has its marker.
@@ -33,11 +33,11 @@ pub enum Point {
     RecordUnlinked,
 }
 
-/// Is called at every [`Point`]. An implementation may count, or panic. No code of this crate cleans up while it unwinds, so to the disk
+/// Is called at every [`FaultPoint`]. An implementation may count, or panic. No code of this crate cleans up while it unwinds, so to the disk
 /// a panic is a crash.
 pub trait Faults: Send + Sync {
     /// The disk or the journal has changed as `point` says.
-    fn reached(&self, point: Point);
+    fn reached(&self, point: FaultPoint);
 }
 
 /// Injects no fault.
@@ -45,7 +45,7 @@ pub trait Faults: Send + Sync {
 pub struct NoFaults;
 
 impl Faults for NoFaults {
-    fn reached(&self, _: Point) {}
+    fn reached(&self, _: FaultPoint) {}
 }
 
 pub(crate) fn none() -> Arc<dyn Faults> {

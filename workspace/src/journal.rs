@@ -10,9 +10,9 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StepContext as _;
-use crate::faults::{self, Faults, Point};
+use crate::faults::{self, FaultPoint, Faults};
 use crate::plan::JournalStep;
-use crate::{Making, ProviderKind, SysError, Uid, atomic};
+use crate::{ProviderKind, SysError, TreeOrigin, Uid, atomic};
 
 /// The state of a tree. The states in `-ing` are intents: the disk may be in the state before or after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub enum RecordState {
 
 /// What the changes of a tree are counted from. It is recorded when the tree is made, because the parent of a fork may be gone later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Since {
+pub enum ChangeBase {
     /// Not known: an earlier version wrote its record or that of its parent, or the parent has no record.
     #[default]
     Unknown,
@@ -49,29 +49,30 @@ pub struct Record {
     /// The provider that makes the tree.
     pub provider: ProviderKind,
     /// What the tree is made from.
-    pub making: Making,
+    #[serde(rename = "making")]
+    pub origin: TreeOrigin,
     /// How far it is.
     pub state: RecordState,
     /// What its changes are counted from.
     #[serde(default)]
-    pub since: Since,
+    pub since: ChangeBase,
     /// The object that the tree was made for, in the caller's format. None if the caller gave none, and once the tree may have been written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<String>,
+    #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
 }
 
 /// Everything that the journal holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Contents {
+pub struct JournalContents {
     /// Sorted by UID.
     pub records: Vec<Record>,
     /// Records that cannot be read, sorted by UID.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedRecord>,
 }
 
 /// A record that cannot be read or parsed. Nothing is known of its tree, so nothing is done to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damaged {
+pub struct DamagedRecord {
     /// The UID in the file's name.
     pub uid: Uid,
     /// The path of the file and the error.
@@ -116,7 +117,7 @@ impl JournalError {
 /// A directory of records.
 ///
 /// # Flow
-/// `begin_create`, the provider's call, `created`; the same for sealing and destroying. After a restart: [`Journal::all`],
+/// `begin_create`, the provider's call, `created`; the same for sealing and destroying. After a restart: [`Journal::read_and_clean`],
 /// [`crate::plan::recover`], then its steps, those of the journal by [`Journal::apply`].
 ///
 /// # Guarantees
@@ -151,17 +152,17 @@ impl Journal {
     }
 
     /// Reads everything and removes the temporary files that a crash left. Nobody may write at the same time.
-    pub fn all(&self) -> Result<Contents, JournalError> {
-        self.read(true)
+    pub fn read_and_clean(&self) -> Result<JournalContents, JournalError> {
+        self.read_files(true)
     }
 
     /// Reads everything, while others may write.
-    pub fn contents(&self) -> Result<Contents, JournalError> {
-        self.read(false)
+    pub fn read(&self) -> Result<JournalContents, JournalError> {
+        self.read_files(false)
     }
 
-    fn read(&self, remove_temporary: bool) -> Result<Contents, JournalError> {
-        let mut found = Contents::default();
+    fn read_files(&self, remove_temporary: bool) -> Result<JournalContents, JournalError> {
+        let mut found = JournalContents::default();
         for entry in rustix::fs::Dir::read_from(&self.dir).step("read the directory").map_err(JournalError::List)? {
             let entry = entry.step("read the directory").map_err(JournalError::List)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
@@ -173,7 +174,7 @@ impl Journal {
                 match self.get(uid) {
                     Ok(record) => found.records.extend(record),
                     Err(error) => match error.damage() {
-                        Some(why) => found.damaged.push(Damaged { uid, why }),
+                        Some(why) => found.damaged.push(DamagedRecord { uid, why }),
                         None => return Err(error),
                     },
                 }
@@ -205,52 +206,52 @@ impl Journal {
 
     /// Records the intent to make a tree. Returns `Creating`, or the state of an equal record that is there already.
     /// Errors: `Conflict` if the record there is not equal, `Transition` if the tree is to be destroyed.
-    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<RecordState, JournalError> {
-        self.begin_create_of(uid, provider, making, None)
+    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, origin: TreeOrigin) -> Result<RecordState, JournalError> {
+        self.begin_create_for(uid, provider, origin, None)
     }
 
     /// Like [`Journal::begin_create`], with the object that the tree is made for. A record that is there already keeps its own.
-    pub fn begin_create_of(
+    pub fn begin_create_for(
         &self,
         uid: Uid,
         provider: ProviderKind,
-        making: Making,
-        of: Option<String>,
+        origin: TreeOrigin,
+        object: Option<String>,
     ) -> Result<RecordState, JournalError> {
         match self.get(uid)? {
-            Some(r) if r.provider != provider || r.making != making => Err(JournalError::Conflict { uid }),
+            Some(r) if r.provider != provider || r.origin != origin => Err(JournalError::Conflict { uid }),
             Some(Record { state: RecordState::Destroying, .. }) => {
                 Err(JournalError::Transition { uid, from: RecordState::Destroying, to: RecordState::Creating })
             }
             Some(r) => Ok(r.state),
             None => {
-                self.write(&Record { uid, provider, making, state: RecordState::Creating, since: self.change_base(making)?, of })?;
+                self.write(&Record { uid, provider, origin, state: RecordState::Creating, since: self.change_base(origin)?, object })?;
                 Ok(RecordState::Creating)
             }
         }
     }
 
     /// What the changes of such a tree are counted from.
-    fn change_base(&self, making: Making) -> Result<Since, JournalError> {
-        let Making::Clone { from, .. } = making else { return Ok(Since::Nothing) };
+    fn change_base(&self, origin: TreeOrigin) -> Result<ChangeBase, JournalError> {
+        let TreeOrigin::Clone { from, .. } = origin else { return Ok(ChangeBase::Nothing) };
         match self.get(from) {
-            Ok(Some(parent)) if parent.state == RecordState::Sealed => Ok(Since::Tree(from)),
+            Ok(Some(parent)) if parent.state == RecordState::Sealed => Ok(ChangeBase::Tree(from)),
             Ok(Some(parent)) => Ok(parent.since),
-            Ok(None) => Ok(Since::Unknown),
-            Err(error) if error.damage().is_some() => Ok(Since::Unknown),
+            Ok(None) => Ok(ChangeBase::Unknown),
+            Err(error) if error.damage().is_some() => Ok(ChangeBase::Unknown),
             Err(error) => Err(error),
         }
     }
 
     /// Records that the tree is made.
-    pub fn created(&self, uid: Uid) -> Result<(), JournalError> {
+    pub fn record_created(&self, uid: Uid) -> Result<(), JournalError> {
         self.set_state(uid, RecordState::Ready)
     }
 
     /// Records that the tree may be written from now on: the object that it was made for is removed from the record.
-    pub fn shown(&self, uid: Uid) -> Result<(), JournalError> {
+    pub fn forget_object(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
-            Ok(Some(record)) if record.of.is_some() => self.write(&Record { of: None, ..record }),
+            Ok(Some(record)) if record.object.is_some() => self.write(&Record { object: None, ..record }),
             Ok(_) => Ok(()),
             Err(error) if error.damage().is_some() => Ok(()),
             Err(error) => Err(error),
@@ -263,7 +264,7 @@ impl Journal {
     }
 
     /// Records that the tree is sealed. Its manifest is in its marker, and `seal` returns it again.
-    pub fn sealed(&self, uid: Uid) -> Result<(), JournalError> {
+    pub fn record_sealed(&self, uid: Uid) -> Result<(), JournalError> {
         self.set_state(uid, RecordState::Sealed)
     }
 
@@ -279,7 +280,7 @@ impl Journal {
     }
 
     /// The tree is gone: removes its record, damaged or not. Errors: `Transition` if the record does not say Destroying.
-    pub fn destroyed(&self, uid: Uid) -> Result<(), JournalError> {
+    pub fn record_destroyed(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
             Ok(Some(Record { state: RecordState::Destroying, .. })) => self.remove(uid),
@@ -329,7 +330,7 @@ impl Journal {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(e) => return Err(e).step("remove the file"),
             }
-            self.faults.reached(Point::RecordUnlinked);
+            self.faults.reached(FaultPoint::RecordUnlinked);
             rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
         };
         unlink().map_err(|source| JournalError::Write { uid, source })

@@ -42,14 +42,14 @@ mod trees;
 mod uid;
 
 pub use atomic::{write_atomically, write_atomically_with};
-pub use data_root::{DataRoot, Expected, PublishError};
+pub use data_root::{DataRoot, ExpectedRoot, PublishError};
 pub use error::{Error, ErrorReason, SysError};
-pub use faults::{Faults, NoFaults, Point};
-pub use journal::{Journal, JournalError, Record, RecordState, Since};
+pub use faults::{FaultPoint, Faults, NoFaults};
+pub use journal::{ChangeBase, Journal, JournalError, Record, RecordState};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
-    Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, Inventory, Making, Marker, NodeKind, Owner, Place, ProviderKind, Seal,
-    TreeManifest, Unreadable,
+    Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, EntryLocation, Inventory, Marker, NodeKind, Owner, ProviderKind, Seal,
+    TreeManifest, TreeOrigin, UnreadableEntry,
 };
 pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
 pub use probe::{KernelFacts, Probe};

@@ -42,7 +42,7 @@ pub enum LoopError {
 
 /// What [`ensure_loop_btrfs`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ensured {
+pub enum LoopOutcome {
     /// The image is new and mounted.
     Formatted,
     /// The image was there and is now mounted.
@@ -57,16 +57,16 @@ pub enum Ensured {
 /// A missing image is made: a sparse file of `size` bytes, formatted with single metadata under a temporary name, then renamed. An
 /// existing image is never formatted and keeps its size. The kernel frees the loop device with the last mount. Mount options: noatime,
 /// nosuid, nodev, and `user_subvol_rm_allowed`, so that an agent can delete a subvolume that it made; nested subvolumes block forks.
-pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<Ensured, LoopError> {
+pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     ensure(image, Some(size), mountpoint)
 }
 
 /// Like [`ensure_loop_btrfs`], but a missing image is the error `NoImage`.
-pub fn attach_loop_btrfs(image: &Path, mountpoint: &Path) -> Result<Ensured, LoopError> {
+pub fn attach_loop_btrfs(image: &Path, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     ensure(image, None, mountpoint)
 }
 
-fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured, LoopError> {
+fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     let make = |source| LoopError::Make { image: image.to_owned(), source };
     let attach = |source| LoopError::Attach { image: image.to_owned(), source };
     let mount = |source| LoopError::Mount { mountpoint: mountpoint.to_owned(), source };
@@ -96,7 +96,7 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
             Some(number) => open_if_backed_by(number, &file).map_err(attach)?.is_some(),
             None => false,
         };
-        return if ours { Ok(Ensured::AlreadyMounted) } else { Err(LoopError::Occupied { mountpoint: mountpoint.to_owned() }) };
+        return if ours { Ok(LoopOutcome::AlreadyMounted) } else { Err(LoopError::Occupied { mountpoint: mountpoint.to_owned() }) };
     }
     let (number, device) = match find_attached(&file).map_err(attach)? {
         Some(found) => found,
@@ -104,7 +104,7 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
     };
     mount_btrfs(&device_path(number), &real).map_err(mount)?;
     drop(device);
-    Ok(if fresh { Ensured::Formatted } else { Ensured::Attached })
+    Ok(if fresh { LoopOutcome::Formatted } else { LoopOutcome::Attached })
 }
 
 /// Unmounts what [`ensure_loop_btrfs`] mounted. The kernel frees the loop device; the image stays. Not mounted is a success.

@@ -51,7 +51,7 @@ pub enum CloneAccess {
 
 /// What a tree was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Making {
+pub enum TreeOrigin {
     /// Nothing.
     Empty {
         /// Owner of the root directory.
@@ -78,7 +78,8 @@ pub struct Marker {
     /// The provider that made the tree.
     pub provider: ProviderKind,
     /// What the tree was made from.
-    pub making: Making,
+    #[serde(rename = "making")]
+    pub origin: TreeOrigin,
     /// Present once the tree is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Seal>,
@@ -92,7 +93,7 @@ impl Marker {
 
     /// True if the tree is a read-only clone.
     pub fn is_born_read_only(&self) -> bool {
-        matches!(self.making, Making::Clone { access: CloneAccess::ReadOnly, .. })
+        matches!(self.origin, TreeOrigin::Clone { access: CloneAccess::ReadOnly, .. })
     }
 }
 
@@ -204,7 +205,7 @@ mod path_bytes {
 
 /// Where an entry was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Place {
+pub enum EntryLocation {
     /// Under its temporary name: a creation that has not reached its commit point.
     Building,
     /// Under its name.
@@ -219,7 +220,8 @@ pub struct DataRootEntry {
     /// The UID in its name.
     pub uid: Uid,
     /// Where it was found.
-    pub place: Place,
+    #[serde(rename = "place")]
+    pub location: EntryLocation,
     /// None if it has no marker, or the marker of another UID.
     pub marker: Option<Marker>,
 }
@@ -233,12 +235,12 @@ pub struct Inventory {
     pub foreign: Vec<String>,
     /// Entries with our names that could not be read. Nothing is known of them, so nothing is done to them.
     #[serde(default)]
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableEntry>,
 }
 
 /// An entry that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unreadable {
+pub struct UnreadableEntry {
     /// The UID in its name.
     pub uid: Uid,
     /// The path and the error.

@@ -35,7 +35,7 @@ pub enum MountError {
 
 /// What [`bind`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
+pub enum BindOutcome {
     /// The tree is mounted now.
     Mounted,
     /// The same tree was mounted already, in the same way.
@@ -84,7 +84,7 @@ impl TargetRoot {
 /// Mounts `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
 /// Mounts inside the tree are not included. If the same tree is mounted there already in the same way, nothing is done.
 /// Errors: `Target`, `Occupied`, `Mount`.
-pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, MountError> {
+pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, MountError> {
     let wrap_target = |source| MountError::Target { target: root.path.join(target), source };
     let Some((parent, name)) = root.open_parent(target).map_err(wrap_target)? else {
         let source = std::io::Error::from_raw_os_error(libc::ENOENT);
@@ -94,28 +94,29 @@ pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool)
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(e).step("make the target").map_err(wrap_target),
     }
-    let place = root.open_target(target).map_err(wrap_target)?;
-    let place = place.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)).step("open the target").map_err(wrap_target)?;
+    let target_dir = root.open_target(target).map_err(wrap_target)?;
+    let target_dir =
+        target_dir.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)).step("open the target").map_err(wrap_target)?;
 
     let wrap = |source| MountError::Mount { target: root.path.join(target), source };
     let table = mountinfo::read().map_err(wrap)?;
     let wanted = mountinfo::locate(tree, &table).map_err(wrap)?;
     let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
     match top_mount(&table, &path) {
-        Some(top) if shows_same_tree(top, &wanted, read_only) => return Ok(Bound::AlreadyMounted),
+        Some(top) if shows_same_tree(top, &wanted, read_only) => return Ok(BindOutcome::AlreadyMounted),
         Some(_) => return Err(MountError::Occupied { target: root.path.join(target) }),
         None => {}
     }
-    attach(tree, &place, read_only).map_err(wrap)?;
-    Ok(Bound::Mounted)
+    attach(tree, &target_dir, read_only).map_err(wrap)?;
+    Ok(BindOutcome::Mounted)
 }
 
-fn attach(tree: BorrowedFd, place: &OwnedFd, read_only: bool) -> Result<(), SysError> {
+fn attach(tree: BorrowedFd, target_dir: &OwnedFd, read_only: bool) -> Result<(), SysError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let mount = rustix::mount::open_tree(tree, c"", flags).step("clone the mount of the tree")?;
     host::harden_mount(&mount, read_only).step("set the attributes of the mount")?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(mount.as_fd(), c"", place.as_fd(), c"", flags).step("attach the mount")
+    rustix::mount::move_mount(mount.as_fd(), c"", target_dir.as_fd(), c"", flags).step("attach the mount")
 }
 
 /// Unmounts everything at `target` and removes the empty directory. A missing target is a success. Content is never deleted.

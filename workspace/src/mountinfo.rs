@@ -102,8 +102,8 @@ pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
 }
 
 /// The mount points outside of the data root where this tree, or a part of it, is mounted.
-pub(crate) fn mounts_elsewhere(place: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
-    let of_tree = |m: &&Mount| m.device == place.device && m.root.starts_with(&place.root);
+pub(crate) fn mounts_elsewhere(location: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| m.device == location.device && m.root.starts_with(&location.root);
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
 }
 
@@ -153,7 +153,7 @@ mod tests {
             mount("/trees/00/u/tree/src", "/pods/x"),
             mount("/trees/00/u2/tree", "/pods/y"),
         ];
-        let place = Location { device: "0:42".into(), root: "/trees/00/u".into(), path: "/data/trees/00/u".into() };
-        assert_eq!(mounts_elsewhere(&place, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
+        let location = Location { device: "0:42".into(), root: "/trees/00/u".into(), path: "/data/trees/00/u".into() };
+        assert_eq!(mounts_elsewhere(&location, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Contents;
-use crate::{DataRootEntry, Inventory, Marker, Place, ProviderKind, Record, RecordState, Uid};
+use crate::journal::JournalContents;
+use crate::{DataRootEntry, EntryLocation, Inventory, Marker, ProviderKind, Record, RecordState, Uid};
 
 /// The provider that a workspace asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,7 +144,7 @@ struct Observed<'a> {
 ///
 /// An entry of ours without a marker is an empty directory, under a temporary name or in the trash, because the marker is written first and
 /// removed last. The steps for such an entry remove it if it is empty, and fail with `Foreign` if it is not.
-pub fn recover(journal: &Contents, found: &Inventory) -> Recovery {
+pub fn recover(journal: &JournalContents, found: &Inventory) -> Recovery {
     let mut trees: BTreeMap<Uid, Observed> = BTreeMap::new();
     let mut plan = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
     let damaged = journal.damaged.iter().map(|d| (d.uid, d.why.clone()));
@@ -154,11 +154,11 @@ pub fn recover(journal: &Contents, found: &Inventory) -> Recovery {
     }
     for entry in &found.entries {
         let observed = trees.entry(entry.uid).or_default();
-        match (entry.place, &entry.marker) {
-            (Place::Building, _) => observed.building = Some(entry),
-            (Place::Trash, _) => observed.trash = Some(entry),
-            (Place::Live, Some(marker)) => observed.live = Some(marker),
-            (Place::Live, None) => plan.foreign.push(entry.uid.to_string()),
+        match (entry.location, &entry.marker) {
+            (EntryLocation::Building, _) => observed.building = Some(entry),
+            (EntryLocation::Trash, _) => observed.trash = Some(entry),
+            (EntryLocation::Live, Some(marker)) => observed.live = Some(marker),
+            (EntryLocation::Live, None) => plan.foreign.push(entry.uid.to_string()),
         }
     }
     for (uid, observed) in trees {

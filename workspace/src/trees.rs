@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use crate::faults::Point;
+use crate::faults::FaultPoint;
 use crate::layout::{self, Layout, TREE};
 use crate::{
-    Change, ChangeKind, CloneAccess, DiskUsage, Error, ErrorReason, Making, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Seal,
-    SysError, TreeManifest, Uid, compare, dir, manifest, mountinfo, remove,
+    Change, ChangeKind, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, Provider, ProviderKind, Seal,
+    SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, remove,
 };
 
 /// What differs between providers. The tree is always `tree` in `entry`.
@@ -55,48 +55,48 @@ impl<B: Backend> TreeProvider<B> {
     }
 
     /// Makes a tree up to the commit point. Removes first what a crash left under the temporary name, and after an error what it left.
-    fn build(&self, uid: Uid, making: Making, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
-        let marker = Marker { version: 1, uid, provider: B::KIND, making, sealed: None };
+    fn build(&self, uid: Uid, origin: TreeOrigin, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
+        let marker = Marker { version: 1, uid, provider: B::KIND, origin, sealed: None };
         let attempt = || -> Result<(), SysError> {
             let entry = self.layout.create_entry(&marker)?;
             make(entry.as_fd())?;
-            self.layout.faults.reached(Point::TreeMade);
+            self.layout.faults.reached(FaultPoint::TreeMade);
             drop(entry);
             self.layout.commit(uid)
         };
-        self.remove_entry(uid, Place::Building)?;
+        self.remove_entry(uid, EntryLocation::Building)?;
         match attempt() {
             Ok(()) => Ok(marker),
             Err(source) => {
                 // The first error is the one to report. What stays behind is removed by the next call or by recovery.
-                let _ = self.remove_entry(uid, Place::Building);
+                let _ = self.remove_entry(uid, EntryLocation::Building);
                 Err(Error::Make { uid, source })
             }
         }
     }
 
     /// The marker of the tree that has this UID already. Errors: `Conflict` if it was made otherwise.
-    fn existing(&self, uid: Uid, making: Making) -> Result<Option<Marker>, Error> {
+    fn existing(&self, uid: Uid, origin: TreeOrigin) -> Result<Option<Marker>, Error> {
         match self.layout.live_entry(uid)? {
             None => Ok(None),
-            Some((_, marker)) if marker.provider == B::KIND && marker.making == making => Ok(Some(marker)),
+            Some((_, marker)) if marker.provider == B::KIND && marker.origin == origin => Ok(Some(marker)),
             Some(_) => Err(Error::Conflict { uid }),
         }
     }
 
     /// Removes an entry of ours.
-    pub fn remove_entry(&self, uid: Uid, place: Place) -> Result<(), Error> {
+    pub fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
-        let Some(entry) = self.layout.entry(uid, place).map_err(wrap)? else { return Ok(()) };
+        let Some(entry) = self.layout.entry(uid, location).map_err(wrap)? else { return Ok(()) };
         if layout::read_marker(&entry, uid).map_err(wrap)?.is_none() {
-            return self.layout.remove_unmarked(uid, place);
+            return self.layout.remove_unmarked(uid, location);
         }
         self.refuse_mounted(uid, &entry)?;
         let empty = || -> Result<(), SysError> {
             remove::detach_mounts(&entry)?;
             self.backend.remove(entry.as_fd())?;
-            self.layout.faults.reached(Point::TreeGone);
-            self.layout.finish_removal(uid, place)
+            self.layout.faults.reached(FaultPoint::TreeGone);
+            self.layout.finish_removal(uid, location)
         };
         empty().map_err(wrap)
     }
@@ -122,10 +122,10 @@ pub(crate) fn open_tree(entry: &OwnedFd) -> Result<OwnedFd, SysError> {
 impl<B: Backend> Provider for TreeProvider<B> {
     fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error> {
         let _guard = self.layout.locks.exclusive(uid);
-        let making = Making::Empty { owner };
-        match self.existing(uid, making)? {
+        let origin = TreeOrigin::Empty { owner };
+        match self.existing(uid, origin)? {
             Some(marker) => Ok(marker),
-            None => self.build(uid, making, |entry| self.backend.make_empty(entry, owner)),
+            None => self.build(uid, origin, |entry| self.backend.make_empty(entry, owner)),
         }
     }
 
@@ -134,8 +134,8 @@ impl<B: Backend> Provider for TreeProvider<B> {
             return Err(Error::Conflict { uid });
         }
         let _guard = self.layout.locks.for_clone(uid, from);
-        let making = Making::Clone { from, access };
-        if let Some(marker) = self.existing(uid, making)? {
+        let origin = TreeOrigin::Clone { from, access };
+        if let Some(marker) = self.existing(uid, origin)? {
             return Ok(marker);
         }
         let source = self.live_tree(from)?;
@@ -148,13 +148,13 @@ impl<B: Backend> Provider for TreeProvider<B> {
             Err(source) => Err(Error::Make { uid, source }),
         };
         refuse_nested()?;
-        let marker = self.build(uid, making, |entry| self.backend.clone_into(source.tree.as_fd(), entry, access))?;
+        let marker = self.build(uid, origin, |entry| self.backend.clone_into(source.tree.as_fd(), entry, access))?;
         // A live source may have got a nested volume between the check and the clone.
         if !source.marker.is_frozen()
             && let Err(error) = refuse_nested()
         {
-            self.layout.move_to_trash(uid, Place::Live).map_err(|source| Error::Make { uid, source })?;
-            self.remove_entry(uid, Place::Trash)?;
+            self.layout.move_to_trash(uid, EntryLocation::Live).map_err(|source| Error::Make { uid, source })?;
+            self.remove_entry(uid, EntryLocation::Trash)?;
             return Err(error);
         }
         Ok(marker)
@@ -171,7 +171,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             return Err(Error::NestedVolume { from: uid });
         }
         let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
-        self.layout.faults.reached(Point::ReadOnlySet);
+        self.layout.faults.reached(FaultPoint::ReadOnlySet);
         let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
         marker.sealed = Some(Seal { manifest: manifest.clone(), transid });
         self.layout.replace_marker(&entry, &marker).map_err(wrap)?;
@@ -187,14 +187,14 @@ impl<B: Backend> Provider for TreeProvider<B> {
             }
             self.refuse_mounted(uid, entry)?;
         }
-        self.remove_entry(uid, Place::Trash)?;
-        self.remove_entry(uid, Place::Building)?;
+        self.remove_entry(uid, EntryLocation::Trash)?;
+        self.remove_entry(uid, EntryLocation::Building)?;
         if live.is_some() {
-            match self.layout.move_to_trash(uid, Place::Live) {
-                Ok(()) => self.remove_entry(uid, Place::Trash)?,
+            match self.layout.move_to_trash(uid, EntryLocation::Live) {
+                Ok(()) => self.remove_entry(uid, EntryLocation::Trash)?,
                 // A full disk has no space for a name in the trash. If its trees could not be destroyed, it would stay full, so the tree is
                 // removed where it is. A crash leaves a part of the tree, with a marker and a record that says Destroying.
-                Err(source) if source.reason() == ErrorReason::OutOfSpace => self.remove_entry(uid, Place::Live)?,
+                Err(source) if source.reason() == ErrorReason::OutOfSpace => self.remove_entry(uid, EntryLocation::Live)?,
                 Err(source) => return Err(Error::Destroy { uid, source }),
             }
         }

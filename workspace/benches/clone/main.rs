@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Pool, one_flushed_file, snapshot};
 use serde_json::{Value, json};
-use yoi_workspace::{CloneAccess, Journal, Making, Owner, Provider, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, Journal, Owner, Provider, ProviderKind, TreeOrigin, Uid};
 
 const KIND: ProviderKind = ProviderKind::Btrfs;
 const SAMPLES: usize = 150;
@@ -157,7 +157,7 @@ fn sizes(temp: &Path, table: &mut Table) {
             take_turns(n, || ours.time(|| _ = make(provider, *from)), || bare.time(|| snapshot(root, &parent, &format!("{n}-{from}"))));
         }
     }
-    table.head("Making a workspace, by files in the tree (the Provider's verb alone)");
+    table.head("TreeOrigin a workspace, by files in the tree (the Provider's verb alone)");
     for (files, (ours, bare)) in SIZES.iter().zip(&times) {
         table.over(&format!("verb over ioctl, {files} files"), ours, bare, Some(1.2));
     }
@@ -180,10 +180,10 @@ fn journal(temp: &Path, table: &mut Table) {
     let (mut intent, mut done, mut bare) = (Times::default(), Times::default(), Times::default());
     for _ in 0..SAMPLES {
         let new = uid();
-        let making = Making::Clone { from: new, access: CloneAccess::ReadWrite };
+        let making = TreeOrigin::Clone { from: new, access: CloneAccess::ReadWrite };
         intent.time(|| _ = journal.begin_create(new, KIND, making).unwrap());
         bare.time(|| one_flushed_file(&dir, &handle, &new.to_string()));
-        done.time(|| journal.created(new).unwrap());
+        done.time(|| journal.record_created(new).unwrap());
     }
     table.head("The journal, apart (on the disk of the kubelet's folder; a record is a file, flushed, renamed, its folder flushed)");
     table.over("journal: the intent, over the bare flushes", &intent, &bare, None);

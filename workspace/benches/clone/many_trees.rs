@@ -1,4 +1,4 @@
-//! Making a workspace beside many others.
+//! TreeOrigin a workspace beside many others.
 
 use std::fs::File;
 use std::path::Path;
@@ -91,7 +91,7 @@ pub fn numbers(temp: &Path, table: &mut Table) {
             data_roots.iter_mut().for_each(|(data_root, _, turns)| data_root.clear(turns));
         }
     }
-    table.head("Making a workspace, by workspaces of the same base that are there");
+    table.head("TreeOrigin a workspace, by workspaces of the same base that are there");
     for (number, (_, alone, _)) in NUMBERS.iter().zip(&data_roots) {
         table.over(&format!("verb over ioctl, {number} there"), &alone.ours, &alone.bare, Some(1.2));
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{CloneAccess, Making, Owner, Seal, TreeManifest};
+use crate::{CloneAccess, Owner, Seal, TreeManifest, TreeOrigin};
 
 const UID: Uid = Uid::from_bytes([7; 16]);
 
@@ -56,17 +56,17 @@ impl OneTree {
         })
     }
 
-    fn observed(&self) -> (Contents, Inventory) {
-        let making = Making::Empty { owner: Owner { uid: 0, gid: 0 } };
+    fn observed(&self) -> (JournalContents, Inventory) {
+        let origin = TreeOrigin::Empty { owner: Owner { uid: 0, gid: 0 } };
         let marker = |sealed: bool| {
             let manifest = TreeManifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
             let sealed = sealed.then_some(Seal { manifest, transid: None });
-            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, making, sealed }
+            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, sealed }
         };
-        let entry = |place, marker| DataRootEntry { uid: UID, place, marker };
-        let building = self.building.map(|marked| entry(Place::Building, marked.then(|| marker(false))));
-        let live = self.live.map(|sealed| entry(Place::Live, Some(marker(sealed))));
-        let trash = self.trash.map(|marked| entry(Place::Trash, marked.then(|| marker(false))));
+        let entry = |location, marker| DataRootEntry { uid: UID, location, marker };
+        let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false))));
+        let live = self.live.map(|sealed| entry(EntryLocation::Live, Some(marker(sealed))));
+        let trash = self.trash.map(|marked| entry(EntryLocation::Trash, marked.then(|| marker(false))));
         let entries = [building, live, trash].into_iter().flatten().collect();
         let records = self
             .record
@@ -74,13 +74,13 @@ impl OneTree {
             .map(|state| Record {
                 uid: UID,
                 provider: ProviderKind::Copy,
-                making,
+                origin,
                 state: *state,
-                since: crate::journal::Since::Unknown,
-                of: None,
+                since: crate::journal::ChangeBase::Unknown,
+                object: None,
             })
             .collect();
-        (Contents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
+        (JournalContents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
     }
 
     fn plan(&self) -> Recovery {
@@ -158,11 +158,11 @@ fn of_a_tree_whose_record_or_entry_cannot_be_read_nothing_is_touched_and_the_oth
             let (mut journal, mut found) = start.observed();
             if damaged {
                 let why = "the file is no JSON".to_owned();
-                (journal.records, journal.damaged) = (vec![], vec![crate::journal::Damaged { uid: UID, why }]);
+                (journal.records, journal.damaged) = (vec![], vec![crate::journal::DamagedRecord { uid: UID, why }]);
             } else {
-                found.unreadable = vec![crate::Unreadable { uid: UID, why: "input/output error".into() }];
+                found.unreadable = vec![crate::UnreadableEntry { uid: UID, why: "input/output error".into() }];
             }
-            found.entries.push(DataRootEntry { uid: other, place: Place::Building, marker: None });
+            found.entries.push(DataRootEntry { uid: other, location: EntryLocation::Building, marker: None });
             let plan = recover(&journal, &found);
             assert_eq!(plan.steps, [RecoveryStep::Disk(DiskStep::Discard { uid: other })], "{start:?}");
             assert_eq!((plan.orphans, plan.lost), (vec![], vec![]), "{start:?}");
@@ -180,7 +180,7 @@ fn steps_and_markers_keep_their_spelling() {
         version: 1,
         uid: UID,
         provider: ProviderKind::Btrfs,
-        making: Making::Clone { from: UID, access: CloneAccess::ReadOnly },
+        origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
         sealed: Some(Seal {
             manifest: TreeManifest {
                 files: u64::MAX,
@@ -193,6 +193,9 @@ fn steps_and_markers_keep_their_spelling() {
         }),
     };
     let text = serde_json::to_string(&marker).unwrap();
+    assert!(text.contains(r#""making":{"Clone":{"from":"07070707-0707-0707-0707-070707070707","access":"ReadOnly"}}"#), "{text}");
     assert!(text.len() < 1000, "a link holds at most 4095 bytes");
     assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
+    let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None };
+    assert_eq!(serde_json::to_string(&entry).unwrap(), r#"{"uid":"07070707-0707-0707-0707-070707070707","place":"Trash","marker":null}"#);
 }

@@ -235,13 +235,13 @@ fn image(fixture: &Fixture) -> Verdict {
     }
     let (image, at) = (fixture.dir.join("image"), fixture.dir.join("at"));
     let ensure = || ensure_loop_btrfs(&image, 512 << 20, &at);
-    assert_eq!(ensure().unwrap(), loopback::Ensured::Formatted);
+    assert_eq!(ensure().unwrap(), loopback::LoopOutcome::Formatted);
     fill_repository(&at);
     let before = content(&at);
-    assert_eq!(ensure().unwrap(), loopback::Ensured::AlreadyMounted);
+    assert_eq!(ensure().unwrap(), loopback::LoopOutcome::AlreadyMounted);
     loopback::release(&at).unwrap();
     loopback::release(&at).unwrap();
-    assert_eq!(ensure().unwrap(), loopback::Ensured::Attached);
+    assert_eq!(ensure().unwrap(), loopback::LoopOutcome::Attached);
     assert_eq!(content(&at), before);
     let second = ensure_loop_btrfs(&fixture.dir.join("other"), 512 << 20, &at);
     assert!(matches!(second, Err(loopback::LoopError::Occupied { .. })), "{second:?}");

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yoi_workspace::{CloneAccess, DataRoot, Faults, Journal, Making, NoFaults, Place, Point, ProviderKind, RecordState, Uid};
+use yoi_workspace::{
+    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, RecordState, TreeOrigin, Uid,
+};
 
 use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, recover};
 use crate::{Case, Verdict};
@@ -27,7 +29,7 @@ struct CrashAt {
 struct Crashed;
 
 impl Faults for CrashAt {
-    fn reached(&self, _: Point) {
+    fn reached(&self, _: FaultPoint) {
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             // With panic! the hook would print a trace for each of hundreds of crashes.
             std::panic::resume_unwind(Box::new(Crashed));
@@ -51,28 +53,28 @@ enum SkippedIntent {
 fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: SkippedIntent) {
     let provider = root.provider(kind).unwrap();
     let (base, kept, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
-    let create = |uid: Uid, making: Making| {
+    let create = |uid: Uid, origin: TreeOrigin| {
         if skipped != SkippedIntent::Creating {
-            journal.begin_create(uid, kind, making).unwrap();
+            journal.begin_create(uid, kind, origin).unwrap();
         }
-        match making {
-            Making::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
-            Making::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
+        match origin {
+            TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
+            TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
         };
         if skipped == SkippedIntent::Creating {
-            journal.begin_create(uid, kind, making).unwrap();
+            journal.begin_create(uid, kind, origin).unwrap();
         }
-        journal.created(uid).unwrap();
+        journal.record_created(uid).unwrap();
     };
-    create(base, Making::Empty { owner: current_owner() });
+    create(base, TreeOrigin::Empty { owner: current_owner() });
     if journal.get(base).unwrap().unwrap().state == RecordState::Ready {
         std::fs::write(path_of(root, base).join("file"), "x").unwrap();
     }
     journal.begin_seal(base).unwrap();
     provider.seal(base).unwrap();
-    journal.sealed(base).unwrap();
-    create(kept, Making::Clone { from: base, access: CloneAccess::ReadWrite });
-    create(gone, Making::Clone { from: base, access: CloneAccess::ReadWrite });
+    journal.record_sealed(base).unwrap();
+    create(kept, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+    create(gone, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
     if skipped != SkippedIntent::Destroying {
         journal.begin_destroy(gone).unwrap();
     }
@@ -80,7 +82,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: Sk
     if skipped == SkippedIntent::Destroying {
         journal.begin_destroy(gone).unwrap();
     }
-    journal.destroyed(gone).unwrap();
+    journal.record_destroyed(gone).unwrap();
 }
 
 fn path_of(root: &DataRoot, uid: Uid) -> PathBuf {
@@ -103,7 +105,7 @@ impl Setup {
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
-        let root = DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults.clone()).unwrap();
+        let root = DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults.clone()).unwrap();
         (root, Journal::open_with(&self.dir.join("journal"), faults).unwrap())
     }
 
@@ -117,15 +119,15 @@ impl Setup {
     fn inconsistency(&self) -> Option<String> {
         let (root, journal) = self.open(Arc::new(NoFaults));
         recover(&root, &journal);
-        let rest = yoi_workspace::plan::recover(&journal.all().unwrap(), &root.inventory().unwrap());
+        let rest = yoi_workspace::plan::recover(&journal.read_and_clean().unwrap(), &root.inventory().unwrap());
         if !nothing_to_do(&rest) {
             return Some(format!("{rest:?}"));
         }
-        let records: BTreeMap<_, _> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+        let records: BTreeMap<_, _> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         let settled = records.values().all(|s| matches!(s, RecordState::Ready | RecordState::Sealed));
         let found = root.inventory().unwrap();
         let agree = found.entries.iter().map(|e| e.uid).eq(records.keys().copied())
-            && found.entries.iter().all(|e| e.place == Place::Live && e.marker.is_some());
+            && found.entries.iter().all(|e| e.location == EntryLocation::Live && e.marker.is_some());
         (!settled || !agree).then(|| format!("{records:?} against {found:?}"))
     }
 
@@ -134,7 +136,7 @@ impl Setup {
         let (root, journal) = self.open(Arc::new(NoFaults));
         let done = crashed(|| repeat_lifecycle(&root, &journal, self.kind));
         assert!(!done);
-        let uids: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+        let uids: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(uids, [(nth_uid(1), RecordState::Sealed), (nth_uid(2), RecordState::Ready)]);
         assert_eq!(std::fs::read_to_string(path_of(&root, nth_uid(2)).join("file")).unwrap_or_default().len(), 1);
         assert_eq!(self.inconsistency(), None);
@@ -149,14 +151,14 @@ fn repeat_lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
         let provider = root.provider(kind).unwrap();
         provider.seal(base).unwrap();
         for n in [2, 3] {
-            let (uid, making) = (nth_uid(n), Making::Clone { from: base, access: CloneAccess::ReadWrite });
-            journal.begin_create(uid, kind, making).unwrap();
+            let (uid, origin) = (nth_uid(n), TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+            journal.begin_create(uid, kind, origin).unwrap();
             provider.clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
-            journal.created(uid).unwrap();
+            journal.record_created(uid).unwrap();
         }
         journal.begin_destroy(nth_uid(3)).unwrap();
         provider.destroy(nth_uid(3)).unwrap();
-        journal.destroyed(nth_uid(3)).unwrap();
+        journal.record_destroyed(nth_uid(3)).unwrap();
     } else {
         lifecycle(root, journal, kind, SkippedIntent::None);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{CloneAccess, Error, ErrorReason, Journal, Making, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, Error, ErrorReason, Journal, TreeOrigin, Uid, mountinfo};
 
 use crate::fixture::{Fixture, current_owner, fill_repository, is_root, make_subvolume, set_immutable, set_read_only};
 use crate::{Case, Verdict};
@@ -178,14 +178,14 @@ fn w44(fixture: &Fixture) -> Verdict {
     };
     let before = count();
     for _ in 0..100 {
-        let (uid, making) = (fixture.uid(), Making::Clone { from: base, access: CloneAccess::ReadWrite });
-        journal.begin_create(uid, fixture.kind(), making).unwrap();
+        let (uid, origin) = (fixture.uid(), TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+        journal.begin_create(uid, fixture.kind(), origin).unwrap();
         fixture.provider().clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
-        journal.created(uid).unwrap();
+        journal.record_created(uid).unwrap();
         fs::write(fixture.path(uid).join("mine"), "x").unwrap();
         journal.begin_destroy(uid).unwrap();
         fixture.provider().destroy(uid).unwrap();
-        journal.destroyed(uid).unwrap();
+        journal.record_destroyed(uid).unwrap();
     }
     assert_eq!(count(), before);
     Verdict::Ran

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use yoi_workspace::mount::{Bound, TargetRoot, unbind};
+use yoi_workspace::mount::{BindOutcome, TargetRoot, unbind};
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
-use yoi_workspace::{CloneAccess, DataRoot, Journal, Making, Place, ProviderKind, RecordState, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, ProviderKind, RecordState, TreeOrigin, Uid, mountinfo};
 
 use crate::fixture::{Fixture, Lane, content, current_owner, is_root, nothing_to_do, nth_uid};
 use crate::tripwire::{Counted, Strike, walk};
@@ -40,7 +40,7 @@ type Outcome = Result<(), String>;
 /// The steps around the provider: as the shim does them, or with a planted fault.
 #[derive(Clone, Copy)]
 struct Operations {
-    make: fn(&Process, Uid, Making) -> Outcome,
+    make: fn(&Process, Uid, TreeOrigin) -> Outcome,
     destroy: fn(&Process, Uid) -> Outcome,
     recover: fn(&Process) -> Outcome,
 }
@@ -59,34 +59,34 @@ fn described<T, E: std::error::Error>(result: Result<T, E>) -> Result<T, String>
     result.map_err(|e| format!("{e}: {}", e.source().map(ToString::to_string).unwrap_or_default()))
 }
 
-fn make_without_journal(process: &Process, uid: Uid, making: Making) -> Outcome {
+fn make_without_journal(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
     let provider = described(process.root.provider(process.kind))?;
-    match making {
-        Making::Empty { owner } => described(provider.create_empty(uid, owner))?,
-        Making::Clone { from, access } => described(provider.clone_tree(uid, from, access))?,
+    match origin {
+        TreeOrigin::Empty { owner } => described(provider.create_empty(uid, owner))?,
+        TreeOrigin::Clone { from, access } => described(provider.clone_tree(uid, from, access))?,
     };
     Ok(())
 }
 
-fn make_as_the_shim(process: &Process, uid: Uid, making: Making) -> Outcome {
-    described(process.journal.begin_create(uid, process.kind, making))?;
-    if let Err(error) = make_without_journal(process, uid, making) {
-        described(process.journal.begin_destroy(uid).and_then(|()| process.journal.destroyed(uid)))?;
+fn make_as_the_shim(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
+    described(process.journal.begin_create(uid, process.kind, origin))?;
+    if let Err(error) = make_without_journal(process, uid, origin) {
+        described(process.journal.begin_destroy(uid).and_then(|()| process.journal.record_destroyed(uid)))?;
         return Err(error);
     }
-    described(process.journal.created(uid))
+    described(process.journal.record_created(uid))
 }
 
 fn destroy_as_the_shim(process: &Process, uid: Uid) -> Outcome {
     described(process.journal.begin_destroy(uid))?;
     described(process.root.provider(process.kind).and_then(|provider| provider.destroy(uid)))?;
-    described(process.journal.destroyed(uid))
+    described(process.journal.record_destroyed(uid))
 }
 
 /// A tree that cannot be recovered does not stop the recovery of others.
 fn recover_as_the_shim(process: &Process) -> Outcome {
     let mut stuck: Vec<Uid> = Vec::new();
-    let plan = plan::recover(&described(process.journal.all())?, &described(process.root.inventory())?);
+    let plan = plan::recover(&described(process.journal.read_and_clean())?, &described(process.root.inventory())?);
     for step in &plan.steps {
         let uid = step.uid();
         match step {
@@ -105,7 +105,7 @@ fn recover_as_the_shim(process: &Process) -> Outcome {
 fn seal_as_the_shim(process: &Process, uid: Uid) -> Outcome {
     described(process.journal.begin_seal(uid))?;
     described(process.root.provider(process.kind).and_then(|provider| provider.seal(uid)))?;
-    described(process.journal.sealed(uid))
+    described(process.journal.record_sealed(uid))
 }
 
 /// A data root with a base, and with files that are not ours.
@@ -122,7 +122,7 @@ impl<'a> Setup<'a> {
     fn new(fixture: &'a Fixture, operations: Operations) -> Self {
         let process = Self::start(fixture);
         let base = fixture.uid();
-        make_as_the_shim(&process, base, Making::Empty { owner: current_owner() }).unwrap();
+        make_as_the_shim(&process, base, TreeOrigin::Empty { owner: current_owner() }).unwrap();
         let path = fixture.path(base);
         fs::create_dir(path.join("dir")).unwrap();
         fs::write(path.join("dir/file"), "precious").unwrap();
@@ -149,12 +149,12 @@ impl<'a> Setup<'a> {
         Process { root: DataRoot::open(&fixture.dir).unwrap(), journal, kind: fixture.kind(), dir: fixture.dir.clone() }
     }
 
-    fn clone_of_base(&self) -> Making {
-        Making::Clone { from: self.base, access: CloneAccess::ReadWrite }
+    fn clone_of_base(&self) -> TreeOrigin {
+        TreeOrigin::Clone { from: self.base, access: CloneAccess::ReadWrite }
     }
 
-    fn making(&self, operation: Operation) -> Making {
-        if operation == Operation::Make { Making::Empty { owner: current_owner() } } else { self.clone_of_base() }
+    fn origin(&self, operation: Operation) -> TreeOrigin {
+        if operation == Operation::Make { TreeOrigin::Empty { owner: current_owner() } } else { self.clone_of_base() }
     }
 
     fn entry(&self, uid: Uid) -> PathBuf {
@@ -191,14 +191,14 @@ impl<'a> Setup<'a> {
 
     fn run(&self, process: &Process, operation: Operation, uids: &[Uid]) -> Outcome {
         match operation {
-            Operation::Make | Operation::Fork => (self.operations.make)(process, uids[0], self.making(operation)),
+            Operation::Make | Operation::Fork => (self.operations.make)(process, uids[0], self.origin(operation)),
             Operation::Seal => seal_as_the_shim(process, uids[0]),
             Operation::Destroy => (self.operations.destroy)(process, uids[0]),
             Operation::Recover => (self.operations.recover)(process),
             Operation::Publish => {
                 let targets = described(TargetRoot::open(&self.targets))?;
                 match process.root.publish(uids[0], &targets, Path::new("mount"), false) {
-                    Ok(Bound::Mounted | Bound::AlreadyMounted) => Ok(()),
+                    Ok(BindOutcome::Mounted | BindOutcome::AlreadyMounted) => Ok(()),
                     Err(error) => {
                         described(unbind(&targets, Path::new("mount")))?;
                         Err(error.to_string())
@@ -244,7 +244,7 @@ impl<'a> Setup<'a> {
             return Err(format!("the base changed: {wanted:?}"));
         }
         for uid in uids {
-            match described(process.root.inventory())?.entries.iter().find(|e| e.uid == *uid && e.place == Place::Live) {
+            match described(process.root.inventory())?.entries.iter().find(|e| e.uid == *uid && e.location == EntryLocation::Live) {
                 None => continue,
                 Some(entry) if entry.marker.is_none() => return Err(format!("{uid} stands under its name without a marker")),
                 Some(_) => {}
@@ -263,7 +263,7 @@ impl<'a> Setup<'a> {
 
     /// Checks that journal and disk agree about every tree after a restart.
     fn check_consistent(&self, process: &Process) -> Outcome {
-        let (records, found) = (described(process.journal.all())?, described(process.root.inventory())?);
+        let (records, found) = (described(process.journal.read_and_clean())?, described(process.root.inventory())?);
         let mut rest = plan::recover(&records, &found);
         let strange = |name: &String| {
             self.foreign_files.iter().any(|s| s.to_string_lossy().contains(&name[name.rfind('/').map_or(0, |at| at + 1)..]))
@@ -287,7 +287,7 @@ impl<'a> Setup<'a> {
             return Err("a directory that carries no marker of ours was destroyed".into());
         }
         let left: Vec<_> = described(process.root.inventory())?.entries.into_iter().filter(|e| uids.contains(&e.uid)).collect();
-        let records: Vec<_> = described(process.journal.all())?.records.into_iter().filter(|r| uids.contains(&r.uid)).collect();
+        let records: Vec<_> = described(process.journal.read_and_clean())?.records.into_iter().filter(|r| uids.contains(&r.uid)).collect();
         let shown = fs::read_dir(&self.targets).map_err(|e| e.to_string())?.count();
         let files = fs::read_dir(self.fixture.dir.join("journal")).map_err(|e| e.to_string())?.count();
         if !left.is_empty() || !records.is_empty() || shown + self.mount_count() != 0 || files != 1 {
@@ -439,26 +439,26 @@ fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) ->
 }
 
 fn late_intent(fixture: &Fixture) -> Verdict {
-    fn make(process: &Process, uid: Uid, making: Making) -> Outcome {
-        make_without_journal(process, uid, making)?;
-        described(process.journal.begin_create(uid, process.kind, making))?;
-        described(process.journal.created(uid))
+    fn make(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
+        make_without_journal(process, uid, origin)?;
+        described(process.journal.begin_create(uid, process.kind, origin))?;
+        described(process.journal.record_created(uid))
     }
     must_find(fixture, Operations { make, ..CORRECT }, Operation::Fork)
 }
 
 fn late_marker(fixture: &Fixture) -> Verdict {
     /// Gives the entry its final name before its marker.
-    fn make(process: &Process, uid: Uid, making: Making) -> Outcome {
-        described(process.journal.begin_create(uid, process.kind, making))?;
+    fn make(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
+        described(process.journal.begin_create(uid, process.kind, origin))?;
         let live = process.dir.join("trees").join(uid.shard()).join(uid.to_string());
         if !live.exists() {
-            make_without_journal(process, uid, making)?;
+            make_without_journal(process, uid, origin)?;
             let marker = described(fs::read_link(live.join("marker")))?;
             described(fs::remove_file(live.join("marker")))?;
             described(std::os::unix::fs::symlink(marker, live.join("marker")))?;
         }
-        described(process.journal.created(uid))
+        described(process.journal.record_created(uid))
     }
     must_find(fixture, Operations { make, ..CORRECT }, Operation::Fork)
 }
@@ -475,7 +475,7 @@ fn by_name(fixture: &Fixture) -> Verdict {
 
 fn full_trash(fixture: &Fixture) -> Verdict {
     fn recover(process: &Process) -> Outcome {
-        for step in &plan::recover(&described(process.journal.all())?, &described(process.root.inventory())?).steps {
+        for step in &plan::recover(&described(process.journal.read_and_clean())?, &described(process.root.inventory())?).steps {
             match step {
                 RecoveryStep::Disk(DiskStep::Purge { .. }) => {}
                 RecoveryStep::Disk(step) => described(process.root.perform(step))?,
@@ -490,7 +490,7 @@ fn full_trash(fixture: &Fixture) -> Verdict {
 fn anew(fixture: &Fixture) -> Verdict {
     /// Makes every tree again that has a record of its creation, instead of looking for it on disk.
     fn recover(process: &Process) -> Outcome {
-        for record in described(process.journal.all())?.records.iter().filter(|r| r.state == RecordState::Creating) {
+        for record in described(process.journal.read_and_clean())?.records.iter().filter(|r| r.state == RecordState::Creating) {
             let provider = described(process.root.provider(process.kind))?;
             described(provider.destroy(record.uid))?;
             described(provider.create_empty(record.uid, current_owner()))?;

@@ -127,7 +127,7 @@ impl Fixture {
 
     /// Opens the same data root again, with fault injection.
     pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
-        DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults).unwrap()
+        DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults).unwrap()
     }
 
     pub fn sync(&self) {
@@ -168,8 +168,8 @@ impl Fixture {
     pub fn assert_only(&self, expected: &[Uid]) {
         let found = self.root.inventory().unwrap();
         assert_eq!(found.foreign, Vec::<String>::new());
-        let names: Vec<_> = found.entries.iter().map(|e| (e.uid, e.place)).collect();
-        let mut expected: Vec<_> = expected.iter().map(|uid| (*uid, yoi_workspace::Place::Live)).collect();
+        let names: Vec<_> = found.entries.iter().map(|e| (e.uid, e.location)).collect();
+        let mut expected: Vec<_> = expected.iter().map(|uid| (*uid, yoi_workspace::EntryLocation::Live)).collect();
         expected.sort();
         assert_eq!(names, expected);
     }
@@ -185,7 +185,7 @@ pub fn sync(at: &Path, is_btrfs: bool) {
 
 /// Plans a recovery and does every step. The plan is returned.
 pub fn recover(root: &DataRoot, journal: &Journal) -> Recovery {
-    let plan = plan::recover(&journal.all().unwrap(), &root.inventory().unwrap());
+    let plan = plan::recover(&journal.read_and_clean().unwrap(), &root.inventory().unwrap());
     for step in &plan.steps {
         match step {
             RecoveryStep::Disk(step) => root.perform(step).unwrap(),

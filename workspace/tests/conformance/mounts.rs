@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use yoi_workspace::mount::{Bound, MountError, TargetRoot, unbind};
+use yoi_workspace::mount::{BindOutcome, MountError, TargetRoot, unbind};
 use yoi_workspace::{CloneAccess, Error, PublishError, mountinfo};
 
 use crate::fixture::{Fixture, is_root};
@@ -41,8 +41,8 @@ fn mounted(fixture: &Fixture) -> Verdict {
     let (clone, path) = fixture.clone_of(base);
     let (root, dir) = targets(fixture);
     let target = Path::new("mount");
-    assert_eq!(fixture.root.publish(clone, &root, target, false).unwrap(), Bound::Mounted);
-    assert_eq!(fixture.root.publish(clone, &root, target, false).unwrap(), Bound::AlreadyMounted);
+    assert_eq!(fixture.root.publish(clone, &root, target, false).unwrap(), BindOutcome::Mounted);
+    assert_eq!(fixture.root.publish(clone, &root, target, false).unwrap(), BindOutcome::AlreadyMounted);
     let mounts = mounts_at(&dir.join(target));
     assert_eq!(mounts.len(), 1);
     assert!(mounts[0].options.contains("nosuid") && mounts[0].options.contains("nodev") && !mounts[0].read_only);
@@ -72,7 +72,7 @@ fn frozen(fixture: &Fixture) -> Verdict {
         fixture.root.publish(uid, &root, Path::new(name), false).unwrap();
         let written = fs::write(dir.join(name).join("late"), "x");
         assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-        assert_eq!(fixture.root.publish(uid, &root, Path::new(name), true).unwrap(), Bound::AlreadyMounted);
+        assert_eq!(fixture.root.publish(uid, &root, Path::new(name), true).unwrap(), BindOutcome::AlreadyMounted);
         unbind(&root, Path::new(name)).unwrap();
     }
     Verdict::Ran

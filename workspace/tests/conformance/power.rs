@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use yoi_workspace::{
-    CloneAccess, DataRoot, ErrorReason, Journal, Making, Place, ProviderKind, ProviderRequest, RecordState, Uid, loopback, plan::select,
+    CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, loopback,
+    plan::select,
 };
 
 use crate::fixture::{Fixture, Lane, content, current_owner, is_installed, is_root, make_ext4, mount_ext4, nth_uid, recover, run, sync};
@@ -77,21 +78,21 @@ fn power_cut(fixture: &Fixture) -> Verdict {
         let disk = Disk::make(&fixture.dir, kind, 200 << 20);
         let journal_dir = fixture.dir.join(format!("{kind}-journal"));
         let (base, clone, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
-        let clone_of = |from| Making::Clone { from, access: CloneAccess::ReadWrite };
+        let clone_of = |from| TreeOrigin::Clone { from, access: CloneAccess::ReadWrite };
         let steps: [Action; 5] = [
-            ("an empty tree", &|root, journal| create(root, journal, kind, base, Making::Empty { owner: current_owner() })),
+            ("an empty tree", &|root, journal| create(root, journal, kind, base, TreeOrigin::Empty { owner: current_owner() })),
             ("a sealed tree", &|root, journal| {
                 fs::write(tree(root, base).join("file"), "precious").unwrap();
                 journal.begin_seal(base).unwrap();
                 root.provider(kind).unwrap().seal(base).unwrap();
-                journal.sealed(base).unwrap();
+                journal.record_sealed(base).unwrap();
             }),
             ("a clone", &|root, journal| create(root, journal, kind, clone, clone_of(base))),
             ("another clone", &|root, journal| create(root, journal, kind, gone, clone_of(base))),
             ("a destroyed tree", &|root, journal| {
                 journal.begin_destroy(gone).unwrap();
                 root.provider(kind).unwrap().destroy(gone).unwrap();
-                journal.destroyed(gone).unwrap();
+                journal.record_destroyed(gone).unwrap();
             }),
         ];
         for (what, step) in &steps {
@@ -108,25 +109,25 @@ fn power_cut(fixture: &Fixture) -> Verdict {
             cuts += 1;
         }
         let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
-        let states: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+        let states: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(states, [(base, RecordState::Sealed), (clone, RecordState::Ready)]);
         for uid in [base, clone] {
             assert_eq!(fs::read_to_string(tree(&root, uid).join("file")).unwrap(), "precious", "{kind}: {uid}");
         }
-        assert!(root.inventory().unwrap().entries.iter().all(|e| e.place == Place::Live));
+        assert!(root.inventory().unwrap().entries.iter().all(|e| e.location == EntryLocation::Live));
     }
     println!("    {cuts} power cuts");
     Verdict::Ran
 }
 
-fn create(root: &DataRoot, journal: &Journal, kind: ProviderKind, uid: Uid, making: Making) {
-    journal.begin_create(uid, kind, making).unwrap();
+fn create(root: &DataRoot, journal: &Journal, kind: ProviderKind, uid: Uid, origin: TreeOrigin) {
+    journal.begin_create(uid, kind, origin).unwrap();
     let provider = root.provider(kind).unwrap();
-    match making {
-        Making::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
-        Making::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
+    match origin {
+        TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
+        TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
     };
-    journal.created(uid).unwrap();
+    journal.record_created(uid).unwrap();
 }
 
 fn tree(root: &DataRoot, uid: Uid) -> PathBuf {
@@ -162,10 +163,10 @@ fn full_disk(fixture: &Fixture) -> Verdict {
         let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&fixture.dir.join(format!("{kind}-full"))).unwrap());
         let provider = root.provider(kind).unwrap();
         let (base, old) = (nth_uid(1), nth_uid(2));
-        create(&root, &journal, kind, base, Making::Empty { owner: current_owner() });
+        create(&root, &journal, kind, base, TreeOrigin::Empty { owner: current_owner() });
         fs::write(tree(&root, base).join("file"), vec![1; 3 << 20]).unwrap();
         provider.seal(base).unwrap();
-        create(&root, &journal, kind, old, Making::Clone { from: base, access: CloneAccess::ReadWrite });
+        create(&root, &journal, kind, old, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
         fill(&tree(&root, old).join("filling"));
         // A snapshot is small. Some more can be made until the reserve is used up, too.
         let made: Vec<_> =
@@ -179,13 +180,16 @@ fn full_disk(fixture: &Fixture) -> Verdict {
             "a full disk is no reason to choose otherwise: {offers:?}"
         );
         let entries = root.inventory().unwrap().entries;
-        assert!(entries.iter().all(|e| e.place == Place::Live && e.marker.is_some()), "{kind}: half a tree was left: {entries:?}");
+        assert!(
+            entries.iter().all(|e| e.location == EntryLocation::Live && e.marker.is_some()),
+            "{kind}: half a tree was left: {entries:?}"
+        );
         assert_eq!(entries.len(), made.len() + 2);
         assert_eq!(fs::read(tree(&root, base).join("file")).unwrap().len(), 3 << 20);
 
         journal.begin_destroy(old).unwrap();
         provider.destroy(old).unwrap();
-        journal.destroyed(old).unwrap();
+        journal.record_destroyed(old).unwrap();
         // By itself the cleaner of Btrfs would begin within 30 s.
         let again = (0..200).find_map(|_| {
             sync(&disk.at, kind == ProviderKind::Btrfs);
