@@ -31,7 +31,7 @@ pub enum Error {
     #[error("failed to open the data root {path}")]
     OpenRoot { path: PathBuf, source: SysError },
     /// The directory is an empty folder where a file system should be mounted, or another file system. Nothing was made in it.
-    #[error("failed to know the data root {path} again: {}", other_root(.found, .wanted))]
+    #[error("failed to recognize the data root {path}: {}", other_root(.found, .wanted))]
     OtherRoot { path: PathBuf, found: Option<Uid>, wanted: Option<Uid> },
     #[error("failed to name a tree")]
     Name(#[from] ParseUidError),
@@ -39,9 +39,9 @@ pub enum Error {
     List(#[source] SysError),
     #[error("failed to find tree {uid}")]
     NotFound { uid: Uid },
-    #[error("failed to accept {name} as ours: it carries no marker of this UID")]
+    #[error("failed to use {name}: it has no marker of this UID")]
     Foreign { name: String },
-    #[error("failed to make tree {uid}: another one stands under this UID")]
+    #[error("failed to make tree {uid}: another tree has this UID")]
     Conflict { uid: Uid },
     #[error("failed to use tree {uid} with provider {wanted}: it was made by {found}")]
     WrongProvider { uid: Uid, found: ProviderKind, wanted: ProviderKind },
@@ -73,10 +73,10 @@ pub enum Error {
 
 fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {
     match (found, wanted) {
-        (None, None) => "there are trees of ours, and nothing of ours is in it".to_owned(),
-        (None, Some(wanted)) => format!("it should be {wanted}, and bears no name"),
-        (Some(found), Some(wanted)) => format!("it should be {wanted}, and is {found}"),
-        (Some(found), None) => format!("it is {found}"),
+        (None, None) => "trees are expected in it, and it holds none".to_owned(),
+        (None, Some(wanted)) => format!("it should have the name {wanted}, and has none"),
+        (Some(found), Some(wanted)) => format!("it should have the name {wanted}, and has {found}"),
+        (Some(found), None) => format!("it has the name {found}"),
     }
 }
 

@@ -98,7 +98,7 @@ pub enum JournalError {
     NotFound { uid: Uid },
     #[error("failed to move {uid} from {from:?} to {to:?}")]
     Transition { uid: Uid, from: RecordState, to: RecordState },
-    #[error("failed to begin {uid}: its record says it is made otherwise")]
+    #[error("failed to begin {uid}: its record has another provider or origin")]
     Conflict { uid: Uid },
 }
 
@@ -117,7 +117,7 @@ impl JournalError {
 /// A directory of records.
 ///
 /// # Flow
-/// `begin_create`, the provider's call, `created`; the same for sealing and destroying. After a restart: [`Journal::read_and_clean`],
+/// [`Journal::begin_create_for`], the provider's call, [`Journal::record_created`]; the same for sealing and destroying. After a restart: [`Journal::read_and_clean`],
 /// [`crate::plan::recover`], then its steps, those of the journal by [`Journal::apply`].
 ///
 /// # Guarantees

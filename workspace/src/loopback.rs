@@ -25,7 +25,7 @@ pub enum LoopError {
     Make { image: PathBuf, source: SysError },
     #[error("failed to use the image {image}: it holds no Btrfs, and only a missing image is ever formatted")]
     NotBtrfs { image: PathBuf },
-    #[error("failed to find the image {image}, which is to hold trees; only the first start makes one")]
+    #[error("failed to find the image {image}: it should hold trees, and only the first start makes an image")]
     NoImage { image: PathBuf },
     #[error("failed to attach the image {image} to a loop device")]
     Attach { image: PathBuf, source: SysError },
