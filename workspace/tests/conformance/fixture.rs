@@ -308,3 +308,13 @@ impl Drop for StopOnDrop<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// Ends the case with `Lacks` unless it runs as root.
+macro_rules! needs_root {
+    () => {
+        if !$crate::fixture::is_root() {
+            return $crate::Verdict::Lacks("needs root to mount");
+        }
+    };
+}
+pub(crate) use needs_root;

@@ -12,7 +12,9 @@ mod failing_syscalls;
 mod fixture;
 mod forks;
 mod hostile_paths;
+mod link_races;
 mod mounts;
+mod outside;
 mod power;
 mod tripwire;
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
             failing_syscalls::CASES,
             mounts::CASES,
             hostile_paths::CASES,
+            link_races::CASES,
             power::CASES,
         ];
         let mut wanted: Vec<(String, &Case)> = cases.into_iter().flatten().map(|c| (format!("{lane:?}::{}", c.0), c)).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use yoi_workspace::mount::{BindOutcome, MountError, TargetRoot, unbind};
 use yoi_workspace::{CloneAccess, Error, PublishError, mountinfo};
 
-use crate::fixture::{Fixture, is_root};
+use crate::fixture::{Fixture, needs_root};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -25,14 +25,6 @@ fn targets(fixture: &Fixture) -> (TargetRoot, PathBuf) {
 
 fn mounts_at(path: &Path) -> Vec<mountinfo::Mount> {
     mountinfo::read().unwrap().into_iter().filter(|m| m.mount_point == path).collect()
-}
-
-macro_rules! needs_root {
-    () => {
-        if !is_root() {
-            return Verdict::Lacks("needs root to mount");
-        }
-    };
 }
 
 fn mounted(fixture: &Fixture) -> Verdict {
