@@ -87,9 +87,9 @@ fn first_changed_transid(tree: &LiveTree, since: &LiveTree) -> Result<Option<u64
     if mine.parent_uuid == theirs.uuid {
         // If the base was sealed after it was cloned, it may hold changes that this tree never had.
         let before = since.marker.sealed.as_ref().is_none_or(|seal| seal.transid.is_some_and(|at| at <= mine.created_transid));
-        return Ok((since.marker.is_born_read_only() || before).then_some(mine.created_transid + 1));
+        return Ok((since.marker.is_read_only_clone() || before).then_some(mine.created_transid + 1));
     }
-    if theirs.parent_uuid == mine.uuid && since.marker.is_born_read_only() {
+    if theirs.parent_uuid == mine.uuid && since.marker.is_read_only_clone() {
         return Ok(Some(theirs.created_transid + 1));
     }
     Ok(None)

@@ -25,10 +25,10 @@ pub enum FaultPoint {
     MarkerGone,
     /// The entry is removed.
     EntryGone,
-    /// The temporary file of a record is flushed.
-    RecordWritten,
-    /// The record has its final name.
-    RecordRenamed,
+    /// The temporary file is flushed.
+    FileFlushed,
+    /// The file has its final name.
+    FileRenamed,
     /// The record is removed.
     RecordUnlinked,
 }

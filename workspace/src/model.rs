@@ -88,11 +88,11 @@ pub struct Marker {
 impl Marker {
     /// True if nobody can write this tree any more: it is sealed, or is a read-only clone.
     pub fn is_frozen(&self) -> bool {
-        self.sealed.is_some() || self.is_born_read_only()
+        self.sealed.is_some() || self.is_read_only_clone()
     }
 
     /// True if the tree is a read-only clone.
-    pub fn is_born_read_only(&self) -> bool {
+    pub fn is_read_only_clone(&self) -> bool {
         matches!(self.origin, TreeOrigin::Clone { access: CloneAccess::ReadOnly, .. })
     }
 }

@@ -236,12 +236,12 @@ impl<B: Backend> Provider for TreeProvider<B> {
         let _guard = self.layout.locks.shared(&[uid]);
         let tree = self.live_tree(uid)?;
         let mut all = Vec::new();
-        let told = dir::walk(tree.tree.as_fd(), &mut |entry| {
+        let walked = dir::walk(tree.tree.as_fd(), &mut |entry| {
             let path = OsStr::from_bytes(entry.path).into();
             all.push(Change { path, kind: ChangeKind::Added, node: entry.kind });
             Ok(())
         });
-        told.map_err(|source| Error::Compare { uid, source })?;
+        walked.map_err(|source| Error::Compare { uid, source })?;
         all.sort_by(compare::by_path);
         Ok(all)
     }
