@@ -13,7 +13,7 @@ use self::operations::{
 };
 use self::setup::Setup;
 use crate::fixture::{Fixture, Lane, current_owner, is_root};
-use crate::tripwire::{Counted, Strike};
+use crate::syscall_faults::{Counted, Fault};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -31,12 +31,12 @@ pub const CASES: &[Case] = &[
 ];
 
 /// To die before a call that only reads is the same as to die before the next call that changes something.
-const ERRORS: [(Counted, Strike); 5] = [
-    (Counted::Changes, Strike::Death),
-    (Counted::All, Strike::Once(libc::EIO)),
-    (Counted::Changes, Strike::Once(libc::ENOSPC)),
-    (Counted::Changes, Strike::Once(libc::EDQUOT)),
-    (Counted::Changes, Strike::Once(libc::EROFS)),
+const ERRORS: [(Counted, Fault); 5] = [
+    (Counted::Changes, Fault::Death),
+    (Counted::All, Fault::Once(libc::EIO)),
+    (Counted::Changes, Fault::Once(libc::ENOSPC)),
+    (Counted::Changes, Fault::Once(libc::EDQUOT)),
+    (Counted::Changes, Fault::Once(libc::EROFS)),
 ];
 
 fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
@@ -45,12 +45,12 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
     }
     let setup = Setup::new(fixture, CORRECT);
     let (mut cases, mut each) = (0, Vec::new());
-    for (mut counted, strike) in ERRORS {
+    for (mut counted, fault) in ERRORS {
         // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
         if operation == Operation::Recover && fixture.lane == Lane::Copy {
             counted = Counted::Changes;
         }
-        let n = setup.run_all(operation, counted, strike).unwrap_or_else(|complaint| panic!("{complaint}"));
+        let n = setup.run_all(operation, counted, fault).unwrap_or_else(|complaint| panic!("{complaint}"));
         each.push(n);
         cases += n;
     }
@@ -98,7 +98,7 @@ fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) ->
     if let Some(verdict) = not_here(fixture) {
         return verdict;
     }
-    let complaint = Setup::new(fixture, operations).run_all(operation, Counted::Changes, Strike::Death).expect_err("the harness is blind");
+    let complaint = Setup::new(fixture, operations).run_all(operation, Counted::Changes, Fault::Death).expect_err("the harness is blind");
     println!("    found: {complaint}");
     Verdict::Ran
 }

@@ -16,7 +16,7 @@ mod link_races;
 mod mounts;
 mod outside;
 mod power;
-mod tripwire;
+mod syscall_faults;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

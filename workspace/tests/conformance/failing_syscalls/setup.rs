@@ -11,7 +11,7 @@ use super::operations::{
     Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_as_the_shim, make_without_journal, seal_as_the_shim,
 };
 use crate::fixture::{Fixture, content, current_owner, nothing_to_do, nth_uid};
-use crate::tripwire::{Counted, Strike, walk};
+use crate::syscall_faults::{Counted, Fault, run_with_fault};
 
 /// A data root with a base, and with files that are not ours.
 pub(super) struct Setup<'a> {
@@ -206,24 +206,24 @@ impl<'a> Setup<'a> {
         operation: Operation,
         counted: Counted,
         nth: usize,
-        strike: Strike,
+        fault: Fault,
         reusable: &mut Option<Vec<Uid>>,
     ) -> Result<bool, String> {
         let mut process = Self::start(self.fixture);
         let uids = reusable.take().unwrap_or_else(|| self.prepare(&process, operation));
-        let walked = walk(counted, nth, strike, || self.run(&process, operation, &uids)).unwrap();
-        let Some(answer) = walked.answer else { return Err("it panicked".into()) };
-        let Some(struck) = walked.struck else {
+        let run = run_with_fault(counted, nth, fault, || self.run(&process, operation, &uids)).unwrap();
+        let Some(answer) = run.answer else { return Err("it panicked".into()) };
+        let Some(failed_call) = run.failed_call else {
             answer?;
             self.check_promise(&process, operation, &uids)?;
             self.check_nothing_damaged(&process, operation, &uids)?;
             self.clean_up(&process, &uids)?;
             return Ok(false);
         };
-        if answer.is_err() && walked.changed == 0 {
+        if answer.is_err() && run.changed == 0 {
             // The operation failed and changed nothing, so the next case can use what was prepared.
             self.check_nothing_damaged(&process, operation, &[])
-                .map_err(|e| format!("{e} [{operation:?}, {strike:?} at operation {nth}, {struck}]"))?;
+                .map_err(|e| format!("{e} [{operation:?}, {fault:?} at operation {nth}, {failed_call}]"))?;
             *reusable = Some(uids);
             return Ok(true);
         }
@@ -235,7 +235,7 @@ impl<'a> Setup<'a> {
             Ok(())
         };
         let mut whole = || -> Outcome {
-            if strike == Strike::Death {
+            if fault == Fault::Death {
                 process = Self::start(self.fixture);
                 // Foreign entries under a temporary name or in the trash do not stop the recovery of ours.
                 self.recovered(&process)?;
@@ -250,7 +250,7 @@ impl<'a> Setup<'a> {
             self.check_consistent(&process)?;
             self.clean_up(&process, &uids)
         };
-        whole().map_err(|e| format!("{e} [{operation:?}, {strike:?} at operation {nth}, {struck}]"))?;
+        whole().map_err(|e| format!("{e} [{operation:?}, {fault:?} at operation {nth}, {failed_call}]"))?;
         Ok(true)
     }
 
@@ -259,10 +259,10 @@ impl<'a> Setup<'a> {
     }
 
     /// All n for one operation and one failure. Returns the number of cases, or what the first failed check says.
-    pub(super) fn run_all(&self, operation: Operation, counted: Counted, strike: Strike) -> Result<usize, String> {
+    pub(super) fn run_all(&self, operation: Operation, counted: Counted, fault: Fault) -> Result<usize, String> {
         let mut reusable = None;
         for nth in 1.. {
-            if !self.run_case(operation, counted, nth, strike, &mut reusable)? {
+            if !self.run_case(operation, counted, nth, fault, &mut reusable)? {
                 return Ok(nth - 1);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 /// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strike {
+pub enum Fault {
     /// It fails with this error and does nothing. Later operations are done.
     Once(i32),
     /// It and all later operations fail and do nothing: to the disk, the process died before it.
@@ -25,17 +25,17 @@ pub enum Counted {
 }
 
 /// How the code ended.
-pub struct Walk<T> {
+pub struct Run<T> {
     /// None if it panicked.
     pub answer: Option<T>,
     /// The system call that failed; None if the code ended before it.
-    pub struck: Option<&'static str>,
+    pub failed_call: Option<&'static str>,
     /// Number of operations that can change a disk and were done.
     pub changed: usize,
 }
 
 /// Runs `act` in its own thread, and makes its n-th operation fail, counted from 1.
-pub fn walk<T: Send>(counted: Counted, nth: usize, strike: Strike, act: impl FnOnce() -> T + Send) -> io::Result<Walk<T>> {
+pub fn run_with_fault<T: Send>(counted: Counted, nth: usize, fault: Fault, act: impl FnOnce() -> T + Send) -> io::Result<Run<T>> {
     let (tell, told) = sync_channel::<io::Result<RawFd>>(0);
     let (go, gone) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
@@ -51,8 +51,8 @@ pub fn walk<T: Send>(counted: Counted, nth: usize, strike: Strike, act: impl FnO
         });
         let listener = listener(&told)?;
         _ = go.send(());
-        let (struck, changed) = watch(&listener, counted, nth, strike)?;
-        Ok(Walk { answer: worker.join().unwrap_or(None), struck, changed })
+        let (failed_call, changed) = watch(&listener, counted, nth, fault)?;
+        Ok(Run { answer: worker.join().unwrap_or(None), failed_call, changed })
     })
 }
 
@@ -90,11 +90,11 @@ const SET_FLAGS: u64 = 0x4008_2104;
 const CONTINUE: u32 = 1;
 const _: () = assert!(size_of::<Question>() == 80 && size_of::<Verdict>() == 24);
 
-fn watch(listener: &OwnedFd, counted: Counted, nth: usize, strike: Strike) -> io::Result<(Option<&'static str>, usize)> {
+fn watch(listener: &OwnedFd, counted: Counted, nth: usize, fault: Fault) -> io::Result<(Option<&'static str>, usize)> {
     // The two threads take turns, so the kernel may hand the core over (since 6.6; without it this is only slower).
     // SAFETY: SET_FLAGS takes a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, 1u64) };
-    let (mut struck, mut operations, mut changed) = (None, 0, 0);
+    let (mut failed_call, mut operations, mut changed) = (None, 0, 0);
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd, alive through the call.
@@ -106,7 +106,7 @@ fn watch(listener: &OwnedFd, counted: Counted, nth: usize, strike: Strike) -> io
         }
         if poll.revents & libc::POLLIN == 0 {
             // Every thread with the filter has ended.
-            return Ok((struck, changed));
+            return Ok((failed_call, changed));
         }
         // SAFETY: all fields are plain numbers, and RECV wants them zero.
         let mut asked: Question = unsafe { std::mem::zeroed() };
@@ -124,14 +124,14 @@ fn watch(listener: &OwnedFd, counted: Counted, nth: usize, strike: Strike) -> io
         let (mut error, changing) = (None, changes(&asked));
         if counted == Counted::All || changing {
             operations += 1;
-            error = match strike {
-                Strike::Once(errno) => (operations == nth).then_some(errno),
-                Strike::Death => (operations >= nth).then_some(libc::EIO),
+            error = match fault {
+                Fault::Once(errno) => (operations == nth).then_some(errno),
+                Fault::Death => (operations >= nth).then_some(libc::EIO),
             };
         }
         changed += usize::from(changing && error.is_none());
-        if error.is_some() && struck.is_none() {
-            struck = Some(name(asked.number));
+        if error.is_some() && failed_call.is_none() {
+            failed_call = Some(name(asked.number));
         }
         let verdict = match error {
             Some(errno) => Verdict { id: asked.id, value: 0, error: -errno, flags: 0 },
