@@ -180,8 +180,8 @@ fn journal(temp: &Path, table: &mut Table) {
     let (mut intent, mut done, mut bare) = (Times::default(), Times::default(), Times::default());
     for _ in 0..SAMPLES {
         let new = uid();
-        let making = TreeOrigin::Clone { from: new, access: CloneAccess::ReadWrite };
-        intent.time(|| _ = journal.begin_create(new, KIND, making).unwrap());
+        let origin = TreeOrigin::Clone { from: new, access: CloneAccess::ReadWrite };
+        intent.time(|| _ = journal.begin_create(new, KIND, origin).unwrap());
         bare.time(|| one_flushed_file(&dir, &handle, &new.to_string()));
         done.time(|| journal.record_created(new).unwrap());
     }
@@ -238,7 +238,7 @@ fn group(pool: &Pool, from: Uid, table: &mut Table) {
             },
         );
     }
-    table.head("A commit of the file system after each making (not done: see the reason in `Provider::clone_tree`)");
+    table.head("A commit of the file system after each clone (not done: see Durability in `Provider`)");
     table.over("verb and commit over verb", &committed, &plain, None);
 }
 
