@@ -32,7 +32,7 @@ pub fn check_orphan(record: &Record) -> OrphanCheck<'_> {
         RecordState::Sealing | RecordState::Sealed => return OrphanCheck::Keep("it is a base"),
         RecordState::Creating | RecordState::Ready | RecordState::Destroying => {}
     }
-    match record.of.as_deref().and_then(|of| of.split_once('/')) {
+    match record.object.as_deref().and_then(|of| of.split_once('/')) {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => OrphanCheck::AskApiServer { namespace, name },
         // An object is also missing after the cluster was restored to an older state. A tree that somebody may have worked in is only destroyed by
         // a person.

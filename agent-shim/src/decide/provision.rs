@@ -4,7 +4,7 @@ use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
-use yoi_workspace::{CloneAccess, Making, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, Uid};
+use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, TreeOrigin, Uid};
 
 /// What the node knows of one workspace.
 pub struct Observed<'a> {
@@ -45,7 +45,7 @@ pub enum Action {
         /// Why this provider, for the status.
         because: String,
         /// Empty, or a clone of which tree.
-        making: Making,
+        making: TreeOrigin,
     },
     /// Seal the tree, or report again the digest of a sealed one.
     Seal {
@@ -92,7 +92,7 @@ pub fn decide(ws: &AgentWorkspace, observed: &Observed) -> Action {
         return Action::Refuse { provider: Some(provider), reason: reason::TREE_LOST, message: TREE_LOST_MESSAGE.to_owned() };
     }
     match record.state {
-        RecordState::Creating => Action::Create { provider, because: recorded_reason(ws, provider), making: record.making },
+        RecordState::Creating => Action::Create { provider, because: recorded_reason(ws, provider), making: record.origin },
         RecordState::Ready if is_filled_base(ws) => Action::Seal { provider },
         RecordState::Sealing => Action::Seal { provider },
         // The tree was sealed and its digest was not reported. To seal again returns the digest.
@@ -132,7 +132,7 @@ fn first_action(ws: &AgentWorkspace, observed: &Observed) -> Action {
                 Ok(chosen) => Action::Create {
                     provider: chosen.provider,
                     because: chosen.reason,
-                    making: Making::Empty { owner: Owner { uid, gid } },
+                    making: TreeOrigin::Empty { owner: Owner { uid, gid } },
                 },
                 Err(none) => refuse(reason::PROVIDER_UNAVAILABLE, none.reason),
             }
@@ -185,7 +185,7 @@ fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Obs
         return refuse(reason::PROVIDER_UNAVAILABLE, message);
     }
     let access = if ws.spec.read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
-    Action::Create { provider, because: format!("{provider}: as its {relation}"), making: Making::Clone { from, access } }
+    Action::Create { provider, because: format!("{provider}: as its {relation}"), making: TreeOrigin::Clone { from, access } }
 }
 
 fn requested_provider(provider: ProviderName) -> ProviderRequest {

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Making, Probe, ProviderKind, TreeManifest, Uid};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, TreeManifest, TreeOrigin, Uid};
 
 use super::frame;
 use super::log_context::LogContext;
@@ -40,7 +40,7 @@ pub enum MounterFailure {
 
 impl dyn Mounter {
     /// Opens the data root and returns its name.
-    pub async fn open(&self, expected: Expected) -> Result<Uid, MounterFailure> {
+    pub async fn open(&self, expected: ExpectedRoot) -> Result<Uid, MounterFailure> {
         if let Response::Opened(name) = self.call(Request::Open { expected }).await? { Ok(name) } else { Err(MounterFailure::Protocol) }
     }
 
@@ -60,10 +60,10 @@ impl dyn Mounter {
     }
 
     /// Makes a tree.
-    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<(), MounterFailure> {
+    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Result<(), MounterFailure> {
         let request = match making {
-            Making::Empty { owner } => Request::CreateEmpty { uid, provider, owner },
-            Making::Clone { from, access } => Request::Clone { uid, provider, from, access },
+            TreeOrigin::Empty { owner } => Request::CreateEmpty { uid, provider, owner },
+            TreeOrigin::Clone { from, access } => Request::Clone { uid, provider, from, access },
         };
         if let Response::Made(_) = self.call(request).await? { Ok(()) } else { Err(MounterFailure::Protocol) }
     }
@@ -168,7 +168,7 @@ impl Mounter for MounterClient {
             if let (Err(Refusal { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&response, self.data_root.get())
                 && !matches!(request, Request::Open { .. })
             {
-                self.exchange(Request::Open { expected: Expected::Named(*name) }).await.map_err(MounterFailure::Transport)??;
+                self.exchange(Request::Open { expected: ExpectedRoot::Named(*name) }).await.map_err(MounterFailure::Transport)??;
                 response = self.exchange(request).await.map_err(MounterFailure::Transport)?;
             }
             if let Ok(Response::Opened(name)) = &response {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use yoi_workspace::plan::{DiskStep, RecoveryStep};
-use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
@@ -25,7 +25,7 @@ pub enum Request {
     /// Opens the data root if it is the expected one. It is the first request to a mounter that has started. Returns [`Response::Opened`].
     Open {
         /// Which data root is expected.
-        expected: Expected,
+        expected: ExpectedRoot,
     },
     /// What this node offers, found by trying it. Returns [`Response::Offers`].
     Probe,

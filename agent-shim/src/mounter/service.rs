@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, Expected, PublishError, SysError, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, ExpectedRoot, PublishError, SysError, Uid, mountinfo};
 
 use super::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
 use super::{DataRootConfig, MounterError};
@@ -99,7 +99,7 @@ impl MounterService {
         self.root.get().ok_or(ServiceError::NotOpen)
     }
 
-    fn open(&self, expected: Expected) -> Result<Response, ServiceError> {
+    fn open(&self, expected: ExpectedRoot) -> Result<Response, ServiceError> {
         let _guard = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(root) = self.root.get() else {
             let root = self.config.open(expected)?;
@@ -107,11 +107,11 @@ impl MounterService {
             return Ok(Response::Opened(self.root.get_or_init(|| root).name()));
         };
         match expected {
-            Expected::Named(wanted) if wanted != root.name() => {
+            ExpectedRoot::Named(wanted) if wanted != root.name() => {
                 let (path, found) = (self.config.data_root.clone(), Some(root.name()));
                 Err(yoi_workspace::Error::OtherRoot { path, found, wanted: Some(wanted) }.into())
             }
-            Expected::Any | Expected::Used | Expected::Named(_) => Ok(Response::Opened(root.name())),
+            ExpectedRoot::Any | ExpectedRoot::Used | ExpectedRoot::Named(_) => Ok(Response::Opened(root.name())),
         }
     }
 

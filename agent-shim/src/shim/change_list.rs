@@ -10,7 +10,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::json;
 use yoi_wire::node::{CHANGES, ChangeList, ChangeType, ChangedPath};
-use yoi_workspace::{Journal, JournalError, Making, Since, Uid};
+use yoi_workspace::{ChangeBase, Journal, JournalError, TreeOrigin, Uid};
 
 use super::error::Error;
 use super::runtime_store::RuntimeError;
@@ -88,9 +88,9 @@ enum ComparisonBase {
 fn comparison_base(journal: &Journal, tree: Uid) -> Result<ComparisonBase, JournalError> {
     let base = match journal.get(tree)?.map(|r| r.since) {
         None => None,
-        Some(Since::Nothing) => return Ok(ComparisonBase::Nothing),
-        Some(Since::Tree(base)) => journal.get(base)?.map(|_| base),
-        Some(Since::Unknown) => sealed_ancestor(journal, tree)?,
+        Some(ChangeBase::Nothing) => return Ok(ComparisonBase::Nothing),
+        Some(ChangeBase::Tree(base)) => journal.get(base)?.map(|_| base),
+        Some(ChangeBase::Unknown) => sealed_ancestor(journal, tree)?,
     };
     Ok(base.map_or(ComparisonBase::Gone, ComparisonBase::Tree))
 }
@@ -103,9 +103,9 @@ fn sealed_ancestor(journal: &Journal, tree: Uid) -> Result<Option<Uid>, JournalE
         if at != tree && record.state == yoi_workspace::RecordState::Sealed {
             return Ok(Some(at));
         }
-        match record.making {
-            Making::Clone { from, .. } => at = from,
-            Making::Empty { .. } => return Ok(None),
+        match record.origin {
+            TreeOrigin::Clone { from, .. } => at = from,
+            TreeOrigin::Empty { .. } => return Ok(None),
         }
     }
     Ok(None)

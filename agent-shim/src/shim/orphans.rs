@@ -104,7 +104,7 @@ async fn destroy_if_gone(state: Arc<ShimState>, client: Client, candidate: Orpha
 
 /// Trees whose objects were not listed and may be gone. A listing proves nothing, so the API server is asked about each.
 async fn unlisted_trees(state: &ShimState) -> Vec<OrphanCandidate> {
-    let records = match state.journal(|j| j.contents()).await {
+    let records = match state.journal(|j| j.read()).await {
         Ok(contents) => contents.records,
         Err(error) => {
             tracing::error!(error = error_chain(&error), "the journal was not compared with the workspaces of this node");

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_workspace::{CloneAccess, ErrorReason, Making, Marker, Place, ProviderKind, Record, Uid};
+use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Record, TreeOrigin, Uid};
 
 use super::error::Error;
 use super::state::ShimState;
@@ -99,17 +99,17 @@ fn record_or_damage(read: Result<Option<Record>, Error>) -> Result<(Option<Recor
 async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
     // The status stays as it is until the disk answers: it is the only record that the tree was provisioned.
     let found = state.mounter.inventory().await?;
-    let marker = found.entries.into_iter().find(|e| e.uid == uid && e.place == Place::Live).and_then(|e| e.marker);
-    let Some(Marker { provider, making, sealed, .. }) = marker else {
+    let marker = found.entries.into_iter().find(|e| e.uid == uid && e.location == EntryLocation::Live).and_then(|e| e.marker);
+    let Some(Marker { provider, origin, sealed, .. }) = marker else {
         tracing::error!("a tree that stood is on no disk of this node");
         return Ok(Outcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
     };
     let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
     state
         .journal(move |j| {
-            j.begin_create_of(uid, provider, making, of)?;
-            j.created(uid)?;
-            if sealed { j.begin_seal(uid).and_then(|()| j.sealed(uid)) } else { Ok(()) }
+            j.begin_create_for(uid, provider, origin, of)?;
+            j.record_created(uid)?;
+            if sealed { j.begin_seal(uid).and_then(|()| j.record_sealed(uid)) } else { Ok(()) }
         })
         .await?;
     tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
@@ -124,24 +124,24 @@ async fn create(
     uid: Uid,
     provider: ProviderKind,
     because: &str,
-    making: Making,
+    making: TreeOrigin,
 ) -> Result<Outcome, Error> {
     let (started, of) = (Instant::now(), orphan::journaled_name(ws));
-    state.journal(move |j| j.begin_create_of(uid, provider, making, of)).await?;
+    state.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
     let made = state.mounter.make(uid, provider, making).await;
     state.metrics.made(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {
         let (reason, message) = refusal(failure)?;
         // Nothing was made, so the next attempt may use another provider or source.
-        state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.destroyed(uid))).await?;
+        state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
         return Ok(Outcome::retry(workspace_status::not_provisioned(Some(selected_provider(provider, because)), reason, &message)));
     }
-    state.journal(move |j| j.created(uid)).await?;
+    state.journal(move |j| j.record_created(uid)).await?;
     tracing::info!(%provider, took = ?started.elapsed(), "made a tree");
     state.workspaces.notify(uid);
     let reason = match making {
-        Making::Empty { .. } => reason::TREE_CREATED,
-        Making::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
+        TreeOrigin::Empty { .. } => reason::TREE_CREATED,
+        TreeOrigin::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
     };
     Ok(Outcome::await_change(workspace_status::provisioned_status(
         ws,
@@ -162,7 +162,7 @@ async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: Provid
             return Ok(Outcome::retry(update.with(type_::SEALED, ConditionValue::no(reason, message))));
         }
     };
-    state.journal(move |j| j.sealed(uid)).await?;
+    state.journal(move |j| j.record_sealed(uid)).await?;
     tracing::info!(digest = manifest.digest, "sealed a base");
     let (volume, verdict) = workspace_status::sealed_status(&manifest);
     Ok(Outcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, verdict) }))
@@ -186,7 +186,7 @@ async fn destroy_locked(state: &ShimState, uid: Uid, is_recorded: bool) -> Resul
     if let Err(failure) = state.mounter.destroy(uid).await {
         return Ok(Err(refusal(failure)?));
     }
-    state.journal(move |j| j.destroyed(uid)).await?;
+    state.journal(move |j| j.record_destroyed(uid)).await?;
     if is_recorded {
         tracing::info!("destroyed a tree");
     }

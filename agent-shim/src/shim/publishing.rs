@@ -145,7 +145,7 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
 async fn publish_tree(state: &ShimState, volume: &PodVolume, tree: Uid, read_only: bool) -> Result<(), Error> {
     let _tree = state.tree_locks.lock(tree).await;
     let access = if read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
-    state.journal(move |j| j.shown(tree)).await?;
+    state.journal(move |j| j.forget_object(tree)).await?;
     state.publish_records.put(PublishRecord { volume: volume.clone(), shows: PublishedVolume::Tree { tree, read_only } }).await?;
     state.mounter.publish(tree, volume.clone(), access).await?;
     state.notify(tree);

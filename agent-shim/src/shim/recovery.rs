@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use yoi_workspace::journal::Contents;
+use yoi_workspace::journal::JournalContents;
 use yoi_workspace::plan::{self, RecoveryStep};
-use yoi_workspace::{ErrorReason, Expected, Journal, RecordState, Uid, write_atomically};
+use yoi_workspace::{ErrorReason, ExpectedRoot, Journal, RecordState, Uid, write_atomically};
 
 use super::error::Error;
 use super::state::StartupDamage;
@@ -24,13 +24,13 @@ const MOUNTER_START_TIMEOUT: Duration = Duration::from_secs(60);
 const DATA_ROOT_RETRY: Duration = Duration::from_secs(5);
 
 /// Which data root this node expects, from the name that it has recorded in `folder` and from its journal.
-pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<Expected, Error> {
+pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<ExpectedRoot, Error> {
     if let Some(name) = read_data_root_name(folder)? {
-        return Ok(Expected::Named(name));
+        return Ok(ExpectedRoot::Named(name));
     }
-    let Contents { records, damaged } = journal.all()?;
+    let JournalContents { records, damaged } = journal.read_and_clean()?;
     let promised = records.iter().any(|r| matches!(r.state, RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
-    Ok(if promised || !damaged.is_empty() { Expected::Used } else { Expected::Any })
+    Ok(if promised || !damaged.is_empty() { ExpectedRoot::Used } else { ExpectedRoot::Any })
 }
 
 /// Waits until the mounter has opened the data root that holds this node's trees, and records the name of that data root in `folder`.
@@ -39,7 +39,7 @@ pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<Expected, 
 /// never taken for a new node.
 pub async fn open_data_root(
     mounter: &dyn Mounter,
-    expected: Expected,
+    expected: ExpectedRoot,
     folder: &Path,
     mut report: impl AsyncFnMut(&str),
 ) -> Result<(), Error> {
@@ -92,7 +92,7 @@ fn write_data_root_name(folder: &Path, name: Uid) -> io::Result<()> {
 ///
 /// Nothing else may use the journal or the mounter meanwhile. A tree that the mounter refuses to recover holds up no other.
 pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<StartupDamage, Error> {
-    let records = journal.all()?;
+    let records = journal.read_and_clean()?;
     let found = mounter.inventory().await?;
     let plan = plan::recover(&records, &found);
     let mut refused_trees = HashSet::new();
@@ -132,7 +132,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<St
     Ok(StartupDamage { lost: plan.lost.into_iter().collect(), unreadable, damaged: records.damaged })
 }
 
-fn log_context(known: &Contents, uid: Uid) -> LogContext {
+fn log_context(known: &JournalContents, uid: Uid) -> LogContext {
     let record = known.records.iter().find(|r| r.uid == uid);
-    LogContext { object: record.and_then(|r| r.of.clone()), ..LogContext::default() }
+    LogContext { object: record.and_then(|r| r.object.clone()), ..LogContext::default() }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 use yoi_crds::AgentWorkspace;
 use yoi_watch_cache::Queued;
-use yoi_workspace::journal::Damaged;
+use yoi_workspace::journal::DamagedRecord;
 use yoi_workspace::{Journal, JournalError, ProviderOffer, Record, Uid};
 
 use super::error::Error;
@@ -87,7 +87,7 @@ pub struct StartupDamage {
     /// Trees whose entry on disk could not be read, and why.
     pub unreadable: BTreeMap<Uid, String>,
     /// Trees whose journal record could not be understood, and why.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedRecord>,
 }
 
 impl ShimState {

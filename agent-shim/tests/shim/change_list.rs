@@ -10,7 +10,7 @@ use yoi_agent_shim::mounter::protocol::{Request, Response as MounterResponse};
 use yoi_agent_shim::shim::change_list::change_list;
 use yoi_agent_shim::shim::state::MAX_CHANGE_LISTS;
 use yoi_agent_shim::volume::{PodVolume, PublishRecord, PublishedVolume};
-use yoi_workspace::{CloneAccess, Making, Owner, ProviderKind};
+use yoi_workspace::{CloneAccess, Owner, ProviderKind, TreeOrigin};
 
 use crate::fixtures::uid;
 use crate::test_shim::TestShim;
@@ -38,12 +38,12 @@ async fn change_lists_leave_permits_of_the_mounter_for_mounts() {
     let (dir, slow) = (tempfile::tempdir().unwrap(), Arc::new(Slow::default()));
     let state = TestShim::with(dir.path().to_owned(), slow.clone()).state;
     let owner = Owner { uid: 1000, gid: 1000 };
-    state.journal.begin_create(uid(1), ProviderKind::Btrfs, Making::Empty { owner }).unwrap();
-    state.journal.created(uid(1)).unwrap();
+    state.journal.begin_create(uid(1), ProviderKind::Btrfs, TreeOrigin::Empty { owner }).unwrap();
+    state.journal.record_created(uid(1)).unwrap();
     state.journal.begin_seal(uid(1)).unwrap();
-    state.journal.sealed(uid(1)).unwrap();
-    state.journal.begin_create(uid(2), ProviderKind::Btrfs, Making::Clone { from: uid(1), access: CloneAccess::ReadWrite }).unwrap();
-    state.journal.created(uid(2)).unwrap();
+    state.journal.record_sealed(uid(1)).unwrap();
+    state.journal.begin_create(uid(2), ProviderKind::Btrfs, TreeOrigin::Clone { from: uid(1), access: CloneAccess::ReadWrite }).unwrap();
+    state.journal.record_created(uid(2)).unwrap();
     let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
     let shows = PublishedVolume::Tree { tree: uid(2), read_only: false };
     state.publish_records.put(PublishRecord { volume, shows }).await.unwrap();

@@ -11,7 +11,7 @@ use yoi_agent_shim::proto::csi::identity_client::IdentityClient;
 use yoi_agent_shim::proto::csi::*;
 use yoi_agent_shim::shim::publishing;
 use yoi_wire::identity::SHIM_SOCKET;
-use yoi_workspace::{CloneAccess, Making, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, ProviderKind, TreeOrigin, Uid};
 
 use crate::fixtures::{NODE, uid};
 use crate::test_shim::{TestShim, volume};
@@ -137,12 +137,12 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
 
     shim.assign_pod(1, 7);
     shim.state.journal.begin_create(uid(2), ProviderKind::Btrfs, empty()).unwrap();
-    shim.state.journal.created(uid(2)).unwrap();
+    shim.state.journal.record_created(uid(2)).unwrap();
     shim.state.journal.begin_seal(uid(2)).unwrap();
-    shim.state.journal.sealed(uid(2)).unwrap();
-    let making = Making::Clone { from: uid(2), access: CloneAccess::ReadWrite };
+    shim.state.journal.record_sealed(uid(2)).unwrap();
+    let making = TreeOrigin::Clone { from: uid(2), access: CloneAccess::ReadWrite };
     shim.state.journal.begin_create(uid(1), ProviderKind::Btrfs, making).unwrap();
-    shim.state.journal.created(uid(1)).unwrap();
+    shim.state.journal.record_created(uid(1)).unwrap();
     node.node_publish_volume(shim.tree(7, 1)).await.unwrap();
     shim.mounter.take_requests();
     assert_eq!(get(folder.join(SHIM_SOCKET)).await, 200);
@@ -155,8 +155,8 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
     assert!(!folder.exists());
 }
 
-fn empty() -> Making {
-    Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } }
+fn empty() -> TreeOrigin {
+    TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } }
 }
 
 /// The status of the change list.

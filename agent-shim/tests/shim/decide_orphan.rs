@@ -15,7 +15,7 @@ fn the_api_server_is_asked_about_trees_that_are_no_base_and_whose_object_is_name
         assert_eq!(check_orphan(&record(1, Copy, state)), OrphanCheck::Keep("it is a base"));
     }
     for of in [None, Some(""), Some("/"), Some("team"), Some("team/"), Some("/ws")] {
-        let nameless = Record { of: of.map(str::to_owned), ..record(1, Copy, RecordState::Ready) };
+        let nameless = Record { object: of.map(str::to_owned), ..record(1, Copy, RecordState::Ready) };
         assert!(matches!(check_orphan(&nameless), OrphanCheck::Keep(_)), "{of:?}");
     }
 }

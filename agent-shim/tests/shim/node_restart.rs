@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use yoi_workspace::loopback::{attach_loop_btrfs, release};
-use yoi_workspace::{ErrorReason, Expected, ProviderKind, Uid};
+use yoi_workspace::{ErrorReason, ExpectedRoot, ProviderKind, Uid};
 
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
 use crate::real_disk::{RealDisk, base, clone_of_base, mounter, prepare};
@@ -60,7 +60,7 @@ async fn after_a_reboot_trees_are_found_and_mounted_again_and_records_of_deleted
     let state = &shim.state;
     let folder = args::driver_dir(&state.kubelet_dir);
     let expected = recovery::expected_data_root(&folder, &state.journal).unwrap();
-    assert!(matches!(expected, Expected::Named(_)));
+    assert!(matches!(expected, ExpectedRoot::Named(_)));
     recovery::open_data_root(&*state.mounter, expected, &folder, async |why: &str| panic!("{why}")).await.unwrap();
     let damage = recovery::recover(&state.journal, &*state.mounter).await.unwrap();
     assert!(damage.lost.is_empty() && damage.unreadable.is_empty() && damage.damaged.is_empty(), "{damage:?}");
@@ -77,7 +77,7 @@ async fn after_a_reboot_trees_are_found_and_mounted_again_and_records_of_deleted
 }
 
 /// What a mounter makes of a place where nothing is mounted.
-async fn taken_for_new(line: &Arc<MounterClient>, pool: &Path, expected: Expected) -> Option<String> {
+async fn taken_for_new(line: &Arc<MounterClient>, pool: &Path, expected: ExpectedRoot) -> Option<String> {
     let line: &dyn Mounter = &**line;
     let answer = line.open(expected).await;
     let made = std::fs::read_dir(pool).unwrap().count();
@@ -94,7 +94,7 @@ async fn an_empty_directory_is_not_taken_for_the_data_root_and_the_shim_waits_fo
     let folder = args::driver_dir(&shim.state.kubelet_dir);
     let expected = recovery::expected_data_root(&folder, &shim.state.journal).unwrap();
     assert_eq!(taken_for_new(&line, &pool, expected).await, None);
-    assert_eq!(taken_for_new(&line, &pool, Expected::Used).await, None, "nor by a node that forgot its name");
+    assert_eq!(taken_for_new(&line, &pool, ExpectedRoot::Used).await, None, "nor by a node that forgot its name");
     let refused = shim.state.mounter.inventory().await.unwrap_err();
     assert!(matches!(refused, MounterFailure::Refused(r) if r.reason == ErrorReason::WrongDataRoot), "nothing is served");
 
@@ -116,7 +116,7 @@ async fn planted_a_shim_that_forgets_its_data_root_is_found() {
     drop(before);
     let pool = disk.dir.path().join("pool");
     let line = mounter(disk.dir.path(), &pool, "again");
-    let complaint = taken_for_new(&line, &pool, Expected::Any).await.expect("the harness is blind");
+    let complaint = taken_for_new(&line, &pool, ExpectedRoot::Any).await.expect("the harness is blind");
     println!("found: {complaint}");
 }
 
@@ -128,11 +128,11 @@ async fn another_disk_in_place_of_the_data_root_is_refused_and_a_restarted_mount
     let expected = recovery::expected_data_root(&folder, &before.state.journal).unwrap();
     std::fs::create_dir(&other).unwrap();
     let line = mounter(disk.dir.path(), &other, "other");
-    let theirs = (&*line as &dyn Mounter).open(Expected::Any).await.unwrap();
+    let theirs = (&*line as &dyn Mounter).open(ExpectedRoot::Any).await.unwrap();
     assert!(
         matches!((&*line as &dyn Mounter).open(expected).await, Err(MounterFailure::Refused(r)) if r.reason == ErrorReason::WrongDataRoot)
     );
-    assert_ne!(expected, Expected::Named(theirs));
+    assert_ne!(expected, ExpectedRoot::Named(theirs));
 
     // The shim lives on while the mounter starts anew at the same socket.
     attach_loop_btrfs(&disk.dir.path().join("pool.btrfs"), &pool).unwrap();
@@ -150,15 +150,15 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
-    for expected in [Expected::Used, Expected::Named(uid(1))] {
+    for expected in [ExpectedRoot::Used, ExpectedRoot::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
         assert!(error_chain(&refused).contains("pool.btrfs"), "{}", error_chain(&refused));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
-    let root = disk.open(Expected::Any).unwrap();
+    let root = disk.open(ExpectedRoot::Any).unwrap();
     let name = root.name();
     drop(root);
-    assert_eq!(disk.open(Expected::Named(name)).unwrap().name(), name);
+    assert_eq!(disk.open(ExpectedRoot::Named(name)).unwrap().name(), name);
     release(&dir.path().join("pool")).unwrap();
 }
 
@@ -183,18 +183,18 @@ async fn on_a_node_that_was_reinstalled_no_empty_tree_is_made_in_place_of_a_prov
         assert_eq!((reason(&outcome), &outcome.next), ("TreeLost", &Next::Retry));
     }
     assert!(shim.mounter.trees.lock().unwrap().is_empty());
-    assert_eq!(shim.state.journal.all().unwrap().records, []);
+    assert_eq!(shim.state.journal.read_and_clean().unwrap().records, []);
 }
 
 #[tokio::test]
 async fn a_journal_that_was_lost_is_written_again_from_the_trees_on_disk() {
     let shim = TestShim::new();
-    let making = yoi_workspace::Making::Empty { owner: yoi_workspace::Owner { uid: 5, gid: 6 } };
+    let making = yoi_workspace::TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 5, gid: 6 } };
     shim.state.mounter.make(uid(1), ProviderKind::Copy, making).await.unwrap();
     let outcome = provision(&shim.state, &provisioned(1, json!({})), uid(1)).await.unwrap();
     assert_eq!(outcome.next, Next::AwaitChange);
     let record = shim.state.journal.get(uid(1)).unwrap().unwrap();
-    assert_eq!((record.making, record.state), (making, yoi_workspace::RecordState::Ready));
+    assert_eq!((record.origin, record.state), (making, yoi_workspace::RecordState::Ready));
 }
 
 fn damage(shim: &TestShim, n: u8) -> PathBuf {

@@ -102,7 +102,7 @@ async fn listed(shim: &TestShim, living: &[AgentWorkspace], client: Client, time
 /// Trees on the disk; the journal must name the same.
 fn standing(shim: &TestShim) -> Vec<Uid> {
     let trees: Vec<Uid> = shim.mounter.trees.lock().unwrap().keys().copied().collect();
-    let records: Vec<Uid> = shim.state.journal.contents().unwrap().records.iter().map(|r| r.uid).collect();
+    let records: Vec<Uid> = shim.state.journal.read().unwrap().records.iter().map(|r| r.uid).collect();
     assert_eq!(trees, records);
     trees
 }
@@ -184,7 +184,7 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
     let shim = restarted(&[base(1, json!([])), filled.clone(), filled]).await;
     shim.state.mounter.make(uid(3), ProviderKind::Copy, old()).await.unwrap();
     shim.state.journal.begin_create(uid(3), ProviderKind::Copy, old()).unwrap();
-    shim.state.journal.created(uid(3)).unwrap();
+    shim.state.journal.record_created(uid(3)).unwrap();
     let (client, asked) = server(&[gone(1)]);
     listed(&shim, &[], client, 3).await;
     assert_eq!(standing(&shim), [uid(1), uid(2), uid(3)]);
@@ -195,7 +195,7 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
 #[tokio::test(start_paused = true)]
 async fn a_tree_that_a_pod_has_mounted_is_never_destroyed_for_lack_of_its_object() {
     let shim = restarted(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
-    shim.state.journal.shown(uid(1)).unwrap();
+    shim.state.journal.forget_object(uid(1)).unwrap();
     let (client, asked) = server(&[gone(2)]);
     listed(&shim, &[], client, 3).await;
     assert_eq!((standing(&shim), asked.lock().unwrap().len()), (vec![uid(1)], 1));
@@ -207,14 +207,14 @@ async fn a_mount_removes_the_name_of_the_object_from_the_record() {
     *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Copy]);
     provisioning::provision(&shim.state, &workspace(1, json!({})), uid(1)).await.unwrap();
     shim.assign_pod(1, 7);
-    let of = || shim.state.journal.get(uid(1)).unwrap().and_then(|record| record.of);
+    let of = || shim.state.journal.get(uid(1)).unwrap().and_then(|record| record.object);
     assert_eq!(of().as_deref(), Some("team/ws-1"));
     shim.node().await.node_publish_volume(shim.tree(7, 1)).await.unwrap();
     assert_eq!(of(), None);
 }
 
-fn old() -> yoi_workspace::Making {
-    yoi_workspace::Making::Empty { owner: Owner { uid: 1000, gid: 1000 } }
+fn old() -> yoi_workspace::TreeOrigin {
+    yoi_workspace::TreeOrigin::Empty { owner: Owner { uid: 1000, gid: 1000 } }
 }
 
 #[tokio::test(start_paused = true)]

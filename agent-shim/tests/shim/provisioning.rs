@@ -10,7 +10,7 @@ use yoi_agent_shim::shim::error::Error;
 use yoi_agent_shim::shim::provisioning::{Next, Outcome, backoff, provision};
 use yoi_agent_shim::shim::recovery;
 use yoi_crds::condition::ConditionValue;
-use yoi_workspace::{ErrorReason, Making, ProviderKind, RecordState};
+use yoi_workspace::{ErrorReason, ProviderKind, RecordState, TreeOrigin};
 
 fn verdict<'a>(outcome: &'a Outcome, type_: &str) -> Option<&'a ConditionValue> {
     outcome.update.verdicts.iter().find(|(t, _)| *t == type_).map(|(_, v)| v)
@@ -73,7 +73,7 @@ async fn a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
     let gone = look(&shim, deleted.clone()).await;
     assert_eq!((reason(&gone, "CleanedUp"), &gone.next), ("Destroyed", &Next::RemoveFinalizer));
     assert!(shim.mounter.trees.lock().unwrap().is_empty());
-    assert_eq!(shim.state.journal.all().unwrap().records, []);
+    assert_eq!(shim.state.journal.read_and_clean().unwrap().records, []);
     assert_eq!(look(&shim, deleted).await.next, Next::RemoveFinalizer, "said twice, and of what was never made");
 }
 
@@ -92,10 +92,10 @@ async fn after_any_crash_the_tree_ends_up_provisioned_and_nothing_more_is_done()
     for crash in [RecordState::Creating, RecordState::Ready] {
         for on_disk in [false, true] {
             let shim = TestShim::new();
-            let making = Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
+            let making = TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
             shim.state.journal.begin_create(uid(1), ProviderKind::Copy, making).unwrap();
             if crash == RecordState::Ready {
-                shim.state.journal.created(uid(1)).unwrap();
+                shim.state.journal.record_created(uid(1)).unwrap();
             }
             if on_disk || crash == RecordState::Ready {
                 let line: &dyn yoi_agent_shim::mounter::client::Mounter = &*shim.mounter;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use yoi_workspace::Expected;
+use yoi_workspace::ExpectedRoot;
 use yoi_workspace::loopback::{ensure_loop_btrfs, release};
 
 use yoi_agent_shim::mounter::client::{Mounter, MounterClient};
@@ -73,7 +73,7 @@ pub async fn prepare(disk: &RealDisk) -> TestShim {
 
 async fn probe_offers(line: &Arc<MounterClient>) -> Vec<yoi_workspace::ProviderOffer> {
     let line: &dyn Mounter = &**line;
-    line.open(Expected::Any).await.unwrap();
+    line.open(ExpectedRoot::Any).await.unwrap();
     line.probe().await.unwrap().offers
 }
 

@@ -20,7 +20,7 @@ use yoi_agent_shim::shim::workspaces::WorkspaceWriter;
 use yoi_agent_shim::volume::PodVolume;
 use yoi_crds::AgentWorkspace;
 use yoi_wire::identity::{VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
-use yoi_workspace::{Journal, Making, ProviderKind};
+use yoi_workspace::{Journal, ProviderKind, TreeOrigin};
 
 use crate::fixtures::{FakeMounter, NODE, uid, workspace};
 
@@ -80,9 +80,9 @@ impl TestShim {
     }
 
     pub async fn record_tree(&self, n: u8) {
-        let (journal, making) = (&self.state.journal, Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } });
+        let (journal, making) = (&self.state.journal, TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } });
         journal.begin_create(uid(n), ProviderKind::Btrfs, making).unwrap();
-        journal.created(uid(n)).unwrap();
+        journal.record_created(uid(n)).unwrap();
     }
 
     /// The operator named the Pod with UID `uid(pod)`.
