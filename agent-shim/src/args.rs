@@ -1,10 +1,11 @@
-//! The command line: the only place that reads flags and the environment.
+//! The command line. Only this module reads flags and the environment.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// The command line of `yoi-agent-shim`.
 #[derive(Parser)]
 #[command(name = "yoi-agent-shim", version, about = "Makes and mounts the trees of one node")]
 pub struct Cli {
@@ -14,24 +15,30 @@ pub struct Cli {
     /// What is logged, as in `info,kube=warn`.
     #[arg(long, env = "RUST_LOG", default_value = "info", global = true)]
     pub log: String,
+    /// Which of the two processes to run.
     #[command(subcommand)]
-    pub part: Part,
+    pub command: Command,
 }
 
+/// The format of log lines on stderr.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
+    /// For people.
     Text,
+    /// One JSON object a line.
     Json,
 }
 
+/// The process to run.
 #[derive(Subcommand)]
-pub enum Part {
+pub enum Command {
     /// Reconciles workspaces and answers the kubelet. Needs root's uid and no capability.
     Shim(ShimArgs),
     /// Does the disk work that the shim asks for. Privileged; takes itself off the network.
     Mounter(MounterArgs),
 }
 
+/// Arguments of the shim.
 #[derive(Args, Clone)]
 pub struct ShimArgs {
     /// Name of this node.
@@ -52,12 +59,13 @@ pub struct ShimArgs {
 }
 
 impl ShimArgs {
-    /// Everything that the shim keeps on the node.
+    /// The directory of everything that the shim keeps on the node.
     pub fn driver_dir(&self) -> PathBuf {
         driver_dir(&self.kubelet_dir)
     }
 }
 
+/// Arguments of the mounter.
 #[derive(Args, Clone)]
 pub struct MounterArgs {
     /// Name of this node, for logs.
@@ -70,19 +78,20 @@ pub struct MounterArgs {
     #[arg(long, default_value = "/var/lib/yoi")]
     pub data_root: PathBuf,
     /// Keep the trees in a Btrfs file of this size below the data root, e.g. `20Gi`. Without it they lie in the data root itself.
-    #[arg(long, value_parser = bytes)]
+    #[arg(long, value_parser = parse_bytes)]
     pub loop_size: Option<u64>,
     /// Where the shim finds this mounter.
     #[arg(long, default_value = "/run/yoi/mounter.sock")]
     pub mounter_socket: PathBuf,
 }
 
+/// The CSI driver's directory below the kubelet's root directory.
 pub fn driver_dir(kubelet_dir: &std::path::Path) -> PathBuf {
     kubelet_dir.join("plugins").join(yoi_wire::identity::CSI_DRIVER)
 }
 
-/// A size as Kubernetes spells it: a whole number of bytes, `Ki`, `Mi`, `Gi` or `Ti`.
-fn bytes(text: &str) -> Result<u64, String> {
+/// Reads a size as Kubernetes writes it: a whole number of bytes, `Ki`, `Mi`, `Gi` or `Ti`.
+fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
         "" => 0,
@@ -107,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_spelled_as_in_kubernetes() {
-        assert_eq!(bytes("20Gi"), Ok(20 << 30));
-        assert_eq!(bytes("4096"), Ok(4096));
+    fn sizes_are_written_as_in_kubernetes() {
+        assert_eq!(parse_bytes("20Gi"), Ok(20 << 30));
+        assert_eq!(parse_bytes("4096"), Ok(4096));
         for bad in ["", "Gi", "1.5Gi", "20G", "-1", "99999999999Ti"] {
-            assert!(bytes(bad).is_err(), "{bad}");
+            assert!(parse_bytes(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The thought of the shim: from what was seen to what to do. No clock, no disk, no client.
+//! What the shim does, as pure functions of what it has observed. No clock, no disk, no client.
 
-pub mod making;
-pub mod mounting;
-pub mod node;
-pub mod status;
-pub mod stray;
-pub mod sweep;
+pub mod node_status;
+pub mod orphan;
+pub mod provision;
+pub mod publish;
+pub mod record_diff;
+pub mod workspace_status;

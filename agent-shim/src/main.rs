@@ -1,22 +1,12 @@
-//! `yoi-agent-shim`: the node's two processes in one binary.
-
-mod args;
-mod chain;
-mod decide;
-mod mounter;
-#[cfg(test)]
-mod must;
-mod proto;
-#[cfg(test)]
-mod sample;
-mod shim;
-mod volume;
+//! `yoi-agent-shim`: the command line of the node's two processes.
 
 use std::process::ExitCode;
 
-use args::{Cli, LogFormat, Part};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
+use yoi_agent_shim::args::{Cli, Command, LogFormat};
+use yoi_agent_shim::{mounter, shim};
+use yoi_wire::error_chain;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -26,15 +16,15 @@ fn main() -> ExitCode {
         LogFormat::Json => logs.json().init(),
         LogFormat::Text => logs.init(),
     }
-    let ended = match cli.part {
-        // Still one thread here: the mounter must leave the network before it makes others.
-        Part::Mounter(args) => mounter::run(&args).map_err(|e| chain::whole(&e)),
-        Part::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| chain::whole(&e)),
+    let result = match cli.command {
+        // The process has one thread here. The mounter must leave the network before it starts others.
+        Command::Mounter(args) => mounter::run(&args).map_err(|e| error_chain(&e)),
+        Command::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| error_chain(&e)),
             Err(e) => Err(format!("failed to start: {e}")),
         },
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error, "ended");

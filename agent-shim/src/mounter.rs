@@ -1,11 +1,11 @@
-//! The privileged half: does disk work and mounts that it is asked for in UIDs and enums, and nothing else. No async, no network.
+//! The privileged process: works on the disk and mounts, as requests of UIDs and enums ask. No async code, no network.
 
 pub mod client;
-pub mod desk;
 pub mod frame;
-pub mod serve;
-pub mod verb;
-pub mod whose;
+pub mod listener;
+pub mod log_context;
+pub mod protocol;
+pub mod service;
 
 use std::path::{Path, PathBuf};
 
@@ -13,44 +13,63 @@ use rustix::thread::UnshareFlags;
 use yoi_workspace::{DataRoot, ExpectedRoot, loopback};
 
 use crate::args::MounterArgs;
-use desk::Desk;
+use service::MounterService;
 
-/// Questions that are worked on, or wait, at the same time.
-pub const AT_ONCE: usize = 64;
+/// How many requests are worked on at the same time.
+pub const MAX_REQUESTS: usize = 64;
 
+/// The mounter could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum MounterError {
+    /// A network namespace of its own could not be made.
     #[error("failed to leave the network")]
     Network(#[source] std::io::Error),
+    /// Signals could not be received.
     #[error("failed to listen for signals")]
     Signals(#[source] std::io::Error),
+    /// The directory of the data root could not be made.
     #[error("failed to make the data root {path}")]
-    MakeRoot { path: PathBuf, source: std::io::Error },
+    MakeRoot {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The Btrfs file could not be attached.
     #[error(transparent)]
     Loop(#[from] loopback::LoopError),
+    /// The data root could not be opened.
     #[error(transparent)]
     Disk(#[from] yoi_workspace::Error),
+    /// The kubelet's directory could not be opened.
     #[error(transparent)]
     Kubelet(#[from] yoi_workspace::mount::MountError),
+    /// The socket could not be served.
     #[error("failed to serve {path}")]
-    Serve { path: PathBuf, source: std::io::Error },
+    Serve {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 /// Serves until the process ends. Mounts stay.
 pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
-    // Before any other thread is there: each one has the network of the one that made it.
+    // Before other threads are started: a thread has the network namespace of the thread that started it.
     // SAFETY: no descriptor of this thread is shared in a way that a new network namespace changes.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
-    end_when_told().map_err(MounterError::Signals)?;
-    let ground = Ground { data_root: args.data_root.clone(), loop_size: args.loop_size };
-    let desk = Desk::new(args.node_name.clone(), ground, &args.kubelet_dir)?;
-    serve::run(&args.mounter_socket, desk).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
+    exit_on_signal().map_err(MounterError::Signals)?;
+    let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size };
+    let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?;
+    listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
 }
 
-/// The first process of a container gets no signal that it does not ask for. Every verb may be cut off anywhere, so the end is sudden.
-fn end_when_told() -> std::io::Result<()> {
+/// Exits on SIGTERM and SIGINT. The first process of a container gets only signals that it asks for. It exits at once, because each request can be
+/// interrupted anywhere.
+fn exit_on_signal() -> std::io::Result<()> {
     // SAFETY: an all-zero sigset_t is a place to write one to; only this thread runs, and later ones inherit the mask.
-    let told = unsafe {
+    let signals = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGTERM);
@@ -63,25 +82,27 @@ fn end_when_told() -> std::io::Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut signal = 0;
         // SAFETY: both point to live values, and the set is blocked in every thread.
-        while unsafe { libc::sigwait(&raw const told, &raw mut signal) } != 0 {}
+        while unsafe { libc::sigwait(&raw const signals, &raw mut signal) } != 0 {}
         tracing::info!(signal, "told to end");
         std::process::exit(0);
     })?;
     Ok(())
 }
 
-/// Where the trees are, or are to be.
-pub struct Ground {
+/// Where the trees are.
+pub struct DataRootConfig {
+    /// The directory of the data root.
     pub data_root: PathBuf,
-    /// They lie in a Btrfs file of this size in the data root.
+    /// Size in bytes of the Btrfs file in `data_root` that holds the trees. None: they are in `data_root` itself.
     pub loop_size: Option<u64>,
 }
 
-impl Ground {
-    /// Opens the data root. Formats and makes nothing where trees are expected: an empty folder may be a file system that is not mounted.
+impl DataRootConfig {
+    /// Opens the data root. Where trees are expected it formats and makes nothing: an empty directory may be a file system that is not mounted.
     pub fn open(&self, expected: ExpectedRoot) -> Result<DataRoot, MounterError> {
-        let made = |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
-        made(&self.data_root)?;
+        let make_dir =
+            |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
+        make_dir(&self.data_root)?;
         let Some(size) = self.loop_size else { return Ok(DataRoot::open_expected(&self.data_root, expected)?) };
         let (image, pool) = (self.data_root.join("pool.btrfs"), self.data_root.join("pool"));
         let ensured = match expected {

@@ -1,24 +1,36 @@
-//! The half that thinks and speaks: reconciles workspaces, answers the kubelet and the Pods of this node. Holds no capability.
+//! The process without privileges: reconciles workspaces, answers the kubelet and the Pods of this node. It holds no capability.
+//!
+//! # Layers
+//! Each module uses only those above it.
+//! - [`publish_records`], [`runtime_store`], [`workspaces`], `pod_sockets`, `keyed_locks`, `metrics`: one thing each.
+//! - [`state`]: all of them together.
+//! - [`recovery`], [`change_list`], [`provisioning`]: work on trees. [`publishing`]: volumes of Pods.
+//! - [`record_sweep`], [`orphans`]: clean up what a crash or a deletion left.
+//! - `csi_service`, `registration`, `provision_controller`, `node_report`, [`health`]: who calls, and what is reported.
 
 mod authority;
-mod cache;
-mod csi;
-mod door;
-mod health;
-mod locks;
-mod making;
-mod mounting;
-mod node;
-pub mod publish;
-mod recover;
+pub mod change_list;
+mod csi_service;
+pub mod error;
+pub mod health;
+pub mod keyed_locks;
+pub mod metrics;
+mod node_report;
+pub mod orphans;
+pub mod pod_sockets;
+mod provision_controller;
+pub mod provisioning;
+pub mod publish_records;
+pub mod publishing;
+pub mod record_sweep;
+pub mod recovery;
 mod registration;
-mod report;
-mod runtimes;
-mod sockets;
-mod vanished;
-mod world;
+pub mod required_tasks;
+pub mod runtime_store;
+pub mod state;
+mod workspace_report;
+pub mod workspaces;
 
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -32,7 +44,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_stream::wrappers::UnixListenerStream;
-use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
@@ -41,53 +52,73 @@ use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::{Journal, JournalError};
 
 use crate::args::ShimArgs;
-use crate::chain;
-use crate::mounter::client::{Failure, Line, Mounter};
+use crate::mounter::client::{Mounter, MounterClient, MounterFailure};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
 use crate::proto::registration::registration_server::RegistrationServer;
-use authority::Localhost;
-use csi::Csi;
-use health::{Ended, Parts};
-use publish::{Exhibit, PublicationError, Publications};
+use authority::LocalhostAuthority;
+use csi_service::CsiService;
+use error::Error;
 use registration::Registrar;
-use runtimes::{RuntimeError, Runtimes};
-use world::{Trouble, World};
+use required_tasks::{RequiredTasks, TaskEnded};
+use state::ShimState;
+use yoi_wire::error_chain;
 
+/// The shim could not start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
+    /// A directory on the node could not be made.
     #[error("failed to make the driver's folder {path}")]
-    Folder { path: PathBuf, source: io::Error },
+    Folder {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The journal could not be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The publish records or the runtime could not be opened.
     #[error(transparent)]
-    Publications(#[from] PublicationError),
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
+    State(Error),
+    /// The mounter could not say what this node offers.
     #[error("failed to meet the mounter")]
-    Mounter(#[source] Failure),
+    Mounter(#[source] MounterFailure),
+    /// The data root could not be opened, or journal and disk could not be brought into agreement.
     #[error("failed to recover")]
-    Recover(#[source] Trouble),
+    Recover(#[source] Error),
+    /// There is no configuration of an API server.
     #[error("failed to find the API server")]
     Api(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A socket could not be bound.
     #[error("failed to serve {path}")]
-    Serve { path: PathBuf, source: io::Error },
+    Serve {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A gRPC server failed.
     #[error("failed to serve gRPC")]
     Grpc(#[from] tonic::transport::Error),
+    /// The HTTP server of health and metrics failed.
     #[error("failed to serve health and metrics")]
     Health(#[source] io::Error),
+    /// The kubelet did not accept the driver.
     #[error("failed to register: the kubelet says: {0}")]
     Registration(String),
+    /// Signals could not be received.
     #[error("failed to listen for signals")]
     Signal(#[source] io::Error),
+    /// A task that the process needs ended.
     #[error(transparent)]
-    Ended(#[from] Ended),
+    TaskEnded(#[from] TaskEnded),
 }
 
-/// How long those who still speak may take once the process is told to end.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long open calls may take once the process is to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves until it is told to end. Mounts stay. Every line that is logged names the node.
+/// Serves until the process gets SIGTERM or SIGINT, or fails. Mounts stay. Each line that is logged names the node.
 pub async fn serve(args: ShimArgs) -> Result<(), ShimError> {
     let span = tracing::info_span!("shim", node = args.node_name);
     run(args).instrument(span).await
@@ -95,122 +126,103 @@ pub async fn serve(args: ShimArgs) -> Result<(), ShimError> {
 
 async fn run(args: ShimArgs) -> Result<(), ShimError> {
     let client = client().await?;
-    let mounter: Arc<dyn Mounter> = Arc::new(Line::new(args.mounter_socket.clone()));
+    let mounter: Arc<dyn Mounter> = Arc::new(MounterClient::new(args.mounter_socket.clone()));
     let folder = args.driver_dir();
     for dir in [&folder, &args.kubelet_dir.join("plugins_registry")] {
         std::fs::create_dir_all(dir).map_err(|source| ShimError::Folder { path: dir.clone(), source })?;
     }
     let journal = Arc::new(Journal::open(&folder.join("journal"))?);
-    if !await_the_root(&args, &client, &*mounter, &folder, &journal).await? {
+    if !wait_for_data_root(&args, &client, &*mounter, &folder, &journal).await? {
         return Ok(());
     }
-    let offered = mounter.probe().await.map_err(ShimError::Mounter)?;
-    let troubled = recover::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
-    let publications = Arc::new(Publications::open(folder.join("publish"))?);
-    let runtimes = Runtimes::install(&folder, &args.runtime_binary, &wanted(&publications))?;
-    let (nudge, nudges) = unbounded_channel();
-    let world = Arc::new(World {
-        node: args.node_name.clone(),
-        kubelet_dir: args.kubelet_dir.clone(),
-        mounter,
-        journal,
-        publications,
-        runtimes,
-        cache: Default::default(),
-        offers: RwLock::new(offered.offers),
-        troubled,
-        trees: Default::default(),
-        volumes: Default::default(),
-        nudge,
-        counts: Default::default(),
-        stop: CancellationToken::new(),
-        sockets: Default::default(),
-        open: Default::default(),
-    });
-    recover::tolerate("remember mounts without a record", world.adopt().await);
-    recover::tolerate("forget records of Pods that are gone", world.sweep().await);
-    recover::tolerate("open the sockets of Pods", mounting::reopen(&world).await);
+    let probe = mounter.probe().await.map_err(ShimError::Mounter)?;
+    let damage = recovery::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
+    let (node, kubelet_dir) = (args.node_name.clone(), args.kubelet_dir.clone());
+    let (state, inputs) = ShimState::open(node, kubelet_dir, &args.runtime_binary, mounter, journal).map_err(ShimError::State)?;
+    let state = Arc::new(ShimState { offers: RwLock::new(probe.offers), damage, ..state });
+    log_failure("record mounts without a record", record_sweep::add_missing_records(&state).await);
+    log_failure("remove records of Pods that are gone", record_sweep::remove_stale_records(&state).await);
+    log_failure("open the sockets of Pods", publishing::restore_pod_sockets(&state).await);
 
-    let health = tokio::spawn(health::serve(world.clone(), args.health_address));
-    let mut parts = Parts::default();
-    parts.spawn("the making door", door::run(world.clone(), client.clone(), nudges).in_current_span());
-    parts.spawn("the report of the node", node::run(world.clone(), client).in_current_span());
-    let ended = doors(&world, &folder, &args.kubelet_dir, health, &mut parts).await;
-    world.stop.cancel();
-    _ = tokio::time::timeout(GRACE, parts.rest()).await;
-    ended
+    let health = tokio::spawn(health::serve(state.clone(), args.health_address));
+    let mut tasks = RequiredTasks::default();
+    tasks.spawn("the provision controller", provision_controller::run(state.clone(), client.clone(), inputs).in_current_span());
+    tasks.spawn("the report of the node", node_report::run(state.clone(), client).in_current_span());
+    let result = serve_sockets(&state, health, &mut tasks).await;
+    state.stop.cancel();
+    _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, tasks.join_all()).await;
+    result
 }
 
-/// Until the mounter has opened the data root that this node's trees are in. False if the process was told to end before.
-async fn await_the_root(
+/// One step of the recovery that fails must not keep all other Pods from being served.
+fn log_failure(step: &'static str, result: Result<(), Error>) {
+    if let Err(error) = result {
+        tracing::error!(step, error = error_chain(&error), "recovery is incomplete");
+    }
+}
+
+/// Waits until the mounter has opened the data root that holds this node's trees. Returns false if the process is to end before that.
+async fn wait_for_data_root(
     args: &ShimArgs,
     client: &Client,
     mounter: &dyn Mounter,
     folder: &Path,
     journal: &Journal,
 ) -> Result<bool, ShimError> {
-    let expected = recover::expected(folder, journal).map_err(ShimError::Recover)?;
-    let tell = async |why: &str| {
-        if let Err(error) = node::rootless(client, &args.node_name, why).await {
-            tracing::warn!(error = chain::whole(&error), "the node was not reported");
+    let expected = recovery::expected_data_root(folder, journal).map_err(ShimError::Recover)?;
+    let report = async |why: &str| {
+        if let Err(error) = node_report::report_missing_data_root(client, &args.node_name, why).await {
+            tracing::warn!(error = error_chain(&error), "the node was not reported");
         }
     };
-    // Alive and not ready: to be killed for waiting would help nobody.
+    // The process is alive and not ready: a restart would not bring the data root.
     let health = health::serve_waiting(TcpListener::bind(args.health_address).await.map_err(ShimError::Health)?);
     tokio::select! {
-        met = recover::meet(mounter, expected, folder, tell) => met.map(|()| true).map_err(ShimError::Recover),
+        opened = recovery::open_data_root(mounter, expected, folder, report) => opened.map(|()| true).map_err(ShimError::Recover),
         ended = health => Err(ShimError::Health(ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))),
-        told = told_to_end() => told.map(|()| false),
+        signal = termination_signal() => signal.map(|()| false),
     }
 }
 
-fn wanted(publications: &Publications) -> Vec<crate::mounter::verb::Digest> {
-    let digests = publications.all().into_iter().filter_map(|p| match p.shows {
-        Exhibit::Runtime { digest } => Some(digest),
-        Exhibit::Tree { .. } => None,
-    });
-    digests.collect::<HashSet<_>>().into_iter().collect()
-}
-
-/// Opens both sockets and waits for the end, which comes too when one of the parts ends.
-async fn doors(
-    world: &Arc<World>,
-    folder: &Path,
-    kubelet_dir: &Path,
+/// Serves the CSI socket and the registration socket until the process is to end, or until `health` or one of `tasks` ends.
+///
+/// Removes the registration socket at the end, so that the kubelet forgets the driver. Mounts stay.
+pub async fn serve_sockets(
+    state: &Arc<ShimState>,
     health: tokio::task::JoinHandle<io::Result<()>>,
-    parts: &mut Parts,
+    tasks: &mut RequiredTasks,
 ) -> Result<(), ShimError> {
-    let endpoint = folder.join("csi.sock");
-    let csi = serve_csi(world.clone(), listen(&endpoint)?);
-    let registry = kubelet_dir.join("plugins_registry").join(format!("{CSI_DRIVER}-reg.sock"));
+    let endpoint = crate::args::driver_dir(&state.kubelet_dir).join("csi.sock");
+    let csi = serve_csi(state.clone(), listen(&endpoint)?);
+    let registry = state.kubelet_dir.join("plugins_registry").join(format!("{CSI_DRIVER}-reg.sock"));
     let (refused, mut refusals) = unbounded_channel();
     let registrar = Registrar { endpoint, refused };
     let registration = Server::builder().add_service(RegistrationServer::new(registrar)).serve_with_incoming_shutdown(
-        UnixListenerStream::new(listen(&registry)?).map_ok(Localhost::new),
-        world.stop.clone().cancelled_owned(),
+        UnixListenerStream::new(listen(&registry)?).map_ok(LocalhostAuthority::new),
+        state.stop.clone().cancelled_owned(),
     );
-    world.open.store(true, Ordering::Relaxed);
-    tracing::info!("the doors are open");
+    state.serving.store(true, Ordering::Relaxed);
+    tracing::info!("the CSI sockets are open");
 
     let both = async { tokio::try_join!(csi, registration).map(drop) };
     let mut both = std::pin::pin!(both);
-    let ended = tokio::select! {
+    let result = tokio::select! {
         done = &mut both => return done.map_err(ShimError::Grpc),
         done = health => done.map_err(io::Error::other).and_then(|d| d).map_err(ShimError::Health),
-        Some(said) = refusals.recv() => Err(ShimError::Registration(said)),
-        ended = parts.ended() => Err(ended.into()),
-        told = told_to_end() => told,
+        Some(error) = refusals.recv() => Err(ShimError::Registration(error)),
+        ended = tasks.first_end() => Err(ended.into()),
+        signal = termination_signal() => signal,
     };
-    // The kubelet sees the name go and forgets the driver; what is mounted stays mounted.
     _ = std::fs::remove_file(&registry);
-    world.stop.cancel();
-    _ = tokio::time::timeout(GRACE, both).await;
-    ended
+    state.stop.cancel();
+    _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, both).await;
+    result
 }
 
-pub async fn serve_csi(world: Arc<World>, listener: UnixListener) -> Result<(), tonic::transport::Error> {
-    let stop = world.stop.clone().cancelled_owned();
-    let csi = Csi(world);
+/// Serves CSI Identity and Node until [`ShimState::stop`] is cancelled.
+pub async fn serve_csi(state: Arc<ShimState>, listener: UnixListener) -> Result<(), tonic::transport::Error> {
+    let stop = state.stop.clone().cancelled_owned();
+    let csi = CsiService(state);
     Server::builder()
         .add_service(IdentityServer::new(csi.clone()))
         .add_service(NodeServer::new(csi))
@@ -218,7 +230,7 @@ pub async fn serve_csi(world: Arc<World>, listener: UnixListener) -> Result<(), 
         .await
 }
 
-/// Bound under its own name, never renamed into place: the kubelet would take the temporary name of a registry's socket for a plugin.
+/// Binds the socket under its own name and not by a rename: the kubelet would take a temporary name in its registry for a plugin.
 fn listen(path: &Path) -> Result<UnixListener, ShimError> {
     let wrap = |source| ShimError::Serve { path: path.to_owned(), source };
     match std::fs::remove_file(path) {
@@ -231,11 +243,11 @@ fn listen(path: &Path) -> Result<UnixListener, ShimError> {
 async fn client() -> Result<Client, ShimError> {
     let config = Config::infer().await.map_err(|e| ShimError::Api(e.into()))?;
     let builder = ClientBuilder::try_from(config).map_err(|e| ShimError::Api(e.into()))?;
-    // Of the response's headers only, so that watches live on.
+    // The timeout is for the headers of a response only. A watch may stay open longer.
     Ok(builder.with_layer(&TimeoutLayer::new(Duration::from_secs(30))).with_layer(&ConcurrencyLimitLayer::new(32)).build())
 }
 
-async fn told_to_end() -> Result<(), ShimError> {
+async fn termination_signal() -> Result<(), ShimError> {
     let mut term = signal(SignalKind::terminate()).map_err(ShimError::Signal)?;
     let mut int = signal(SignalKind::interrupt()).map_err(ShimError::Signal)?;
     let name = tokio::select! {
@@ -245,14 +257,3 @@ async fn told_to_end() -> Result<(), ShimError> {
     tracing::info!(signal = name, "told to end");
     Ok(())
 }
-
-#[cfg(test)]
-mod faults;
-#[cfg(test)]
-mod hostile;
-#[cfg(test)]
-mod real;
-#[cfg(test)]
-mod reboot;
-#[cfg(test)]
-mod tests;

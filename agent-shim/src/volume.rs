@@ -1,4 +1,4 @@
-//! The volumes of Pods as the kubelet names them: the one place where a mount target is spelled or read.
+//! The volumes of Pods as the kubelet names them. Only this module makes and parses the path of a mount target.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,32 +7,36 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use yoi_workspace::Uid;
 
-/// Folder of our plugin and of every CSI volume, as the kubelet spells it in a Pod's directory.
+use crate::runtime_digest::RuntimeDigest;
+
+/// The directory of all CSI volumes below a Pod's directory, as the kubelet names it.
 const CSI_VOLUMES: &str = "kubernetes.io~csi";
 
-/// A volume's name in its Pod's directory: the Pod's own name for an inline volume, the PersistentVolume's for a claim.
-/// A DNS subdomain of at most 128 characters, so it is always safe as one path component.
+/// The name of a volume's directory: the name in the Pod's spec for an inline volume, the PersistentVolume's name for a claim.
+///
+/// A DNS subdomain of at most 128 characters, so it is safe as one path component.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VolumeName(String);
 
-/// The text is no volume name.
+/// The text is not the name of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to accept {text:?} as the name of a volume")]
-pub struct NotAVolumeName {
+pub struct ParseVolumeNameError {
     text: String,
 }
 
 impl VolumeName {
+    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl FromStr for VolumeName {
-    type Err = NotAVolumeName;
+    type Err = ParseVolumeNameError;
 
-    fn from_str(text: &str) -> Result<Self, NotAVolumeName> {
+    fn from_str(text: &str) -> Result<Self, ParseVolumeNameError> {
         let label = |l: &str| {
             !l.is_empty()
                 && l.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -42,13 +46,13 @@ impl FromStr for VolumeName {
         if text.len() <= 128 && text.split('.').all(label) {
             return Ok(VolumeName(text.to_owned()));
         }
-        Err(NotAVolumeName { text: text.chars().take(140).collect() })
+        Err(ParseVolumeNameError { text: text.chars().take(140).collect() })
     }
 }
 
 impl TryFrom<String> for VolumeName {
-    type Error = NotAVolumeName;
-    fn try_from(text: String) -> Result<Self, NotAVolumeName> {
+    type Error = ParseVolumeNameError;
+    fn try_from(text: String) -> Result<Self, ParseVolumeNameError> {
         text.parse()
     }
 }
@@ -59,14 +63,16 @@ impl From<VolumeName> for String {
     }
 }
 
-/// One volume of one Pod.
+/// A volume of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodVolume {
+    /// UID of the Pod.
     pub pod: Uid,
+    /// Name of the volume in the Pod's directory.
     pub name: VolumeName,
 }
 
-/// The path is no mount target of a CSI volume below this kubelet.
+/// The path is not the mount target of a CSI volume below this kubelet's directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to accept {target:?} as a mount target of a CSI volume")]
 pub struct ForeignTarget {
@@ -74,17 +80,18 @@ pub struct ForeignTarget {
 }
 
 impl PodVolume {
-    /// The mount target below the kubelet's root folder, as path components.
+    /// The path of the mount target, relative to the kubelet's root directory.
     pub fn below_kubelet(&self) -> PathBuf {
         let Self { pod, name } = self;
         PathBuf::from(format!("pods/{pod}/volumes/{CSI_VOLUMES}/{}/mount", name.as_str()))
     }
 
+    /// The path of the mount target.
     pub fn target(&self, kubelet_dir: &Path) -> PathBuf {
         kubelet_dir.join(self.below_kubelet())
     }
 
-    /// Reads a target. Only the one canonical spelling is taken.
+    /// Parses a mount target. Accepts only the exact path that [`Self::target`] returns.
     pub fn from_target(kubelet_dir: &Path, target: &Path) -> Result<Self, ForeignTarget> {
         let read = || {
             let below = target.strip_prefix(kubelet_dir.join("pods")).ok()?.to_str()?;
@@ -99,6 +106,44 @@ impl PodVolume {
 impl fmt::Display for PodVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.pod, self.name.as_str())
+    }
+}
+
+/// Which volume shows what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishRecord {
+    /// The volume.
+    pub volume: PodVolume,
+    /// What it shows.
+    pub shows: PublishedVolume,
+}
+
+/// What a published volume shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PublishedVolume {
+    /// The tree of a workspace.
+    #[serde(rename_all = "camelCase")]
+    Tree {
+        /// UID of the workspace.
+        tree: Uid,
+        /// Whether the Pod cannot write it.
+        read_only: bool,
+    },
+    /// The Pod's own directory with a runtime in it.
+    Runtime {
+        /// Which runtime.
+        digest: RuntimeDigest,
+    },
+}
+
+impl PublishedVolume {
+    /// The UID of the workspace whose tree it shows.
+    pub fn tree(&self) -> Option<Uid> {
+        match self {
+            PublishedVolume::Tree { tree, .. } => Some(*tree),
+            PublishedVolume::Runtime { .. } => None,
+        }
     }
 }
 

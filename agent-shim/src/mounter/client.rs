@@ -1,4 +1,4 @@
-//! The shim's end of the socket.
+//! The client of the mounter's socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,146 +13,168 @@ use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, TreeManifest, TreeOrigin, Uid};
 
 use super::frame;
-use super::verb::{Answer, Digest, Mounts, Question, Refused, Verb};
-use super::whose::Whose;
+use super::log_context::LogContext;
+use super::protocol::{Envelope, Mounts, Refusal, Request, Response};
+use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
-/// The seam to the disk. The real one is [`Line`]; tests pass one that remembers.
+/// All that the shim can do to the disk and to mounts. [`MounterClient`] does it; tests pass one in memory.
 pub trait Mounter: Send + Sync + 'static {
-    fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>>;
+    /// Sends one request. Each request can be repeated.
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>>;
 }
 
+/// A request to the mounter failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// Whether the deed was done is not known.
+pub enum MounterFailure {
+    /// No response came. Whether the mounter acted is not known.
     #[error("failed to hear from the mounter")]
-    Unheard(#[source] io::Error),
+    Transport(#[source] io::Error),
+    /// The mounter understood the request and did nothing.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// A mounter of another version.
+    Refused(#[from] Refusal),
+    /// The response does not fit the request, as from a mounter of another version.
     #[error("failed to understand the mounter's answer")]
-    Misheard,
+    Protocol,
 }
 
 impl dyn Mounter {
-    /// Answers with the data root's own name.
-    pub async fn open(&self, expected: ExpectedRoot) -> Result<Uid, Failure> {
-        if let Answer::Opened(name) = self.say(Verb::Open { expected }).await? { Ok(name) } else { Err(Failure::Misheard) }
+    /// Opens the data root and returns its name.
+    pub async fn open(&self, expected: ExpectedRoot) -> Result<Uid, MounterFailure> {
+        if let Response::Opened(name) = self.call(Request::Open { expected }).await? { Ok(name) } else { Err(MounterFailure::Protocol) }
     }
 
-    pub async fn probe(&self) -> Result<Probe, Failure> {
-        if let Answer::Offers(offers) = self.say(Verb::Probe).await? { Ok(offers) } else { Err(Failure::Misheard) }
+    /// What this node offers.
+    pub async fn probe(&self) -> Result<Probe, MounterFailure> {
+        if let Response::Offers(offers) = self.call(Request::Probe).await? { Ok(offers) } else { Err(MounterFailure::Protocol) }
     }
 
-    pub async fn inventory(&self) -> Result<Inventory, Failure> {
-        if let Answer::Trees(trees) = self.say(Verb::Inventory).await? { Ok(trees) } else { Err(Failure::Misheard) }
+    /// Everything in the data root.
+    pub async fn inventory(&self) -> Result<Inventory, MounterFailure> {
+        if let Response::Trees(trees) = self.call(Request::Inventory).await? { Ok(trees) } else { Err(MounterFailure::Protocol) }
     }
 
-    pub async fn mounts(&self) -> Result<Mounts, Failure> {
-        if let Answer::Mounts(mounts) = self.say(Verb::Mounts).await? { Ok(mounts) } else { Err(Failure::Misheard) }
+    /// The mounts of our volumes.
+    pub async fn mounts(&self) -> Result<Mounts, MounterFailure> {
+        if let Response::Mounts(mounts) = self.call(Request::Mounts).await? { Ok(mounts) } else { Err(MounterFailure::Protocol) }
     }
 
-    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Result<(), Failure> {
-        let verb = match making {
-            TreeOrigin::Empty { owner } => Verb::CreateEmpty { uid, provider, owner },
-            TreeOrigin::Clone { from, access } => Verb::Clone { uid, provider, from, access },
+    /// Makes a tree.
+    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Result<(), MounterFailure> {
+        let request = match making {
+            TreeOrigin::Empty { owner } => Request::CreateEmpty { uid, provider, owner },
+            TreeOrigin::Clone { from, access } => Request::Clone { uid, provider, from, access },
         };
-        if let Answer::Made(_) = self.say(verb).await? { Ok(()) } else { Err(Failure::Misheard) }
+        if let Response::Made(_) = self.call(request).await? { Ok(()) } else { Err(MounterFailure::Protocol) }
     }
 
-    pub async fn seal(&self, uid: Uid) -> Result<TreeManifest, Failure> {
-        if let Answer::Sealed(manifest) = self.say(Verb::Seal { uid }).await? { Ok(manifest) } else { Err(Failure::Misheard) }
+    /// Seals a tree, or returns the manifest of a sealed one.
+    pub async fn seal(&self, uid: Uid) -> Result<TreeManifest, MounterFailure> {
+        if let Response::Sealed(manifest) = self.call(Request::Seal { uid }).await? { Ok(manifest) } else { Err(MounterFailure::Protocol) }
     }
 
-    pub async fn destroy(&self, uid: Uid) -> Result<(), Failure> {
-        self.done(Verb::Destroy { uid }).await
+    /// Destroys a tree. Succeeds if there is none.
+    pub async fn destroy(&self, uid: Uid) -> Result<(), MounterFailure> {
+        self.call_done(Request::Destroy { uid }).await
     }
 
-    pub async fn recover(&self, step: DiskStep) -> Result<(), Failure> {
-        self.done(Verb::Recover { step }).await
+    /// Performs one step of recovery.
+    pub async fn recover(&self, step: DiskStep) -> Result<(), MounterFailure> {
+        self.call_done(Request::Recover { step }).await
     }
 
-    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: CloneAccess) -> Result<(), Failure> {
-        self.done(Verb::Publish { tree, volume, access }).await
+    /// Mounts a tree for a Pod.
+    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: CloneAccess) -> Result<(), MounterFailure> {
+        self.call_done(Request::Publish { tree, volume, access }).await
     }
 
-    pub async fn publish_runtime(&self, volume: PodVolume, digest: Digest) -> Result<(), Failure> {
-        self.done(Verb::PublishRuntime { volume, digest }).await
+    /// Mounts the directory of a Pod, which must hold this runtime.
+    pub async fn publish_runtime(&self, volume: PodVolume, digest: RuntimeDigest) -> Result<(), MounterFailure> {
+        self.call_done(Request::PublishRuntime { volume, digest }).await
     }
 
-    pub async fn unpublish(&self, volume: PodVolume) -> Result<(), Failure> {
-        self.done(Verb::Unpublish { volume }).await
+    /// Unmounts a volume. Succeeds if nothing is mounted.
+    pub async fn unpublish(&self, volume: PodVolume) -> Result<(), MounterFailure> {
+        self.call_done(Request::Unpublish { volume }).await
     }
 
-    pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<(Vec<Change>, bool), Failure> {
-        let answer = self.say(Verb::Changes { uid, since, limit }).await?;
-        if let Answer::Changes { changes, cut } = answer { Ok((changes, cut)) } else { Err(Failure::Misheard) }
+    /// At most `limit` paths that differ from the tree `since`, or from nothing; and whether there are more.
+    pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<(Vec<Change>, bool), MounterFailure> {
+        let response = self.call(Request::Changes { uid, since, limit }).await?;
+        if let Response::Changes { changes, cut } = response { Ok((changes, cut)) } else { Err(MounterFailure::Protocol) }
     }
 
-    async fn done(&self, verb: Verb) -> Result<(), Failure> {
-        if let Answer::Done = self.say(verb).await? { Ok(()) } else { Err(Failure::Misheard) }
+    async fn call_done(&self, request: Request) -> Result<(), MounterFailure> {
+        if let Response::Done = self.call(request).await? { Ok(()) } else { Err(MounterFailure::Protocol) }
     }
 }
 
-/// How long a mounter that is being started again is waited for. Nothing was said to it yet, and an error would cost the kubelet's back-off, which
-/// doubles up to two minutes and for an unmount stands in no Event. The kubelet gives a call two minutes: a mount that has waited long for its tree
-/// before may pass them here, and is finished or undone all the same.
-const AWAY: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(100);
+/// How long to wait for a mounter that is being restarted. No request was sent yet, and an error would cost the kubelet's back-off, which doubles
+/// up to two minutes and shows in no Event for an unmount. A mount that has already waited long for its tree may exceed the kubelet's two minutes
+/// here; it is finished or undone all the same.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two attempts to connect.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The real mounter, over its socket.
-pub struct Line {
+/// The mounter behind a socket.
+pub struct MounterClient {
     socket: PathBuf,
-    away: Duration,
-    /// Connecting to a full backlog fails at once on a socket that does not block, so questions queue here.
-    turns: Semaphore,
-    /// The name of the data root, once it was opened.
-    name: OnceLock<Uid>,
+    reconnect_timeout: Duration,
+    /// A nonblocking connect fails at once if the backlog is full, so requests queue here.
+    permits: Semaphore,
+    /// The name of the data root that was opened.
+    data_root: OnceLock<Uid>,
 }
 
-impl Line {
+impl MounterClient {
+    /// Connects to `socket` for each request.
     pub fn new(socket: PathBuf) -> Self {
-        Line { socket, away: AWAY, turns: Semaphore::new(super::AT_ONCE), name: OnceLock::new() }
+        MounterClient {
+            socket,
+            reconnect_timeout: RECONNECT_TIMEOUT,
+            permits: Semaphore::new(super::MAX_REQUESTS),
+            data_root: OnceLock::new(),
+        }
     }
 
-    async fn ask(&self, verb: Verb) -> io::Result<Result<Answer, Refused>> {
-        let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
+    async fn exchange(&self, request: Request) -> io::Result<Result<Response, Refusal>> {
+        let _permit = self.permits.acquire().await.map_err(io::Error::other)?;
         let mut stream = self.connect().await?;
-        frame::send(&mut stream, &Question { whose: Whose::now(), verb }).await?;
+        frame::send(&mut stream, &Envelope { context: LogContext::current(), request }).await?;
         frame::receive(&mut stream).await
     }
 
     async fn connect(&self) -> io::Result<UnixStream> {
-        let deadline = Instant::now() + self.away;
+        let deadline = Instant::now() + self.reconnect_timeout;
         loop {
             match UnixStream::connect(&self.socket).await {
-                Err(error) if away(&error) && Instant::now() < deadline => sleep(LOOK).await,
+                Err(error) if nobody_listens(&error) && Instant::now() < deadline => sleep(RECONNECT_INTERVAL).await,
                 done => return done,
             }
         }
     }
 }
 
-/// Nobody listens.
-fn away(error: &io::Error) -> bool {
+/// Whether no process listens on the socket.
+fn nobody_listens(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-impl Mounter for Line {
-    fn say(&self, verb: Verb) -> BoxFuture<'_, Result<Answer, Failure>> {
+impl Mounter for MounterClient {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>> {
         Box::pin(async move {
-            let mut answer = self.ask(verb.clone()).await.map_err(Failure::Unheard)?;
-            // A mounter that started anew has opened nothing yet.
-            if let (Err(Refused { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&answer, self.name.get())
-                && !matches!(verb, Verb::Open { .. })
+            let mut response = self.exchange(request.clone()).await.map_err(MounterFailure::Transport)?;
+            // A mounter that was restarted has not opened the data root yet.
+            if let (Err(Refusal { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&response, self.data_root.get())
+                && !matches!(request, Request::Open { .. })
             {
-                self.ask(Verb::Open { expected: ExpectedRoot::Named(*name) }).await.map_err(Failure::Unheard)??;
-                answer = self.ask(verb).await.map_err(Failure::Unheard)?;
+                self.exchange(Request::Open { expected: ExpectedRoot::Named(*name) }).await.map_err(MounterFailure::Transport)??;
+                response = self.exchange(request).await.map_err(MounterFailure::Transport)?;
             }
-            if let Ok(Answer::Opened(name)) = &answer {
-                _ = self.name.set(*name);
+            if let Ok(Response::Opened(name)) = &response {
+                _ = self.data_root.set(*name);
             }
-            Ok(answer?)
+            Ok(response?)
         })
     }
 }
@@ -163,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn line(folder: &tempfile::TempDir, away: Duration) -> Line {
-        Line { away, ..Line::new(folder.path().join("socket")) }
+    fn client(folder: &tempfile::TempDir, reconnect_timeout: Duration) -> MounterClient {
+        MounterClient { reconnect_timeout, ..MounterClient::new(folder.path().join("socket")) }
     }
 
     #[tokio::test]
@@ -173,24 +195,24 @@ mod tests {
         let path = folder.path().join("socket");
         // What a killed one leaves: a name on which nobody listens.
         drop(UnixListener::bind(&path).unwrap());
-        let line = line(&folder, Duration::from_secs(20));
+        let client = client(&folder, Duration::from_secs(20));
         let later = async {
-            sleep(LOOK * 3).await;
+            sleep(RECONNECT_INTERVAL * 3).await;
             std::fs::remove_file(&path).unwrap();
             let listener = UnixListener::bind(&path).unwrap();
             let (mut stream, _) = listener.accept().await.unwrap();
-            let _: Question = frame::receive(&mut stream).await.unwrap();
-            frame::send(&mut stream, &Ok::<_, Refused>(Answer::Done)).await.unwrap();
+            let _: Envelope = frame::receive(&mut stream).await.unwrap();
+            frame::send(&mut stream, &Ok::<_, Refusal>(Response::Done)).await.unwrap();
         };
-        let (answer, ()) = tokio::join!(line.say(Verb::Probe), later);
-        assert!(matches!(answer, Ok(Answer::Done)));
+        let (answer, ()) = tokio::join!(client.call(Request::Probe), later);
+        assert!(matches!(answer, Ok(Response::Done)));
     }
 
     #[tokio::test]
     async fn a_mounter_that_stays_away_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let begun = Instant::now();
-        let answer = line(&folder, LOOK * 2).say(Verb::Probe).await;
-        assert!(matches!(answer, Err(Failure::Unheard(_))) && begun.elapsed() >= LOOK * 2);
+        let answer = client(&folder, RECONNECT_INTERVAL * 2).call(Request::Probe).await;
+        assert!(matches!(answer, Err(MounterFailure::Transport(_))) && begun.elapsed() >= RECONNECT_INTERVAL * 2);
     }
 }

@@ -1,6 +1,8 @@
-//! The kubelet's registration client names the socket's path as HTTP/2 authority, which is no authority, and our HTTP/2 library ends
-//! such a stream with PROTOCOL_ERROR (kubernetes/kubernetes#109081 was mended for CSI calls only; hyperium/h2#487 is open). So on its
-//! way in, that one header value becomes `localhost`. Anything that is not understood here passes as it is.
+//! Rewrites the `:authority` header of the kubelet's registration client to `localhost`.
+//!
+//! That client sends the path of the socket as the authority, which is not a valid authority. The HTTP/2 library `h2` ends such a stream with
+//! PROTOCOL_ERROR (kubernetes/kubernetes#109081 is fixed for CSI calls only; hyperium/h2#487 is open). Frames that this module cannot parse pass
+//! unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -10,40 +12,40 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tonic::transport::server::Connected;
 
-/// What a client says first.
+/// Length of the HTTP/2 connection preface.
 const PREFACE: usize = 24;
-/// Length, kind, flags, stream.
+/// Length, type, flags and stream of a frame.
 const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// Place of `:authority` in HPACK's static table.
+/// Index of `:authority` in HPACK's static table.
 const AUTHORITY: usize = 1;
 const LOCALHOST: &[u8] = b"\x09localhost";
 
-/// A connection whose requests are all for `localhost`.
-pub struct Localhost {
+/// A connection whose requests all have the authority `localhost`.
+pub struct LocalhostAuthority {
     inner: UnixStream,
-    /// Read and not yet whole.
+    /// Bytes that were read and do not yet make a whole frame.
     raw: Vec<u8>,
-    /// Whole and not yet handed on.
+    /// Whole frames that the reader has not taken yet.
     whole: Vec<u8>,
-    greeted: bool,
+    preface_seen: bool,
 }
 
-impl Localhost {
+impl LocalhostAuthority {
     pub fn new(inner: UnixStream) -> Self {
-        Localhost { inner, raw: Vec::new(), whole: Vec::new(), greeted: false }
+        LocalhostAuthority { inner, raw: Vec::new(), whole: Vec::new(), preface_seen: false }
     }
 
     fn translate(&mut self) {
         let mut at = 0;
-        if !self.greeted && self.raw.len() >= PREFACE {
-            self.greeted = true;
+        if !self.preface_seen && self.raw.len() >= PREFACE {
+            self.preface_seen = true;
             at = PREFACE;
             self.whole.extend_from_slice(&self.raw[..PREFACE]);
         }
-        while self.greeted
+        while self.preface_seen
             && let Some(frame) = frame(&self.raw[at..])
         {
             at += frame.len();
@@ -56,7 +58,7 @@ impl Localhost {
     }
 }
 
-impl AsyncRead for Localhost {
+impl AsyncRead for LocalhostAuthority {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.whole.is_empty() {
             let mut space = [0; 4096];
@@ -75,7 +77,7 @@ impl AsyncRead for Localhost {
     }
 }
 
-impl AsyncWrite for Localhost {
+impl AsyncWrite for LocalhostAuthority {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -87,18 +89,18 @@ impl AsyncWrite for Localhost {
     }
 }
 
-impl Connected for Localhost {
+impl Connected for LocalhostAuthority {
     type ConnectInfo = ();
     fn connect_info(&self) {}
 }
 
-/// The first whole frame.
+/// The first whole frame of `bytes`.
 fn frame(bytes: &[u8]) -> Option<&[u8]> {
     let length = usize::from(*bytes.first()?) << 16 | usize::from(*bytes.get(1)?) << 8 | usize::from(*bytes.get(2)?);
     bytes.get(..FRAME_HEADER + length)
 }
 
-/// The same frame for `localhost`, if it opens a stream.
+/// The frame with the authority `localhost`, if it is a HEADERS frame with a literal `:authority`.
 fn rewritten(frame: &[u8]) -> Option<Vec<u8>> {
     let (header, body) = frame.split_at_checked(FRAME_HEADER)?;
     if header[3] != HEADERS {
@@ -115,7 +117,7 @@ fn rewritten(frame: &[u8]) -> Option<Vec<u8>> {
     Some(other)
 }
 
-/// Where the value of a literal `:authority` stands in a header block that begins at `at`. Values are skipped, never decoded.
+/// The position of the value of a literal `:authority` in a header block that begins at `at`. Values are skipped and never decoded.
 fn authority(block: &[u8], mut at: usize) -> Option<std::ops::Range<usize>> {
     while at < block.len() {
         let first = block[at];
@@ -126,7 +128,7 @@ fn authority(block: &[u8], mut at: usize) -> Option<std::ops::Range<usize>> {
             ..0x20 => 4,
         };
         let name = integer(block, &mut at, prefix)?;
-        // An index for both name and value, or a new size of the table.
+        // An indexed field, or a new size of the dynamic table.
         if first >= 0x80 || (0x20..0x40).contains(&first) {
             continue;
         }
@@ -148,7 +150,7 @@ fn skip_string(block: &[u8], at: &mut usize) -> Option<()> {
     Some(())
 }
 
-/// An integer of HPACK with a prefix of so many bits (RFC 7541, section 5.1).
+/// Reads an HPACK integer with a prefix of `bits` bits (RFC 7541, section 5.1).
 fn integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     let most = (1usize << bits) - 1;
     let mut value = usize::from(*block.get(*at)?) & most;

@@ -1,4 +1,4 @@
-//! How the kubelet finds the driver: a socket in its registry that says where the other one is.
+//! The registration service: tells the kubelet where the CSI socket is.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,11 @@ use yoi_wire::identity::CSI_DRIVER;
 use crate::proto::registration::registration_server::Registration;
 use crate::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 
+/// Serves the kubelet's plugin registration.
 pub struct Registrar {
+    /// Path of the CSI socket.
     pub endpoint: PathBuf,
-    /// Told when the kubelet refuses. It looks again only at a new socket, so the process then ends and starts anew.
+    /// Receives the kubelet's error if it refuses the driver. The kubelet looks again only at a new socket, so the process must then end.
     pub refused: UnboundedSender<String>,
 }
 

@@ -1,0 +1,138 @@
+//! The status of the WorkspaceNode.
+
+use yoi_crds::condition::{self, ConditionValue};
+use yoi_crds::node::{Capacity, OfferedProvider, WorkspaceNodeStatus};
+use yoi_crds::reason::{self, condition as type_};
+use yoi_crds::source::ProviderName;
+use yoi_workspace::{Probe, ProviderKind};
+
+use crate::runtime_digest::RuntimeDigest;
+
+/// The status to write, or None if the present one is close enough. `damaged` has one sentence for each record that cannot be read.
+pub fn status(
+    before: Option<&WorkspaceNodeStatus>,
+    offers: &Probe,
+    digests: &[RuntimeDigest],
+    damaged: &[String],
+    generation: i64,
+    now: &str,
+) -> Option<WorkspaceNodeStatus> {
+    let empty = WorkspaceNodeStatus::default();
+    let before = before.unwrap_or(&empty);
+    let mut providers: Vec<_> = offers
+        .offers
+        .iter()
+        .map(|o| OfferedProvider { name: provider_name(o.provider), available: o.available, reason: o.reason.clone() })
+        .collect();
+    providers.sort_by_key(|p| p.name as u8);
+    let verdict = if providers.iter().any(|p| p.available) {
+        ConditionValue::yes(reason::ALL_MET, "trees can be made on this node")
+    } else {
+        ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "no provider works on this node's data root")
+    };
+    let after = WorkspaceNodeStatus {
+        providers,
+        capacity: Some(capacity(before.capacity, offers)),
+        kernel: Some(offers.kernel.release.clone()),
+        runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
+        conditions: vec![
+            condition::condition(&before.conditions, type_::JOURNAL_READABLE, journal_verdict(damaged), generation, now),
+            condition::condition(&before.conditions, type_::READY, verdict, generation, now),
+        ],
+    };
+    (after != *before).then_some(after)
+}
+
+fn journal_verdict(damaged: &[String]) -> ConditionValue {
+    match damaged {
+        [] => ConditionValue::yes(reason::ALL_MET, "every record can be read"),
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
+            ConditionValue::no(reason::JOURNAL_DAMAGED, format!("{first}{more}"))
+        }
+    }
+}
+
+/// The status while the data root is not the one that holds this node's trees: no provider is available. None if it is so already.
+pub fn without_data_root(before: Option<&WorkspaceNodeStatus>, why: &str, generation: i64, now: &str) -> Option<WorkspaceNodeStatus> {
+    let empty = WorkspaceNodeStatus::default();
+    let before = before.unwrap_or(&empty);
+    let gone = |p: &OfferedProvider| OfferedProvider { available: false, reason: "the data root is missing".into(), ..p.clone() };
+    let mut conditions = before.conditions.clone();
+    conditions.retain(|c| c.type_ != type_::READY);
+    let verdict = ConditionValue::no(reason::DATA_ROOT_MISSING, why);
+    conditions.push(condition::condition(&before.conditions, type_::READY, verdict, generation, now));
+    let after = WorkspaceNodeStatus { providers: before.providers.iter().map(gone).collect(), conditions, ..before.clone() };
+    (after != *before).then_some(after)
+}
+
+/// The capacity, rounded to 1 %. It stays as it was until the free space has changed by 5 % of the total, so that a quiet node writes nothing.
+fn capacity(before: Option<Capacity>, offers: &Probe) -> Capacity {
+    let total = i64::try_from(offers.total_bytes).unwrap_or(i64::MAX);
+    let free = i64::try_from(offers.free_bytes).unwrap_or(i64::MAX);
+    let step = (total / 100).max(1);
+    match before {
+        Some(b) if b.total_bytes == total && (b.free_bytes - free).abs() < step.saturating_mul(5) => b,
+        _ => Capacity { total_bytes: total, free_bytes: free / step * step },
+    }
+}
+
+fn provider_name(provider: ProviderKind) -> ProviderName {
+    match provider {
+        ProviderKind::Btrfs => ProviderName::Btrfs,
+        ProviderKind::Copy => ProviderName::Copy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yoi_workspace::{KernelFacts, ProviderOffer};
+
+    fn probe(offers: Vec<ProviderOffer>, free_bytes: u64) -> Probe {
+        let kernel = KernelFacts { release: "6.18".into(), mount_setattr: true };
+        Probe { offers, total_bytes: 1000, free_bytes, kernel }
+    }
+
+    fn offers(free: u64) -> Probe {
+        let providers = vec![ProviderOffer { provider: ProviderKind::Copy, available: true, reason: "works".into() }];
+        probe(providers, free)
+    }
+
+    #[test]
+    fn a_quiet_node_writes_nothing_and_a_filling_one_does() {
+        let first = status(None, &offers(905), &[], &[], 1, "t0").unwrap();
+        assert_eq!(first.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 900 }));
+        assert_eq!(status(Some(&first), &offers(860), &[], &[], 1, "t1"), None);
+        let second = status(Some(&first), &offers(850), &[], &[], 1, "t1").unwrap();
+        assert_eq!(second.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 850 }));
+        assert_eq!(second.conditions, first.conditions, "the transition time stays");
+    }
+
+    #[test]
+    fn a_node_without_a_provider_is_not_ready() {
+        let said = status(None, &probe(vec![], 1), &[], &[], 1, "t0").unwrap();
+        assert_eq!(said.conditions[1].reason, "ProviderUnavailable");
+    }
+
+    #[test]
+    fn a_node_without_its_data_root_offers_nothing_and_says_so_once() {
+        let first = status(None, &offers(905), &[], &[], 1, "t0").unwrap();
+        let rootless_now = without_data_root(Some(&first), "it is not mounted", 1, "t1").unwrap();
+        assert!(rootless_now.providers.iter().all(|p| !p.available));
+        let ready = condition::find(&rootless_now.conditions, "Ready").unwrap();
+        assert_eq!((&*ready.reason, &*ready.message), ("DataRootMissing", "it is not mounted"));
+        assert_eq!(without_data_root(Some(&rootless_now), "it is not mounted", 1, "t2"), None);
+        assert!(status(Some(&rootless_now), &offers(905), &[], &[], 1, "t3").unwrap().providers[0].available);
+    }
+
+    #[test]
+    fn damaged_records_are_told_by_a_condition_that_names_the_file_and_trees_are_made_all_the_same() {
+        let files = ["failed to understand the record /j/a.json: EOF".to_owned(), "failed to read the record /j/b.json".to_owned()];
+        let said = status(None, &offers(905), &[], &files, 1, "t0").unwrap();
+        let told = condition::find(&said.conditions, "JournalReadable").unwrap();
+        assert_eq!(&*told.reason, "JournalDamaged");
+        assert!(told.message.contains("/j/a.json") && told.message.contains("1 more"), "{}", told.message);
+        assert!(condition::is_true(&said.conditions, "Ready"));
+    }
+}

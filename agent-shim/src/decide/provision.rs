@@ -1,0 +1,213 @@
+//! Which action the tree of one workspace needs on this node.
+
+use yoi_crds::reason::{self, Reason, condition};
+use yoi_crds::source::ProviderName;
+use yoi_crds::workspace::OriginKind;
+use yoi_crds::{AgentWorkspace, name};
+use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, TreeOrigin, Uid};
+
+/// What the node knows of one workspace.
+pub struct Observed<'a> {
+    /// Name of this node.
+    pub node: &'a str,
+    /// The journal record of its tree.
+    pub record: Option<&'a Record>,
+    /// The journal record of the tree that it is made from.
+    pub origin: Option<&'a Record>,
+    /// The providers of this node.
+    pub offers: &'a [ProviderOffer],
+    /// How many volumes show its tree, from the publish records.
+    pub mounts: usize,
+    /// The journal says that the tree exists, and the disk does not hold it.
+    pub lost: bool,
+    /// Why the record of its tree cannot be read.
+    pub unknown: Option<&'a str>,
+}
+
+/// What to do with the tree of a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: the workspace is on another node, or is not ready to be provisioned.
+    Ignore,
+    /// Report why the tree cannot be provisioned now.
+    Refuse {
+        /// The provider that the journal names, if it names one.
+        provider: Option<ProviderKind>,
+        /// Reason of the condition.
+        reason: Reason,
+        /// Message of the condition.
+        message: String,
+    },
+    /// Make the tree.
+    Create {
+        /// Which provider makes it.
+        provider: ProviderKind,
+        /// Why this provider, for the status.
+        because: String,
+        /// Empty, or a clone of which tree.
+        making: TreeOrigin,
+    },
+    /// Seal the tree, or report again the digest of a sealed one.
+    Seal {
+        /// The provider of the tree.
+        provider: ProviderKind,
+    },
+    /// Look for the tree on disk and write its record: the object says that it was provisioned, and the journal has no record.
+    Adopt,
+    /// Nothing: the tree is as it should be.
+    Keep {
+        /// The provider of the tree.
+        provider: ProviderKind,
+    },
+    /// Wait: the workspace is being deleted, and Pods still mount the tree.
+    WaitForPods,
+    /// Destroy what is on disk, which may be nothing, and remove the finalizer.
+    Destroy,
+}
+
+/// The action for a workspace. Repeated after each action, it ends at [`Action::Keep`], or at [`Action::Destroy`] for a deleted workspace.
+pub fn decide(ws: &AgentWorkspace, observed: &Observed) -> Action {
+    let status = ws.status.as_ref();
+    if status.and_then(|s| s.node_name.as_deref()) != Some(observed.node) {
+        return Action::Ignore;
+    }
+    if ws.metadata.deletion_timestamp.is_some() {
+        let has_finalizer = ws.metadata.finalizers.iter().flatten().any(|f| f == name::finalizer::NODE_DATA);
+        return match (has_finalizer, observed.mounts) {
+            (false, _) => Action::Ignore,
+            (true, 0) => Action::Destroy,
+            (true, _) => Action::WaitForPods,
+        };
+    }
+    if let Some(why) = observed.unknown {
+        let message = format!("{why}. The tree is left alone: mend the file or move it away, or delete this workspace");
+        return Action::Refuse { provider: None, reason: reason::JOURNAL_DAMAGED, message };
+    }
+    let Some(record) = observed.record else {
+        // Without a record, a tree that was provisioned before is never made anew: the journal or the whole node may have been lost.
+        return if was_made(ws) { Action::Adopt } else { first_action(ws, observed) };
+    };
+    let provider = record.provider;
+    if observed.lost {
+        return Action::Refuse { provider: Some(provider), reason: reason::TREE_LOST, message: TREE_LOST_MESSAGE.to_owned() };
+    }
+    match record.state {
+        RecordState::Creating => Action::Create { provider, because: recorded_reason(ws, provider), making: record.origin },
+        RecordState::Ready if is_filled_base(ws) => Action::Seal { provider },
+        RecordState::Sealing => Action::Seal { provider },
+        // The tree was sealed and its digest was not reported. To seal again returns the digest.
+        RecordState::Sealed if ws.spec.base.is_some() && !has_digest(ws) => Action::Seal { provider },
+        RecordState::Ready | RecordState::Sealed => Action::Keep { provider },
+        RecordState::Destroying => {
+            let message = "the tree of this workspace is being destroyed".to_owned();
+            Action::Refuse { provider: Some(provider), reason: reason::BACKEND_ERROR, message }
+        }
+    }
+}
+
+/// The message for a lost tree. It is not made again: an agent must never find an empty directory in its place.
+pub const TREE_LOST_MESSAGE: &str = "the tree is gone from the node's disk; bring the disk back, or delete this workspace and make it anew";
+
+/// Whether a shim of this node has ever reported the tree as provisioned.
+fn was_made(ws: &AgentWorkspace) -> bool {
+    let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let lost = |c: &yoi_crds::Condition| c.reason == reason::TREE_LOST || c.reason == reason::JOURNAL_DAMAGED;
+    yoi_crds::condition::is_true(conditions, condition::PROVISIONED)
+        || yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(lost)
+}
+
+fn first_action(ws: &AgentWorkspace, observed: &Observed) -> Action {
+    let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Action::Ignore };
+    let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
+    match origin.kind {
+        OriginKind::Empty if ws.spec.provider == ProviderName::Unknown => {
+            refuse(reason::INVALID_SPEC, "spec.provider is of another version of Yoi".to_owned())
+        }
+        OriginKind::Empty => {
+            let owner = ws.status.as_ref().and_then(|s| s.owner).or(ws.spec.owner).unwrap_or_default();
+            let (Ok(uid), Ok(gid)) = (u32::try_from(owner.uid), u32::try_from(owner.gid)) else {
+                return refuse(reason::INVALID_SPEC, format!("{}:{} are no user and group ids", owner.uid, owner.gid));
+            };
+            match yoi_workspace::plan::select(requested_provider(ws.spec.provider), observed.offers) {
+                Ok(chosen) => Action::Create {
+                    provider: chosen.provider,
+                    because: chosen.reason,
+                    making: TreeOrigin::Empty { owner: Owner { uid, gid } },
+                },
+                Err(none) => refuse(reason::PROVIDER_UNAVAILABLE, none.reason),
+            }
+        }
+        OriginKind::Unknown => refuse(reason::INVALID_SPEC, "its origin is of another version of Yoi".to_owned()),
+        OriginKind::Base | OriginKind::Fork => {
+            let from = origin.workspace_uid.as_deref().unwrap_or_default();
+            let Ok(from) = from.parse::<Uid>() else {
+                return refuse(reason::SOURCE_NOT_SEALED, format!("origin {from:?} is no workspace"));
+            };
+            clone_action(ws, origin.kind, from, observed)
+        }
+    }
+}
+
+fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Observed) -> Action {
+    let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
+    let relation = match kind {
+        OriginKind::Empty | OriginKind::Base | OriginKind::Unknown => "base",
+        OriginKind::Fork => "parent",
+    };
+    let Some(source) = observed.origin else {
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {relation} {from} is not on this node"));
+    };
+    let ready = match (kind, source.state) {
+        (_, RecordState::Sealed) => true,
+        (OriginKind::Fork, RecordState::Ready | RecordState::Sealing) => true,
+        (OriginKind::Empty | OriginKind::Base | OriginKind::Unknown, RecordState::Ready | RecordState::Sealing) => false,
+        (_, RecordState::Creating | RecordState::Destroying) => false,
+    };
+    if !ready {
+        let stands = match source.state {
+            RecordState::Creating => "still being made",
+            RecordState::Ready => "not sealed",
+            RecordState::Sealing => "still being sealed",
+            RecordState::Sealed => "sealed",
+            RecordState::Destroying => "on its way out",
+        };
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {relation} {from} is {stands} on this node"));
+    }
+    let provider = source.provider;
+    let fits = match ws.spec.provider {
+        ProviderName::Auto => true,
+        ProviderName::Unknown => false,
+        ProviderName::Btrfs => provider == ProviderKind::Btrfs,
+        ProviderName::Copy => provider == ProviderKind::Copy,
+    };
+    if !fits {
+        let message = format!("{} was asked for and its {relation} {from} is made by {provider}", ws.spec.provider);
+        return refuse(reason::PROVIDER_UNAVAILABLE, message);
+    }
+    let access = if ws.spec.read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
+    Action::Create { provider, because: format!("{provider}: as its {relation}"), making: TreeOrigin::Clone { from, access } }
+}
+
+fn requested_provider(provider: ProviderName) -> ProviderRequest {
+    match provider {
+        // `first_action` has refused an unknown provider.
+        ProviderName::Auto | ProviderName::Unknown => ProviderRequest::Auto,
+        ProviderName::Btrfs => ProviderRequest::Btrfs,
+        ProviderName::Copy => ProviderRequest::Copy,
+    }
+}
+
+fn is_filled_base(ws: &AgentWorkspace) -> bool {
+    let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    ws.spec.base.is_some() && yoi_crds::condition::is_true(conditions, condition::POPULATED)
+}
+
+fn has_digest(ws: &AgentWorkspace) -> bool {
+    ws.status.as_ref().and_then(|s| s.volume.as_ref()).is_some_and(|v| v.manifest_digest.is_some())
+}
+
+/// Why the provider was chosen, from the status. The journal records the provider without the reason.
+fn recorded_reason(ws: &AgentWorkspace, provider: ProviderKind) -> String {
+    super::workspace_status::previous_selection(ws, provider)
+        .map_or_else(|| format!("{provider}: recorded in this node's journal"), |s| s.reason)
+}

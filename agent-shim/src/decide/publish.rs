@@ -1,0 +1,169 @@
+//! Which volume a NodePublishVolume call requests, and whether the Pod may mount it, must wait, or may not.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use yoi_crds::AgentWorkspace;
+use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
+use yoi_workspace::{CloneAccess, ParseUidError, Record, RecordState, TreeOrigin, Uid};
+
+use crate::runtime_digest::{ParseRuntimeDigestError, RuntimeDigest};
+use crate::volume::{ForeignTarget, PodVolume};
+
+/// The kubelet sets this attribute for inline volumes, whatever the author of the Pod writes.
+const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
+const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
+
+/// A NodePublishVolume call that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishRequest {
+    /// Where to mount.
+    pub volume: PodVolume,
+    /// What to mount.
+    pub requested: RequestedVolume,
+    /// Whether the mount must be read-only.
+    pub read_only: bool,
+}
+
+/// What a volume is to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestedVolume {
+    /// Inline: the runtime with this digest.
+    Runtime(RuntimeDigest),
+    /// Inline: the tree of the workspace with this UID, for the Pod that the operator names.
+    Tree(Uid),
+    /// By claim: the tree of the workspace with this UID, for any Pod that has the claim.
+    Claim(Uid),
+}
+
+/// A call that no state of the node can make valid.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// The target is not a mount target of a CSI volume below the kubelet.
+    #[error(transparent)]
+    Target(#[from] ForeignTarget),
+    /// An inline volume without a known kind.
+    #[error("failed to find attribute {VOLUME_KIND} with value {VOLUME_RUNTIME} or {VOLUME_TREE}")]
+    Kind,
+    /// The workspace is not a UID.
+    #[error("failed to read attribute {VOLUME_WORKSPACE}")]
+    Workspace(#[source] ParseUidError),
+    /// The digest of the runtime is malformed.
+    #[error("failed to read attribute {VOLUME_RUNTIME_DIGEST}")]
+    Digest(#[source] ParseRuntimeDigestError),
+    /// The handle of a PersistentVolume is not a UID.
+    #[error("failed to read the volume's handle as the UID of an AgentWorkspace")]
+    Handle(#[source] ParseUidError),
+    /// The target belongs to another Pod than the attributes say.
+    #[error("failed to match the target with the Pod that the kubelet names: CSIDriver {CSI_DRIVER} must set podInfoOnMount")]
+    Pod,
+}
+
+/// Reads a NodePublishVolume call. `handle` is the volume id, `context` the volume attributes.
+pub fn parse_request(
+    kubelet_dir: &Path,
+    handle: &str,
+    target: &str,
+    read_only: bool,
+    context: &HashMap<String, String>,
+) -> Result<PublishRequest, BadRequest> {
+    let volume = PodVolume::from_target(kubelet_dir, Path::new(target))?;
+    let attribute = |key: &str| context.get(key).map(String::as_str).unwrap_or_default();
+    if attribute(POD_UID) != volume.pod.to_string() {
+        return Err(BadRequest::Pod);
+    }
+    let requested = match (attribute(EPHEMERAL) == "true", attribute(VOLUME_KIND)) {
+        (true, VOLUME_RUNTIME) => {
+            RequestedVolume::Runtime(attribute(VOLUME_RUNTIME_DIGEST).to_owned().try_into().map_err(BadRequest::Digest)?)
+        }
+        (true, VOLUME_TREE) => RequestedVolume::Tree(attribute(VOLUME_WORKSPACE).parse().map_err(BadRequest::Workspace)?),
+        (true, _) => return Err(BadRequest::Kind),
+        (false, _) => RequestedVolume::Claim(handle.parse().map_err(BadRequest::Handle)?),
+    };
+    // All Pods of a digest share the runtime, so no Pod may write it.
+    let read_only = read_only || matches!(requested, RequestedVolume::Runtime(_));
+    Ok(PublishRequest { volume, requested, read_only })
+}
+
+/// What the node knows of a tree that a Pod requests.
+pub struct KnownTree<'a> {
+    /// Name of this node.
+    pub node: &'a str,
+    /// The workspace, if the watch shows it on this node.
+    pub workspace: Option<&'a AgentWorkspace>,
+    /// The journal record of the tree.
+    pub record: Option<&'a Record>,
+    /// Whether this volume has shown this tree before, by its publish record.
+    pub published_before: bool,
+}
+
+/// Whether a Pod may mount a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may.
+    Admit(CloneAccess),
+    /// Not yet. The sentence says what is missing.
+    Wait(String),
+    /// No. Nothing that the shim waits for changes that.
+    Deny(String),
+}
+
+/// Whether a Pod may mount a tree now. `inline` is false for claims. A volume that has shown the tree before needs no permission again, so that
+/// a restart of the kubelet does not depend on the API server.
+pub fn admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &KnownTree) -> Admission {
+    if !known.published_before {
+        match pod_admission(uid, pod, inline, known) {
+            Admission::Admit(_) => {}
+            other => return other,
+        }
+    }
+    let Some(record) = known.record else { return Admission::Wait(provisioning_message(uid, known.workspace)) };
+    let is_read_only = known.workspace.is_some_and(|ws| ws.spec.read_only) || cloned_read_only(record);
+    match record.state {
+        RecordState::Creating => Admission::Wait(provisioning_message(uid, known.workspace)),
+        RecordState::Destroying => Admission::Deny(format!("the tree of workspace {uid} is being destroyed")),
+        RecordState::Sealing | RecordState::Sealed => Admission::Admit(CloneAccess::ReadOnly),
+        RecordState::Ready if read_only || is_read_only => Admission::Admit(CloneAccess::ReadOnly),
+        RecordState::Ready => Admission::Admit(CloneAccess::ReadWrite),
+    }
+}
+
+fn pod_admission(uid: Uid, pod: Uid, inline: bool, known: &KnownTree) -> Admission {
+    let Some(ws) = known.workspace else {
+        return Admission::Wait(format!("no AgentWorkspace with UID {uid} is scheduled to node {}", known.node));
+    };
+    let name = ws.metadata.name.as_deref().unwrap_or_default();
+    if ws.metadata.deletion_timestamp.is_some() {
+        return Admission::Deny(format!("AgentWorkspace {name} is being deleted"));
+    }
+    let status = ws.status.as_ref();
+    if status.and_then(|s| s.node_name.as_deref()) != Some(known.node) {
+        return Admission::Wait(format!("AgentWorkspace {name} is not scheduled to node {}", known.node));
+    }
+    let pod_uid = pod.to_string();
+    match (inline, ws.spec.claim, status.and_then(|s| s.pod_uid.as_deref())) {
+        (false, true, _) => Admission::Admit(CloneAccess::ReadWrite),
+        (false, false, _) => Admission::Deny(format!("AgentWorkspace {name} has no claim: only a YoiPod's Pod mounts it")),
+        (true, _, Some(chosen)) if chosen == pod_uid => Admission::Admit(CloneAccess::ReadWrite),
+        // The operator names the Pod once it is scheduled. It may still name the previous one.
+        (true, _, Some(chosen)) => Admission::Wait(format!("AgentWorkspace {name} is for the Pod with UID {chosen}")),
+        (true, _, None) => Admission::Wait(format!("AgentWorkspace {name} is for no Pod yet")),
+    }
+}
+
+fn cloned_read_only(record: &Record) -> bool {
+    match record.origin {
+        TreeOrigin::Empty { .. } => false,
+        TreeOrigin::Clone { access, .. } => access == CloneAccess::ReadOnly,
+    }
+}
+
+fn provisioning_message(uid: Uid, ws: Option<&AgentWorkspace>) -> String {
+    let conditions = ws.and_then(|ws| ws.status.as_ref()).map(|s| s.conditions.as_slice()).unwrap_or_default();
+    match yoi_crds::condition::find(conditions, yoi_crds::reason::condition::PROVISIONED) {
+        Some(c) if c.status != yoi_crds::ConditionStatus::True => {
+            format!("the tree of workspace {uid} is not made: {}: {}", c.reason, c.message)
+        }
+        Some(_) | None => format!("the tree of workspace {uid} is being made"),
+    }
+}

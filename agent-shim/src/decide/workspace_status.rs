@@ -1,0 +1,188 @@
+//! The shim's part of a workspace's status. Each write contains the whole part.
+
+use serde_json::{Value, json};
+use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
+use yoi_crds::reason::{self, condition as type_};
+use yoi_crds::source::ProviderName;
+use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
+use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
+
+/// The conditions that the shim owns.
+const OWNED_CONDITIONS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
+
+/// A change of the shim's part of a status. `None`, and a condition that is not named, leave the field as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusUpdate {
+    /// The selected provider.
+    pub provider: Option<SelectedProvider>,
+    /// Size and digest of a sealed tree.
+    pub volume: Option<VolumeStatus>,
+    /// Conditions by type.
+    pub verdicts: Vec<(&'static str, ConditionValue)>,
+}
+
+impl StatusUpdate {
+    /// The same with this condition.
+    pub fn with(mut self, type_: &'static str, verdict: ConditionValue) -> Self {
+        self.verdicts.retain(|(t, _)| *t != type_);
+        self.verdicts.push((type_, verdict));
+        self
+    }
+}
+
+/// The shim's part of a status: all fields that it owns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedStatus {
+    provider: Option<SelectedProvider>,
+    volume: Option<VolumeStatus>,
+    conditions: Vec<Condition>,
+}
+
+impl OwnedStatus {
+    fn of(status: Option<&AgentWorkspaceStatus>) -> Self {
+        let Some(s) = status else { return OwnedStatus { provider: None, volume: None, conditions: Vec::new() } };
+        let mut conditions: Vec<_> = s.conditions.iter().filter(|c| OWNED_CONDITIONS.contains(&&*c.type_)).cloned().collect();
+        conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        OwnedStatus { provider: s.provider.clone(), volume: s.volume.clone(), conditions }
+    }
+
+    /// The conditions whose status or reason differs from `before`, for Events.
+    pub fn changed_conditions<'a>(&'a self, before: &AgentWorkspace) -> impl Iterator<Item = &'a Condition> {
+        let old = OwnedStatus::of(before.status.as_ref());
+        self.conditions
+            .iter()
+            .filter(move |c| !old.conditions.iter().any(|o| o.type_ == c.type_ && o.status == c.status && o.reason == c.reason))
+    }
+
+    /// The status for a server-side apply.
+    pub fn to_patch(&self) -> Value {
+        let mut status = json!({ "conditions": self.conditions });
+        if let Some(provider) = &self.provider {
+            status["provider"] = json!(provider);
+        }
+        if let Some(volume) = &self.volume {
+            status["volume"] = json!(volume);
+        }
+        status
+    }
+}
+
+/// The part after the update, or None if nothing changes. `now` is the transition time of conditions that change.
+pub fn changed_status(ws: &AgentWorkspace, update: StatusUpdate, now: &str) -> Option<OwnedStatus> {
+    let before = OwnedStatus::of(ws.status.as_ref());
+    let generation = ws.metadata.generation.unwrap_or_default();
+    let mut after = before.clone();
+    after.provider = update.provider.or(after.provider);
+    after.volume = update.volume.or(after.volume);
+    for (type_, verdict) in update.verdicts {
+        let new = condition::condition(&before.conditions, type_, verdict, generation, now);
+        after.conditions.retain(|c| c.type_ != type_);
+        after.conditions.push(new);
+    }
+    after.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    (after != before).then_some(after)
+}
+
+/// The provider for the status.
+pub fn selected_provider(provider: ProviderKind, because: &str) -> SelectedProvider {
+    let selected = match provider {
+        ProviderKind::Btrfs => ProviderName::Btrfs,
+        ProviderKind::Copy => ProviderName::Copy,
+    };
+    SelectedProvider { selected, reason: because.to_owned() }
+}
+
+/// What the status says of the provider, if it names this one.
+pub fn previous_selection(ws: &AgentWorkspace, provider: ProviderKind) -> Option<SelectedProvider> {
+    let before = ws.status.as_ref()?.provider.clone()?;
+    (before.selected == selected_provider(provider, "").selected).then_some(before)
+}
+
+/// The status of a tree that exists. `made` is the reason of Provisioned if it was made just now, `because` why its provider was chosen.
+pub fn provisioned_status(
+    ws: &AgentWorkspace,
+    provider: ProviderKind,
+    because: Option<&str>,
+    made: Option<reason::Reason>,
+    mounts: usize,
+) -> StatusUpdate {
+    let chosen = because.map(|b| selected_provider(provider, b)).or_else(|| previous_selection(ws, provider));
+    let chosen = chosen.unwrap_or_else(|| selected_provider(provider, &format!("{provider}: recorded in this node's journal")));
+    let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let update = StatusUpdate { provider: Some(chosen.clone()), ..StatusUpdate::default() }
+        .with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason))
+        .with(type_::IN_USE, in_use_verdict_after(before, mounts));
+    match made {
+        Some(reason) => update.with(type_::PROVISIONED, ConditionValue::yes(reason, "the tree stands on its node")),
+        None if condition::is_true(before, type_::PROVISIONED) => update,
+        None => update.with(type_::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node after a restart")),
+    }
+}
+
+/// Released differs from NotPublished: the time to live of a released tree runs.
+fn in_use_verdict_after(before: &[Condition], mounts: usize) -> ConditionValue {
+    let former = condition::find(before, type_::IN_USE);
+    let was = former.is_some_and(|c| c.status == ConditionStatus::True || c.reason == *reason::RELEASED);
+    if mounts == 0 && was { ConditionValue::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use_verdict(mounts) }
+}
+
+/// The condition InUse for this many mounts.
+pub fn in_use_verdict(mounts: usize) -> ConditionValue {
+    match mounts {
+        0 => ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
+        1 => ConditionValue::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
+        n => ConditionValue::yes(reason::PUBLISHED, format!("{n} Pods have the tree mounted")),
+    }
+}
+
+/// VolumeStatus and condition Sealed of a tree with this manifest.
+pub fn sealed_status(manifest: &TreeManifest) -> (VolumeStatus, ConditionValue) {
+    let count = |n: u64| Some(i64::try_from(n).unwrap_or(i64::MAX));
+    let volume = VolumeStatus {
+        manifest_digest: Some(manifest.digest.clone()),
+        revision: manifest.git_head.clone(),
+        logical_bytes: count(manifest.bytes),
+        entries: count(manifest.files + manifest.dirs),
+    };
+    let message = format!("{} entries, {} bytes, read-only from now on", manifest.files + manifest.dirs, manifest.bytes);
+    (volume, ConditionValue::yes(reason::SEALED, message))
+}
+
+/// The status of a tree that was not made. A reason about providers also stands in ProviderSelected.
+pub fn not_provisioned(provider: Option<SelectedProvider>, reason: reason::Reason, message: &str) -> StatusUpdate {
+    let mut update = StatusUpdate { provider: provider.clone(), ..StatusUpdate::default() }
+        .with(type_::PROVISIONED, ConditionValue::no(reason, message));
+    if let Some(chosen) = provider {
+        update = update.with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason));
+    }
+    if reason == reason::PROVIDER_UNAVAILABLE {
+        update = update.with(type_::PROVIDER_SELECTED, ConditionValue::no(reason, message));
+    }
+    update
+}
+
+/// The condition's reason for a refusal of the mounter.
+pub fn condition_reason(refused: ErrorReason) -> reason::Reason {
+    match refused {
+        ErrorReason::NestedVolume => reason::NESTED_VOLUME,
+        ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
+        ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
+        ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
+        ErrorReason::Busy => reason::BUSY,
+        ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
+        ErrorReason::ReadOnlyFilesystem | ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError => {
+            reason::BACKEND_ERROR
+        }
+    }
+}
+
+/// Whether a condition is worth a warning Event.
+pub fn needs_attention(condition: &Condition) -> bool {
+    match condition.status {
+        ConditionStatus::True => false,
+        ConditionStatus::Unknown | ConditionStatus::False => {
+            [reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].iter().all(|usual| condition.reason != *usual)
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The protocol between shim and mounter: UIDs and enums, never paths or option strings.
+
+use serde::{Deserialize, Serialize};
+use yoi_workspace::plan::{DiskStep, RecoveryStep};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
+
+use super::log_context::LogContext;
+use crate::runtime_digest::RuntimeDigest;
+use crate::volume::PodVolume;
+
+/// The content of a frame from the shim.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Whom the request is for, for the log.
+    #[serde(rename = "whose")]
+    pub context: LogContext,
+    /// What to do.
+    #[serde(rename = "verb")]
+    pub request: Request,
+}
+
+/// What the shim can ask for. Each request can be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Opens the data root if it is the expected one. It is the first request to a mounter that has started. Returns [`Response::Opened`].
+    Open {
+        /// Which data root is expected.
+        expected: ExpectedRoot,
+    },
+    /// What this node offers, found by trying it. Returns [`Response::Offers`].
+    Probe,
+    /// Everything in the data root. Returns [`Response::Trees`].
+    Inventory,
+    /// Our mounts below the kubelet's root directory, and the Pods that the kubelet has a directory for. Returns [`Response::Mounts`].
+    Mounts,
+    /// Makes an empty tree. Returns [`Response::Made`].
+    CreateEmpty {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+        /// Which provider makes it.
+        provider: ProviderKind,
+        /// Owner of the root directory.
+        owner: Owner,
+    },
+    /// Makes a tree with the content of `from`. Returns [`Response::Made`].
+    Clone {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+        /// Which provider makes it.
+        provider: ProviderKind,
+        /// UID of the tree to clone.
+        from: Uid,
+        /// Whether the tree or mount can be written.
+        access: CloneAccess,
+    },
+    /// Makes a tree read-only for good. Returns [`Response::Sealed`].
+    Seal {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+    },
+    /// Destroys a tree of ours. Succeeds if there is none. Returns [`Response::Done`].
+    Destroy {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+    },
+    /// Performs one step of recovery. Returns [`Response::Done`].
+    Recover {
+        /// The step, from [`yoi_workspace::plan::recover`].
+        step: DiskStep,
+    },
+    /// Mounts a tree at the target of a volume. Returns [`Response::Done`].
+    Publish {
+        /// UID of the workspace.
+        tree: Uid,
+        /// The volume of the Pod.
+        volume: PodVolume,
+        /// Whether the tree or mount can be written.
+        access: CloneAccess,
+    },
+    /// Mounts the Pod's own directory read-only. It must hold the runtime with this digest. Returns [`Response::Done`].
+    PublishRuntime {
+        /// The volume of the Pod.
+        volume: PodVolume,
+        /// The runtime that the directory must hold.
+        digest: RuntimeDigest,
+    },
+    /// Unmounts everything at the target of a volume and removes the target. Succeeds if there is none. Returns [`Response::Done`].
+    Unpublish {
+        /// The volume of the Pod.
+        volume: PodVolume,
+    },
+    /// At most `limit` paths that differ from `since`, or from nothing. Returns [`Response::Changes`].
+    Changes {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+        /// The tree to compare with. None: an empty tree.
+        since: Option<Uid>,
+        /// The most paths to return.
+        limit: u32,
+    },
+}
+
+impl Request {
+    /// Whether the request may change the disk or the mount table.
+    pub fn changes_node(&self) -> bool {
+        match self {
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::Changes { .. } => false,
+            Request::CreateEmpty { .. }
+            | Request::Clone { .. }
+            | Request::Seal { .. }
+            | Request::Destroy { .. }
+            | Request::Recover { .. } => true,
+            Request::Publish { .. } | Request::PublishRuntime { .. } | Request::Unpublish { .. } => true,
+        }
+    }
+
+    /// The UIDs of the workspace and of the Pod that the request is about, for logs.
+    pub fn subjects(&self) -> (Option<Uid>, Option<Uid>) {
+        match self {
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => (None, None),
+            Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => (Some(*uid), None),
+            Request::Destroy { uid } | Request::Changes { uid, .. } => (Some(*uid), None),
+            Request::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
+            Request::Publish { tree, volume, .. } => (Some(*tree), Some(volume.pod)),
+            Request::PublishRuntime { volume, .. } | Request::Unpublish { volume } => (None, Some(volume.pod)),
+        }
+    }
+}
+
+/// What the mounter answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    /// The request was carried out.
+    Done,
+    /// The name of the data root.
+    Opened(Uid),
+    /// Providers, capacity and kernel of this node.
+    Offers(Probe),
+    /// Everything in the data root.
+    Trees(Inventory),
+    /// Our mounts.
+    Mounts(Mounts),
+    /// The marker of the tree that was made.
+    Made(Marker),
+    /// The manifest of the sealed tree.
+    Sealed(TreeManifest),
+    /// A list of changes.
+    Changes {
+        /// The changed paths.
+        changes: Vec<Change>,
+        /// Whether there are more than the limit.
+        cut: bool,
+    },
+}
+
+/// What is mounted for Pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounts {
+    /// Our mounts at targets of volumes.
+    pub shown: Vec<PublishedMount>,
+    /// The Pods that the kubelet has a directory for.
+    pub pods: Vec<Uid>,
+}
+
+/// A mount of ours at the target of a Pod's volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedMount {
+    /// The volume.
+    pub volume: PodVolume,
+    /// What is mounted there.
+    pub what: MountedContent,
+    /// Whether the mount is read-only.
+    pub read_only: bool,
+}
+
+/// What a mount shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MountedContent {
+    /// The tree of the workspace with this UID.
+    Tree(Uid),
+    /// The Pod's own directory.
+    Runtime,
+}
+
+/// The mounter understood the request and did not carry it out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The class of the error.
+    pub reason: ErrorReason,
+    /// The error as one sentence.
+    pub message: String,
+}

@@ -1,0 +1,243 @@
+//! Carries out requests.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+use yoi_workspace::loopback::LoopError;
+use yoi_workspace::mount::{self, MountError, TargetRoot};
+use yoi_workspace::plan::DiskStep;
+use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, ExpectedRoot, PublishError, SysError, Uid, mountinfo};
+
+use super::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
+use super::{DataRootConfig, MounterError};
+use crate::args::driver_dir;
+use crate::runtime_digest::RuntimeDigest;
+use crate::volume::PodVolume;
+use yoi_wire::error_chain;
+
+/// Carries out requests, on what the mounter may touch.
+pub struct MounterService {
+    /// Name of this node, for logs.
+    pub node: String,
+    config: DataRootConfig,
+    /// Opened by [`Request::Open`].
+    root: OnceLock<DataRoot>,
+    opening: Mutex<()>,
+    targets: TargetRoot,
+    /// Without symbolic links, as in the mount table.
+    kubelet_dir: PathBuf,
+    driver_dir: PathBuf,
+    /// One lock for each volume that is being mounted or unmounted.
+    volumes: Mutex<HashMap<PodVolume, Arc<Mutex<()>>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ServiceError {
+    #[error("failed to find the data root: it was not opened yet")]
+    NotOpen,
+    #[error(transparent)]
+    Open(#[from] MounterError),
+    #[error(transparent)]
+    Disk(#[from] yoi_workspace::Error),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error("failed to read the mount table")]
+    MountTable(#[source] SysError),
+    #[error("failed to unmount volume {volume}: what shows there is not ours")]
+    ForeignMount { volume: PodVolume },
+    #[error("failed to list the kubelet's Pods")]
+    Pods(#[source] std::io::Error),
+    #[error("failed to show the runtime to Pod {pod}: its folder does not hold runtime {}", .digest.as_str())]
+    OtherRuntime { pod: Uid, digest: RuntimeDigest },
+    #[error("failed to open the folder of Pod {pod}")]
+    PodFolder { pod: Uid, source: std::io::Error },
+}
+
+impl From<PublishError> for ServiceError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Tree(e) => ServiceError::Disk(e),
+            PublishError::Mount(e) => ServiceError::Mount(e),
+        }
+    }
+}
+
+impl ServiceError {
+    fn reason(&self) -> ErrorReason {
+        match self {
+            ServiceError::NotOpen | ServiceError::Open(MounterError::Loop(LoopError::NoImage { .. })) => ErrorReason::WrongDataRoot,
+            ServiceError::Disk(e) | ServiceError::Open(MounterError::Disk(e)) => e.reason(),
+            ServiceError::Open(_) => ErrorReason::BackendError,
+            ServiceError::Mount(MountError::Busy { .. }) => ErrorReason::Busy,
+            ServiceError::Mount(MountError::Occupied { .. } | MountError::NotEmpty { .. }) | ServiceError::ForeignMount { .. } => {
+                ErrorReason::Foreign
+            }
+            ServiceError::Mount(
+                MountError::OpenRoot { .. } | MountError::Target { .. } | MountError::Mount { .. } | MountError::Unmount { .. },
+            ) => ErrorReason::BackendError,
+            ServiceError::OtherRuntime { .. } => ErrorReason::InvalidRequest,
+            ServiceError::MountTable(_) | ServiceError::Pods(_) | ServiceError::PodFolder { .. } => ErrorReason::BackendError,
+        }
+    }
+}
+
+impl MounterService {
+    /// Nothing is opened but `kubelet_dir`, the kubelet's root directory.
+    pub fn new(node: String, config: DataRootConfig, kubelet_dir: &Path) -> Result<Self, MounterError> {
+        let targets = TargetRoot::open(kubelet_dir)?;
+        let real = kubelet_dir.canonicalize().map_err(|source| MounterError::MakeRoot { path: kubelet_dir.to_owned(), source })?;
+        let (root, opening, volumes) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Ok(MounterService { node, config, root, opening, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes })
+    }
+
+    fn root(&self) -> Result<&DataRoot, ServiceError> {
+        self.root.get().ok_or(ServiceError::NotOpen)
+    }
+
+    fn open(&self, expected: ExpectedRoot) -> Result<Response, ServiceError> {
+        let _guard = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(root) = self.root.get() else {
+            let root = self.config.open(expected)?;
+            tracing::info!(root = %self.config.data_root.display(), name = %root.name(), "opened the data root");
+            return Ok(Response::Opened(self.root.get_or_init(|| root).name()));
+        };
+        match expected {
+            ExpectedRoot::Named(wanted) if wanted != root.name() => {
+                let (path, found) = (self.config.data_root.clone(), Some(root.name()));
+                Err(yoi_workspace::Error::OtherRoot { path, found, wanted: Some(wanted) }.into())
+            }
+            ExpectedRoot::Any | ExpectedRoot::Used | ExpectedRoot::Named(_) => Ok(Response::Opened(root.name())),
+        }
+    }
+
+    /// Carries out one request and blocks meanwhile.
+    pub fn handle(&self, request: &Request) -> Result<Response, Refusal> {
+        self.try_handle(request).map_err(|e| Refusal { reason: e.reason(), message: error_chain(&e) })
+    }
+
+    fn try_handle(&self, request: &Request) -> Result<Response, ServiceError> {
+        Ok(match request {
+            Request::Open { expected } => self.open(*expected)?,
+            Request::Probe => Response::Offers(self.root()?.probe()?),
+            Request::Inventory => Response::Trees(self.root()?.inventory()?),
+            Request::Mounts => Response::Mounts(self.mounts()?),
+            Request::CreateEmpty { uid, provider, owner } => Response::Made(self.root()?.provider(*provider)?.create_empty(*uid, *owner)?),
+            Request::Clone { uid, provider, from, access } => {
+                Response::Made(self.root()?.provider(*provider)?.clone_tree(*uid, *from, *access)?)
+            }
+            Request::Seal { uid } => Response::Sealed(self.root()?.provider_of(*uid)?.seal(*uid)?),
+            Request::Destroy { uid } => self.destroy(*uid)?,
+            Request::Recover { step } => done(self.root()?.perform(step)?),
+            Request::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,
+            Request::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
+            Request::Unpublish { volume } => self.unpublish(volume)?,
+            Request::Changes { uid, since, limit } => {
+                let provider = self.root()?.provider_of(*uid)?;
+                let mut changes = match since {
+                    Some(since) => provider.changes(*uid, *since)?,
+                    None => provider.contents(*uid)?,
+                };
+                let cut = changes.len() > *limit as usize;
+                changes.truncate(*limit as usize);
+                Response::Changes { changes, cut }
+            }
+        })
+    }
+
+    fn destroy(&self, uid: Uid) -> Result<Response, ServiceError> {
+        match self.root()?.provider_of(uid) {
+            Ok(provider) => provider.destroy(uid)?,
+            // A tree that is partly made or partly destroyed, or none.
+            Err(yoi_workspace::Error::NotFound { .. }) => {
+                self.root()?.perform(&DiskStep::Discard { uid })?;
+                self.root()?.perform(&DiskStep::Purge { uid })?;
+            }
+            Err(e) => return Err(e.into()),
+        }
+        Ok(Response::Done)
+    }
+
+    fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess) -> Result<Response, ServiceError> {
+        self.with_volume_lock(volume, || {
+            self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == CloneAccess::ReadOnly)?;
+            Ok(Response::Done)
+        })
+    }
+
+    fn publish_runtime(&self, volume: &PodVolume, digest: &RuntimeDigest) -> Result<Response, ServiceError> {
+        let pod = volume.pod;
+        let folder = self.driver_dir.join("pods").join(pod.to_string());
+        let identity = |path: PathBuf| path.symlink_metadata().map(|m| (m.is_file(), m.dev(), m.ino()));
+        let shown = identity(folder.join(yoi_wire::identity::RUNTIME_BINARY)).map_err(|source| ServiceError::PodFolder { pod, source })?;
+        let wanted = identity(self.driver_dir.join("runtime").join(digest.as_str()).join("yoi-runtime"));
+        if !shown.0 || wanted.ok() != Some(shown) {
+            return Err(ServiceError::OtherRuntime { pod, digest: digest.clone() });
+        }
+        self.with_volume_lock(volume, || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = rustix::fs::open(&folder, flags, Mode::empty()).map_err(|e| ServiceError::PodFolder { pod, source: e.into() })?;
+            mount::bind(File::from(opened).as_fd(), &self.targets, &volume.below_kubelet(), true)?;
+            Ok(Response::Done)
+        })
+    }
+
+    fn unpublish(&self, volume: &PodVolume) -> Result<Response, ServiceError> {
+        self.with_volume_lock(volume, || {
+            let target = volume.target(&self.kubelet_dir);
+            let table = mountinfo::read().map_err(ServiceError::MountTable)?;
+            if table.iter().any(|m| m.mount_point == target && self.mounted_content(&m.root, volume).is_none()) {
+                return Err(ServiceError::ForeignMount { volume: volume.clone() });
+            }
+            Ok(done(mount::unbind(&self.targets, &volume.below_kubelet())?))
+        })
+    }
+
+    fn mounts(&self) -> Result<Mounts, ServiceError> {
+        let mut found = Mounts::default();
+        for mount in mountinfo::read().map_err(ServiceError::MountTable)? {
+            if let Ok(volume) = PodVolume::from_target(&self.kubelet_dir, &mount.mount_point)
+                && let Some(what) = self.mounted_content(&mount.root, &volume)
+            {
+                found.shown.push(PublishedMount { volume, what, read_only: mount.read_only });
+            }
+        }
+        match std::fs::read_dir(self.kubelet_dir.join("pods")) {
+            Ok(entries) => found.pods = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(ServiceError::Pods(e)),
+        }
+        Ok(found)
+    }
+
+    /// What a mount shows, by the path of its root in its file system. None if it is not ours.
+    fn mounted_content(&self, root: &Path, volume: &PodVolume) -> Option<MountedContent> {
+        // The kernel marks a directory that was removed while it was mounted.
+        let text = root.to_str()?;
+        let root = Path::new(text.strip_suffix("//deleted").unwrap_or(text));
+        let parts: Vec<_> = root.iter().rev().map(|p| p.to_str().unwrap_or_default()).take(4).collect();
+        match parts[..] {
+            ["tree", uid, shard, "trees"] => uid.parse::<Uid>().ok().filter(|u| u.shard() == shard).map(MountedContent::Tree),
+            [pod, "pods", yoi_wire::identity::CSI_DRIVER, "plugins"] if pod == volume.pod.to_string() => Some(MountedContent::Runtime),
+            _ => None,
+        }
+    }
+
+    fn with_volume_lock<T>(&self, volume: &PodVolume, act: impl FnOnce() -> Result<T, ServiceError>) -> Result<T, ServiceError> {
+        let lock = {
+            let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+            volumes.retain(|_, lock| Arc::strong_count(lock) > 1);
+            volumes.entry(volume.clone()).or_default().clone()
+        };
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        act()
+    }
+}
+
+fn done((): ()) -> Response {
+    Response::Done
+}

@@ -1,0 +1,120 @@
+//! The change list of a Pod's tree, which the Pod's runtime asks for on its own socket.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
+use yoi_wire::node::{CHANGES, ChangeList, ChangeType, ChangedPath};
+use yoi_workspace::{ChangeBase, Journal, JournalError, TreeOrigin, Uid};
+
+use super::error::Error;
+use super::runtime_store::RuntimeError;
+use super::state::ShimState;
+use super::workspaces::object_name;
+use crate::mounter::log_context::LogContext;
+use yoi_wire::error_chain;
+
+/// The most paths that a change list holds.
+const MAX_PATHS: u32 = 10_000;
+/// The most forks between a tree and its base. A journal that a person has edited into a cycle ends here, too.
+const MAX_ANCESTORS: usize = 64;
+
+/// There is no change list.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeListError {
+    /// The Pod has no tree among its published volumes.
+    #[error("this Pod mounts no tree")]
+    NoTree,
+    /// The base of the tree is not on this node any longer.
+    #[error("what the tree was made from is gone: there is nothing to compare it with")]
+    NoBase,
+    /// The journal or the mounter failed.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl IntoResponse for ChangeListError {
+    fn into_response(self) -> Response {
+        let status = match self {
+            ChangeListError::NoTree => StatusCode::NOT_FOUND,
+            ChangeListError::NoBase => StatusCode::CONFLICT,
+            ChangeListError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, Json(json!({ "message": error_chain(&self) }))).into_response()
+    }
+}
+
+/// Serves the Pod's socket. Does nothing if it is served already.
+pub fn open_socket(state: &Arc<ShimState>, pod: Uid) -> Result<(), RuntimeError> {
+    let router = Router::new().route(CHANGES, get(handle)).with_state((state.clone(), pod));
+    state.sockets.open(&state.runtimes.pod_dir(pod), pod, router).map_err(|source| RuntimeError::Prepare { pod, source })
+}
+
+async fn handle(State((state, pod)): State<(Arc<ShimState>, Uid)>) -> Result<Json<ChangeList>, ChangeListError> {
+    change_list(&state, pod).await.map(Json)
+}
+
+/// What has changed in the tree that the Pod mounts, against the base of that tree. At most 10,000 paths.
+pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, ChangeListError> {
+    let tree = state.publish_records.of_pod(pod).into_iter().find_map(|p| p.shows.tree());
+    let tree = tree.ok_or(ChangeListError::NoTree)?;
+    let since = match state.journal(move |journal| comparison_base(journal, tree)).await? {
+        ComparisonBase::Tree(base) => Some(base),
+        ComparisonBase::Nothing => None,
+        ComparisonBase::Gone => return Err(ChangeListError::NoBase),
+    };
+    let permit = state.change_lists.acquire().await.map_err(|e| Error::Task(io::Error::other(e)))?;
+    let context = LogContext { object: state.workspaces.get(tree).map(|ws| object_name(&ws)), ..LogContext::default() };
+    let (changes, cut) = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
+    drop(permit);
+    let changed = |c: yoi_workspace::Change| ChangedPath { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
+    Ok(ChangeList { changes: changes.into_iter().map(changed).collect(), cut })
+}
+
+/// What the changes of a tree are counted from.
+enum ComparisonBase {
+    Tree(Uid),
+    /// The tree began empty.
+    Nothing,
+    /// The tree or its base has no record.
+    Gone,
+}
+
+fn comparison_base(journal: &Journal, tree: Uid) -> Result<ComparisonBase, JournalError> {
+    let base = match journal.get(tree)?.map(|r| r.since) {
+        None => None,
+        Some(ChangeBase::Nothing) => return Ok(ComparisonBase::Nothing),
+        Some(ChangeBase::Tree(base)) => journal.get(base)?.map(|_| base),
+        Some(ChangeBase::Unknown) => sealed_ancestor(journal, tree)?,
+    };
+    Ok(base.map_or(ComparisonBase::Gone, ComparisonBase::Tree))
+}
+
+/// The nearest ancestor that is never written, for records that do not name their base.
+fn sealed_ancestor(journal: &Journal, tree: Uid) -> Result<Option<Uid>, JournalError> {
+    let mut at = tree;
+    for _ in 0..MAX_ANCESTORS {
+        let Some(record) = journal.get(at)? else { return Ok(None) };
+        if at != tree && record.state == yoi_workspace::RecordState::Sealed {
+            return Ok(Some(at));
+        }
+        match record.origin {
+            TreeOrigin::Clone { from, .. } => at = from,
+            TreeOrigin::Empty { .. } => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+fn kind(kind: yoi_workspace::ChangeKind) -> ChangeType {
+    match kind {
+        yoi_workspace::ChangeKind::Added => ChangeType::Added,
+        yoi_workspace::ChangeKind::Modified => ChangeType::Modified,
+        yoi_workspace::ChangeKind::Deleted => ChangeType::Deleted,
+    }
+}

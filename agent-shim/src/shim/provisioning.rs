@@ -1,0 +1,236 @@
+//! Provisions the tree of one workspace: observes, decides, acts. Level triggered; every action can be repeated.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::condition::ConditionValue;
+use yoi_crds::reason::{self, condition as type_};
+use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Record, TreeOrigin, Uid};
+
+use super::error::Error;
+use super::state::ShimState;
+use crate::decide::orphan;
+use crate::decide::provision::{self, Action, Observed, TREE_LOST_MESSAGE};
+use crate::decide::workspace_status::{self, StatusUpdate, condition_reason, selected_provider};
+use crate::mounter::client::MounterFailure;
+use yoi_wire::error_chain;
+
+/// The result of one attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What to write into the status.
+    pub update: StatusUpdate,
+    /// What the controller does next.
+    pub next: Next,
+}
+
+/// What the controller does after an attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Wait until something changes.
+    AwaitChange,
+    /// Try again after a while.
+    Retry,
+    /// Remove the finalizer: nothing of the workspace is left on this node.
+    RemoveFinalizer,
+}
+
+impl Outcome {
+    fn await_change(update: StatusUpdate) -> Self {
+        Outcome { update, next: Next::AwaitChange }
+    }
+    fn retry(update: StatusUpdate) -> Self {
+        Outcome { update, next: Next::Retry }
+    }
+}
+
+/// Observes, decides and acts once. Fails only where no condition can say why: in the journal, or when the mounter does not answer.
+pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
+    // A mount of this tree waits for the lock. A mount that waits for the tree does not hold it.
+    let _tree = state.tree_locks.lock(uid).await;
+    let (record, unknown) = record_or_damage(state.record(uid).await)?;
+    let origin = match ws.status.as_ref().and_then(|s| s.origin.as_ref()).and_then(|o| o.workspace_uid.as_deref()?.parse().ok()) {
+        Some(from) if record.is_none() => record_or_damage(state.record(from).await)?.0,
+        _ => None,
+    };
+    let mounts = state.publish_records.of_tree(uid);
+    let offers = state.offers();
+    let lost = state.damage.lost.contains(&uid);
+    let observed = Observed {
+        node: &state.node,
+        record: record.as_ref(),
+        origin: origin.as_ref(),
+        offers: &offers,
+        mounts,
+        lost,
+        unknown: unknown.as_deref(),
+    };
+    let action = provision::decide(ws, &observed);
+    tracing::debug!(?action, "decided");
+    match action {
+        Action::Ignore => Ok(Outcome::await_change(StatusUpdate::default())),
+        Action::Refuse { provider, reason, message } => {
+            let chosen = provider.and_then(|p| workspace_status::previous_selection(ws, p));
+            Ok(Outcome::retry(workspace_status::not_provisioned(chosen, reason, &message)))
+        }
+        Action::Adopt => adopt(state, ws, uid).await,
+        Action::Keep { provider } => Ok(Outcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts))),
+        Action::Create { provider, because, making } => create(state, ws, uid, provider, &because, making).await,
+        Action::Seal { provider } => seal(state, ws, uid, provider, mounts).await,
+        Action::WaitForPods => {
+            let message = format!("{mounts} mounts of the tree are left");
+            let update = StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, message));
+            Ok(Outcome::retry(update.with(type_::IN_USE, workspace_status::in_use_verdict(mounts))))
+        }
+        Action::Destroy => Ok(destroyed_outcome(destroy_locked(state, uid, record.is_some()).await?)),
+    }
+}
+
+/// The record, or what is wrong with it. A damaged record holds up no other tree.
+fn record_or_damage(read: Result<Option<Record>, Error>) -> Result<(Option<Record>, Option<String>), Error> {
+    match read {
+        Err(Error::Journal(error)) if error.damage().is_some() => Ok((None, error.damage())),
+        read => Ok((read?, None)),
+    }
+}
+
+/// Writes the journal record of a tree that exists on disk and that its object says was provisioned.
+async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
+    // The status stays as it is until the disk answers: it is the only record that the tree was provisioned.
+    let found = state.mounter.inventory().await?;
+    let marker = found.entries.into_iter().find(|e| e.uid == uid && e.location == EntryLocation::Live).and_then(|e| e.marker);
+    let Some(Marker { provider, origin, sealed, .. }) = marker else {
+        tracing::error!("a tree that stood is on no disk of this node");
+        return Ok(Outcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
+    };
+    let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
+    state
+        .journal(move |j| {
+            j.begin_create_for(uid, provider, origin, of)?;
+            j.record_created(uid)?;
+            if sealed { j.begin_seal(uid).and_then(|()| j.record_sealed(uid)) } else { Ok(()) }
+        })
+        .await?;
+    tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
+    state.workspaces.notify(uid);
+    let mounts = state.publish_records.of_tree(uid);
+    Ok(Outcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
+}
+
+async fn create(
+    state: &ShimState,
+    ws: &AgentWorkspace,
+    uid: Uid,
+    provider: ProviderKind,
+    because: &str,
+    making: TreeOrigin,
+) -> Result<Outcome, Error> {
+    let (started, of) = (Instant::now(), orphan::journaled_name(ws));
+    state.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
+    let made = state.mounter.make(uid, provider, making).await;
+    state.metrics.made(provider, made.is_ok(), started.elapsed());
+    if let Err(failure) = made {
+        let (reason, message) = refusal(failure)?;
+        // Nothing was made, so the next attempt may use another provider or source.
+        state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
+        return Ok(Outcome::retry(workspace_status::not_provisioned(Some(selected_provider(provider, because)), reason, &message)));
+    }
+    state.journal(move |j| j.record_created(uid)).await?;
+    tracing::info!(%provider, took = ?started.elapsed(), "made a tree");
+    state.workspaces.notify(uid);
+    let reason = match making {
+        TreeOrigin::Empty { .. } => reason::TREE_CREATED,
+        TreeOrigin::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
+    };
+    Ok(Outcome::await_change(workspace_status::provisioned_status(
+        ws,
+        provider,
+        Some(because),
+        Some(reason),
+        state.publish_records.of_tree(uid),
+    )))
+}
+
+async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<Outcome, Error> {
+    let update = workspace_status::provisioned_status(ws, provider, None, None, mounts);
+    state.journal(move |j| j.begin_seal(uid)).await?;
+    let manifest = match state.mounter.seal(uid).await {
+        Ok(manifest) => manifest,
+        Err(failure) => {
+            let (reason, message) = refusal(failure)?;
+            return Ok(Outcome::retry(update.with(type_::SEALED, ConditionValue::no(reason, message))));
+        }
+    };
+    state.journal(move |j| j.record_sealed(uid)).await?;
+    tracing::info!(digest = manifest.digest, "sealed a base");
+    let (volume, verdict) = workspace_status::sealed_status(&manifest);
+    Ok(Outcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, verdict) }))
+}
+
+/// Destroys the tree of a workspace that no longer exists, by its UID alone. Returns false while Pods still mount the tree, and after a refusal
+/// of the disk: the caller tries again later.
+pub async fn destroy_unused_tree(state: &ShimState, uid: Uid) -> Result<bool, Error> {
+    let _tree = state.tree_locks.lock(uid).await;
+    if state.publish_records.of_tree(uid) > 0 {
+        return Ok(false);
+    }
+    let (record, _) = record_or_damage(state.record(uid).await)?;
+    Ok(destroy_locked(state, uid, record.is_some()).await?.is_ok())
+}
+
+/// Destroys the tree while its lock is held. The inner error is the reason and message of a refusal.
+async fn destroy_locked(state: &ShimState, uid: Uid, is_recorded: bool) -> Result<Result<(), (reason::Reason, String)>, Error> {
+    state.journal(move |j| j.begin_destroy(uid)).await?;
+    // The mounter is asked even without a record: once the finalizer is gone, nothing else would find a tree that is left.
+    if let Err(failure) = state.mounter.destroy(uid).await {
+        return Ok(Err(refusal(failure)?));
+    }
+    state.journal(move |j| j.record_destroyed(uid)).await?;
+    if is_recorded {
+        tracing::info!("destroyed a tree");
+    }
+    Ok(Ok(()))
+}
+
+fn destroyed_outcome(result: Result<(), (reason::Reason, String)>) -> Outcome {
+    match result {
+        Err((reason, message)) => Outcome::retry(StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message))),
+        Ok(()) => {
+            let update =
+                StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing of it is on its node"));
+            let update = update.with(type_::IN_USE, workspace_status::in_use_verdict(0));
+            Outcome { update, next: Next::RemoveFinalizer }
+        }
+    }
+}
+
+/// ErrorReason and message of the condition. A mounter that does not answer says nothing about the tree, and is an error.
+fn refusal(failure: MounterFailure) -> Result<(reason::Reason, String), Error> {
+    match failure {
+        MounterFailure::Refused(refused) => {
+            if matches!(refused.reason, ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError) {
+                tracing::error!(message = refused.message, "the disk refused");
+            }
+            Ok((condition_reason(refused.reason), refused.message))
+        }
+        failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol) => {
+            tracing::warn!(error = error_chain(&failure), "the mounter did not answer");
+            Err(failure.into())
+        }
+    }
+}
+
+/// The status while a tree takes long to make, if no attempt has reported yet.
+pub fn slow_creation_status(ws: &AgentWorkspace) -> Option<StatusUpdate> {
+    let status = ws.status.as_ref()?;
+    let is_provisioning = ws.metadata.deletion_timestamp.is_none() && status.origin.is_some();
+    let unreported = yoi_crds::condition::find(&status.conditions, type_::PROVISIONED).is_none();
+    let verdict = ConditionValue::no(reason::CREATING, "the tree is being made");
+    (is_provisioning && unreported).then(|| StatusUpdate::default().with(type_::PROVISIONED, verdict))
+}
+
+/// The pause after this many failures in a row: it doubles from 500 ms up to 60 s.
+pub fn backoff(failures: u32) -> Duration {
+    Duration::from_millis(250).saturating_mul(1 << failures.min(8)).min(Duration::from_secs(60))
+}

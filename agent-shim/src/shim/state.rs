@@ -1,0 +1,181 @@
+//! What the parts of the shim share: the lowest layer, which knows none of them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLock};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
+use yoi_crds::AgentWorkspace;
+use yoi_watch_cache::Queued;
+use yoi_workspace::journal::DamagedRecord;
+use yoi_workspace::{Journal, JournalError, ProviderOffer, Record, Uid};
+
+use super::error::Error;
+use super::keyed_locks::KeyedLocks;
+use super::metrics::ShimMetrics;
+use super::pod_sockets::PodSockets;
+use super::publish_records::PublishRecords;
+use super::runtime_store::RuntimeStore;
+use super::workspaces::{WorkspaceWriter, Workspaces};
+use crate::args::driver_dir;
+use crate::mounter::client::Mounter;
+use crate::runtime_digest::RuntimeDigest;
+use crate::volume::{PodVolume, PublishedVolume};
+
+/// Change lists that are made at the same time for all Pods together. The mounter's other permits are for mounts.
+pub const MAX_CHANGE_LISTS: usize = 8;
+
+/// Name of a workspace in the queue of the provision controller.
+pub type QueuedWorkspace = ObjectRef<Queued<AgentWorkspace>>;
+
+/// The state of one shim process.
+pub struct ShimState {
+    /// Name of this node.
+    pub node: String,
+    /// The kubelet's root directory.
+    pub kubelet_dir: PathBuf,
+    /// The privileged process.
+    pub mounter: Arc<dyn Mounter>,
+    /// Intents and results of all work on trees.
+    pub journal: Arc<Journal>,
+    /// What each Pod's volume shows.
+    pub publish_records: Arc<PublishRecords>,
+    /// The runtime binaries of this node and the directories of Pods that run one.
+    pub runtimes: RuntimeStore,
+    /// The AgentWorkspaces of this node, as the watch shows them.
+    pub workspaces: Workspaces,
+    /// The providers of this node, as last probed.
+    pub offers: RwLock<Vec<ProviderOffer>>,
+    /// What recovery found damaged when this process started.
+    pub damage: StartupDamage,
+    /// Held while a tree is made, sealed, published or destroyed.
+    pub tree_locks: KeyedLocks<Uid>,
+    /// Held while a volume is mounted or unmounted. It is taken before the tree's lock.
+    pub volume_locks: KeyedLocks<PodVolume>,
+    /// Makes the provision controller reconcile a workspace.
+    pub requeue: UnboundedSender<QueuedWorkspace>,
+    /// Counters and histograms of `/metrics`.
+    pub metrics: ShimMetrics,
+    /// Cancelled when the process ends. Nothing waits any longer then.
+    pub stop: CancellationToken,
+    /// The sockets of Pods that run our runtime.
+    pub sockets: PodSockets,
+    /// One permit for each change list that is being made.
+    pub change_lists: Semaphore,
+    /// True while the CSI socket is served.
+    pub serving: AtomicBool,
+}
+
+/// The sending ends of what [`ShimState`] only reads. The provision controller owns them.
+pub struct StateInputs {
+    /// Fills [`ShimState::workspaces`].
+    pub writer: WorkspaceWriter,
+    /// What is sent to [`ShimState::requeue`].
+    pub requeued: UnboundedReceiver<QueuedWorkspace>,
+}
+
+/// Trees that recovery could not bring to a known state. None of them keeps another from being served.
+#[derive(Debug, Default)]
+pub struct StartupDamage {
+    /// Trees that the journal promises and the disk does not hold.
+    pub lost: HashSet<Uid>,
+    /// Trees whose entry on disk could not be read, and why.
+    pub unreadable: BTreeMap<Uid, String>,
+    /// Trees whose journal record could not be understood, and why.
+    pub damaged: Vec<DamagedRecord>,
+}
+
+impl ShimState {
+    /// Opens the publish records and installs `runtime_binary` in the driver's directory below `kubelet_dir`, which must exist.
+    pub fn open(
+        node: String,
+        kubelet_dir: PathBuf,
+        runtime_binary: &Path,
+        mounter: Arc<dyn Mounter>,
+        journal: Arc<Journal>,
+    ) -> Result<(Self, StateInputs), Error> {
+        let folder = driver_dir(&kubelet_dir);
+        let publish_records = Arc::new(PublishRecords::open(folder.join("publish"))?);
+        let runtimes = RuntimeStore::install(&folder, runtime_binary, &published_digests(&publish_records))?;
+        let (workspaces, writer) = Workspaces::new();
+        let (requeue, requeued) = unbounded_channel();
+        let state = ShimState {
+            node,
+            kubelet_dir,
+            mounter,
+            journal,
+            publish_records,
+            runtimes,
+            workspaces,
+            offers: RwLock::default(),
+            damage: StartupDamage::default(),
+            tree_locks: KeyedLocks::default(),
+            volume_locks: KeyedLocks::default(),
+            requeue,
+            metrics: ShimMetrics::default(),
+            stop: CancellationToken::new(),
+            sockets: PodSockets::default(),
+            change_lists: Semaphore::new(MAX_CHANGE_LISTS),
+            serving: AtomicBool::new(false),
+        };
+        Ok((state, StateInputs { writer, requeued }))
+    }
+
+    /// The providers of this node, as last probed.
+    pub fn offers(&self) -> Vec<ProviderOffer> {
+        self.offers.read().map(|o| o.clone()).unwrap_or_default()
+    }
+
+    /// Runs `work` with the journal on a blocking thread, because each write flushes to the device.
+    pub async fn journal<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Journal) -> Result<T, JournalError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let journal = self.journal.clone();
+        Ok(tokio::task::spawn_blocking(move || work(&journal)).await.map_err(|e| Error::Task(io::Error::other(e)))??)
+    }
+
+    /// The journal's record of a tree.
+    pub async fn record(&self, uid: Uid) -> Result<Option<Record>, Error> {
+        self.journal(move |j| j.get(uid)).await
+    }
+
+    /// One sentence for each record of this node that cannot be read. Each names its file.
+    pub async fn damage_messages(&self) -> Result<Vec<String>, Error> {
+        let suspects: Vec<_> = self.damage.damaged.iter().map(|d| d.uid).collect();
+        let still = move |journal: &Journal| Ok(suspects.iter().filter_map(|uid| journal.get(*uid).err()?.damage()).collect::<Vec<_>>());
+        let mut damaged = self.journal(still).await?;
+        damaged.extend(self.damage.unreadable.values().cloned());
+        damaged.extend(self.publish_records.damage_messages());
+        Ok(damaged)
+    }
+
+    /// Wakes mounts that wait for this tree, and makes the provision controller reconcile its workspace.
+    pub fn notify(&self, uid: Uid) {
+        self.workspaces.notify(uid);
+        if let Some(ws) = self.workspaces.get(uid) {
+            self.requeue(&ws);
+        }
+    }
+
+    /// Makes the provision controller reconcile this workspace.
+    pub fn requeue(&self, ws: &AgentWorkspace) {
+        let name = ObjectRef::new(ws.metadata.name.as_deref().unwrap_or_default());
+        // The receiver is dropped only when the process ends.
+        _ = self.requeue.send(name.within(ws.metadata.namespace.as_deref().unwrap_or_default()));
+    }
+}
+
+/// The runtimes that volumes of Pods show.
+fn published_digests(publish_records: &PublishRecords) -> Vec<RuntimeDigest> {
+    let digests = publish_records.all().into_iter().filter_map(|p| match p.shows {
+        PublishedVolume::Runtime { digest } => Some(digest),
+        PublishedVolume::Tree { .. } => None,
+    });
+    digests.collect::<HashSet<_>>().into_iter().collect()
+}

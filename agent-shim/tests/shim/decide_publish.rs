@@ -1,0 +1,93 @@
+//! Which requests of the kubelet are admitted.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::fixtures::{NODE, record, uid, workspace};
+use serde_json::{Value, json};
+use yoi_agent_shim::decide::publish::{Admission, BadRequest, KnownTree, PublishRequest, RequestedVolume, admission, parse_request};
+use yoi_wire::identity::{VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
+use yoi_workspace::ProviderKind::Btrfs;
+use yoi_workspace::{CloneAccess, RecordState};
+
+const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
+const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
+const KUBELET: &str = "/var/lib/kubelet";
+
+fn ask(over: &[(&str, &str)], handle: &str) -> Result<PublishRequest, BadRequest> {
+    let mut context = HashMap::from([(POD_UID.to_owned(), uid(7).to_string()), (EPHEMERAL.to_owned(), "true".to_owned())]);
+    context.extend(over.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    let target = format!("{KUBELET}/pods/{}/volumes/kubernetes.io~csi/tree/mount", uid(7));
+    parse_request(Path::new(KUBELET), handle, &target, false, &context)
+}
+
+#[test]
+fn requests_are_parsed_and_bad_ones_refused() {
+    let (ws, digest) = (uid(1).to_string(), "ab".repeat(32));
+    let tree = ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws)], "csi-1").unwrap();
+    assert_eq!((tree.requested, tree.read_only), (RequestedVolume::Tree(uid(1)), false));
+    let runtime = ask(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, &digest)], "csi-1").unwrap();
+    assert!(runtime.read_only && matches!(runtime.requested, RequestedVolume::Runtime(d) if d.as_str() == digest));
+    let claim = ask(&[(EPHEMERAL, "false"), (VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &uid(3).to_string())], &ws).unwrap();
+    assert_eq!(claim.requested, RequestedVolume::Claim(uid(1)), "attributes of a PersistentVolume name no tree");
+
+    assert_eq!(ask(&[], "csi-1"), Err(BadRequest::Kind));
+    assert!(matches!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, "../x")], "csi-1"), Err(BadRequest::Workspace(_))));
+    assert!(matches!(ask(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, "../x")], "csi-1"), Err(BadRequest::Digest(_))));
+    assert!(matches!(ask(&[(EPHEMERAL, "false")], "csi-1"), Err(BadRequest::Handle(_))));
+    let other_pod = uid(8).to_string();
+    assert_eq!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws), (POD_UID, &other_pod)], "csi-1"), Err(BadRequest::Pod));
+}
+
+fn through(over: Option<Value>, state: Option<RecordState>, inline: bool, published_before: bool) -> Admission {
+    let ws = over.map(|over| workspace(1, over));
+    let record = state.map(|s| record(1, Btrfs, s));
+    admission(uid(1), uid(7), inline, false, &KnownTree { node: NODE, workspace: ws.as_ref(), record: record.as_ref(), published_before })
+}
+
+fn waits(admission: Admission) -> bool {
+    matches!(admission, Admission::Wait(_))
+}
+
+fn denied(admission: Admission) -> bool {
+    matches!(admission, Admission::Deny(_))
+}
+
+fn mine() -> Option<Value> {
+    Some(json!({ "status": { "podUID": uid(7) } }))
+}
+
+#[test]
+fn an_inline_volume_is_for_the_named_pod_only_once_its_tree_is_provisioned() {
+    let open = Admission::Admit(CloneAccess::ReadWrite);
+    assert_eq!(through(mine(), Some(RecordState::Ready), true, false), open);
+    assert!(waits(through(mine(), None, true, false)), "not made");
+    assert!(waits(through(mine(), Some(RecordState::Creating), true, false)), "being made");
+    assert!(waits(through(None, Some(RecordState::Ready), true, false)), "not in the cache");
+    assert!(waits(through(Some(json!({})), Some(RecordState::Ready), true, false)), "no Pod named yet");
+    assert!(waits(through(Some(json!({ "status": { "podUID": uid(8) } })), Some(RecordState::Ready), true, false)), "another Pod's");
+    assert!(waits(through(Some(json!({ "status": { "podUID": uid(7), "nodeName": "n2" } })), Some(RecordState::Ready), true, false)));
+    assert!(denied(through(mine(), Some(RecordState::Destroying), true, false)));
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" }, "status": { "podUID": uid(7) } });
+    assert!(denied(through(Some(deleted), Some(RecordState::Ready), true, false)));
+}
+
+#[test]
+fn any_pod_may_mount_by_claim_if_the_workspace_has_a_claim() {
+    let claim = Some(json!({ "spec": { "claim": true } }));
+    assert_eq!(through(claim, Some(RecordState::Ready), false, false), Admission::Admit(CloneAccess::ReadWrite));
+    assert!(denied(through(mine(), Some(RecordState::Ready), false, false)));
+}
+
+#[test]
+fn what_was_mounted_before_is_mounted_again_without_the_api_server() {
+    assert_eq!(through(None, Some(RecordState::Ready), true, true), Admission::Admit(CloneAccess::ReadWrite));
+    assert!(waits(through(None, None, true, true)), "but not without a tree");
+}
+
+#[test]
+fn a_sealed_tree_and_a_read_only_one_are_never_written() {
+    assert_eq!(through(mine(), Some(RecordState::Sealed), true, false), Admission::Admit(CloneAccess::ReadOnly));
+    let frozen = json!({ "spec": { "readOnly": true }, "status": { "podUID": uid(7) } });
+    assert_eq!(through(Some(frozen), Some(RecordState::Ready), true, false), Admission::Admit(CloneAccess::ReadOnly));
+}

@@ -1,0 +1,188 @@
+//! Objects and a mounter for tests.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Mutex;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use yoi_crds::AgentWorkspace;
+use yoi_workspace::plan::DiskStep;
+use yoi_workspace::{
+    ChangeBase, DataRootEntry, EntryLocation, ErrorReason, ExpectedRoot, Inventory, KernelFacts, Marker, Probe, ProviderKind,
+    ProviderOffer, Record, RecordState, TreeManifest, TreeOrigin, Uid,
+};
+
+use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
+use yoi_agent_shim::mounter::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
+use yoi_agent_shim::volume::PodVolume;
+
+pub const NODE: &str = "node-1";
+
+pub fn uid(n: u8) -> Uid {
+    Uid::from_bytes([n; 16])
+}
+
+/// A workspace with UID `uid(n)`, with these fields over the usual ones.
+pub fn workspace(n: u8, over: Value) -> AgentWorkspace {
+    let mut object = json!({
+        "apiVersion": "yoi.dev/v1alpha1",
+        "kind": "AgentWorkspace",
+        "metadata": { "name": format!("ws-{n}"), "namespace": "team", "uid": uid(n), "generation": 1, "resourceVersion": "1",
+            "finalizers": ["yoi.dev/operator", "yoi.dev/node-data"] },
+        "spec": { "source": { "empty": {} } },
+        "status": { "nodeName": NODE, "origin": { "kind": "Empty" }, "owner": { "uid": 1000, "gid": 1000 } },
+    });
+    merge(&mut object, over);
+    serde_json::from_value(object).unwrap()
+}
+
+fn merge(into: &mut Value, over: Value) {
+    match (into, over) {
+        (Value::Object(into), Value::Object(over)) => over.into_iter().for_each(|(k, v)| merge(into.entry(k).or_insert(Value::Null), v)),
+        (into, over) => *into = over,
+    }
+}
+
+pub fn record(n: u8, provider: ProviderKind, state: RecordState) -> Record {
+    Record {
+        uid: uid(n),
+        provider,
+        origin: TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } },
+        state,
+        since: ChangeBase::Nothing,
+        object: Some(format!("team/ws-{n}")),
+    }
+}
+
+pub fn offers(available: &[ProviderKind]) -> Vec<ProviderOffer> {
+    let offer = |provider| ProviderOffer { provider, available: available.contains(&provider), reason: "as the test says".into() };
+    vec![offer(ProviderKind::Btrfs), offer(ProviderKind::Copy)]
+}
+
+pub fn manifest() -> TreeManifest {
+    TreeManifest { files: 3, dirs: 1, bytes: 12, git_head: Some("a".repeat(40)), digest: "d".repeat(64) }
+}
+
+/// A mounter in memory that records each request.
+#[derive(Default)]
+pub struct FakeMounter {
+    pub requests: Mutex<Vec<Request>>,
+    pub trees: Mutex<BTreeMap<Uid, Marker>>,
+    pub shown: Mutex<HashMap<PodVolume, PublishedMount>>,
+    /// Requests that change something are refused for this reason.
+    pub refuse: Mutex<Option<ErrorReason>>,
+    /// Name of the data root. None: it is an empty directory.
+    pub name: Mutex<Option<Uid>>,
+    /// Requests of these kinds get no response: `publish`, `make`.
+    pub unanswered: Mutex<HashSet<&'static str>>,
+    /// The n-th request from now gets no response. The flag says whether it is carried out.
+    pub lose_response: Mutex<Option<(usize, bool)>>,
+}
+
+impl FakeMounter {
+    pub fn take_requests(&self) -> Vec<Request> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+
+    fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Response {
+        let marker = Marker { version: 1, uid, provider, origin: making, sealed: None };
+        self.trees.lock().unwrap().insert(uid, marker.clone());
+        Response::Made(marker)
+    }
+
+    fn show(&self, volume: PodVolume, what: MountedContent, read_only: bool) -> Response {
+        self.shown.lock().unwrap().insert(volume.clone(), PublishedMount { volume, what, read_only });
+        Response::Done
+    }
+
+    fn act(&self, request: Request) -> Result<Response, MounterFailure> {
+        let changing =
+            !matches!(request, Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::Unpublish { .. });
+        if let Some(reason) = self.refuse.lock().unwrap().filter(|_| changing) {
+            return Err(MounterFailure::Refused(Refusal { reason, message: "as the test says".into() }));
+        }
+        let kind = match request {
+            Request::Publish { .. } => "publish",
+            Request::CreateEmpty { .. } | Request::Clone { .. } => "make",
+            _ => "",
+        };
+        if self.unanswered.lock().unwrap().contains(kind) {
+            return Err(MounterFailure::Transport(std::io::ErrorKind::BrokenPipe.into()));
+        }
+        Ok(match request {
+            Request::Open { expected } => {
+                let mut name = self.name.lock().unwrap();
+                let known = match expected {
+                    ExpectedRoot::Any => true,
+                    ExpectedRoot::Used => name.is_some(),
+                    ExpectedRoot::Named(wanted) => *name == Some(wanted),
+                };
+                if !known {
+                    return Err(MounterFailure::Refused(Refusal {
+                        reason: ErrorReason::WrongDataRoot,
+                        message: "it is another one".into(),
+                    }));
+                }
+                Response::Opened(*name.get_or_insert(uid(99)))
+            }
+            Request::Probe => Response::Offers(Probe {
+                offers: offers(&[ProviderKind::Copy]),
+                total_bytes: 100,
+                free_bytes: 50,
+                kernel: KernelFacts { release: "6.18".into(), mount_setattr: true },
+            }),
+            Request::Inventory => {
+                let trees = self.trees.lock().unwrap();
+                let entry = |(uid, marker): (&Uid, &Marker)| DataRootEntry {
+                    uid: *uid,
+                    location: EntryLocation::Live,
+                    marker: Some(marker.clone()),
+                };
+                Response::Trees(Inventory { entries: trees.iter().map(entry).collect(), ..Inventory::default() })
+            }
+            Request::Mounts => Response::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
+            Request::CreateEmpty { uid, provider, owner } => self.made(uid, provider, TreeOrigin::Empty { owner }),
+            Request::Clone { uid, provider, from, access } => self.made(uid, provider, TreeOrigin::Clone { from, access }),
+            Request::Seal { .. } => Response::Sealed(manifest()),
+            Request::Destroy { uid } => {
+                self.trees.lock().unwrap().remove(&uid);
+                Response::Done
+            }
+            Request::Recover { step } => {
+                if let DiskStep::Destroy { uid, .. } = step {
+                    self.trees.lock().unwrap().remove(&uid);
+                }
+                Response::Done
+            }
+            Request::Publish { tree, volume, access } => {
+                self.show(volume, MountedContent::Tree(tree), access == yoi_workspace::CloneAccess::ReadOnly)
+            }
+            Request::PublishRuntime { volume, .. } => self.show(volume, MountedContent::Runtime, true),
+            Request::Unpublish { volume } => {
+                self.shown.lock().unwrap().remove(&volume);
+                Response::Done
+            }
+            Request::Changes { .. } => Response::Changes { changes: vec![], cut: false },
+        })
+    }
+}
+
+impl Mounter for FakeMounter {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>> {
+        self.requests.lock().unwrap().push(request.clone());
+        let lost = self.lose_response.lock().unwrap().as_mut().and_then(|(left, done)| {
+            *left = left.checked_sub(1)?;
+            (*left == 0).then_some(*done)
+        });
+        let answer = match lost {
+            None => self.act(request),
+            Some(done) => {
+                if done {
+                    _ = self.act(request);
+                }
+                Err(MounterFailure::Transport(std::io::ErrorKind::BrokenPipe.into()))
+            }
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}

@@ -1,0 +1,18 @@
+//! The shim and the mounter as a library: with a mounter in memory, and on real disks.
+
+mod change_list;
+mod crash_points;
+mod csi;
+mod decide_orphan;
+mod decide_provision;
+mod decide_publish;
+mod fixtures;
+mod hostile_input;
+mod node_restart;
+mod orphans;
+mod provisioning;
+mod real_disk;
+mod required_tasks;
+mod skip;
+mod test_shim;
+mod workspace_status;

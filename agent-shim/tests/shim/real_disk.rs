@@ -1,0 +1,130 @@
+//! Both halves together, on a real disk with real mounts: needs root, and says so where it cannot run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use yoi_workspace::ExpectedRoot;
+use yoi_workspace::loopback::{ensure_loop_btrfs, release};
+
+use yoi_agent_shim::mounter::client::{Mounter, MounterClient};
+use yoi_agent_shim::shim::provisioning::{Next, provision};
+
+use crate::fixtures::{NODE, uid, workspace};
+use crate::test_shim::TestShim;
+use yoi_agent_shim::mounter::service::MounterService;
+
+/// A mounter of its own on a Btrfs of its own.
+pub struct RealDisk {
+    pub dir: tempfile::TempDir,
+    client: Arc<MounterClient>,
+}
+
+impl RealDisk {
+    pub fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            crate::skip::skip("needs root for loop devices and mounts");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let pool = dir.path().join("pool");
+        ensure_loop_btrfs(&dir.path().join("pool.btrfs"), 1 << 30, &pool).unwrap();
+        std::fs::create_dir(dir.path().join("kubelet")).unwrap();
+        let client = mounter(dir.path(), &pool, "mounter");
+        Some(RealDisk { dir, client })
+    }
+}
+
+/// A mounter on what is at `pool` now, with a socket of its own.
+pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
+    let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: pool.to_owned(), loop_size: None };
+    let desk = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
+    let socket = dir.join(name).with_extension("sock");
+    let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));
+    let (served, before) = (socket.clone(), inode());
+    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, desk));
+    while inode().is_none() || inode() == before {
+        std::thread::yield_now();
+    }
+    Arc::new(MounterClient::new(socket))
+}
+
+impl Drop for RealDisk {
+    fn drop(&mut self) {
+        // Also after a failure: what the test mounted must not outlive it. Lazily, because the mounter's threads hold the pool.
+        let here = self.dir.path().canonicalize().unwrap();
+        for mount in yoi_workspace::mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(&here)) {
+            _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+        }
+        _ = release(&here.join("pool"));
+    }
+}
+
+fn shows(path: &Path) -> usize {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    yoi_workspace::mountinfo::read().unwrap().iter().filter(|m| m.mount_point == path).count()
+}
+
+pub async fn prepare(disk: &RealDisk) -> TestShim {
+    let shim = TestShim::with(disk.dir.path().join("kubelet"), disk.client.clone());
+    *shim.state.offers.write().unwrap() = probe_offers(&disk.client).await;
+    shim
+}
+
+async fn probe_offers(line: &Arc<MounterClient>) -> Vec<yoi_workspace::ProviderOffer> {
+    let line: &dyn Mounter = &**line;
+    line.open(ExpectedRoot::Any).await.unwrap();
+    line.probe().await.unwrap().offers
+}
+
+pub async fn base(shim: &TestShim) {
+    let populated = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
+    let over = json!({ "spec": { "base": { "generation": "g", "node": NODE } }, "status": { "conditions": [populated] } });
+    for _ in 0..2 {
+        provision(&shim.state, &workspace(1, over.clone()), uid(1)).await.unwrap();
+    }
+}
+
+pub fn clone_of_base() -> serde_json::Value {
+    let origin = json!({ "kind": "Base", "workspaceUID": uid(1) });
+    json!({ "spec": { "source": { "empty": null, "project": { "name": "p" } } }, "status": { "origin": origin, "podUID": uid(7) } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_is_made_mounted_once_unmounted_and_destroyed() {
+    let Some(disk) = RealDisk::new() else { return };
+    let shim = prepare(&disk).await;
+    base(&shim).await;
+    let made = provision(&shim.state, &workspace(2, clone_of_base()), uid(2)).await.unwrap();
+    assert_eq!((made.next, made.update.provider.unwrap().reason), (Next::AwaitChange, "Btrfs: as its base".to_owned()));
+
+    shim.apply_event(kube::runtime::watcher::Event::Apply(workspace(2, clone_of_base())));
+    let mut node = shim.node().await;
+    let (tree, runtime) = (shim.tree(7, 2), shim.runtime(7));
+    for request in [&tree, &runtime] {
+        std::fs::create_dir_all(Path::new(&request.target_path).parent().unwrap()).unwrap();
+        for _ in 0..3 {
+            node.node_publish_volume(request.clone()).await.unwrap();
+        }
+        assert_eq!(shows(Path::new(&request.target_path)), 1, "the kubelet asks again after a restart");
+    }
+    std::fs::write(Path::new(&tree.target_path).join("new"), "x").unwrap();
+    let line: &dyn Mounter = &*disk.client;
+    let (changes, _) = line.changes(uid(2), Some(uid(1)), 10).await.unwrap();
+    assert_eq!(changes.len(), 1);
+    let readonly = std::fs::write(Path::new(&runtime.target_path).join("new"), "x").unwrap_err();
+    assert_eq!(readonly.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(line.mounts().await.unwrap().shown.len(), 2);
+
+    assert!(line.destroy(uid(2)).await.unwrap_err().to_string().contains("still mounted"));
+    for (name, request) in [("tree", &tree), ("runtime", &runtime)] {
+        for _ in 0..2 {
+            node.node_unpublish_volume(shim.unpublish(7, name)).await.unwrap();
+        }
+        assert!(!Path::new(&request.target_path).exists());
+    }
+    let mut deleted = clone_of_base();
+    deleted["metadata"] = json!({ "deletionTimestamp": "2026-11-21T00:00:00Z" });
+    assert_eq!(provision(&shim.state, &workspace(2, deleted), uid(2)).await.unwrap().next, Next::RemoveFinalizer);
+    assert_eq!(line.inventory().await.unwrap().entries.len(), 1, "the base");
+}

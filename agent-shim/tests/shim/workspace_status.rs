@@ -1,0 +1,81 @@
+//! The shim's part of a workspace's status.
+
+use crate::fixtures::{manifest, workspace};
+use serde_json::json;
+use yoi_agent_shim::decide::workspace_status::{StatusUpdate, changed_status, not_provisioned, provisioned_status, sealed_status};
+use yoi_crds::AgentWorkspace;
+use yoi_crds::condition::{self, ConditionStatus};
+use yoi_crds::reason::{self, condition as type_};
+use yoi_workspace::ProviderKind;
+
+fn after(ws: &AgentWorkspace, said: StatusUpdate) -> AgentWorkspace {
+    let Some(part) = changed_status(ws, said, "2026-11-21T00:00:00Z") else { return ws.clone() };
+    let (applied, mut next) = (part.to_patch(), serde_json::to_value(ws).unwrap());
+    for (key, value) in applied.as_object().unwrap() {
+        next["status"][key] = value.clone();
+    }
+    serde_json::from_value(next).unwrap()
+}
+
+#[test]
+fn the_same_update_twice_writes_nothing() {
+    let ws = workspace(1, json!({}));
+    let said = || provisioned_status(&ws, ProviderKind::Btrfs, Some("Btrfs: works"), Some(reason::CLONE_CREATED), 0);
+    let told = after(&ws, said());
+    assert_eq!(changed_status(&told, said(), "later"), None);
+    assert_eq!(
+        changed_status(&told, provisioned_status(&told, ProviderKind::Btrfs, None, None, 0), "later"),
+        None,
+        "a restart finds it said"
+    );
+    assert_eq!(
+        changed_status(&told, provisioned_status(&told, ProviderKind::Btrfs, None, None, 1), "later")
+            .unwrap()
+            .changed_conditions(&told)
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_released_tree_differs_from_one_that_was_never_published() {
+    let reason = |ws: &AgentWorkspace| condition::find(&ws.status.as_ref().unwrap().conditions, "InUse").unwrap().reason.clone();
+    let mounts = |ws: &AgentWorkspace, n: usize| after(ws, provisioned_status(ws, ProviderKind::Btrfs, None, None, n));
+    let made = workspace(1, json!({}));
+    let new = mounts(&made, 0);
+    assert_eq!(reason(&new), "NotPublished");
+    let taken = mounts(&new, 1);
+    // Within the same second: only the reason can tell.
+    let free = mounts(&taken, 0);
+    assert_eq!((reason(&taken).as_str(), reason(&free).as_str()), ("Published", "Released"));
+    assert_eq!(reason(&mounts(&free, 0)), "Released", "a restart does not forget it");
+}
+
+#[test]
+fn a_tree_that_is_found_after_a_restart_and_was_never_reported_is_adopted() {
+    let ws = workspace(1, json!({}));
+    let told = after(&ws, provisioned_status(&ws, ProviderKind::Copy, None, None, 0));
+    let provisioned = condition::find(&told.status.as_ref().unwrap().conditions, "Provisioned").unwrap().clone();
+    assert_eq!((provisioned.status, &*provisioned.reason), (ConditionStatus::True, "Adopted"));
+}
+
+#[test]
+fn conditions_of_others_are_neither_written_nor_compared() {
+    let other = json!({ "type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "" });
+    let ws = workspace(1, json!({ "status": { "conditions": [other] } }));
+    let (volume, verdict) = sealed_status(&manifest());
+    let said = StatusUpdate { volume: Some(volume), ..StatusUpdate::default().with(type_::SEALED, verdict) };
+    let applied = changed_status(&ws, said, "now").unwrap().to_patch();
+    assert_eq!(applied["conditions"].as_array().unwrap().len(), 1);
+    assert_eq!(applied["volume"]["entries"], 4);
+    assert_eq!(applied.get("nodeName"), None);
+}
+
+#[test]
+fn a_refused_provider_stands_in_both_conditions() {
+    let said = not_provisioned(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
+    assert_eq!(
+        said.verdicts.iter().map(|(t, v)| (*t, v.reason.word())).collect::<Vec<_>>(),
+        [("Provisioned", "ProviderUnavailable"), ("ProviderSelected", "ProviderUnavailable")]
+    );
+}
