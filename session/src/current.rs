@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     Damage, Error, Lock, Result,
-    disk::{Disk, Mode, read_range, write_all},
+    disk::{Disk, OpenMode, read_range, write_all},
     frame,
 };
 
@@ -22,7 +22,7 @@ struct Current {
 /// The disk's, or [`Error::Damaged`].
 pub fn read(disk: &dyn Disk, root: &Path) -> Result<Option<Uuid>> {
     let path = root.join("current.json");
-    let file = match disk.open(&path, Mode::Read) {
+    let file = match disk.open(&path, OpenMode::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::disk("open", &path)(error)),
@@ -47,7 +47,7 @@ pub(crate) fn replace<T: Serialize>(disk: &dyn Disk, dir: &Path, name: &str, rec
     let (path, new) = (dir.join(name), dir.join(format!("{name}.tmp")));
     let mut line = Vec::new();
     frame::encode(record, &mut line).map_err(|source| Error::Encode { file: path.clone(), source })?;
-    let file = disk.open(&new, Mode::Create).map_err(Error::disk("open", &new))?;
+    let file = disk.open(&new, OpenMode::Create).map_err(Error::disk("open", &new))?;
     file.truncate(0).map_err(Error::disk("empty", &new))?;
     write_all(&*file, &line, 0).map_err(Error::disk("write", &new))?;
     file.fsync().map_err(Error::disk("sync", &new))?;

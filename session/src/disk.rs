@@ -5,12 +5,12 @@ use std::{ffi::OsString, fmt, io, path::Path};
 mod memory;
 mod real;
 
-pub use memory::{DiskFault, MemoryDisk, Survive};
+pub use memory::{DiskFault, MemoryDisk, Retained};
 pub use real::RealDisk;
 
 /// How a file is opened. All but `Read` may read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum OpenMode {
     /// It has to exist.
     Read,
     /// It has to exist.
@@ -24,9 +24,9 @@ pub enum Mode {
 pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// As the system says; so for all of these.
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>>;
     /// One level; a folder that is there already is well.
-    fn make_dir(&self, path: &Path) -> io::Result<()>;
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Names in a folder, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
     /// Replaces what stood at `to`.

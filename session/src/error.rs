@@ -1,4 +1,4 @@
-//! What can go wrong, named by the deed.
+//! What can go wrong, named by the operation.
 
 use std::{
     fmt, io,
@@ -13,9 +13,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("failed to {deed} {}", path.display())]
-    Disk { deed: &'static str, path: PathBuf, source: io::Error },
-    #[error("failed to take the lock {}: it is held by {}", path.display(), Held(holder))]
+    #[error("failed to {operation} {}", path.display())]
+    Disk { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("failed to take the lock {}: it is held by {}", path.display(), HolderText(holder))]
     Locked { path: PathBuf, holder: Option<Holder> },
     #[error("failed to take the session volume for run generation {ours}: generation {seen} has already written to it")]
     LowerGeneration { ours: u64, seen: u64 },
@@ -80,15 +80,15 @@ impl fmt::Display for Damage {
 }
 
 impl Error {
-    pub(crate) fn disk(deed: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Disk { deed, path: path.to_owned(), source }
+    pub(crate) fn disk(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk { operation, path: path.to_owned(), source }
     }
 
     /// The reason for conditions and notices: of the vocabulary that users see.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Disk { source, .. } if full(source) => "DiskFull",
+            Self::Disk { source, .. } if is_full(source) => "DiskFull",
             Self::Disk { .. } => "DiskFailed",
             Self::Locked { .. } | Self::LowerGeneration { .. } | Self::AlreadyOpen { .. } => "SessionLocked",
             Self::Damaged { .. } | Self::NoSession { .. } | Self::SessionExists { .. } => "ReplayFailed",
@@ -99,7 +99,7 @@ impl Error {
         }
     }
 
-    /// Whether the same deed may succeed later with nothing changed but the world: room on the disk, the other holder gone.
+    /// Whether the same operation may succeed later with nothing changed but the world: room on the disk, the other holder gone.
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
@@ -120,13 +120,13 @@ impl Error {
     }
 }
 
-fn full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-struct Held<'a>(&'a Option<Holder>);
+struct HolderText<'a>(&'a Option<Holder>);
 
-impl fmt::Display for Held<'_> {
+impl fmt::Display for HolderText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(holder) => write!(f, "Pod {} of run generation {}", holder.pod_uid, holder.run_generation),

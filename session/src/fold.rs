@@ -83,9 +83,9 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             }
         }
         Body::ToolEnded(end) => {
-            let begun = |call: &OpenCall| call.call_id == end.call_id && call.started.is_some();
-            let any = |call: &OpenCall| call.call_id == end.call_id;
-            if let Some(at) = state.open_calls.iter().position(begun).or_else(|| state.open_calls.iter().position(any)) {
+            let is_started = |call: &OpenCall| call.call_id == end.call_id && call.started.is_some();
+            let has_id = |call: &OpenCall| call.call_id == end.call_id;
+            if let Some(at) = state.open_calls.iter().position(is_started).or_else(|| state.open_calls.iter().position(has_id)) {
                 state.open_calls.remove(at);
             }
         }

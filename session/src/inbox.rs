@@ -22,7 +22,7 @@ use yoi_wire::entry::{AgentRef, Body, Input, InputFrom, PeerMessage};
 use crate::{
     Error, Lock, LogState, Result,
     current::{only_line, replace},
-    disk::{Mode, read_range},
+    disk::{OpenMode, read_range},
     frame, layout,
 };
 
@@ -100,7 +100,7 @@ pub struct Inbox {
     dir: PathBuf,
     /// By arrival.
     pending: BTreeMap<u64, InboxMessage>,
-    waiting: BTreeSet<String>,
+    pending_ids: BTreeSet<String>,
     delivered: BTreeSet<String>,
     next: u64,
 }
@@ -117,7 +117,7 @@ impl Inbox {
             Ok(found) => {
                 for name in found.iter().filter_map(|name| name.to_str()) {
                     let path = dir.join(name);
-                    if let Some(number) = number(name) {
+                    if let Some(number) = file_number(name) {
                         names.push((number, path));
                     } else if name.ends_with(".tmp") {
                         // Its writer died before it accepted anything.
@@ -131,14 +131,14 @@ impl Inbox {
         names.sort_unstable();
         let next = names.last().map_or(1, |(last, _)| last + 1);
         let delivered = replayed.delivered.keys().cloned().collect();
-        let mut inbox = Self { lock: lock.clone(), dir, pending: BTreeMap::new(), waiting: BTreeSet::new(), delivered, next };
+        let mut inbox = Self { lock: lock.clone(), dir, pending: BTreeMap::new(), pending_ids: BTreeSet::new(), delivered, next };
         for (number, path) in names {
             let message = inbox.load(path.clone())?;
             // Twice here: the first acknowledgement failed after the file was in place, and the sender came again.
-            if inbox.delivered.contains(&message.id) || inbox.waiting.contains(&message.id) {
+            if inbox.delivered.contains(&message.id) || inbox.pending_ids.contains(&message.id) {
                 disk.remove_file(&path).map_err(Error::disk("remove", &path))?;
             } else {
-                inbox.waiting.insert(message.id.clone());
+                inbox.pending_ids.insert(message.id.clone());
                 inbox.pending.insert(number, message);
             }
         }
@@ -148,7 +148,7 @@ impl Inbox {
     }
 
     fn load(&self, path: PathBuf) -> Result<InboxMessage> {
-        let file = self.lock.disk().open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
+        let file = self.lock.disk().open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
         let bytes = file.len().and_then(|len| read_range(&*file, 0, len)).map_err(Error::disk("read", &path))?;
         only_line(&bytes).and_then(frame::decode).map_err(|what| Error::Damaged { file: path, line: 1, what })
     }
@@ -158,7 +158,7 @@ impl Inbox {
     /// # Errors
     /// The disk's. Nothing is accepted then, but the message may be found at the next [`Inbox::open`]; its id makes another try safe.
     pub fn put(&mut self, message: InboxMessage) -> Result<Put> {
-        if self.waiting.contains(&message.id) || self.delivered.contains(&message.id) {
+        if self.pending_ids.contains(&message.id) || self.delivered.contains(&message.id) {
             return Ok(Put::Duplicate);
         }
         if message.id.len() > MAX_ID {
@@ -173,11 +173,11 @@ impl Inbox {
         // A number is never used twice, so that a failed try cannot be taken for this one.
         let number = self.next;
         self.next += 1;
-        if let Err(error) = replace(&**self.lock.disk(), &self.dir, &name(number), &message) {
-            let _ = self.lock.disk().remove_file(&self.dir.join(name(number)));
+        if let Err(error) = replace(&**self.lock.disk(), &self.dir, &file_name(number), &message) {
+            let _ = self.lock.disk().remove_file(&self.dir.join(file_name(number)));
             return Err(error);
         }
-        self.waiting.insert(message.id.clone());
+        self.pending_ids.insert(message.id.clone());
         self.pending.insert(number, message);
         Ok(Put::Accepted)
     }
@@ -193,21 +193,21 @@ impl Inbox {
     /// The disk's: its file stays behind, and the next [`Inbox::open`] removes it.
     pub fn settle(&mut self, id: &str) -> Result<()> {
         self.delivered.insert(id.to_owned());
-        if !self.waiting.remove(id) {
+        if !self.pending_ids.remove(id) {
             return Ok(());
         }
         let Some(number) = self.pending.iter().find(|(_, message)| message.id == id).map(|(number, _)| *number) else { return Ok(()) };
         self.pending.remove(&number);
         // Not made durable: should the file come back, the log knows its id.
-        let path = self.dir.join(name(number));
+        let path = self.dir.join(file_name(number));
         self.lock.disk().remove_file(&path).map_err(Error::disk("remove", &path))
     }
 }
 
-fn name(number: u64) -> String {
+fn file_name(number: u64) -> String {
     format!("{number:020}.json")
 }
 
-fn number(name: &str) -> Option<u64> {
+fn file_number(name: &str) -> Option<u64> {
     name.strip_suffix(".json")?.parse().ok()
 }

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use crate::{
     Error, Result,
-    disk::{Disk, DiskFile, Mode, read_range, write_all},
+    disk::{Disk, DiskFile, OpenMode, read_range, write_all},
     frame, layout,
-    log::walk::only_sectors_are_missing,
+    log::scan::only_sectors_are_missing,
 };
 
 /// Who writes to the volume.
@@ -35,53 +35,53 @@ pub struct Lock {
     holder: Holder,
     /// Holds the `flock`.
     _file: Box<dyn DiskFile>,
-    live: Mutex<HashMap<Uuid, Arc<Live>>>,
+    sessions: Mutex<HashMap<Uuid, Arc<SessionProgress>>>,
 }
 
 /// What this process knows of a session that it writes. It outlives the log, so that a reader goes on when a log is opened again.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct SessionProgress {
     open: AtomicBool,
-    mark: Mutex<Mark>,
+    committed_end: Mutex<CommittedEnd>,
 }
 
 /// How far the last segment is acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct CommittedEnd {
     pub segment: Uuid,
-    pub committed: u64,
+    pub offset: u64,
 }
 
-impl Live {
-    pub(crate) fn mark(&self) -> Mark {
-        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+impl SessionProgress {
+    pub(crate) fn committed_end(&self) -> CommittedEnd {
+        *self.committed_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One log's claim to a session, within this process.
+/// Keeps a session reserved for one log, within this process.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct SessionGuard {
     session: Uuid,
-    live: Arc<Live>,
+    progress: Arc<SessionProgress>,
 }
 
-impl Claim {
+impl SessionGuard {
     pub(crate) fn session(&self) -> Uuid {
         self.session
     }
 
-    pub(crate) fn live(&self) -> &Arc<Live> {
-        &self.live
+    pub(crate) fn progress(&self) -> &Arc<SessionProgress> {
+        &self.progress
     }
 
-    pub(crate) fn set_mark(&self, mark: Mark) {
-        *self.live.mark.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+    pub(crate) fn set_committed(&self, end: CommittedEnd) {
+        *self.progress.committed_end.lock().unwrap_or_else(PoisonError::into_inner) = end;
     }
 }
 
-impl Drop for Claim {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.live.open.store(false, Ordering::Release);
+        self.progress.open.store(false, Ordering::Release);
     }
 }
 
@@ -92,13 +92,13 @@ impl Lock {
     /// [`Error::Locked`] when a living process has it; [`Error::LowerGeneration`] when a later Pod has had it.
     pub fn take(disk: Arc<dyn Disk>, root: &Path, holder: Holder) -> Result<Arc<Self>> {
         let path = layout::lock(root);
-        let file = disk.open(&path, Mode::Create).map_err(Error::disk("open", &path))?;
+        let file = disk.open(&path, OpenMode::Create).map_err(Error::disk("open", &path))?;
         if !file.try_lock().map_err(Error::disk("lock", &path))? {
             // Only a word for people, and the holder may be at it just now: what cannot be read is left out.
-            let holder = holders(&*file, &path).ok().and_then(|(mut seen, _)| seen.pop());
+            let holder = read_holders(&*file, &path).ok().and_then(|(mut seen, _)| seen.pop());
             return Err(Error::Locked { path, holder });
         }
-        let (seen, mut lines) = holders(&*file, &path)?;
+        let (seen, mut lines) = read_holders(&*file, &path)?;
         if let Some(highest) = seen.iter().map(|seen| seen.run_generation).max()
             && highest > holder.run_generation
         {
@@ -112,7 +112,7 @@ impl Lock {
         file.truncate(lines.len() as u64).map_err(Error::disk("cut the unfinished end of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(root).map_err(Error::disk("sync", root))?;
-        Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, live: Mutex::default() }))
+        Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, sessions: Mutex::default() }))
     }
 
     #[must_use]
@@ -130,21 +130,24 @@ impl Lock {
         &self.disk
     }
 
-    /// Claims a session for one log in this process. The mark of an earlier log stays until the new one has read the session.
-    pub(crate) fn claim(&self, session: Uuid) -> Result<Claim> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = live.entry(session).or_insert_with(|| {
-            Arc::new(Live { open: AtomicBool::new(false), mark: Mutex::new(Mark { segment: Uuid::nil(), committed: 0 }) })
+    /// Claims a session for one log in this process. The committed end of an earlier log stays until the new one has read the session.
+    pub(crate) fn reserve(&self, session: Uuid) -> Result<SessionGuard> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = sessions.entry(session).or_insert_with(|| {
+            Arc::new(SessionProgress {
+                open: AtomicBool::new(false),
+                committed_end: Mutex::new(CommittedEnd { segment: Uuid::nil(), offset: 0 }),
+            })
         });
-        if entry.open.swap(true, Ordering::AcqRel) {
+        if progress.open.swap(true, Ordering::AcqRel) {
             return Err(Error::AlreadyOpen { session });
         }
-        Ok(Claim { session, live: entry.clone() })
+        Ok(SessionGuard { session, progress: progress.clone() })
     }
 }
 
 /// The holders on record, and their lines.
-fn holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
+fn read_holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
     let read = |len| read_range(file, 0, len);
     let mut bytes = file.len().and_then(read).map_err(Error::disk("read", path))?;
     let mut holders = Vec::new();

@@ -10,12 +10,12 @@ use crate::{
     Error, Lock, LogState, Reader, Result,
     disk::{DiskFile, write_all},
     frame,
-    lock::{Claim, Mark},
+    lock::{CommittedEnd, SessionGuard},
     stamp,
 };
 
 mod open;
-pub(crate) mod walk;
+pub(crate) mod scan;
 
 /// The longest line that is written, newline included. A tool's output is cut far below it.
 pub const MAX_LINE: usize = 16 << 20;
@@ -61,11 +61,11 @@ impl Replay {
     }
 }
 
-/// An open session log. Dropping it leaves the zeros of [`Preallocate::Ahead`] in place, which the next one uses.
+/// An open session log. Dropping it leaves the zeros of [`Preallocate::Ahead`] in position, which the next one uses.
 #[derive(Debug)]
 pub struct Log {
     lock: Arc<Lock>,
-    claim: Claim,
+    guard: SessionGuard,
     segment: Uuid,
     path: PathBuf,
     file: Box<dyn DiskFile>,
@@ -110,7 +110,7 @@ impl Log {
         }
         self.committed += lines.len() as u64;
         self.last_seq += entries.len() as u64;
-        self.claim.set_mark(Mark { segment: self.segment, committed: self.committed });
+        self.guard.set_committed(CommittedEnd { segment: self.segment, offset: self.committed });
         Ok(entries)
     }
 
@@ -167,12 +167,12 @@ impl Log {
     /// A reader that sees what this log has acknowledged, and goes on when the session is opened again in this process.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader::beside(&self.lock, self.claim.session(), self.claim.live().clone())
+        Reader::for_open_log(&self.lock, self.guard.session(), self.guard.progress().clone())
     }
 
     #[must_use]
     pub fn session(&self) -> Uuid {
-        self.claim.session()
+        self.guard.session()
     }
 
     /// The segment that is being written.

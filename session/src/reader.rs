@@ -14,10 +14,10 @@ use yoi_wire::entry::Entry;
 
 use crate::{
     Damage, Error, Lock, Result,
-    disk::{Disk, DiskFile, Mode},
+    disk::{Disk, DiskFile, OpenMode},
     layout,
-    lock::Live,
-    log::walk::{Expected, Step, Walk},
+    lock::SessionProgress,
+    log::scan::{Expected, Scanned, Scanner},
 };
 
 /// Up to where a reader has read. As text: `start`, or `<segment>.<seq>`. It stays valid over restarts of reader and writer.
@@ -88,13 +88,13 @@ pub struct Reader {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     session: Uuid,
-    live: Option<Arc<Live>>,
+    progress: Option<Arc<SessionProgress>>,
     /// Where it left off, so that reading on does not read from the start.
-    place: Option<Place>,
+    position: Option<Position>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     token: Token,
     segment: Uuid,
     at: u64,
@@ -107,11 +107,11 @@ impl Reader {
     /// made durable may be seen by it.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, root: &Path, session: Uuid) -> Self {
-        Self { disk, root: root.to_owned(), session, live: None, place: None }
+        Self { disk, root: root.to_owned(), session, progress: None, position: None }
     }
 
-    pub(crate) fn beside(lock: &Lock, session: Uuid, live: Arc<Live>) -> Self {
-        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, live: Some(live), place: None }
+    pub(crate) fn for_open_log(lock: &Lock, session: Uuid, progress: Arc<SessionProgress>) -> Self {
+        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, progress: Some(progress), position: None }
     }
 
     /// At most `max` entries after `token`, and the token to go on from: the given one when there is nothing new.
@@ -119,7 +119,7 @@ impl Reader {
     /// # Errors
     /// [`Error::Damaged`] once all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
     pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
-        let left_off = self.place.filter(|place| place.token == token);
+        let left_off = self.position.filter(|position| position.token == token);
         match self.read_from(left_off, token, max) {
             // A line may look damaged while its writer is at it: an append is copied in page by page, and the newline may be seen before
             // the middle is. It was there when the newline was, so looking once more is enough. And what this reader remembers of
@@ -129,8 +129,8 @@ impl Reader {
         }
     }
 
-    fn read_from(&mut self, place: Option<Place>, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
-        self.place = None;
+    fn read_from(&mut self, position: Option<Position>, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
+        self.position = None;
         let dir = layout::session(&self.root, self.session);
         let segments = match self.disk.list(&dir) {
             Ok(names) => layout::segments(&names),
@@ -144,64 +144,65 @@ impl Reader {
             return Err(Error::UnknownToken { token: token.to_string() });
         }
 
-        let first = Place { token: Token::Start, segment: segments[0], at: 0, line: 1, expected: Expected::FIRST };
-        let mut place = place.unwrap_or(first);
+        let first = Position { token: Token::Start, segment: segments[0], at: 0, line: 1, expected: Expected::FIRST };
+        let mut position = position.unwrap_or(first);
         let mut found = Vec::new();
-        let from = segments.iter().position(|segment| *segment == place.segment).unwrap_or(0);
+        let from = segments.iter().position(|segment| *segment == position.segment).unwrap_or(0);
         for &segment in &segments[from..] {
-            if segment != place.segment {
-                place = Place { segment, at: 0, line: 1, ..place };
+            if segment != position.segment {
+                position = Position { segment, at: 0, line: 1, ..position };
             }
             let path = layout::segment(&self.root, self.session, segment);
-            let file = self.disk.open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
+            let file = self.disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
             let end = self.end(segment, &*file).map_err(Error::disk("measure", &path))?;
-            let mut walk = Walk::new(&*file, &path, (place.at, end.max(place.at)), place.line, place.expected);
+            let mut scanner = Scanner::new(&*file, &path, (position.at, end.max(position.at)), position.line, position.expected);
             loop {
                 if found.len() == max {
-                    return Ok(self.leave(found, place, token));
+                    return Ok(self.finish(found, position, token));
                 }
-                match walk.next() {
-                    Ok(Step::Line(line)) => {
+                match scanner.next() {
+                    Ok(Scanned::Line(line)) => {
                         let next = Token::After { segment, seq: line.entry.seq };
-                        place = Place { token: next, segment, at: line.end, line: walk.line(), expected: walk.expected() };
+                        position =
+                            Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
                         if line.entry.seq > seq(token) {
                             // The checksum and the parser have both seen it: it is text.
                             let json = String::from_utf8_lossy(&line.bytes).into_owned();
                             found.push(RawEntry { json, entry: line.entry, token: next });
                         }
                     }
-                    Ok(Step::End { torn }) if torn > 0 && segment != last => {
+                    Ok(Scanned::End { torn }) if torn > 0 && segment != last => {
                         return self.stop(
-                            Error::Damaged { file: path.clone(), line: walk.line(), what: Damage::Unfinished },
+                            Error::Damaged { file: path.clone(), line: scanner.line_number(), what: Damage::Unfinished },
                             found,
-                            place,
+                            position,
                             token,
                         );
                     }
-                    Ok(Step::End { .. }) => break,
-                    Err(error) => return self.stop(error, found, place, token),
+                    Ok(Scanned::End { .. }) => break,
+                    Err(error) => return self.stop(error, found, position, token),
                 }
             }
         }
-        Ok(self.leave(found, place, token))
+        Ok(self.finish(found, position, token))
     }
 
     fn end(&self, segment: Uuid, file: &dyn DiskFile) -> std::io::Result<u64> {
-        match self.live.as_ref().map(|live| live.mark()) {
-            Some(mark) if mark.segment == segment => Ok(mark.committed),
+        match self.progress.as_ref().map(|progress| progress.committed_end()) {
+            Some(end) if end.segment == segment => Ok(end.offset),
             _ => file.len(),
         }
     }
 
     /// The entries before a failure are handed out first; the next read meets it again.
-    fn stop(&mut self, error: Error, found: Vec<RawEntry>, place: Place, token: Token) -> Result<(Vec<RawEntry>, Token)> {
-        if found.is_empty() { Err(error) } else { Ok(self.leave(found, place, token)) }
+    fn stop(&mut self, error: Error, found: Vec<RawEntry>, position: Position, token: Token) -> Result<(Vec<RawEntry>, Token)> {
+        if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) }
     }
 
-    fn leave(&mut self, found: Vec<RawEntry>, place: Place, token: Token) -> (Vec<RawEntry>, Token) {
+    fn finish(&mut self, found: Vec<RawEntry>, position: Position, token: Token) -> (Vec<RawEntry>, Token) {
         let next = found.last().map_or(token, |last| last.token);
-        // A token beyond the end is not a place in the file.
-        self.place = (place.token == next).then_some(place);
+        // A token beyond the end is not a position in the file.
+        self.position = (position.token == next).then_some(position);
         (found, next)
     }
 }

@@ -67,7 +67,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
     }
     let all = place.is_none();
     let header = ["namespace", "agent", "ready", "reason", "desired", "activity", "task", "project", "sees", "age"];
-    let bonds: Vec<PeerLink> = peers.iter().cloned().map(PeerLink::from).collect();
+    let links: Vec<PeerLink> = peers.iter().cloned().map(PeerLink::from).collect();
     let mut table = show::table(&header[usize::from(!all)..]);
     for pod in pods {
         let status = pod.status.clone().unwrap_or_default();
@@ -86,7 +86,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
             show::or_dash(activity.as_deref()).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),
-            show::or_dash(Some(&sees(pod, pods, &bonds).join(","))).into(),
+            show::or_dash(Some(&sees(pod, pods, &links).join(","))).into(),
             show::age(pod.creation_timestamp().map(|t| t.0)).into(),
         ]);
         table.add_row(row);
@@ -95,9 +95,9 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
 }
 
 /// Whom this agent sees beside itself, and who of them is missing: as its own ListPods says.
-fn sees(pod: &YoiPod, pods: &[YoiPod], bonds: &[PeerLink]) -> Vec<String> {
+fn sees(pod: &YoiPod, pods: &[YoiPod], links: &[PeerLink]) -> Vec<String> {
     let me = visibility::agent_ref(pod);
-    let seen = visibility::visible_agents(&me, bonds).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
+    let seen = visibility::visible_agents(&me, links).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
     seen.map(|seen| {
         // Of one namespace, because a UID is of one object.
         let there = pods.iter().any(|pod| seen.is(&visibility::agent_ref(pod)));

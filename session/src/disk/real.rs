@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Disk, DiskFile, Mode};
+use super::{Disk, DiskFile, OpenMode};
 
 /// Files and folders are open to the group: a Pod that comes to the volume under another user has the same `fsGroup`.
 const FILE_MODE: u32 = 0o660;
@@ -24,25 +24,25 @@ const DIR_MODE: u32 = 0o770;
 pub struct RealDisk;
 
 impl Disk for RealDisk {
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).mode(FILE_MODE);
         match mode {
-            Mode::Read => {}
-            Mode::Write => {
+            OpenMode::Read => {}
+            OpenMode::Write => {
                 options.write(true);
             }
-            Mode::CreateNew => {
+            OpenMode::CreateNew => {
                 options.write(true).create_new(true);
             }
-            Mode::Create => {
+            OpenMode::Create => {
                 options.write(true).create(true).truncate(false);
             }
         }
         Ok(Box::new(RealFile(options.open(path)?)))
     }
 
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
         match DirBuilder::new().mode(DIR_MODE).create(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             done => done,

@@ -7,7 +7,7 @@ use yoi_session::{
 };
 use yoi_wire::entry::Entry;
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn outside(disk: &MemoryDisk) -> Reader {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -60,7 +60,7 @@ fn reading_on_does_not_read_from_the_start() {
     let mut bytes = disk.bytes(&segment_path()).unwrap();
     bytes[30] ^= 1;
     let path = segment_path();
-    let file = disk.open(&path, yoi_session::disk::Mode::Write).unwrap();
+    let file = disk.open(&path, yoi_session::disk::OpenMode::Write).unwrap();
     file.write_at(&bytes, 0).unwrap();
     log.append(&[notice(1)], at(), &mut counter()).unwrap();
     assert_eq!(reader.read(token, 9).unwrap().0.len(), 1);
@@ -80,7 +80,7 @@ fn a_reader_beside_the_log_sees_what_is_acknowledged_and_nothing_else() {
     // Sync, then also the cut after it: the lines stay in the file.
     disk.fail(2, DiskFault::Eio, true);
     log.append(&[notice(1)], at(), &mut ids).unwrap_err();
-    disk.heal();
+    disk.clear_fault();
     assert_eq!(all(&mut outside(&disk), Token::Start, 9).len(), acked.len() + 1);
     assert_eq!(all(&mut reader, Token::Start, 9), acked);
     drop(log);
@@ -127,7 +127,7 @@ fn a_session_of_several_segments_is_one_sequence() {
     let path = segment_path().with_file_name(format!("{second}.jsonl"));
     // The last append stands in a second segment, as after a compaction.
     let split = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(2).unwrap().0 + 1;
-    disk.open(&path, yoi_session::disk::Mode::CreateNew).unwrap();
+    disk.open(&path, yoi_session::disk::OpenMode::CreateNew).unwrap();
     disk.set_bytes(&path, &whole[split..]);
     disk.set_bytes(&segment_path(), &whole[..split]);
     for max in [1, 2, 99] {

@@ -8,7 +8,7 @@ use yoi_session::{
     disk::{Disk, RealDisk},
 };
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn take(root: &Path, run: u64) -> yoi_session::Result<Arc<Lock>> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);

@@ -2,23 +2,23 @@
 #![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
 use crate::{
-    damage::{Opened, cuts, flips, gaps, splices, zeros},
-    vandal::{Found, Subject, written},
+    damage::{LogLoader, cuts, flips, gaps, splices, zeros},
+    damage_harness::{LoadResult, SampleLog, trimmed_len},
 };
 
 /// One kind of damage, judged until a promise breaks.
-type Kind = fn(&Subject, &mut dyn FnMut(&[u8]) -> Found) -> Result<crate::vandal::Count, String>;
+type Kind = fn(&SampleLog, &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<crate::damage_harness::Count, String>;
 
-fn found(word: &str, kind: Kind, loader: &mut dyn FnMut(&[u8]) -> Found) {
-    let error = kind(&Subject::new(), loader).expect_err("a planted fault went unnoticed");
+fn assert_found(word: &str, kind: Kind, loader: &mut dyn FnMut(&[u8]) -> LoadResult) {
+    let error = kind(&SampleLog::new(), loader).expect_err("a planted fault went unnoticed");
     println!("seen: {error}");
     assert!(error.contains(word), "{error}");
 }
 
 #[test]
 fn planted_a_checksum_that_is_not_compared_is_found() {
-    let mut log = Opened::new(false);
-    found("damage accepted", flips, &mut |bytes| {
+    let mut log = LogLoader::new(false);
+    assert_found("damage accepted", flips, &mut |bytes| {
         // With the checksum that it should have, every line passes.
         let lines = bytes.split_inclusive(|byte| *byte == b'\n').map(|line| match line.strip_prefix(b"{\"crc\":\"") {
             Some(rest) if rest.len() > 11 && rest.ends_with(b"\n") => {
@@ -33,11 +33,11 @@ fn planted_a_checksum_that_is_not_compared_is_found() {
 
 #[test]
 fn planted_a_torn_tail_cut_one_record_too_far_is_found() {
-    let mut log = Opened::new(false);
-    found("lost", cuts, &mut |bytes| match log.load(bytes) {
-        Found::Loaded { mut entries, cut } if cut > 0 => {
+    let mut log = LogLoader::new(false);
+    assert_found("lost", cuts, &mut |bytes| match log.load(bytes) {
+        LoadResult::Loaded { mut entries, cut } if cut > 0 => {
             entries.pop();
-            Found::Loaded { entries, cut }
+            LoadResult::Loaded { entries, cut }
         }
         found => found,
     });
@@ -45,22 +45,22 @@ fn planted_a_torn_tail_cut_one_record_too_far_is_found() {
 
 #[test]
 fn planted_zeros_accepted_in_the_middle_are_found() {
-    let mut log = Opened::new(false);
+    let mut log = LogLoader::new(false);
     // Not those at the end, which are no fault.
-    found("damage accepted", gaps, &mut |bytes| {
-        log.load(&bytes[..written(bytes)].iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>())
+    assert_found("damage accepted", gaps, &mut |bytes| {
+        log.load(&bytes[..trimmed_len(bytes)].iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>())
     });
 }
 
 #[test]
 fn planted_damage_taken_for_a_torn_end_is_found() {
-    let mut log = Opened::new(false);
-    let subject = Subject::new();
+    let mut log = LogLoader::new(false);
+    let sample = SampleLog::new();
     for kind in [flips as Kind, zeros, splices] {
-        found("damage accepted", kind, &mut |bytes| match log.load(bytes) {
-            Found::Damaged { line } => {
+        assert_found("damage accepted", kind, &mut |bytes| match log.load(bytes) {
+            LoadResult::Damaged { line } => {
                 let n = usize::try_from(line).unwrap() - 1;
-                Found::Loaded { entries: subject.entries[..n].to_vec(), cut: (bytes.len() - subject.starts[n]) as u64 }
+                LoadResult::Loaded { entries: sample.entries[..n].to_vec(), cut: (bytes.len() - sample.starts[n]) as u64 }
             }
             found => found,
         });
@@ -69,8 +69,8 @@ fn planted_damage_taken_for_a_torn_end_is_found() {
 
 #[test]
 fn planted_a_panic_is_found() {
-    let mut log = Opened::new(false);
-    found("panicked", cuts, &mut |bytes| {
+    let mut log = LogLoader::new(false);
+    assert_found("panicked", cuts, &mut |bytes| {
         assert!(std::str::from_utf8(bytes).is_ok(), "half a character");
         log.load(bytes)
     });

@@ -1,4 +1,4 @@
-//! Disks that lie. A harness that does not find them out finds nothing.
+//! Disks with planted faults. A harness that does not find them out finds nothing.
 
 use std::{
     ffi::OsString,
@@ -10,10 +10,10 @@ use std::{
     },
 };
 
-use yoi_session::disk::{Disk, DiskFile, Mode};
+use yoi_session::disk::{Disk, DiskFile, OpenMode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum PlantedFault {
     None,
     /// Says of an append "synced" and has not: what an acknowledgement before the sync is.
     NoSync,
@@ -32,18 +32,22 @@ pub enum Lie {
 }
 
 #[derive(Debug)]
-pub struct Liar {
+pub struct PlantedDisk {
     pub disk: Arc<dyn Disk>,
-    pub lie: Lie,
+    pub planted: PlantedFault,
 }
 
-impl Disk for Liar {
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
-        let lie = if self.lie == Lie::RetriedWrite && path.extension() != Some("jsonl".as_ref()) { Lie::None } else { self.lie };
-        Ok(Box::new(LiarFile { file: self.disk.open(path, mode)?, lie, shift: AtomicU64::new(0) }))
+impl Disk for PlantedDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
+        let planted = if self.planted == PlantedFault::RetriedWrite && path.extension() != Some("jsonl".as_ref()) {
+            PlantedFault::None
+        } else {
+            self.planted
+        };
+        Ok(Box::new(PlantedFile { file: self.disk.open(path, mode)?, planted, shift: AtomicU64::new(0) }))
     }
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.make_dir(path)
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir(path)
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
         self.disk.list(dir)
@@ -55,30 +59,35 @@ impl Disk for Liar {
         self.disk.remove_file(path)
     }
     fn fsync_dir(&self, dir: &Path) -> io::Result<()> {
-        let left_out = self.lie == Lie::NoDirSync || (self.lie == Lie::NoInboxSync && dir.ends_with("inbox"));
-        if left_out { Ok(()) } else { self.disk.fsync_dir(dir) }
+        let skipped = self.planted == PlantedFault::NoDirSync || (self.planted == PlantedFault::NoInboxSync && dir.ends_with("inbox"));
+        if skipped { Ok(()) } else { self.disk.fsync_dir(dir) }
     }
 }
 
 #[derive(Debug)]
-struct LiarFile {
+struct PlantedFile {
     file: Box<dyn DiskFile>,
-    lie: Lie,
+    planted: PlantedFault,
     /// By how much all writes come later, since one was retried.
     shift: AtomicU64,
 }
 
-impl LiarFile {
+impl PlantedFile {
     fn sync(&self, sync: impl Fn(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
-        match self.lie {
-            Lie::SwallowedSync => sync(&*self.file).or(Ok(())),
-            Lie::RetriedSync => sync(&*self.file).or_else(|_| sync(&*self.file)),
-            Lie::NoSync | Lie::None | Lie::NoDirSync | Lie::NoInboxSync | Lie::RetriedWrite | Lie::SameAgain => sync(&*self.file),
+        match self.planted {
+            PlantedFault::SwallowedSync => sync(&*self.file).or(Ok(())),
+            PlantedFault::RetriedSync => sync(&*self.file).or_else(|_| sync(&*self.file)),
+            PlantedFault::NoSync
+            | PlantedFault::None
+            | PlantedFault::NoDirSync
+            | PlantedFault::NoInboxSync
+            | PlantedFault::RetriedWrite
+            | PlantedFault::SameAgain => sync(&*self.file),
         }
     }
 }
 
-impl DiskFile for LiarFile {
+impl DiskFile for PlantedFile {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -86,7 +95,7 @@ impl DiskFile for LiarFile {
         self.file.read_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        if self.lie == Lie::SameAgain {
+        if self.planted == PlantedFault::SameAgain {
             let mut there = vec![0; bytes.len()];
             if self.file.read_at(&mut there, at)? == bytes.len() && there == bytes {
                 return Ok(bytes.len());
@@ -94,7 +103,7 @@ impl DiskFile for LiarFile {
         }
         let shifted = at + self.shift.load(Ordering::Relaxed);
         match self.file.write_at(bytes, shifted) {
-            Err(_) if self.lie == Lie::RetriedWrite => {
+            Err(_) if self.planted == PlantedFault::RetriedWrite => {
                 let end = self.file.len()?;
                 self.shift.store(end - at, Ordering::Relaxed);
                 self.file.write_at(bytes, end)
@@ -106,7 +115,7 @@ impl DiskFile for LiarFile {
         self.file.truncate(len + self.shift.load(Ordering::Relaxed))
     }
     fn fdatasync(&self) -> io::Result<()> {
-        if self.lie == Lie::NoSync { Ok(()) } else { self.sync(|file| file.fdatasync()) }
+        if self.planted == PlantedFault::NoSync { Ok(()) } else { self.sync(|file| file.fdatasync()) }
     }
     fn fsync(&self) -> io::Result<()> {
         self.sync(|file| file.fsync())

@@ -5,10 +5,10 @@ use std::{path::Path, sync::Arc};
 use uuid::Uuid;
 use yoi_session::{
     Damage, Error, Lock, Log, Preallocate, current,
-    disk::{DiskFault, MemoryDisk, Survive},
+    disk::{DiskFault, MemoryDisk, Retained},
 };
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn new() -> MemoryDisk {
     MemoryDisk::new(Path::new(ROOT))
@@ -30,7 +30,7 @@ fn an_earlier_pod_never_comes_back() {
     let disk = new();
     drop(take(&disk, 3).unwrap());
     drop(take(&disk, 5).unwrap());
-    disk.crash(Survive::Synced);
+    disk.crash(Retained::Synced);
     let error = take(&disk, 4).unwrap_err();
     assert!(matches!(error, Error::LowerGeneration { ours: 4, seen: 5 }));
     assert!(!error.retryable());
@@ -61,7 +61,7 @@ fn a_lock_that_failed_is_not_held() {
         let disk = new();
         disk.fail(nth, DiskFault::Eio, false);
         let taken = take(&disk, 1);
-        if disk.done().len() < nth {
+        if disk.operations().len() < nth {
             assert!(nth > 5);
             return;
         }
@@ -88,19 +88,19 @@ fn a_session_is_created_once_and_opened_once_at_a_time() {
 #[test]
 fn the_current_session_is_the_old_one_or_the_new_one() {
     let (old, new_one) = (Uuid::from_u128(1), Uuid::from_u128(2));
-    for survive in [Survive::Synced, Survive::Written].into_iter().chain((0..20).map(|seed| Survive::Some { seed })) {
+    for retained in [Retained::Synced, Retained::Written].into_iter().chain((0..20).map(|seed| Retained::Random { seed })) {
         for nth in 1.. {
             let disk = new();
             let lock = take(&disk, 1).unwrap();
             assert_eq!(current::read(&disk, Path::new(ROOT)).unwrap(), None);
             current::write(&lock, old).unwrap();
-            let before = disk.done().len();
+            let before = disk.operations().len();
             disk.fail(nth, DiskFault::Eio, true);
             let wrote = current::write(&lock, new_one);
-            let done = disk.done().len() < before + nth;
-            disk.crash(survive);
+            let done = disk.operations().len() < before + nth;
+            disk.crash(retained);
             let read = current::read(&disk, Path::new(ROOT)).unwrap().unwrap();
-            assert!(read == new_one || (read == old && wrote.is_err()), "{survive:?} {nth}");
+            assert!(read == new_one || (read == old && wrote.is_err()), "{retained:?} {nth}");
             if done {
                 break;
             }

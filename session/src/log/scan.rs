@@ -22,9 +22,9 @@ use crate::{
 const SECTOR: u64 = 512;
 const CHUNK: u64 = 256 << 10;
 
-/// Cuts a file into pieces that end with a newline, and the piece after the last newline.
+/// Cuts a file into raw_lines that end with a newline, and the piece after the last newline.
 #[derive(Debug)]
-struct Pieces {
+struct RawLines {
     end: u64,
     /// Where the buffer's first unread byte is in the file.
     at: u64,
@@ -35,20 +35,20 @@ struct Pieces {
     searched: usize,
 }
 
-struct Piece {
+struct RawLine {
     at: u64,
     /// Without the newline.
     bytes: Vec<u8>,
     complete: bool,
 }
 
-impl Pieces {
+impl RawLines {
     fn new(at: u64, end: u64) -> Self {
         Self { end, at, buffer: Vec::new(), read: 0, searched: 0 }
     }
 
     /// `None` at the end of the file.
-    fn next(&mut self, file: &dyn DiskFile) -> io::Result<Option<Piece>> {
+    fn next(&mut self, file: &dyn DiskFile) -> io::Result<Option<RawLine>> {
         loop {
             if let Some(found) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 return Ok(Some(self.take(self.searched + found, true)));
@@ -66,13 +66,13 @@ impl Pieces {
         }
     }
 
-    fn take(&mut self, until: usize, complete: bool) -> Piece {
+    fn take(&mut self, until: usize, complete: bool) -> RawLine {
         let bytes = self.buffer[self.read..until].to_vec();
         let at = self.at;
         self.read = until + usize::from(complete);
         self.searched = self.read;
         self.at += bytes.len() as u64 + u64::from(complete);
-        Piece { at, bytes, complete }
+        RawLine { at, bytes, complete }
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Line {
     pub entry: Entry,
 }
 
-pub(crate) enum Step {
+pub(crate) enum Scanned {
     Line(Box<Line>),
     /// No more lines; so many bytes of an unfinished append follow, the zeros after it not counted.
     End {
@@ -115,10 +115,10 @@ impl Expected {
 }
 
 /// The lines of one segment, in order.
-pub(crate) struct Walk<'a> {
+pub(crate) struct Scanner<'a> {
     file: &'a dyn DiskFile,
     path: &'a Path,
-    pieces: Pieces,
+    raw_lines: RawLines,
     /// The line that comes next, counted from 1.
     line: u64,
     expected: Expected,
@@ -129,10 +129,10 @@ struct Batch {
     batch: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Scanner<'a> {
     /// From the line at byte `at`, which is line number `line` of the segment, up to byte `end`.
     pub(crate) fn new(file: &'a dyn DiskFile, path: &'a Path, (at, end): (u64, u64), line: u64, expected: Expected) -> Self {
-        Self { file, path, pieces: Pieces::new(at, end), line, expected }
+        Self { file, path, raw_lines: RawLines::new(at, end), line, expected }
     }
 
     pub(crate) fn expected(&self) -> Expected {
@@ -140,65 +140,65 @@ impl<'a> Walk<'a> {
     }
 
     /// The number of the line that comes next.
-    pub(crate) fn line(&self) -> u64 {
+    pub(crate) fn line_number(&self) -> u64 {
         self.line
     }
 
-    pub(crate) fn next(&mut self) -> Result<Step> {
-        let Some(piece) = self.piece()? else { return Ok(Step::End { torn: 0 }) };
-        if !piece.complete {
-            return self.tail(&piece);
+    pub(crate) fn next(&mut self) -> Result<Scanned> {
+        let Some(raw) = self.next_raw_line()? else { return Ok(Scanned::End { torn: 0 }) };
+        if !raw.complete {
+            return self.scan_tail(&raw);
         }
-        match check(&piece, self.expected) {
+        match check(&raw, self.expected) {
             Ok(line) => {
                 self.expected = Expected::after(&line);
                 self.line += 1;
-                Ok(Step::Line(Box::new(line)))
+                Ok(Scanned::Line(Box::new(line)))
             }
-            Err(what) => match self.torn(&piece)? {
-                Some(torn) => Ok(Step::End { torn }),
-                None => Err(self.damaged(what)),
+            Err(what) => match self.torn_bytes(&raw)? {
+                Some(torn) => Ok(Scanned::End { torn }),
+                None => Err(self.damage(what)),
             },
         }
     }
 
-    fn piece(&mut self) -> Result<Option<Piece>> {
-        self.pieces.next(self.file).map_err(Error::disk("read", self.path))
+    fn next_raw_line(&mut self) -> Result<Option<RawLine>> {
+        self.raw_lines.next(self.file).map_err(Error::disk("read", self.path))
     }
 
-    fn damaged(&self, what: Damage) -> Error {
+    fn damage(&self, what: Damage) -> Error {
         Error::Damaged { file: PathBuf::from(self.path), line: self.line, what }
     }
 
     /// Bytes after the last newline. They are torn, but for one case: a line that checks and then something that is neither a newline nor
     /// zeros nor the end was finished once, and its newline was damaged.
-    fn tail(&self, piece: &Piece) -> Result<Step> {
-        let torn = written(&piece.bytes);
-        let text = &piece.bytes[..torn];
+    fn scan_tail(&self, raw: &RawLine) -> Result<Scanned> {
+        let torn = trimmed_len(&raw.bytes);
+        let text = &raw.bytes[..torn];
         if let Some((_, line)) = text.split_last()
             && frame::verify(line).is_ok()
         {
-            return Err(self.damaged(Damage::Frame));
+            return Err(self.damage(Damage::Frame));
         }
-        Ok(Step::End { torn: torn as u64 })
+        Ok(Scanned::End { torn: torn as u64 })
     }
 
     /// How many bytes are torn, when a complete line that does not check and all after it are an append that was not acknowledged.
-    fn torn(&mut self, first: &Piece) -> Result<Option<u64>> {
+    fn torn_bytes(&mut self, first: &RawLine) -> Result<Option<u64>> {
         if !only_sectors_are_missing(first.at, &first.bytes) {
             return Ok(None);
         }
         let mut end = first.at + first.bytes.len() as u64 + 1;
-        while let Some(piece) = self.piece()? {
-            if !piece.complete {
-                end = piece.at + written(&piece.bytes) as u64;
+        while let Some(raw) = self.next_raw_line()? {
+            if !raw.complete {
+                end = raw.at + trimmed_len(&raw.bytes) as u64;
                 break;
             }
-            end = piece.at + piece.bytes.len() as u64 + 1;
-            match frame::decode::<Batch>(&piece.bytes) {
+            end = raw.at + raw.bytes.len() as u64 + 1;
+            match frame::decode::<Batch>(&raw.bytes) {
                 Ok(Batch { batch }) if batch > self.expected.seq => return Ok(None),
                 Ok(_) => {}
-                Err(_) if only_sectors_are_missing(piece.at, &piece.bytes) => {}
+                Err(_) if only_sectors_are_missing(raw.at, &raw.bytes) => {}
                 Err(_) => return Ok(None),
             }
         }
@@ -206,9 +206,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn check(piece: &Piece, expected: Expected) -> Result<Line, Damage> {
-    let Batch { batch } = frame::decode(&piece.bytes)?;
-    let entry: Entry = frame::parse(&piece.bytes)?;
+fn check(raw: &RawLine, expected: Expected) -> Result<Line, Damage> {
+    let Batch { batch } = frame::decode(&raw.bytes)?;
+    let entry: Entry = frame::parse(&raw.bytes)?;
     let seq = expected.seq;
     if entry.seq != seq {
         return Err(Damage::Sequence { expected: seq, found: entry.seq });
@@ -219,12 +219,12 @@ fn check(piece: &Piece, expected: Expected) -> Result<Line, Damage> {
     if entry.run < expected.run {
         return Err(Damage::Generation { before: expected.run, found: entry.run });
     }
-    let end = piece.at + piece.bytes.len() as u64 + 1;
-    Ok(Line { at: piece.at, end, bytes: piece.bytes.clone(), batch, entry })
+    let end = raw.at + raw.bytes.len() as u64 + 1;
+    Ok(Line { at: raw.at, end, bytes: raw.bytes.clone(), batch, entry })
 }
 
 /// Up to the last byte that is not zero.
-fn written(bytes: &[u8]) -> usize {
+fn trimmed_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 

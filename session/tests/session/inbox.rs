@@ -2,13 +2,13 @@ use std::sync::Arc;
 
 use yoi_session::{
     Error, Inbox, InboxMessage, Lock, Log, LogState, Put, Sender, Wake,
-    disk::{DiskFault, MemoryDisk, Survive},
+    disk::{DiskFault, MemoryDisk, Retained},
     fold,
     inbox::{MAX_ID, MAX_MESSAGES, MAX_TEXT},
 };
 use yoi_wire::entry::Body;
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn message(id: &str) -> InboxMessage {
     InboxMessage { id: id.into(), from: Sender::Agent(agent("bob")), text: format!("text of {id}"), wake: Wake::Run }
@@ -42,7 +42,7 @@ fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     let (disk, _, mut inbox) = set_up();
     assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
     assert_eq!(inbox.put(message("m2")).unwrap(), Put::Accepted);
-    disk.crash(Survive::Synced);
+    disk.crash(Retained::Synced);
 
     // The next Pod delivers the first one and dies before it settles.
     let lock = take(&disk, 2).unwrap();
@@ -52,7 +52,7 @@ fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     let body = inbox.pending().next().unwrap().body();
     assert!(matches!(&body, Body::PeerMessage(peer) if peer.text == "text of m1" && peer.from == agent("bob")));
     log.append(&[body], at(), &mut counter()).unwrap();
-    disk.crash(Survive::Written);
+    disk.crash(Retained::Written);
 
     let lock = take(&disk, 3).unwrap();
     let (_log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
@@ -100,12 +100,12 @@ fn messages_keep_their_order_and_their_words() {
 #[test]
 fn too_long_a_message_is_refused() {
     let (disk, _, mut inbox) = set_up();
-    let before = disk.done().len();
+    let before = disk.operations().len();
     let mut long = message("m1");
     long.text = "x".repeat(MAX_TEXT + 1);
     assert_eq!(inbox.put(long.clone()).unwrap(), Put::TooLong { limit: MAX_TEXT });
     assert_eq!(inbox.put(message(&"x".repeat(MAX_ID + 1))).unwrap(), Put::TooLong { limit: MAX_ID });
-    assert_eq!(disk.done().len(), before);
+    assert_eq!(disk.operations().len(), before);
     long.text.pop();
     assert_eq!(inbox.put(long).unwrap(), Put::Accepted);
 }
@@ -115,18 +115,18 @@ fn a_failed_put_may_be_tried_again_and_comes_once() {
     for nth in 1.. {
         let (disk, _, mut inbox) = set_up();
         inbox.put(message("m0")).unwrap();
-        let before = disk.done().len();
+        let before = disk.operations().len();
         disk.fail(nth, DiskFault::Enospc, false);
         let first = inbox.put(message("m1"));
-        if disk.done().len() < before + nth {
+        if disk.operations().len() < before + nth {
             assert!(nth > 4);
             return;
         }
         assert_eq!(first.unwrap_err().reason(), "DiskFull");
         assert_eq!(ids(&inbox), ["m0"]);
         assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
-        for survive in [Survive::Synced, Survive::Written] {
-            disk.crash(survive);
+        for retained in [Retained::Synced, Retained::Written] {
+            disk.crash(retained);
             let lock = take(&disk, 1).unwrap();
             assert_eq!(ids(&Inbox::open(&lock, SESSION, &LogState::default()).unwrap()), ["m0", "m1"]);
         }

@@ -7,33 +7,33 @@ use yoi_session::{Damage, Error, Lock, Log, Preallocate, disk::MemoryDisk};
 use yoi_wire::entry::Entry;
 
 use crate::{
-    bed::*,
-    vandal::{Count, Due, Found, Judge, Subject, written},
+    damage_harness::{Checker, Count, ExpectedLoad, LoadResult, SampleLog, trimmed_len},
+    fixture::*,
 };
 
 /// A disk remembers all that it did: after so many loads it is a new one.
 const LOADS: usize = 500;
 
 /// The log itself, with what it must also keep when it loads: a damaged file is left as it was, a torn one is cut where it says.
-pub struct Opened {
+pub struct LogLoader {
     disk: MemoryDisk,
     lock: Arc<Lock>,
     loads: usize,
     /// Whether every fifth is appended to, and opened once more.
-    goes_on: bool,
+    appends: bool,
 }
 
-impl Opened {
-    pub fn new(goes_on: bool) -> Self {
+impl LogLoader {
+    pub fn new(appends: bool) -> Self {
         let disk = disk();
         let lock = take(&disk, 1).unwrap();
-        Self { disk, lock, loads: 0, goes_on }
+        Self { disk, lock, loads: 0, appends }
     }
 
-    pub fn load(&mut self, bytes: &[u8]) -> Found {
+    pub fn load(&mut self, bytes: &[u8]) -> LoadResult {
         self.loads += 1;
         if self.loads.is_multiple_of(LOADS) {
-            *self = Self { loads: self.loads, ..Self::new(self.goes_on) };
+            *self = Self { loads: self.loads, ..Self::new(self.appends) };
         }
         let path = segment_path();
         self.disk.set_bytes(&path, bytes);
@@ -42,125 +42,127 @@ impl Opened {
             Ok((log, replay)) => {
                 let cut = replay.cut_bytes();
                 let left = self.disk.bytes(&path).unwrap();
-                let kept = written(bytes) - usize::try_from(cut).unwrap();
-                if written(&left) != kept || left[..kept] != bytes[..kept] || (cut > 0 && left.len() != kept) {
-                    return Found::Broken(format!("{} bytes are left, {kept} belong there", left.len()));
+                let kept = trimmed_len(bytes) - usize::try_from(cut).unwrap();
+                if trimmed_len(&left) != kept || left[..kept] != bytes[..kept] || (cut > 0 && left.len() != kept) {
+                    return LoadResult::BrokenPromise(format!("{} bytes are left, {kept} belong there", left.len()));
                 }
-                if self.goes_on && self.loads.is_multiple_of(5) {
-                    self.go_on(log, replay.entries, cut)
+                if self.appends && self.loads.is_multiple_of(5) {
+                    self.append_and_reopen(log, replay.entries, cut)
                 } else {
-                    Found::Loaded { entries: replay.entries, cut }
+                    LoadResult::Loaded { entries: replay.entries, cut }
                 }
             }
             Err(Error::Damaged { file, line, .. }) => {
                 if file != path {
-                    return Found::Broken(format!("the damage is said to be in {}", file.display()));
+                    return LoadResult::BrokenPromise(format!("the damage is said to be in {}", file.display()));
                 }
                 if self.disk.bytes(&path).unwrap() != bytes {
-                    return Found::Broken("a damaged log was changed".to_owned());
+                    return LoadResult::BrokenPromise("a damaged log was changed".to_owned());
                 }
-                Found::Damaged { line }
+                LoadResult::Damaged { line }
             }
-            Err(other) => Found::Broken(other.to_string()),
+            Err(other) => LoadResult::BrokenPromise(other.to_string()),
         }
     }
 
-    fn go_on(&mut self, mut log: Log, entries: Vec<Entry>, cut: u64) -> Found {
+    fn append_and_reopen(&mut self, mut log: Log, entries: Vec<Entry>, cut: u64) -> LoadResult {
         let new = match log.append(&[notice(99)], at(), &mut counter()) {
             Ok(new) => new,
-            Err(error) => return Found::Broken(format!("cannot be appended to: {error}")),
+            Err(error) => return LoadResult::BrokenPromise(format!("cannot be appended to: {error}")),
         };
         drop(log);
         match Log::open(&self.lock, SESSION, Preallocate::Off) {
-            Ok((_, again)) if again.cut.is_none() && again.entries.strip_suffix(&*new) == Some(&entries) => Found::Loaded { entries, cut },
-            Ok((_, again)) => Found::Broken(format!("after an append: {} entries, cut {:?}", again.entries.len(), again.cut)),
-            Err(error) => Found::Broken(format!("after an append: {error}")),
+            Ok((_, again)) if again.cut.is_none() && again.entries.strip_suffix(&*new) == Some(&entries) => {
+                LoadResult::Loaded { entries, cut }
+            }
+            Ok((_, again)) => LoadResult::BrokenPromise(format!("after an append: {} entries, cut {:?}", again.entries.len(), again.cut)),
+            Err(error) => LoadResult::BrokenPromise(format!("after an append: {error}")),
         }
     }
 }
 
 /// TornTail at every byte, in a file that ends there and in one with zeros ahead.
-pub fn cuts(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
-    let mut judge = Judge::new(subject, loader);
-    for cut in subject.range().start..=subject.whole.len() {
-        let mut bytes = subject.whole[..cut].to_vec();
-        let due = subject.due(&bytes);
-        assert!(matches!(due, Due::Prefix(_)), "what is only cut is not damaged");
-        judge.case(format_args!("cut at {cut}"), &bytes, due)?;
-        bytes.resize(subject.whole.len() + 600, 0);
-        judge.case(format_args!("cut at {cut}, zeros ahead"), &bytes, due)?;
+pub fn cuts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader);
+    for cut in sample.range().start..=sample.whole.len() {
+        let mut bytes = sample.whole[..cut].to_vec();
+        let expected = sample.expected(&bytes);
+        assert!(matches!(expected, ExpectedLoad::Prefix(_)), "what is only cut is not damaged");
+        checker.case(format_args!("cut at {cut}"), &bytes, expected)?;
+        bytes.resize(sample.whole.len() + 600, 0);
+        checker.case(format_args!("cut at {cut}, zeros ahead"), &bytes, expected)?;
     }
-    Ok(judge.count)
+    Ok(checker.count)
 }
 
 /// Every byte changed in four ways: one bit, the case of a letter, the top bit, all bits.
-pub fn flips(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
-    let mut judge = Judge::new(subject, loader);
-    let mut bytes = subject.whole.clone();
-    for at in subject.range() {
+pub fn flips(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader);
+    let mut bytes = sample.whole.clone();
+    for at in sample.range() {
         for mask in [1 << (at % 8), 0x20, 0x80, 0xff] {
             bytes[at] ^= mask;
             // A flip that makes a zero may look like a sector's last byte that is missing.
-            let due = if bytes[at] == 0 { subject.zeroed(at, at + 1).1 } else { subject.due(&bytes) };
-            judge.case(format_args!("byte {at} flipped by {mask:#04x}"), &bytes, due)?;
-            bytes[at] = subject.whole[at];
+            let expected = if bytes[at] == 0 { sample.with_zeros(at, at + 1).1 } else { sample.expected(&bytes) };
+            checker.case(format_args!("byte {at} flipped by {mask:#04x}"), &bytes, expected)?;
+            bytes[at] = sample.whole[at];
         }
     }
-    Ok(judge.count)
+    Ok(checker.count)
 }
 
 /// Zeros over every byte, over some, over a sector's length, and up to where a sector ends.
-pub fn zeros(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
-    let mut judge = Judge::new(subject, loader);
-    for from in subject.range() {
+pub fn zeros(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader);
+    for from in sample.range() {
         for to in [from + 1, from + 40, from + 512, (from + 1).next_multiple_of(512)] {
-            let (bytes, due) = subject.zeroed(from, to);
-            judge.case(format_args!("zeros at {from}..{to}"), &bytes, due)?;
+            let (bytes, expected) = sample.with_zeros(from, to);
+            checker.case(format_args!("zeros at {from}..{to}"), &bytes, expected)?;
         }
     }
-    let between = gaps(subject, judge.loader)?;
-    Ok(judge.count.and(between))
+    let between = gaps(sample, checker.loader)?;
+    Ok(checker.count.and(between))
 }
 
 /// Zeros between lines that stand as they were.
-pub fn gaps(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
-    let mut judge = Judge::new(subject, loader);
-    for n in subject.first()..=subject.lines() {
-        let at = subject.starts[n];
+pub fn gaps(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader);
+    for n in sample.first()..=sample.lines() {
+        let at = sample.starts[n];
         for count in [1, 7, 512, 4096, (at + 1).next_multiple_of(512) - at] {
-            let (bytes, due) = subject.parted(at, count);
-            judge.case(format_args!("{count} zeros before line {}", n + 1), &bytes, due)?;
+            let (bytes, expected) = sample.with_zeros_inserted(at, count);
+            checker.case(format_args!("{count} zeros before line {}", n + 1), &bytes, expected)?;
         }
     }
-    Ok(judge.count)
+    Ok(checker.count)
 }
 
 /// A byte more, anywhere.
-pub fn inserts(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
-    let mut judge = Judge::new(subject, loader);
-    for at in subject.range().start..=subject.whole.len() {
+pub fn inserts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader);
+    for at in sample.range().start..=sample.whole.len() {
         for byte in [b'\n', b' '] {
-            let mut bytes = subject.whole.clone();
+            let mut bytes = sample.whole.clone();
             bytes.insert(at, byte);
-            let due = subject.due(&bytes);
-            judge.case(format_args!("{:?} inserted at {at}", char::from(byte)), &bytes, due)?;
+            let expected = sample.expected(&bytes);
+            checker.case(format_args!("{:?} inserted at {at}", char::from(byte)), &bytes, expected)?;
         }
-        let (bytes, due) = subject.parted(at, 1);
-        judge.case(format_args!("a zero inserted at {at}"), &bytes, due)?;
+        let (bytes, expected) = sample.with_zeros_inserted(at, 1);
+        checker.case(format_args!("a zero inserted at {at}"), &bytes, expected)?;
     }
-    Ok(judge.count)
+    Ok(checker.count)
 }
 
 /// Lines dropped, doubled, swapped, put in another's place; and the file up to one byte followed by the file from another.
-pub fn splices(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Result<Count, String> {
-    let mut judge = Judge::new(subject, loader);
-    let lines: Vec<&[u8]> = (0..subject.lines()).map(|n| subject.line(n)).collect();
-    for a in subject.first()..lines.len() {
+pub fn splices(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader);
+    let lines: Vec<&[u8]> = (0..sample.lines()).map(|n| sample.line(n)).collect();
+    for a in sample.first()..lines.len() {
         let mut moved = lines.clone();
         moved.remove(a);
         let bytes = moved.concat();
-        judge.case(format_args!("line {a} dropped"), &bytes, subject.due(&bytes))?;
-        for b in subject.first()..lines.len() {
+        checker.case(format_args!("line {a} dropped"), &bytes, sample.expected(&bytes))?;
+        for b in sample.first()..lines.len() {
             let mut doubled = lines.clone();
             doubled.insert(b, lines[a]);
             let mut swapped = lines.clone();
@@ -169,24 +171,24 @@ pub fn splices(subject: &Subject, loader: &mut dyn FnMut(&[u8]) -> Found) -> Res
             replaced[b] = lines[a];
             for (how, moved) in [("doubled at", doubled), ("swapped with", swapped), ("in the place of", replaced)] {
                 let bytes = moved.concat();
-                judge.case(format_args!("line {a} {how} {b}"), &bytes, subject.due(&bytes))?;
+                checker.case(format_args!("line {a} {how} {b}"), &bytes, sample.expected(&bytes))?;
             }
         }
     }
-    let (range, mut place) = (subject.range(), 0_usize);
+    let (range, mut place) = (sample.range(), 0_usize);
     for front in range.clone() {
         for _ in 0..2 {
             // A step that has no divisor in common with any length of a log: all places come, in a mixed order.
             place = (place + 7_368_787) % (range.len() + 1);
             let back = range.start + place;
-            let bytes = [&subject.whole[..front], &subject.whole[back..]].concat();
-            judge.case(format_args!("the file up to {front}, then from {back}"), &bytes, subject.due(&bytes))?;
+            let bytes = [&sample.whole[..front], &sample.whole[back..]].concat();
+            checker.case(format_args!("the file up to {front}, then from {back}"), &bytes, sample.expected(&bytes))?;
         }
     }
-    Ok(judge.count)
+    Ok(checker.count)
 }
 
-fn said(what: &str, count: Result<Count, String>, at_least: usize) {
+fn report(what: &str, count: Result<Count, String>, at_least: usize) {
     let count = count.unwrap_or_else(|error| panic!("{error}"));
     println!("damage to the log: {what}: {} cases, {} loaded a prefix, {} named a line", count.all(), count.loaded, count.damaged);
     assert!(count.all() >= at_least, "{what}: {} cases, of at least {at_least}", count.all());
@@ -194,40 +196,40 @@ fn said(what: &str, count: Result<Count, String>, at_least: usize) {
 
 #[test]
 fn the_last_64_records_may_be_cut_at_every_byte_and_the_log_goes_on() {
-    let mut log = Opened::new(true);
-    said("cuts", cuts(&Subject::new(), &mut |bytes| log.load(bytes)), 28_000);
+    let mut log = LogLoader::new(true);
+    report("cuts", cuts(&SampleLog::new(), &mut |bytes| log.load(bytes)), 28_000);
 }
 
 #[test]
 fn every_flipped_byte_is_found_in_its_line() {
-    let mut log = Opened::new(false);
-    said("flips", flips(&Subject::new(), &mut |bytes| log.load(bytes)), 56_000);
+    let mut log = LogLoader::new(false);
+    report("flips", flips(&SampleLog::new(), &mut |bytes| log.load(bytes)), 56_000);
 }
 
 #[test]
 fn zeros_are_damage_but_for_sectors_of_the_last_append() {
-    let mut log = Opened::new(false);
-    said("zeros", zeros(&Subject::new(), &mut |bytes| log.load(bytes)), 56_000);
+    let mut log = LogLoader::new(false);
+    report("zeros", zeros(&SampleLog::new(), &mut |bytes| log.load(bytes)), 56_000);
 }
 
 #[test]
 fn a_byte_too_much_is_found_in_its_line() {
-    let mut log = Opened::new(false);
-    said("inserts", inserts(&Subject::new(), &mut |bytes| log.load(bytes)), 42_000);
+    let mut log = LogLoader::new(false);
+    report("inserts", inserts(&SampleLog::new(), &mut |bytes| log.load(bytes)), 42_000);
 }
 
 #[test]
 fn lines_and_pieces_cannot_be_moved_doubled_dropped_or_joined() {
-    let mut log = Opened::new(false);
-    said("splices", splices(&Subject::new(), &mut |bytes| log.load(bytes)), 40_000);
+    let mut log = LogLoader::new(false);
+    report("splices", splices(&SampleLog::new(), &mut |bytes| log.load(bytes)), 40_000);
 }
 
 #[test]
 fn a_complete_line_that_is_nobodys_is_damage() {
-    let (subject, mut log) = (Subject::new(), Opened::new(false));
-    for stranger in [b"\n".as_slice(), b"{}\n", b"\0\n", b"\xff\xfe\n", b"{\"crc\":\"00000000\",}\n"] {
-        let bytes = [&subject.whole, stranger].concat();
-        assert_eq!(log.load(&bytes), Found::Damaged { line: subject.lines() as u64 + 1 }, "{stranger:?}");
+    let (sample, mut log) = (SampleLog::new(), LogLoader::new(false));
+    for foreign in [b"\n".as_slice(), b"{}\n", b"\0\n", b"\xff\xfe\n", b"{\"crc\":\"00000000\",}\n"] {
+        let bytes = [&sample.whole, foreign].concat();
+        assert_eq!(log.load(&bytes), LoadResult::Damaged { line: sample.lines() as u64 + 1 }, "{foreign:?}");
     }
 }
 
@@ -245,7 +247,7 @@ fn a_run_generation_never_goes_back() {
 
 #[test]
 fn sectors_missing_from_the_last_append_are_torn_and_from_an_earlier_one_damage() {
-    let (disk, entries) = crate::bed::written(&[2, 20, 2, 20]);
+    let (disk, entries) = crate::fixture::written(&[2, 20, 2, 20]);
     let whole = disk.bytes(&segment_path()).unwrap();
     let starts: Vec<usize> =
         std::iter::once(0).chain(whole.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1)).collect();

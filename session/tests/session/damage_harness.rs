@@ -8,7 +8,7 @@ use std::{
 
 use yoi_wire::entry::{Body, Entry, InputFrom, Notice};
 
-use crate::bed::*;
+use crate::fixture::*;
 
 /// Records that are damaged; some more stand before them.
 pub const RECORDS: usize = 64;
@@ -18,18 +18,18 @@ const APPENDS: [usize; 24] = [3, 1, 2, 1, 3, 10, 1, 1, 4, 1, 1, 1, 2, 3, 1, 5, 1
 
 /// What a loader made of the bytes of a segment.
 #[derive(Debug, PartialEq)]
-pub enum Found {
+pub enum LoadResult {
     /// All of these, and so many bytes after them that were cut.
     Loaded { entries: Vec<Entry>, cut: u64 },
     /// The number of the line that is wrong.
     Damaged { line: u64 },
     /// None of what it may say.
-    Broken(String),
+    BrokenPromise(String),
 }
 
 /// What has to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum ExpectedLoad {
     /// So many lines load, and what follows is cut.
     Prefix(usize),
     /// This line, counted from 1, is named.
@@ -54,7 +54,7 @@ impl Count {
 }
 
 /// A whole log.
-pub struct Subject {
+pub struct SampleLog {
     pub whole: Vec<u8>,
     pub entries: Vec<Entry>,
     /// Where each line begins, and the end.
@@ -63,7 +63,7 @@ pub struct Subject {
     last_append: usize,
 }
 
-impl Subject {
+impl SampleLog {
     pub fn new() -> Self {
         let disk = disk();
         let (mut log, _) = open(&disk).unwrap();
@@ -105,8 +105,8 @@ impl Subject {
 
     /// For bytes with no zeros but at their end: the lines that stand as they were are there; then one that is finished is damage, and one
     /// that is not is torn, unless all that it lost is its newline, which has become another byte.
-    pub fn due(&self, bytes: &[u8]) -> Due {
-        let bytes = &bytes[..written(bytes)];
+    pub fn expected(&self, bytes: &[u8]) -> ExpectedLoad {
+        let bytes = &bytes[..trimmed_len(bytes)];
         let mut at = 0;
         for n in 0..=self.lines() {
             let rest = &bytes[at..];
@@ -117,44 +117,44 @@ impl Subject {
             }
             let only_the_newline = rest.len() == original.len() && rest.split_last().map(|l| l.1) == original.split_last().map(|l| l.1);
             let damaged = !rest.is_empty() && (rest.contains(&b'\n') || only_the_newline);
-            return if damaged { Due::Damaged(n + 1) } else { Due::Prefix(n) };
+            return if damaged { ExpectedLoad::Damaged(n + 1) } else { ExpectedLoad::Prefix(n) };
         }
         unreachable!("a log that goes on after its end is one of the above")
     }
 
     /// For zeros at `from..to` in the damaged file: in an append that nothing proves acknowledged, missing sectors are torn. `end` is where
     /// the last line that the zeros touch ends in the whole log.
-    pub fn due_with_zeros(&self, from: usize, to: usize, end: usize) -> Due {
+    pub fn expected_with_zeros(&self, from: usize, to: usize, end: usize) -> ExpectedLoad {
         let line = self.line_of(from);
         let sectors = (from.is_multiple_of(SECTOR) || from == self.starts[line]) && to.is_multiple_of(SECTOR);
         let later_append_follows = end < self.whole.len() && self.last_append > line;
-        if sectors && !later_append_follows { Due::Prefix(line) } else { Due::Damaged(line + 1) }
+        if sectors && !later_append_follows { ExpectedLoad::Prefix(line) } else { ExpectedLoad::Damaged(line + 1) }
     }
 
     /// Zeros in place of `from..to`.
-    pub fn zeroed(&self, from: usize, to: usize) -> (Vec<u8>, Due) {
+    pub fn with_zeros(&self, from: usize, to: usize) -> (Vec<u8>, ExpectedLoad) {
         let to = to.min(self.whole.len());
         let mut bytes = self.whole.clone();
         bytes[from..to].fill(0);
-        let due = if to == self.whole.len() {
+        let expected = if to == self.whole.len() {
             // As if it had never been written.
-            self.due(&bytes[..from])
+            self.expected(&bytes[..from])
         } else {
             // Without its newline a line reaches into the next.
-            self.due_with_zeros(from, to, self.starts[self.line_of(to) + 1])
+            self.expected_with_zeros(from, to, self.starts[self.line_of(to) + 1])
         };
-        (bytes, due)
+        (bytes, expected)
     }
 
     /// `count` zeros between what was before `at` and what was behind it.
-    pub fn parted(&self, at: usize, count: usize) -> (Vec<u8>, Due) {
+    pub fn with_zeros_inserted(&self, at: usize, count: usize) -> (Vec<u8>, ExpectedLoad) {
         let bytes = [&self.whole[..at], &vec![0; count], &self.whole[at..]].concat();
-        let due = if at == self.whole.len() {
-            Due::Prefix(self.lines())
+        let expected = if at == self.whole.len() {
+            ExpectedLoad::Prefix(self.lines())
         } else {
-            self.due_with_zeros(at, at + count, self.starts[self.line_of(at) + 1])
+            self.expected_with_zeros(at, at + count, self.starts[self.line_of(at) + 1])
         };
-        (bytes, due)
+        (bytes, expected)
     }
 }
 
@@ -171,49 +171,53 @@ fn body(n: usize) -> Body {
     }
 }
 
-pub fn written(bytes: &[u8]) -> usize {
+pub fn trimmed_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 /// Lets a loader load, and compares.
-pub struct Judge<'a> {
-    subject: &'a Subject,
-    pub loader: &'a mut dyn FnMut(&[u8]) -> Found,
+pub struct Checker<'a> {
+    sample: &'a SampleLog,
+    pub loader: &'a mut dyn FnMut(&[u8]) -> LoadResult,
     pub count: Count,
 }
 
-impl<'a> Judge<'a> {
-    pub fn new(subject: &'a Subject, loader: &'a mut dyn FnMut(&[u8]) -> Found) -> Self {
-        Self { subject, loader, count: Count::default() }
+impl<'a> Checker<'a> {
+    pub fn new(sample: &'a SampleLog, loader: &'a mut dyn FnMut(&[u8]) -> LoadResult) -> Self {
+        Self { sample, loader, count: Count::default() }
     }
 
     /// # Errors
     /// The promise that the loader breaks.
-    pub fn case(&mut self, what: impl Display, bytes: &[u8], due: Due) -> Result<(), String> {
+    pub fn case(&mut self, what: impl Display, bytes: &[u8], expected: ExpectedLoad) -> Result<(), String> {
         let found = catch_unwind(AssertUnwindSafe(|| (self.loader)(bytes)));
-        let entries = &self.subject.entries;
-        let wrong = match (found, due) {
+        let entries = &self.sample.entries;
+        let wrong = match (found, expected) {
             (Err(_), _) => "panicked".to_owned(),
-            (Ok(Found::Broken(why)), _) => why,
-            (Ok(Found::Loaded { entries: found, cut }), Due::Prefix(n)) if found == entries[..n] => {
+            (Ok(LoadResult::BrokenPromise(why)), _) => why,
+            (Ok(LoadResult::Loaded { entries: found, cut }), ExpectedLoad::Prefix(n)) if found == entries[..n] => {
                 self.count.loaded += 1;
-                let expected = (written(bytes).saturating_sub(self.subject.starts[n])) as u64;
-                if cut == expected {
+                let expected_cut = (trimmed_len(bytes).saturating_sub(self.sample.starts[n])) as u64;
+                if cut == expected_cut {
                     return Ok(());
                 }
-                format!("{cut} bytes were cut, not {expected}")
+                format!("{cut} bytes were cut, not {expected_cut}")
             }
-            (Ok(Found::Damaged { line }), Due::Damaged(n)) if line == n as u64 => {
+            (Ok(LoadResult::Damaged { line }), ExpectedLoad::Damaged(n)) if line == n as u64 => {
                 self.count.damaged += 1;
                 return Ok(());
             }
-            (Ok(Found::Loaded { entries: found, .. }), Due::Damaged(_)) => format!("damage accepted: {} entries loaded", found.len()),
-            (Ok(Found::Loaded { entries: found, .. }), Due::Prefix(_)) => match found.iter().zip(entries).position(|(a, b)| a != b) {
-                Some(at) => format!("damage accepted: entry {} is not what was written", at + 1),
-                None => format!("lost: {} entries loaded", found.len()),
-            },
-            (Ok(Found::Damaged { line }), _) => format!("line {line} is named"),
+            (Ok(LoadResult::Loaded { entries: found, .. }), ExpectedLoad::Damaged(_)) => {
+                format!("damage accepted: {} entries loaded", found.len())
+            }
+            (Ok(LoadResult::Loaded { entries: found, .. }), ExpectedLoad::Prefix(_)) => {
+                match found.iter().zip(entries).position(|(a, b)| a != b) {
+                    Some(at) => format!("damage accepted: entry {} is not what was written", at + 1),
+                    None => format!("lost: {} entries loaded", found.len()),
+                }
+            }
+            (Ok(LoadResult::Damaged { line }), _) => format!("line {line} is named"),
         };
-        Err(format!("{what}: {wrong}; due was {due:?}"))
+        Err(format!("{what}: {wrong}; expected {expected:?}"))
     }
 }

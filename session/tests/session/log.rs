@@ -1,12 +1,12 @@
 use serde_json::Value;
 use yoi_session::{
     Error, Log, MAX_LINE, Preallocate,
-    disk::{DiskFault, Survive},
+    disk::{DiskFault, Retained},
     fold,
 };
 use yoi_wire::entry::{Body, InputFrom, Notice, ToolOutcome};
 
-use crate::bed::{self, *};
+use crate::fixture::{self, *};
 
 #[test]
 fn f1_all_complete_lines_load_when_the_last_is_torn() {
@@ -60,7 +60,7 @@ fn f4_a_tool_call_without_its_end_is_interrupted_and_not_run_again() {
     let before = [started(), input("t1", InputFrom::Task), run_started("r1"), asks(&["a", "b", "c"]), tool_started("a"), tool_ended("a")];
     log.append(&before, at(), &mut ids).unwrap();
     log.append(&[tool_started("b")], at(), &mut ids).unwrap();
-    disk.crash(Survive::Synced);
+    disk.crash(Retained::Synced);
 
     let (mut log, replay) = open(&disk).unwrap();
     assert_eq!(
@@ -151,12 +151,12 @@ fn a_session_of_a_newer_format_is_refused() {
 fn an_append_is_one_write_and_one_sync() {
     let (disk, _) = written(&[1]);
     let (mut log, _) = open(&disk).unwrap();
-    let before = disk.done().len();
+    let before = disk.operations().len();
     log.append(&[notice(1), notice(2), notice(3)], at(), &mut counter()).unwrap();
-    let deeds: Vec<_> = disk.done()[before..].iter().map(|(deed, _)| *deed).collect();
+    let deeds: Vec<_> = disk.operations()[before..].iter().map(|(deed, _)| *deed).collect();
     assert_eq!(deeds, ["write_at", "fdatasync"]);
     assert_eq!(log.append(&[], at(), &mut counter()).unwrap(), []);
-    assert_eq!(disk.done().len(), before + 2, "nothing to append is nothing to do");
+    assert_eq!(disk.operations().len(), before + 2, "nothing to append is nothing to do");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn any_json_tool_reads_a_line_and_anyone_can_check_it() {
 
 #[test]
 fn zeros_ahead_are_no_entries_and_are_trimmed_on_close() {
-    let disk = bed::disk();
+    let disk = fixture::disk();
     let lock = take(&disk, 1).unwrap();
     let mut ids = counter();
     let mut written = Vec::new();
