@@ -12,58 +12,58 @@ pub enum Error {
     /// It was there when the verb began.
     #[error("{what} was deleted meanwhile\n  next: {next}")]
     Gone { what: String, next: String },
-    #[error("failed to {deed}: {message}{next}")]
-    Refused { deed: String, message: String, next: Next, class: Class },
-    #[error("failed to {deed}: {message}\n  next: {next}")]
-    Unreachable { deed: String, message: String, next: &'static str },
+    #[error("failed to {operation}: {message}{next}")]
+    Refused { operation: String, message: String, next: NextStep, kind: RefusalKind },
+    #[error("failed to {operation}: {message}\n  next: {next}")]
+    Unreachable { operation: String, message: String, next: &'static str },
     #[error("{what} is not there yet after {seconds} s: {why}\n  next: {next}")]
     TimedOut { what: String, seconds: u64, why: String, next: String },
     #[error("the task of {what} failed: {why}\n  next: {next}")]
     TaskFailed { what: String, why: String, next: String },
     /// What the doctor found stands above it.
-    #[error("{}\n  next: run the commands above, then look again: {again}", counted(*.errors, *.warnings, *.unknown))]
+    #[error("{}\n  next: run the commands above, then look again: {again}", counts(*.errors, *.warnings, *.unknown))]
     Unhealthy { errors: usize, warnings: usize, unknown: usize, again: String },
-    #[error("failed to {deed}: {source}\n  next: {next}")]
-    Local { deed: String, source: Box<dyn std::error::Error + Send + Sync>, next: &'static str },
+    #[error("failed to {operation}: {source}\n  next: {next}")]
+    Local { operation: String, source: Box<dyn std::error::Error + Send + Sync>, next: &'static str },
 }
 
 /// What a person does after a refusal. None is made without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    Step(String),
+pub enum NextStep {
+    Text(String),
     /// It stands in the message: the gateway said it, and a step is told once.
     InMessage,
 }
 
-impl std::fmt::Display for Next {
+impl std::fmt::Display for NextStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Next::Step(step) => write!(f, "\n  next: {step}"),
-            Next::InMessage => Ok(()),
+            NextStep::Text(step) => write!(f, "\n  next: {step}"),
+            NextStep::InMessage => Ok(()),
         }
     }
 }
 
 /// What a deed is about.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct ErrorTarget {
     /// `YoiPod ns/a`.
-    pub what: String,
+    pub name: String,
     /// The command to look for it.
-    pub look: String,
+    pub list_command: String,
     /// `kubectl yoi doctor`, where it looks at this.
-    pub doctor: String,
+    pub doctor_command: String,
 }
 
 /// Whom to blame for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum RefusalKind {
     Forbidden,
     Unreachable,
     Other,
 }
 
-fn counted(errors: usize, warnings: usize, unknown: usize) -> String {
+fn counts(errors: usize, warnings: usize, unknown: usize) -> String {
     let word = |n: usize, one: &str, more: &str| (n > 0).then(|| format!("{n} {}", if n == 1 { one } else { more }));
     let words = [
         word(errors, "error", "errors"),
@@ -78,10 +78,10 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Missing { .. } | Error::Gone { .. } => 3,
-            Error::Refused { class, .. } => match class {
-                Class::Forbidden => 4,
-                Class::Unreachable => 5,
-                Class::Other => 1,
+            Error::Refused { kind, .. } => match kind {
+                RefusalKind::Forbidden => 4,
+                RefusalKind::Unreachable => 5,
+                RefusalKind::Other => 1,
             },
             Error::Unreachable { .. } | Error::TimedOut { .. } => 5,
             Error::TaskFailed { .. } => 6,
@@ -92,71 +92,81 @@ impl Error {
 
     /// Nobody answered in time.
     #[must_use]
-    pub fn silent(deed: &str, after: std::time::Duration) -> Self {
-        Error::Unreachable { deed: deed.to_owned(), message: format!("no answer in {} s", after.as_secs()), next: LOOK_AT_CLUSTER }
+    pub fn no_answer(operation: &str, after: std::time::Duration) -> Self {
+        Error::Unreachable {
+            operation: operation.to_owned(),
+            message: format!("no answer in {} s", after.as_secs()),
+            next: LOOK_AT_CLUSTER,
+        }
     }
 
     /// Somebody says no to the deed «failed to ...», which names its object.
     #[must_use]
-    pub fn refused(deed: impl Into<String>, message: impl Into<String>, next: impl Into<String>, class: Class) -> Self {
-        Error::Refused { deed: deed.into(), message: message.into(), next: Next::Step(next.into()), class }
+    pub fn refused(operation: impl Into<String>, message: impl Into<String>, next: impl Into<String>, kind: RefusalKind) -> Self {
+        Error::Refused { operation: operation.into(), message: message.into(), next: NextStep::Text(next.into()), kind }
     }
 
     /// Something of this machine, or an answer that has come, does not do.
     #[must_use]
-    pub fn local(deed: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static, next: &'static str) -> Self {
-        Error::Local { deed: deed.into(), source: Box::new(source), next }
+    pub fn local(operation: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static, next: &'static str) -> Self {
+        Error::Local { operation: operation.into(), source: Box::new(source), next }
     }
 
     /// From an answer of the API server, for the deed «failed to ...».
     #[must_use]
-    pub fn api(deed: impl Into<String>, about: &About, error: kube::Error) -> Self {
-        let deed = deed.into();
+    pub fn api(operation: impl Into<String>, target: &ErrorTarget, error: kube::Error) -> Self {
+        let operation = operation.into();
         match error {
-            kube::Error::Api(status) => Self::status(deed, about, &status),
+            kube::Error::Api(status) => Self::status(operation, target, &status),
             // Somebody answered, with something else than what was asked for.
             other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => {
-                Error::refused(deed, format!("the answer cannot be understood: {}", chain(&other)), SAME_VERSION, Class::Other)
+                Error::refused(operation, format!("the answer cannot be understood: {}", chain(&other)), SAME_VERSION, RefusalKind::Other)
             }
-            other => Error::Unreachable { deed, message: chain(&other), next: LOOK_AT_CLUSTER },
+            other => Error::Unreachable { operation, message: chain(&other), next: LOOK_AT_CLUSTER },
         }
     }
 
-    fn status(deed: String, about: &About, status: &Status) -> Self {
-        let About { what, look, doctor } = about;
+    fn status(operation: String, target: &ErrorTarget, status: &Status) -> Self {
+        let ErrorTarget { name, list_command, doctor_command } = target;
         // The gateway names the object too, and has read more of it.
-        let rest = status.message.strip_prefix(what.as_str()).filter(|rest| rest.starts_with([':', ' ']));
+        let rest = status.message.strip_prefix(name.as_str()).filter(|rest| rest.starts_with([':', ' ']));
         let message = rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])).to_owned();
         let missing_api = status.message.contains("could not find the requested resource");
         let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces").map(|details| &details.name);
         match status.code {
             404 if missing_api => {
-                let next = format!("install the charts yoi-crds and yoi-operator, or ask what is wrong: {doctor}");
-                Error::refused(deed, "the cluster does not know this API", next, Class::Other)
+                let next = format!("install the charts yoi-crds and yoi-operator, or ask what is wrong: {doctor_command}");
+                Error::refused(operation, "the cluster does not know this API", next, RefusalKind::Other)
             }
             404 => match missing_namespace {
                 Some(namespace) => {
                     Error::Missing { what: format!("namespace {namespace}"), next: format!("kubectl create namespace {namespace}") }
                 }
-                None => Error::Missing { what: what.clone(), next: look.clone() },
+                None => Error::Missing { what: name.clone(), next: list_command.clone() },
             },
-            401 | 403 => {
-                Error::refused(deed, message, "ask for the role yoi-edit (or yoi-view to read) in this namespace", Class::Forbidden)
-            }
-            409 if status.reason == "AlreadyExists" => {
-                Error::refused(deed, format!("{what} exists already"), format!("take another name, or look at it: {look}"), Class::Other)
-            }
+            401 | 403 => Error::refused(
+                operation,
+                message,
+                "ask for the role yoi-edit (or yoi-view to read) in this namespace",
+                RefusalKind::Forbidden,
+            ),
+            409 if status.reason == "AlreadyExists" => Error::refused(
+                operation,
+                format!("{name} exists already"),
+                format!("take another name, or look at it: {list_command}"),
+                RefusalKind::Other,
+            ),
             // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
             409 | 429 | 502..=504 => {
                 // Where the gateway said it, the next step stands in the sentence; else nobody stands behind the aggregated API.
                 let next = if message.contains("kubectl") {
-                    Next::InMessage
+                    NextStep::InMessage
                 } else {
-                    Next::Step(format!("try again; if it stays so, ask what is wrong: {doctor}"))
+                    NextStep::Text(format!("try again; if it stays so, ask what is wrong: {doctor_command}"))
                 };
-                Error::Refused { deed, message, next, class: Class::Unreachable }
+                Error::Refused { operation, message, next, kind: RefusalKind::Unreachable }
             }
-            _ => Error::refused(deed, message, format!("see {look}"), Class::Other),
+            _ => Error::refused(operation, message, format!("see {list_command}"), RefusalKind::Other),
         }
     }
 }
@@ -167,7 +177,7 @@ const LOOK_AT_CLUSTER: &str = "is this the right cluster, and does it answer? ku
 
 /// What broke a watch, in the server's own words.
 #[must_use]
-pub fn of_watch(error: &watcher::Error) -> String {
+pub fn watch_error_message(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -200,12 +210,16 @@ mod tests {
         Status { code, reason: reason.into(), message: message.into(), ..Default::default() }
     }
 
-    fn about() -> About {
-        About { what: "YoiPod ns/a".into(), look: "kubectl yoi ls agents -n ns".into(), doctor: "kubectl yoi doctor -n ns".into() }
+    fn target() -> ErrorTarget {
+        ErrorTarget {
+            name: "YoiPod ns/a".into(),
+            list_command: "kubectl yoi ls agents -n ns".into(),
+            doctor_command: "kubectl yoi doctor -n ns".into(),
+        }
     }
 
     fn of(status: Status) -> Error {
-        Error::api("read the log of YoiPod ns/a", &about(), kube::Error::Api(Box::new(status)))
+        Error::api("read the log of YoiPod ns/a", &target(), kube::Error::Api(Box::new(status)))
     }
 
     #[test]
@@ -244,7 +258,7 @@ mod tests {
         }
         let source = || std::io::Error::other("no such file");
         let (what, look) = (|| "YoiPod ns/a".to_owned(), || "kubectl yoi ls agents -n ns".to_owned());
-        let refused = |class| Error::refused("stop YoiPod ns/a", "no", "look", class);
+        let refused = |kind| Error::refused("stop YoiPod ns/a", "no", "look", kind);
         let unhealthy =
             |errors, warnings, unknown| Error::Unhealthy { errors, warnings, unknown, again: "kubectl yoi doctor -n ns".into() };
         let late =
@@ -254,10 +268,10 @@ mod tests {
             (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
             (Error::Missing { what: what(), next: look() }, "YoiPod ns/a does not exist\n  next: kubectl yoi ls agents -n ns", 3),
             (Error::Gone { what: what(), next: look() }, "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
-            (refused(Class::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
-            (refused(Class::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
-            (refused(Class::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
-            (Error::silent("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
+            (refused(RefusalKind::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
+            (refused(RefusalKind::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
+            (refused(RefusalKind::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
+            (Error::no_answer("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
             (late, "YoiPod ns/a: ready is not there yet after 2 s: PodPending", 5),
             (failed, "the task of YoiPod ns/a failed: the model said no\n  next: kubectl yoi log a -n ns", 6),
             (unhealthy(1, 2, 1), "found 1 error, 2 warnings, 1 thing not looked at", 1),
@@ -290,7 +304,7 @@ mod tests {
     fn every_error_names_the_object_and_what_to_do_and_shows_no_rust() {
         let broken = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
         let garbled = kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err());
-        let other = |error| Error::api("read the log of YoiPod ns/a", &about(), error);
+        let other = |error| Error::api("read the log of YoiPod ns/a", &target(), error);
         let errors = [
             of(said(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
             of(said(403, "Forbidden", "may not")),
@@ -331,7 +345,7 @@ mod tests {
     #[test]
     fn a_broken_watch_is_told_in_the_servers_words() {
         let refused = Box::new(said(403, "Forbidden", "you may not watch"));
-        assert_eq!(of_watch(&watcher::Error::InitialListFailed(kube::Error::Api(refused.clone()))), "you may not watch");
-        assert_eq!(of_watch(&watcher::Error::WatchError(refused)), "you may not watch");
+        assert_eq!(watch_error_message(&watcher::Error::InitialListFailed(kube::Error::Api(refused.clone()))), "you may not watch");
+        assert_eq!(watch_error_message(&watcher::Error::WatchError(refused)), "you may not watch");
     }
 }

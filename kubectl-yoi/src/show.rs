@@ -9,53 +9,53 @@ use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::error::Error;
 
 /// Prints objects as asked; `table` is called when no form was asked for.
 pub fn objects<T: Serialize>(
-    output: Option<Output>,
+    output: Option<OutputFormat>,
     objects: &[T],
     name: impl Fn(&T) -> String,
     table: impl FnOnce() -> String,
 ) -> Result<(), Error> {
     match output {
         None => print(&table()),
-        Some(Output::Name) => print(&objects.iter().map(|o| name(o) + "\n").collect::<String>()),
-        Some(form) => value(form, &serde_json::json!({ "items": objects })),
+        Some(OutputFormat::Name) => print(&objects.iter().map(|o| name(o) + "\n").collect::<String>()),
+        Some(format) => value(format, &serde_json::json!({ "items": objects })),
     }
 }
 
 /// Prints one object as asked, or the sentence.
-pub fn object<T: Serialize>(output: Option<Output>, object: &T, name: &str, sentence: &str) -> Result<(), Error> {
+pub fn object<T: Serialize>(output: Option<OutputFormat>, object: &T, name: &str, sentence: &str) -> Result<(), Error> {
     match output {
         None => print(&format!("{sentence}\n")),
-        Some(Output::Name) => print(&format!("{name}\n")),
-        Some(form) => value(form, object),
+        Some(OutputFormat::Name) => print(&format!("{name}\n")),
+        Some(format) => value(format, object),
     }
 }
 
 /// Prints one document: JSON, or YAML that begins with `---`, so that one may follow the other.
-pub fn value<T: Serialize>(form: Output, value: &T) -> Result<(), Error> {
-    print(&document(form, value)?)
+pub fn value<T: Serialize>(format: OutputFormat, value: &T) -> Result<(), Error> {
+    print(&document(format, value)?)
 }
 
-fn document<T: Serialize>(form: Output, value: &T) -> Result<String, Error> {
-    let mut value = serde_json::to_value(value).map_err(|e| no_form("JSON", e))?;
+fn document<T: Serialize>(format: OutputFormat, value: &T) -> Result<String, Error> {
+    let mut value = serde_json::to_value(value).map_err(|e| format_error("JSON", e))?;
     without_managed_fields(&mut value);
-    Ok(match form {
-        Output::Yaml => yaml(&value)?,
-        Output::Json | Output::Name => serde_json::to_string_pretty(&value).map_err(|e| no_form("JSON", e))? + "\n",
+    Ok(match format {
+        OutputFormat::Yaml => yaml(&value)?,
+        OutputFormat::Json | OutputFormat::Name => serde_json::to_string_pretty(&value).map_err(|e| format_error("JSON", e))? + "\n",
     })
 }
 
 /// One document of YAML.
 pub fn yaml(value: &serde_json::Value) -> Result<String, Error> {
-    Ok("---\n".to_owned() + &serde_yaml::to_string(value).map_err(|e| no_form("YAML", e))?)
+    Ok("---\n".to_owned() + &serde_yaml::to_string(value).map_err(|e| format_error("YAML", e))?)
 }
 
-fn no_form(form: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::local(format!("write the answer as {form}"), error, "take another form of it: -o json, -o yaml, or none")
+fn format_error(format: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::local(format!("write the answer as {format}"), error, "take another form of it: -o json, -o yaml, or none")
 }
 
 /// As kubectl does: who wrote which field is longer than the object, and read by nobody.
@@ -84,12 +84,12 @@ pub fn print(text: &str) -> Result<(), Error> {
 }
 
 /// Text that others wrote, without the characters that would command the terminal; lines and tabs stay.
-pub fn harmless(text: &str) -> String {
+pub fn without_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// What a list says that has nothing in it.
-pub fn none(what: &str, namespace: Option<&str>) -> String {
+pub fn empty_list(what: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("no {what} in namespace {namespace}\n"),
         None => format!("no {what}\n"),
@@ -130,11 +130,11 @@ pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
 /// Age of an RFC 3339 time, as kubectl shows it.
 pub fn age(then: Option<jiff::Timestamp>) -> String {
     let Some(then) = then else { return "-".to_owned() };
-    span(jiff::Timestamp::now().as_second() - then.as_second())
+    duration(jiff::Timestamp::now().as_second() - then.as_second())
 }
 
 /// So many seconds, as kubectl shows an age.
-pub fn span(seconds: i64) -> String {
+pub fn duration(seconds: i64) -> String {
     let seconds = seconds.max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -175,10 +175,10 @@ mod tests {
     #[test]
     fn documents_can_follow_each_other_and_hold_no_managed_fields() {
         let object = json!({ "kind": "YoiPod", "metadata": { "name": "a", "managedFields": [{ "manager": "x" }] } });
-        let twice = document(Output::Yaml, &object).unwrap() + &document(Output::Yaml, &object).unwrap();
+        let twice = document(OutputFormat::Yaml, &object).unwrap() + &document(OutputFormat::Yaml, &object).unwrap();
         assert_eq!(twice, "---\nkind: YoiPod\nmetadata:\n  name: a\n".repeat(2));
         for list in [json!({ "items": [object] }), json!({ "agents": [object], "peers": [] })] {
-            let text = document(Output::Json, &list).unwrap();
+            let text = document(OutputFormat::Json, &list).unwrap();
             assert!(text.contains("YoiPod") && !text.contains("managedFields") && text.ends_with("}\n"), "{text}");
         }
     }
@@ -205,6 +205,6 @@ mod tests {
 
     #[test]
     fn what_would_command_a_terminal_is_shown_as_a_mark() {
-        assert_eq!(harmless("a\x1b[2J\tb\nc\r\u{9b}1m"), "a\u{fffd}[2J\tb\nc\u{fffd}\u{fffd}1m");
+        assert_eq!(without_control_characters("a\x1b[2J\tb\nc\r\u{9b}1m"), "a\u{fffd}[2J\tb\nc\u{fffd}\u{fffd}1m");
     }
 }

@@ -17,9 +17,9 @@ mod versions;
 mod sample;
 
 use super::finding::{Finding, Severity};
-use super::world::World;
+use super::observed::ObservedCluster;
 
-type Check = fn(&World) -> Vec<Finding>;
+type Check = fn(&ObservedCluster) -> Vec<Finding>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("versions", versions::check),
@@ -36,10 +36,10 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// What every check says, the worst last; one sentence about one object is said once.
-pub fn all(world: &World) -> Vec<Finding> {
+pub fn all(observed: &ObservedCluster) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (name, check) in CHECKS {
-        for finding in check(world) {
+        for finding in check(observed) {
             if !findings.iter().any(|f| f.object == finding.object && f.message == finding.message) {
                 findings.push(Finding { check: name, ..finding });
             }
@@ -50,8 +50,8 @@ pub fn all(world: &World) -> Vec<Finding> {
 }
 
 /// `findings`, or the good word where there are none and everything that it takes to say so was seen.
-fn or_ok(mut findings: Vec<Finding>, seen: bool, object: &str, message: impl FnOnce() -> String) -> Vec<Finding> {
-    if seen && findings.iter().all(|f| f.severity == Severity::Note) {
+fn or_ok(mut findings: Vec<Finding>, all_read: bool, object: &str, message: impl FnOnce() -> String) -> Vec<Finding> {
+    if all_read && findings.iter().all(|f| f.severity == Severity::Note) {
         findings.push(Finding::ok(object, message()));
     }
     findings
@@ -59,8 +59,8 @@ fn or_ok(mut findings: Vec<Finding>, seen: bool, object: &str, message: impl FnO
 
 /// What one check says.
 #[cfg(test)]
-fn check_named(world: &World, name: &str) -> Vec<Finding> {
-    all(world).into_iter().filter(|f| f.check == name).collect()
+fn check_named(observed: &ObservedCluster, name: &str) -> Vec<Finding> {
+    all(observed).into_iter().filter(|f| f.check == name).collect()
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_check_that_could_not_look_never_says_that_all_is_well() {
-        let findings = all(&sample::blind());
+        let findings = all(&sample::without_permissions());
         assert!(findings.iter().all(|f| f.severity != Severity::Ok), "{findings:#?}");
         let unknown = findings.iter().filter(|f| f.severity == Severity::Unknown).count();
         assert_eq!(unknown, 27, "each look that was refused is counted");
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn what_is_not_ok_comes_with_a_command_and_a_sentence() {
-        for world in [sample::healthy(), sample::blind(), sample::empty()] {
-            for finding in all(&world) {
+        for observed in [sample::healthy(), sample::without_permissions(), sample::empty()] {
+            for finding in all(&observed) {
                 assert_eq!(finding.command.is_some(), finding.severity != Severity::Ok, "{finding:?}");
                 assert!(!finding.message.is_empty() && !finding.message.contains("{:?}"), "{finding:?}");
             }

@@ -17,14 +17,14 @@ use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 
 /// Why something was not seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotLooked {
+pub struct ReadFailure {
     /// `list nodes`: the right that it takes.
-    pub right: String,
-    pub because: Because,
+    pub permission: String,
+    pub cause: ReadFailureCause,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Because {
+pub enum ReadFailureCause {
     /// The user has not got the right.
     Forbidden,
     /// The API server knows no such kind.
@@ -35,11 +35,11 @@ pub enum Because {
     Failed(String),
 }
 
-pub type Looked<T> = Result<T, NotLooked>;
+pub type ReadResult<T> = Result<T, ReadFailure>;
 
 /// One right of one of our processes, as the API server judges it.
 #[derive(Clone, Debug)]
-pub struct Right {
+pub struct Permission {
     /// `system:serviceaccount:yoi-system:yoi-gateway`.
     pub account: String,
     pub verb: &'static str,
@@ -49,68 +49,68 @@ pub struct Right {
 
 /// What the aggregated API answered.
 #[derive(Clone, Debug)]
-pub struct Called {
+pub struct ApiCall {
     pub took: Duration,
     /// The server's words when it did not work.
     pub failure: Option<String>,
 }
 
-/// The cluster at one moment. Kinds with a namespace are of [`World::scope`], but our own processes, which are looked for everywhere.
-pub struct World {
+/// The cluster at one moment. Kinds with a namespace are of [`ObservedCluster::scope`], but our own processes, which are looked for everywhere.
+pub struct ObservedCluster {
     pub now: Timestamp,
     /// The namespace that was looked at; None: all.
     pub scope: Option<String>,
     /// Where operator and gateway are.
-    pub home: String,
+    pub operator_namespace: String,
     /// Of this plugin.
     pub version: &'static str,
     /// `major.minor` of the API server.
     pub server: (u32, u32),
-    pub crds: Looked<Vec<CustomResourceDefinition>>,
-    pub nodes: Looked<Vec<Node>>,
-    pub workspace_nodes: Looked<Vec<WorkspaceNode>>,
-    pub csi_nodes: Looked<Vec<CSINode>>,
-    pub deployments: Looked<Vec<Deployment>>,
-    pub daemon_sets: Looked<Vec<DaemonSet>>,
-    pub budgets: Looked<Vec<PodDisruptionBudget>>,
-    pub leases: Looked<Vec<Lease>>,
+    pub crds: ReadResult<Vec<CustomResourceDefinition>>,
+    pub nodes: ReadResult<Vec<Node>>,
+    pub workspace_nodes: ReadResult<Vec<WorkspaceNode>>,
+    pub csi_nodes: ReadResult<Vec<CSINode>>,
+    pub deployments: ReadResult<Vec<Deployment>>,
+    pub daemon_sets: ReadResult<Vec<DaemonSet>>,
+    pub budgets: ReadResult<Vec<PodDisruptionBudget>>,
+    pub leases: ReadResult<Vec<Lease>>,
     /// Pods of our own processes.
-    pub our_pods: Looked<Vec<Pod>>,
-    pub api_services: Looked<Vec<APIService>>,
-    pub gateway_slices: Looked<Vec<EndpointSlice>>,
-    pub called: Looked<Called>,
-    pub rights: Looked<Vec<Right>>,
-    pub classes: Looked<Vec<StorageClass>>,
-    pub drivers: Looked<Vec<CSIDriver>>,
-    pub namespaces: Looked<Vec<Namespace>>,
-    pub dns_services: Looked<Vec<Service>>,
-    pub dns_slices: Looked<Vec<EndpointSlice>>,
-    pub policies: Looked<Vec<NetworkPolicy>>,
-    pub projects: Looked<Vec<YoiProject>>,
-    pub yoipods: Looked<Vec<YoiPod>>,
-    pub peers: Looked<Vec<YoiPeer>>,
-    pub workspaces: Looked<Vec<AgentWorkspace>>,
+    pub our_pods: ReadResult<Vec<Pod>>,
+    pub api_services: ReadResult<Vec<APIService>>,
+    pub gateway_slices: ReadResult<Vec<EndpointSlice>>,
+    pub api_call: ReadResult<ApiCall>,
+    pub permissions: ReadResult<Vec<Permission>>,
+    pub classes: ReadResult<Vec<StorageClass>>,
+    pub drivers: ReadResult<Vec<CSIDriver>>,
+    pub namespaces: ReadResult<Vec<Namespace>>,
+    pub dns_services: ReadResult<Vec<Service>>,
+    pub dns_slices: ReadResult<Vec<EndpointSlice>>,
+    pub policies: ReadResult<Vec<NetworkPolicy>>,
+    pub projects: ReadResult<Vec<YoiProject>>,
+    pub yoipods: ReadResult<Vec<YoiPod>>,
+    pub peers: ReadResult<Vec<YoiPeer>>,
+    pub workspaces: ReadResult<Vec<AgentWorkspace>>,
     /// Agents' and populators' Pods.
-    pub pods: Looked<Vec<Pod>>,
+    pub pods: ReadResult<Vec<Pod>>,
     /// Claims of sessions.
-    pub claims: Looked<Vec<PersistentVolumeClaim>>,
-    pub volumes: Looked<Vec<PersistentVolume>>,
+    pub claims: ReadResult<Vec<PersistentVolumeClaim>>,
+    pub volumes: ReadResult<Vec<PersistentVolume>>,
     /// Warnings about Pods.
-    pub warnings: Looked<Vec<Event>>,
+    pub warnings: ReadResult<Vec<Event>>,
 }
 
 /// The list, or nothing where it was not seen: that is said once, by the check of rights.
-pub fn seen<T>(looked: &Looked<Vec<T>>) -> &[T] {
-    looked.as_deref().unwrap_or_default()
+pub fn listed<T>(result: &ReadResult<Vec<T>>) -> &[T] {
+    result.as_deref().unwrap_or_default()
 }
 
-impl World {
+impl ObservedCluster {
     /// Everything that was not seen. Full destructuring: a new field must be felt here.
-    pub fn not_looked(&self) -> Vec<&NotLooked> {
-        let World {
+    pub fn read_failures(&self) -> Vec<&ReadFailure> {
+        let ObservedCluster {
             now: _,
             scope: _,
-            home: _,
+            operator_namespace: _,
             version: _,
             server: _,
             crds,
@@ -124,8 +124,8 @@ impl World {
             our_pods,
             api_services,
             gateway_slices,
-            called,
-            rights,
+            api_call,
+            permissions,
             classes,
             drivers,
             namespaces,
@@ -153,8 +153,8 @@ impl World {
             our_pods.as_ref().err(),
             api_services.as_ref().err(),
             gateway_slices.as_ref().err(),
-            called.as_ref().err(),
-            rights.as_ref().err(),
+            api_call.as_ref().err(),
+            permissions.as_ref().err(),
             classes.as_ref().err(),
             drivers.as_ref().err(),
             namespaces.as_ref().err(),
@@ -181,24 +181,27 @@ impl World {
     }
 
     pub fn deployment(&self, name: &str) -> Option<&Deployment> {
-        seen(&self.deployments).iter().find(|d| d.name_any() == name)
+        listed(&self.deployments).iter().find(|d| d.name_any() == name)
     }
 
     pub fn api_service(&self) -> Option<&APIService> {
-        seen(&self.api_services).iter().find(|a| a.name_any() == super::API_SERVICE)
+        listed(&self.api_services).iter().find(|a| a.name_any() == super::API_SERVICE)
     }
 
     /// Makes again what the release of the charts holds and the cluster has lost.
-    pub fn reapply(&self, release: &str) -> String {
-        format!("helm get manifest {release} -n {} | kubectl apply --server-side --force-conflicts --field-manager=helm -f -", self.home)
+    pub fn reapply_command(&self, release: &str) -> String {
+        format!(
+            "helm get manifest {release} -n {} | kubectl apply --server-side --force-conflicts --field-manager=helm -f -",
+            self.operator_namespace
+        )
     }
 
     /// What mends a gateway that nobody can reach: more replicas where there are none.
-    pub fn mend_gateway(&self) -> String {
+    pub fn fix_gateway_command(&self) -> String {
         match self.deployment("yoi-gateway") {
-            Some(d) if replicas(d) == 0 => format!("kubectl scale deployment yoi-gateway -n {} --replicas=2", self.home),
+            Some(d) if replicas(d) == 0 => format!("kubectl scale deployment yoi-gateway -n {} --replicas=2", self.operator_namespace),
             None if self.deployments.is_ok() && self.api_service().is_some() => format!("kubectl delete apiservice {}", super::API_SERVICE),
-            Some(_) | None => format!("kubectl describe pods -n {} -l app.kubernetes.io/name=yoi-gateway", self.home),
+            Some(_) | None => format!("kubectl describe pods -n {} -l app.kubernetes.io/name=yoi-gateway", self.operator_namespace),
         }
     }
 }
@@ -209,7 +212,7 @@ pub fn replicas(deployment: &Deployment) -> i32 {
 }
 
 /// `Kind namespace/name`.
-pub fn called<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {
+pub fn display_name<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {
     let name = object.name_any();
     match object.namespace() {
         Some(namespace) => format!("{} {namespace}/{name}", K::kind(&())),
