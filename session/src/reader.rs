@@ -73,9 +73,6 @@ impl From<Token> for String {
 /// A committed entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawEntry {
-    /// The line as it stands in the file, checksum included, newline not: a JSON object.
-    pub json: String,
-    /// The same, understood as far as this version can.
     pub entry: Entry,
     /// Where to read on after it.
     pub token: Token,
@@ -166,9 +163,7 @@ impl Reader {
                         position =
                             Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
                         if line.entry.seq > seq(token) {
-                            // The checksum and the parser have both seen it: it is text.
-                            let json = String::from_utf8_lossy(&line.bytes).into_owned();
-                            found.push(RawEntry { json, entry: line.entry, token: next });
+                            found.push(RawEntry { entry: line.entry, token: next });
                         }
                     }
                     Ok(Scanned::End { torn }) if torn > 0 && segment != last => {

@@ -82,7 +82,6 @@ pub(crate) struct Line {
     pub at: u64,
     /// Where the next one begins.
     pub end: u64,
-    pub bytes: Vec<u8>,
     pub batch: u64,
     pub entry: Entry,
 }
@@ -220,7 +219,7 @@ fn check(raw: &RawLine, expected: Expected) -> Result<Line, Damage> {
         return Err(Damage::Generation { before: expected.run, found: entry.run });
     }
     let end = raw.at + raw.bytes.len() as u64 + 1;
-    Ok(Line { at: raw.at, end, bytes: raw.bytes.clone(), batch, entry })
+    Ok(Line { at: raw.at, end, batch, entry })
 }
 
 /// Up to the last byte that is not zero.
