@@ -34,7 +34,7 @@ mod layout;
 mod lock;
 mod log;
 mod reader;
-mod stamp;
+mod timestamp;
 
 pub use error::{Damage, Error, Result};
 pub use fold::LogState;
@@ -42,4 +42,3 @@ pub use inbox::{Inbox, InboxMessage, Put, Sender, Wake};
 pub use lock::{Holder, Lock};
 pub use log::{Log, MAX_LINE, Preallocate, Replay, TornTail};
 pub use reader::{RawEntry, Reader, Token};
-pub use stamp::stamp;

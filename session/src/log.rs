@@ -11,7 +11,7 @@ use crate::{
     disk::{DiskFile, write_all},
     frame,
     lock::{CommittedEnd, SessionGuard},
-    stamp,
+    timestamp::rfc3339_millis,
 };
 
 mod open;
@@ -116,7 +116,7 @@ impl Log {
 
     fn encode(&self, bodies: &[Body], at: SystemTime, ids: &mut dyn FnMut() -> Uuid) -> Result<(Vec<Entry>, Vec<u8>)> {
         let batch = self.last_seq + 1;
-        let at = stamp(at);
+        let at = rfc3339_millis(at);
         let mut entries = Vec::with_capacity(bodies.len());
         let mut lines = Vec::new();
         for (seq, body) in (batch..).zip(bodies) {
