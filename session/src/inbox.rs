@@ -11,7 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -19,12 +19,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use yoi_wire::entry::{AgentRef, Body, Input, InputFrom, PeerMessage};
 
-use crate::{
-    Error, Lock, LogState, Result,
-    current::{only_line, replace},
-    disk::{OpenMode, read_range},
-    frame, layout,
-};
+use crate::{Error, Lock, LogState, Result, disk::OpenMode, layout, record_file};
 
 /// Messages that wait at the same time.
 pub const MAX_MESSAGES: usize = 256;
@@ -133,7 +128,7 @@ impl Inbox {
         let delivered = replayed.delivered.keys().cloned().collect();
         let mut inbox = Self { lock: lock.clone(), dir, pending: BTreeMap::new(), pending_ids: BTreeSet::new(), delivered, next };
         for (number, path) in names {
-            let message = inbox.load(path.clone())?;
+            let message = inbox.load(&path)?;
             // Twice here: the first acknowledgement failed after the file was in place, and the sender came again.
             if inbox.delivered.contains(&message.id) || inbox.pending_ids.contains(&message.id) {
                 disk.remove_file(&path).map_err(Error::disk("remove", &path))?;
@@ -147,10 +142,9 @@ impl Inbox {
         Ok(inbox)
     }
 
-    fn load(&self, path: PathBuf) -> Result<InboxMessage> {
-        let file = self.lock.disk().open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
-        let bytes = file.len().and_then(|len| read_range(&*file, 0, len)).map_err(Error::disk("read", &path))?;
-        only_line(&bytes).and_then(frame::decode).map_err(|what| Error::Damaged { file: path, line: 1, what })
+    fn load(&self, path: &Path) -> Result<InboxMessage> {
+        let file = self.lock.disk().open(path, OpenMode::Read).map_err(Error::disk("open", path))?;
+        record_file::read(&*file, path)
     }
 
     /// Accepts a message: it is durable before this returns [`Put::Accepted`].
@@ -173,7 +167,7 @@ impl Inbox {
         // A number is never used twice, so that a failed try cannot be taken for this one.
         let number = self.next;
         self.next += 1;
-        if let Err(error) = replace(&**self.lock.disk(), &self.dir, &file_name(number), &message) {
+        if let Err(error) = record_file::write(&**self.lock.disk(), &self.dir, &file_name(number), &message) {
             let _ = self.lock.disk().remove_file(&self.dir.join(file_name(number)));
             return Err(error);
         }

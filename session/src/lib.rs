@@ -34,6 +34,7 @@ mod layout;
 mod lock;
 mod log;
 mod reader;
+mod record_file;
 mod timestamp;
 
 pub use error::{Damage, Error, Result};
