@@ -180,16 +180,4 @@ impl Log {
     pub fn segment(&self) -> Uuid {
         self.segment
     }
-
-    /// The seq of the last acknowledged entry; 0 when there is none.
-    #[must_use]
-    pub fn last_seq(&self) -> u64 {
-        self.last_seq
-    }
-
-    /// Whether an append has failed.
-    #[must_use]
-    pub fn poisoned(&self) -> bool {
-        self.poisoned
-    }
 }

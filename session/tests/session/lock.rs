@@ -79,8 +79,9 @@ fn a_session_is_created_once_and_opened_once_at_a_time() {
     assert!(matches!(Log::open(&lock, SESSION, Preallocate::Off), Err(Error::AlreadyOpen { .. })));
     drop(log);
     assert!(matches!(Log::create(&lock, SESSION, Uuid::from_u128(9), Preallocate::Off), Err(Error::SessionExists { .. })));
-    let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
-    assert_eq!((log.last_seq(), replay.entries), (0, Vec::new()));
+    let (mut log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
+    assert_eq!((replay.state.last_seq, replay.entries), (0, Vec::new()));
+    assert_eq!(log.append(&[notice(1)], at(), &mut counter()).unwrap()[0].seq, 1);
     drop(lock);
     assert!(matches!(take(&disk, 1), Err(Error::Locked { .. })), "an open log keeps the lock");
 }

@@ -192,9 +192,11 @@ fn zeros_ahead_are_no_entries_and_are_trimmed_on_close() {
     }
     let (log, _) = Log::open(&lock, SESSION, Preallocate::default()).unwrap();
     drop(log);
-    let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
-    assert_eq!((replay.entries, log.last_seq()), (written.clone(), written.len() as u64));
+    let (mut log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
+    let last = written.len() as u64;
+    assert_eq!((replay.entries, replay.state.last_seq), (written, last));
     assert_eq!(disk.bytes(&segment_path()).unwrap().last(), Some(&b'\n'));
+    assert_eq!(log.append(&[notice(1)], at(), &mut ids).unwrap()[0].seq, last + 1);
 }
 
 #[test]
