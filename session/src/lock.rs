@@ -1,4 +1,4 @@
-//! One writer for a session volume.
+//! The lock of a session volume, which lets one process write to it.
 
 use std::{
     collections::HashMap,
@@ -19,33 +19,35 @@ use crate::{
     log::scan::only_sectors_are_missing,
 };
 
-/// Who writes to the volume.
+/// The Pod that writes to the volume, as the lock file records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
+    /// Run generation of the agent in this Pod. It grows with each Pod.
     pub run_generation: u64,
+    /// UID of the Kubernetes Pod.
     pub pod_uid: String,
 }
 
-/// The right to write to a session volume. Held until the last `Arc` is gone; logs and inboxes keep one.
+/// The right to write to a session volume. It ends when the last `Arc` is dropped; logs and inboxes keep one.
 #[derive(Debug)]
 pub struct Lock {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     holder: Holder,
-    /// Holds the `flock`.
+    /// Open for the `flock` on it.
     _file: Box<dyn DiskFile>,
     sessions: Mutex<HashMap<Uuid, Arc<SessionProgress>>>,
 }
 
-/// What this process knows of a session that it writes. It outlives the log, so that a reader goes on when a log is opened again.
+/// How far this process has written a session. It outlives the log, so that a reader goes on when the session is opened again.
 #[derive(Debug)]
 pub(crate) struct SessionProgress {
     open: AtomicBool,
     committed_end: Mutex<CommittedEnd>,
 }
 
-/// How far the last segment is acknowledged.
+/// Where the acknowledged entries of the last segment end, as an offset in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommittedEnd {
     pub segment: Uuid,
@@ -58,7 +60,7 @@ impl SessionProgress {
     }
 }
 
-/// Keeps a session reserved for one log, within this process.
+/// Reserves a session for one log of this process until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     session: Uuid,
@@ -86,15 +88,16 @@ impl Drop for SessionGuard {
 }
 
 impl Lock {
-    /// Takes the volume at `root` without waiting, and records durably who took it.
+    /// Takes the lock of the volume at `root` without waiting, and durably records the holder.
     ///
     /// # Errors
-    /// [`Error::Locked`] when a living process has it; [`Error::LowerGeneration`] when a later Pod has had it.
+    /// [`Error::Locked`] when another process has the lock; [`Error::LowerGeneration`] when a later Pod has held it;
+    /// [`Error::Damaged`] when the lock file is; or the disk's.
     pub fn take(disk: Arc<dyn Disk>, root: &Path, holder: Holder) -> Result<Arc<Self>> {
         let path = layout::lock(root);
         let file = disk.open(&path, OpenMode::Create).map_err(Error::disk("open", &path))?;
         if !file.try_lock().map_err(Error::disk("lock", &path))? {
-            // Only a word for people, and the holder may be at it just now: what cannot be read is left out.
+            // The holder is only for people, and it may be writing its record just now, so an error here is no error.
             let holder = read_holders(&*file, &path).ok().and_then(|(mut seen, _)| seen.pop());
             return Err(Error::Locked { path, holder });
         }
@@ -107,7 +110,7 @@ impl Lock {
         if seen.last() != Some(&holder) {
             frame::encode(&holder, &mut lines).map_err(|source| Error::Encode { file: path.clone(), source })?;
         }
-        // All of it, not only one's own line: those who wrote the others may have died of the sync that made them durable.
+        // All lines are written again, because an earlier holder may have died before its line was synced.
         write_all(&*file, &lines, 0).map_err(Error::disk("record the holder in", &path))?;
         file.truncate(lines.len() as u64).map_err(Error::disk("cut the unfinished end of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
@@ -115,22 +118,25 @@ impl Lock {
         Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, sessions: Mutex::default() }))
     }
 
+    /// Returns who this process is to the volume.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
+    /// Returns the folder of the volume.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
+    /// Returns the disk that the volume is on.
     #[must_use]
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Claims a session for one log in this process. The committed end of an earlier log stays until the new one has read the session.
+    /// Reserves a session for one log of this process. Readers see the committed end of an earlier log until the new one has read the session.
     pub(crate) fn reserve(&self, session: Uuid) -> Result<SessionGuard> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let progress = sessions.entry(session).or_insert_with(|| {
@@ -146,7 +152,7 @@ impl Lock {
     }
 }
 
-/// The holders on record, and their lines.
+/// Returns the recorded holders, and their lines. An unfinished line at the end is left out.
 fn read_holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
     let read = |len| read_range(file, 0, len);
     let mut bytes = file.len().and_then(read).map_err(Error::disk("read", path))?;
@@ -156,7 +162,7 @@ fn read_holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8
         let Some(text) = line.strip_suffix(b"\n") else { break };
         match frame::decode(text) {
             Ok(holder) => holders.push(holder),
-            // Whoever took the lock made all lines durable: with a sector missing, nobody has since.
+            // A holder syncs all lines before it goes on. So where a sector is missing, no holder has come after this line.
             Err(_) if only_sectors_are_missing(end as u64, text) => break,
             Err(what) => return Err(Error::Damaged { file: path.to_owned(), line: holders.len() as u64 + 1, what }),
         }

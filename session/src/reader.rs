@@ -1,4 +1,4 @@
-//! Reading a session while it is written, or when nobody writes it.
+//! Reads a session, also while it is written.
 
 use std::{
     fmt,
@@ -20,15 +20,18 @@ use crate::{
     log::scan::{Expected, Scanned, Scanner},
 };
 
-/// Up to where a reader has read. As text: `start`, or `<segment>.<seq>`. It stays valid over restarts of reader and writer.
+/// How far a reader has read. Its text is `start` or `<segment>.<seq>`. It stays valid when reader or writer restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Token {
     /// Before the first entry.
     #[default]
     Start,
+    /// After this entry.
     After {
+        /// The segment that holds the entry.
         segment: Uuid,
+        /// Sequence number of the entry.
         seq: u64,
     },
 }
@@ -70,23 +73,24 @@ impl From<Token> for String {
     }
 }
 
-/// A committed entry.
+/// A committed entry and its place in the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawEntry {
+    /// The entry, understood as far as this version can.
     pub entry: Entry,
-    /// Where to read on after it.
+    /// The token to read on after it.
     pub token: Token,
 }
 
-/// Sees only what is committed: beside a log in the same process, what that has acknowledged; elsewhere, complete lines. Kinds that this
-/// version does not know are shown as [`yoi_wire::entry::Body::Unknown`].
+/// Reads the committed entries of a session. A reader of [`crate::Log::reader`] sees what that log has acknowledged; any other sees complete
+/// lines. A kind that this version does not know becomes [`yoi_wire::entry::Body::Unknown`].
 #[derive(Debug)]
 pub struct Reader {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     session: Uuid,
     progress: Option<Arc<SessionProgress>>,
-    /// Where it left off, so that reading on does not read from the start.
+    /// Where the last read ended, so that the next one need not start at the beginning of the session.
     position: Option<Position>,
 }
 
@@ -100,8 +104,8 @@ struct Position {
 }
 
 impl Reader {
-    /// A reader without a log beside it: another process, or a stopped agent. What an append that is under way has written but not yet
-    /// made durable may be seen by it.
+    /// Returns a reader for a session that another process may have open, or none. It may see lines of an append that is under way and not
+    /// yet durable.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, root: &Path, session: Uuid) -> Self {
         Self { disk, root: root.to_owned(), session, progress: None, position: None }
@@ -111,16 +115,16 @@ impl Reader {
         Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, progress: Some(progress), position: None }
     }
 
-    /// At most `max` entries after `token`, and the token to go on from: the given one when there is nothing new.
+    /// Returns at most `max` entries after `token`, and the token to go on from, which is the given one when there is nothing new.
     ///
     /// # Errors
-    /// [`Error::Damaged`] once all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
+    /// [`Error::Damaged`] after all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
     pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
         let left_off = self.position.filter(|position| position.token == token);
         match self.read_from(left_off, token, max) {
-            // A line may look damaged while its writer is at it: an append is copied in page by page, and the newline may be seen before
-            // the middle is. It was there when the newline was, so looking once more is enough. And what this reader remembers of
-            // the file may be of lines that were never acknowledged and have been cut since: then from the start.
+            // One more read from the start tells damage from two other causes. An append is copied page by page, so its newline may be
+            // visible before its middle, which is there at the second look. And this reader's position may be in lines that were never
+            // acknowledged and have been cut since.
             Err(Error::Damaged { .. }) => self.read_from(None, token, max),
             done => done,
         }
@@ -189,14 +193,14 @@ impl Reader {
         }
     }
 
-    /// The entries before a failure are handed out first; the next read meets it again.
+    /// Returns the entries before a failure first. The next read fails.
     fn stop(&mut self, error: Error, found: Vec<RawEntry>, position: Position, token: Token) -> Result<(Vec<RawEntry>, Token)> {
         if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) }
     }
 
     fn finish(&mut self, found: Vec<RawEntry>, position: Position, token: Token) -> (Vec<RawEntry>, Token) {
         let next = found.last().map_or(token, |last| last.token);
-        // A token beyond the end is not a position in the file.
+        // A token beyond the end has no position in the file.
         self.position = (position.token == next).then_some(position);
         (found, next)
     }

@@ -1,7 +1,7 @@
-//! A disk that remembers what was asked of it, fails when told to, and can lose power.
+//! A disk in memory, for tests. It records each operation, injects faults and simulates power cuts.
 //!
-//! It is stricter than any real one: names last only after their folder was synced, content only after the file was, and what a failed
-//! sync leaves unwritten stays readable but is not written by the next sync either, as on Linux.
+//! It is stricter than any real disk. A name survives a power cut only after its folder was synced, and content only after its file was.
+//! What a failed sync did not write stays readable, but the next sync does not write it either, as on Linux.
 
 use std::{
     collections::BTreeMap,
@@ -18,14 +18,18 @@ use inode::Inode;
 
 mod inode;
 
-/// How an operation fails.
+/// How an operation fails. The names are those of errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
+    /// Input or output error.
     Eio,
+    /// No space is left.
     Enospc,
+    /// The quota is used up.
     Edquot,
+    /// The file system is read-only.
     Erofs,
-    /// A read or write does half of what was asked and says so. Other operations do not fail.
+    /// A read or write handles half of the bytes and returns their number. Other operations succeed.
     Short,
 }
 
@@ -42,15 +46,18 @@ impl DiskFault {
     }
 }
 
-/// What is left after a power cut.
+/// What a power cut leaves on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retained {
-    /// What was synced, and nothing else.
+    /// Only what was synced.
     Synced,
     /// All that was written.
     Written,
-    /// What was synced, and of the rest some names, some lengths and some sectors, drawn from the seed.
-    Random { seed: u64 },
+    /// What was synced, and at random some names, some lengths and some sectors of the rest.
+    Random {
+        /// The same seed leaves the same.
+        seed: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +68,7 @@ enum Node {
 
 #[derive(Debug, Default)]
 struct DiskState {
-    /// Power cuts so far: handles from before one are dead.
+    /// Number of power cuts. A file that was opened before the last one is stale.
     power_cuts: u64,
     handles: u64,
     names: BTreeMap<PathBuf, Node>,
@@ -72,12 +79,12 @@ struct DiskState {
     fault: Option<(usize, DiskFault, bool)>,
 }
 
-/// Clones are the same disk.
+/// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<DiskState>>);
 
 impl MemoryDisk {
-    /// An empty disk with one folder.
+    /// Returns an empty disk with the folder `root`.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         let disk = Self::default();
@@ -94,23 +101,24 @@ impl MemoryDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails the `nth` operation from now, counted from 1; every one from there on when `lasting`.
+    /// Makes the `nth` operation from now fail, counted from 1. When `lasting`, all later ones fail too.
     pub fn fail(&self, nth: usize, fault: DiskFault, lasting: bool) {
         let mut state = self.state();
         state.fault = Some((state.operations.len() + nth, fault, lasting));
     }
 
+    /// Ends the faults of [`MemoryDisk::fail`].
     pub fn clear_fault(&self) {
         self.state().fault = None;
     }
 
-    /// Every operation so far, those that failed included.
+    /// Returns the name and the path of each operation so far, failed ones included.
     #[must_use]
     pub fn operations(&self) -> Vec<(&'static str, PathBuf)> {
         self.state().operations.clone()
     }
 
-    /// Cuts the power and turns it on again. Files that are open stay dead, locks are gone, faults are over.
+    /// Cuts the power and turns it on again. Open files become stale, locks and faults end.
     pub fn crash(&self, retained: Retained) {
         let mut state = self.state();
         let state = &mut *state;
@@ -134,13 +142,13 @@ impl MemoryDisk {
                 state.durable_names.clone()
             }
         };
-        // A name in a folder that is gone is gone.
+        // A name is lost with its folder.
         state.names =
             names.iter().filter(|(path, _)| path.ancestors().all(|dir| names.contains_key(dir))).map(|(p, n)| (p.clone(), *n)).collect();
         state.durable_names = state.names.clone();
     }
 
-    /// What a file holds.
+    /// Returns the content of a file, or `None` when there is no such file. It is not recorded as an operation.
     #[must_use]
     pub fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state();
@@ -150,10 +158,10 @@ impl MemoryDisk {
         }
     }
 
-    /// Puts `bytes` into a file behind everyone's back, durably.
+    /// Replaces the content of a file, durably. It is not recorded as an operation.
     ///
     /// # Panics
-    /// There is no such file.
+    /// When there is no such file.
     pub fn set_bytes(&self, path: &Path, bytes: &[u8]) {
         let mut state = self.state();
         let Some(Node::File(inode)) = state.names.get(path).copied() else { panic!("no file {}", path.display()) };
@@ -162,7 +170,7 @@ impl MemoryDisk {
 }
 
 impl DiskState {
-    /// Remembers an operation; gives the fault that it shall have.
+    /// Records an operation and returns the fault that it has to have.
     fn record(&mut self, operation: &'static str, path: &Path) -> Option<DiskFault> {
         self.operations.push((operation, path.to_owned()));
         let now = self.operations.len();
@@ -315,7 +323,7 @@ impl DiskFile for MemoryFile {
         self.writable()?;
         let mut state = self.state()?;
         let fault = state.record("write_at", &self.path);
-        // Also a write that fails may have got half way.
+        // A write that fails may have written half of the bytes.
         let count = if fault.is_some() { bytes.len().div_ceil(2) } else { bytes.len() };
         state.inodes[self.inode].write(usize::try_from(at).map_err(io::Error::other)?, &bytes[..count]);
         fault.and_then(DiskFault::error).map_or(Ok(count), Err)

@@ -1,5 +1,5 @@
-//! The machine's disk.
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this file is the one that reaches the disk")]
+//! The disk of this machine.
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "only this file reaches the disk")]
 
 use std::{
     ffi::OsString,
@@ -16,10 +16,11 @@ use rustix::{
 
 use super::{Disk, DiskFile, OpenMode};
 
-/// Files and folders are open to the group: a Pod that comes to the volume under another user has the same `fsGroup`.
+/// The group may read and write: a later Pod may run as another user, but has the same `fsGroup`.
 const FILE_MODE: u32 = 0o660;
 const DIR_MODE: u32 = 0o770;
 
+/// The file system of this machine, by system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 

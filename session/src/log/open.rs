@@ -1,4 +1,4 @@
-//! Making a session, and coming back to one.
+//! Creating a session, and opening an existing one.
 
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
@@ -16,19 +16,20 @@ use crate::{
     lock::{CommittedEnd, SessionGuard},
 };
 
-/// Where a log goes on.
+/// Where a log writes its next entry.
 struct AppendPosition {
     last_seq: u64,
     committed: u64,
     filled: u64,
 }
 
-/// What reading one segment to its end found.
+/// The result of reading one segment to its end.
 struct SegmentScan {
-    /// Where the last line that checks ends.
+    /// Offset at which the last valid line ends.
     committed: u64,
-    /// Where the last append begins, as far as it checks.
+    /// Offset at which the last append begins that has a valid line.
     last_batch: u64,
+    /// Bytes of an unfinished append after `committed`.
     torn: u64,
     next_line: u64,
     expected: Expected,
@@ -60,7 +61,7 @@ impl SegmentScan {
     }
 }
 
-/// What of an entry keeps this version from going on, in words.
+/// Returns, in words, what of an entry this version does not know and must not pass over.
 fn unsupported_version(entry: &Entry) -> Option<String> {
     match &entry.body {
         Body::Unknown { kind, optional: false, .. } => Some(format!("an entry of kind {kind}")),
@@ -80,8 +81,8 @@ fn unsupported_version(entry: &Entry) -> Option<String> {
 }
 
 impl Log {
-    /// Makes an empty session with one segment. The agent does not have it until [`crate::current::write`] says so: a crash before
-    /// leaves a folder that nobody names.
+    /// Creates an empty session with one segment. It becomes the agent's only by [`crate::current::write`]; a crash before that leaves a
+    /// folder that nothing names.
     ///
     /// # Errors
     /// [`Error::SessionExists`], or the disk's.
@@ -103,8 +104,8 @@ impl Log {
         Ok(Self::from_parts(lock, guard, segment, file, fill, AppendPosition { last_seq: 0, committed: 0, filled: 0 }))
     }
 
-    /// Reads the whole session, checks every line, cuts what an append that was never acknowledged left behind, and makes durable what is
-    /// there. Nothing is changed before all of it is read and understood.
+    /// Reads the whole session and checks every line. Then it cuts what an append that was never acknowledged left behind, and makes the rest
+    /// durable. It changes nothing before all of the session is read and understood.
     ///
     /// # Errors
     /// [`Error::Damaged`] with file and line; [`Error::LogNewer`] for an entry that this version does not know and that does not call
@@ -147,8 +148,8 @@ impl Log {
         if read.torn > 0 {
             replay.cut = Some(TornTail { file: path.clone(), line: read.next_line, bytes: read.torn });
         }
-        // The last append may be whole in memory and missing on the disk: after a failed sync the system takes pages for written that
-        // are not. Writing it once more makes the sync below speak for it.
+        // The last append may be in the page cache and not on the disk: after a failed sync Linux takes its pages for written. Writing
+        // the append again makes the pages dirty, so that the sync below covers it.
         let again = read_range(&*file, read.last_batch, read.committed).map_err(Error::disk("read", &path))?;
         write_all(&*file, &again, read.last_batch).map_err(Error::disk("rewrite the last append of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;

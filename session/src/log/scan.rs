@@ -1,9 +1,9 @@
-//! Going through the lines of a segment, and telling what is torn from what is damaged.
+//! Reads the lines of a segment, and tells a torn end from damage.
 //!
-//! An append is one write and one sync, so only the last append of a segment can be unacknowledged. A crash may leave of it: nothing, a
-//! beginning, or any of its sectors with zeros where the others belong. The first two end without a newline. The third may show complete
-//! lines that do not check, and is told from damage by three marks: all that is missing is missing by whole sectors, it reads as zeros, and
-//! no line of a later append follows.
+//! An append is one write and one sync, so only the last append of a segment can be unacknowledged. A crash leaves of it nothing, a
+//! beginning, or any of its sectors with zeros in place of the others. The first two end without a newline. The third may hold complete
+//! lines with wrong checksums. It differs from damage in three ways: whole sectors are missing, they read as zeros, and no line of a later
+//! append follows.
 
 use std::{
     io,
@@ -22,23 +22,25 @@ use crate::{
 const SECTOR: u64 = 512;
 const CHUNK: u64 = 256 << 10;
 
-/// Cuts a file into raw_lines that end with a newline, and the piece after the last newline.
+/// Splits a file at its newlines. The last line is what follows the last newline.
 #[derive(Debug)]
 struct RawLines {
     end: u64,
-    /// Where the buffer's first unread byte is in the file.
+    /// Offset in the file of the first unread byte of the buffer.
     at: u64,
     buffer: Vec<u8>,
-    /// The read part of the buffer.
+    /// How much of the buffer is read.
     read: usize,
-    /// The part of the buffer that is known to have no newline after `read`.
+    /// How much of the buffer is searched: it has no newline between `read` and here.
     searched: usize,
 }
 
 struct RawLine {
+    /// Offset in the file.
     at: u64,
     /// Without the newline.
     bytes: Vec<u8>,
+    /// Whether a newline ends it.
     complete: bool,
 }
 
@@ -47,7 +49,7 @@ impl RawLines {
         Self { end, at, buffer: Vec::new(), read: 0, searched: 0 }
     }
 
-    /// `None` at the end of the file.
+    /// Returns the next line, or `None` at the end of the file.
     fn next(&mut self, file: &dyn DiskFile) -> io::Result<Option<RawLine>> {
         loop {
             if let Some(found) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -76,11 +78,11 @@ impl RawLines {
     }
 }
 
-/// A line that checks.
+/// A line with a valid checksum, a known record and the right numbers.
 pub(crate) struct Line {
-    /// Where it begins in the file.
+    /// Offset at which it begins in the file.
     pub at: u64,
-    /// Where the next one begins.
+    /// Offset at which the next line begins.
     pub end: u64,
     pub batch: u64,
     pub entry: Entry,
@@ -88,24 +90,25 @@ pub(crate) struct Line {
 
 pub(crate) enum Scanned {
     Line(Box<Line>),
-    /// No more lines; so many bytes of an unfinished append follow, the zeros after it not counted.
+    /// There are no more lines.
     End {
+        /// Bytes of an unfinished append that follow, without the zeros after it.
         torn: u64,
     },
 }
 
-/// What the next line has to be.
+/// The numbers that the next line has to have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub seq: u64,
-    /// Its own seq, or this.
+    /// Its batch is this, or its own sequence number.
     pub batch: u64,
-    /// No smaller than this.
+    /// Its run generation is at least this.
     pub run: u64,
 }
 
 impl Expected {
-    /// At the start of a session.
+    /// For the first line of a session.
     pub(crate) const FIRST: Self = Self { seq: 1, batch: 1, run: 0 };
 
     fn after(line: &Line) -> Self {
@@ -113,12 +116,12 @@ impl Expected {
     }
 }
 
-/// The lines of one segment, in order.
+/// Reads the lines of one segment in order.
 pub(crate) struct Scanner<'a> {
     file: &'a dyn DiskFile,
     path: &'a Path,
     raw_lines: RawLines,
-    /// The line that comes next, counted from 1.
+    /// Number of the next line, counted from 1.
     line: u64,
     expected: Expected,
 }
@@ -129,7 +132,7 @@ struct Batch {
 }
 
 impl<'a> Scanner<'a> {
-    /// From the line at byte `at`, which is line number `line` of the segment, up to byte `end`.
+    /// Returns a scanner from offset `at`, where line number `line` of the segment begins, up to offset `end`.
     pub(crate) fn new(file: &'a dyn DiskFile, path: &'a Path, (at, end): (u64, u64), line: u64, expected: Expected) -> Self {
         Self { file, path, raw_lines: RawLines::new(at, end), line, expected }
     }
@@ -138,7 +141,7 @@ impl<'a> Scanner<'a> {
         self.expected
     }
 
-    /// The number of the line that comes next.
+    /// Returns the number of the next line, counted from 1.
     pub(crate) fn line_number(&self) -> u64 {
         self.line
     }
@@ -169,8 +172,8 @@ impl<'a> Scanner<'a> {
         Error::Damaged { file: PathBuf::from(self.path), line: self.line, what }
     }
 
-    /// Bytes after the last newline. They are torn, but for one case: a line that checks and then something that is neither a newline nor
-    /// zeros nor the end was finished once, and its newline was damaged.
+    /// Handles the bytes after the last newline. They are torn, with one exception: a whole valid line followed by one byte that is not zero
+    /// was finished once, and its newline is damaged.
     fn scan_tail(&self, raw: &RawLine) -> Result<Scanned> {
         let torn = trimmed_len(&raw.bytes);
         let text = &raw.bytes[..torn];
@@ -182,7 +185,7 @@ impl<'a> Scanner<'a> {
         Ok(Scanned::End { torn: torn as u64 })
     }
 
-    /// How many bytes are torn, when a complete line that does not check and all after it are an append that was not acknowledged.
+    /// Returns how many bytes are torn, when an invalid complete line and all that follows it are an append that was not acknowledged.
     fn torn_bytes(&mut self, first: &RawLine) -> Result<Option<u64>> {
         if !only_sectors_are_missing(first.at, &first.bytes) {
             return Ok(None);
@@ -222,13 +225,13 @@ fn check(raw: &RawLine, expected: Expected) -> Result<Line, Damage> {
     Ok(Line { at: raw.at, end, batch, entry })
 }
 
-/// Up to the last byte that is not zero.
+/// Returns the length without the zeros at the end.
 fn trimmed_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Whether a line, at this place in its file, has zeros, of which it never has any of its own, and all of them begin where a sector or
-/// the line does and end where a sector does.
+/// Returns whether a line that begins at offset `start` holds zeros, and all of them could be missing sectors: each run of zeros begins at
+/// the start of a sector or of the line, and ends at the end of a sector. A line has no zeros of its own.
 pub(crate) fn only_sectors_are_missing(start: u64, line: &[u8]) -> bool {
     let mut holes = 0;
     let mut from = start;

@@ -1,4 +1,4 @@
-//! One file's content: as it is seen, as it is on the platter, and what lies between.
+//! The content of one file: as it is read, as a power cut would leave it, and the changes between the two.
 
 use super::Retained;
 
@@ -13,10 +13,10 @@ pub(super) struct Inode {
 
 #[derive(Debug)]
 enum Change {
-    /// `lost`: a sync failed on it. It is seen, and the next sync leaves it out.
     Write {
         at: usize,
         bytes: Vec<u8>,
+        /// A sync of it failed. It stays readable, and the next sync leaves it out.
         lost: bool,
     },
     Truncate(usize),
@@ -99,7 +99,7 @@ impl Inode {
     }
 }
 
-/// SplitMix64: the same seed, the same power cut.
+/// SplitMix64. The same seed gives the same power cut.
 pub(super) struct Rng(u64);
 
 impl Rng {
