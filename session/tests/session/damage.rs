@@ -1,4 +1,5 @@
-//! Every byte cut, changed, zeroed, lines and pieces moved: the log loads what was complete, or says which line is wrong, and never invents.
+//! Damages a log in every place: bytes are cut, changed, zeroed, inserted, lines and pieces are moved. The log loads the lines before the
+//! damage or names the damaged line. It never returns an entry that was not written.
 #![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
 use std::sync::Arc;
@@ -11,15 +12,15 @@ use crate::{
     fixture::*,
 };
 
-/// A disk remembers all that it did: after so many loads it is a new one.
+/// A disk records each operation, so after this many loads the loader takes a new one.
 const LOADS: usize = 500;
 
-/// The log itself, with what it must also keep when it loads: a damaged file is left as it was, a torn one is cut where it says.
+/// Loads bytes as a log. It also checks that a damaged file is left as it was, and that a torn one is cut where the replay says.
 pub struct LogLoader {
     disk: MemoryDisk,
     lock: Arc<Lock>,
     loads: usize,
-    /// Whether every fifth is appended to, and opened once more.
+    /// Whether every fifth log gets one more entry and is opened again.
     appends: bool,
 }
 
@@ -81,7 +82,7 @@ impl LogLoader {
     }
 }
 
-/// TornTail at every byte, in a file that ends there and in one with zeros ahead.
+/// Cuts the log at every byte, in a file that ends there and in one with zeros ahead.
 pub fn cuts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
     let mut checker = Checker::new(sample, loader);
     for cut in sample.range().start..=sample.whole.len() {
@@ -95,14 +96,14 @@ pub fn cuts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> 
     Ok(checker.count)
 }
 
-/// Every byte changed in four ways: one bit, the case of a letter, the top bit, all bits.
+/// Changes every byte in four ways: one bit, the case of a letter, the top bit, all bits.
 pub fn flips(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
     let mut checker = Checker::new(sample, loader);
     let mut bytes = sample.whole.clone();
     for at in sample.range() {
         for mask in [1 << (at % 8), 0x20, 0x80, 0xff] {
             bytes[at] ^= mask;
-            // A flip that makes a zero may look like a sector's last byte that is missing.
+            // A byte that becomes zero may look like the last byte of a missing sector.
             let expected = if bytes[at] == 0 { sample.with_zeros(at, at + 1).1 } else { sample.expected(&bytes) };
             checker.case(format_args!("byte {at} flipped by {mask:#04x}"), &bytes, expected)?;
             bytes[at] = sample.whole[at];
@@ -111,7 +112,7 @@ pub fn flips(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) ->
     Ok(checker.count)
 }
 
-/// Zeros over every byte, over some, over a sector's length, and up to where a sector ends.
+/// Overwrites with zeros from every byte on: one byte, some bytes, a sector's length, and up to the end of the sector.
 pub fn zeros(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
     let mut checker = Checker::new(sample, loader);
     for from in sample.range() {
@@ -124,7 +125,7 @@ pub fn zeros(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) ->
     Ok(checker.count.and(between))
 }
 
-/// Zeros between lines that stand as they were.
+/// Inserts zeros between lines.
 pub fn gaps(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
     let mut checker = Checker::new(sample, loader);
     for n in sample.first()..=sample.lines() {
@@ -137,7 +138,7 @@ pub fn gaps(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> 
     Ok(checker.count)
 }
 
-/// A byte more, anywhere.
+/// Inserts one byte at every place.
 pub fn inserts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
     let mut checker = Checker::new(sample, loader);
     for at in sample.range().start..=sample.whole.len() {
@@ -153,7 +154,7 @@ pub fn inserts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) 
     Ok(checker.count)
 }
 
-/// Lines dropped, doubled, swapped, put in another's place; and the file up to one byte followed by the file from another.
+/// Drops, doubles, swaps and replaces lines, and joins the log up to one byte with the log from another byte on.
 pub fn splices(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
     let mut checker = Checker::new(sample, loader);
     let lines: Vec<&[u8]> = (0..sample.lines()).map(|n| sample.line(n)).collect();
@@ -178,7 +179,7 @@ pub fn splices(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) 
     let (range, mut place) = (sample.range(), 0_usize);
     for front in range.clone() {
         for _ in 0..2 {
-            // A step that has no divisor in common with any length of a log: all places come, in a mixed order.
+            // The step has no divisor in common with the length of the range, so all places come, in a mixed order.
             place = (place + 7_368_787) % (range.len() + 1);
             let back = range.start + place;
             let bytes = [&sample.whole[..front], &sample.whole[back..]].concat();
@@ -213,7 +214,7 @@ fn zeros_are_damage_but_for_sectors_of_the_last_append() {
 }
 
 #[test]
-fn a_byte_too_much_is_found_in_its_line() {
+fn an_inserted_byte_is_found_in_its_line() {
     let mut log = LogLoader::new(false);
     report("inserts", inserts(&SampleLog::new(), &mut |bytes| log.load(bytes)), 42_000);
 }
@@ -225,7 +226,7 @@ fn lines_and_pieces_cannot_be_moved_doubled_dropped_or_joined() {
 }
 
 #[test]
-fn a_complete_line_that_is_nobodys_is_damage() {
+fn a_complete_line_that_no_log_wrote_is_damage() {
     let (sample, mut log) = (SampleLog::new(), LogLoader::new(false));
     for foreign in [b"\n".as_slice(), b"{}\n", b"\0\n", b"\xff\xfe\n", b"{\"crc\":\"00000000\",}\n"] {
         let bytes = [&sample.whole, foreign].concat();

@@ -1,4 +1,4 @@
-//! Damage to a log, kind by kind, and what has to come of each: the harness that judges whoever loads it.
+//! The harness of the damage tests: a sample log, what a damaged copy of it has to load as, and a check of what a loader makes of it.
 
 use std::{
     fmt::Display,
@@ -10,33 +10,33 @@ use yoi_wire::entry::{Body, Entry, InputFrom, Notice};
 
 use crate::fixture::*;
 
-/// Records that are damaged; some more stand before them.
+/// How many records are damaged, one at a time. Some more stand before them.
 pub const RECORDS: usize = 64;
 const SECTOR: usize = 512;
-/// Appends of one record and of several, also at the end, where only the last append may be torn.
+/// Records in each append. Only the last append may be torn, so single and joint ones also come near the end.
 const APPENDS: [usize; 24] = [3, 1, 2, 1, 3, 10, 1, 1, 4, 1, 1, 1, 2, 3, 1, 5, 1, 1, 12, 1, 4, 1, 2, 6];
 
 /// What a loader made of the bytes of a segment.
 #[derive(Debug, PartialEq)]
 pub enum LoadResult {
-    /// All of these, and so many bytes after them that were cut.
+    /// It loaded these entries and cut so many bytes after them.
     Loaded { entries: Vec<Entry>, cut: u64 },
-    /// The number of the line that is wrong.
+    /// It named this line as damaged, counted from 1.
     Damaged { line: u64 },
-    /// None of what it may say.
+    /// It did what no loader may do.
     BrokenPromise(String),
 }
 
-/// What has to come.
+/// What a loader has to make of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedLoad {
-    /// So many lines load, and what follows is cut.
+    /// It loads so many lines and cuts what follows.
     Prefix(usize),
-    /// This line, counted from 1, is named.
+    /// It names this line, counted from 1.
     Damaged(usize),
 }
 
-/// How many cases there were.
+/// How many cases came out in which way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
     pub loaded: usize,
@@ -53,13 +53,13 @@ impl Count {
     }
 }
 
-/// A whole log.
+/// An undamaged log.
 pub struct SampleLog {
     pub whole: Vec<u8>,
     pub entries: Vec<Entry>,
-    /// Where each line begins, and the end.
+    /// Offset at which each line begins, and that of the end.
     pub starts: Vec<usize>,
-    /// The first line of the last append.
+    /// Index of the first line of the last append.
     last_append: usize,
 }
 
@@ -85,12 +85,12 @@ impl SampleLog {
         self.entries.len()
     }
 
-    /// The first of the records that are damaged.
+    /// Index of the first record that is damaged.
     pub fn first(&self) -> usize {
         self.lines() - RECORDS
     }
 
-    /// Where they stand.
+    /// The bytes of the records that are damaged.
     pub fn range(&self) -> Range<usize> {
         self.starts[self.first()]..self.whole.len()
     }
@@ -103,8 +103,8 @@ impl SampleLog {
         self.starts.partition_point(|start| *start <= at) - 1
     }
 
-    /// For bytes with no zeros but at their end: the lines that stand as they were are there; then one that is finished is damage, and one
-    /// that is not is torn, unless all that it lost is its newline, which has become another byte.
+    /// Returns what bytes without zeros, except at their end, load as. Unchanged lines at the start load. The next line is damage when it is
+    /// finished, and torn when it is not. A line that only lost its newline to another byte is damage too.
     pub fn expected(&self, bytes: &[u8]) -> ExpectedLoad {
         let bytes = &bytes[..trimmed_len(bytes)];
         let mut at = 0;
@@ -122,8 +122,8 @@ impl SampleLog {
         unreachable!("a log that goes on after its end is one of the above")
     }
 
-    /// For zeros at `from..to` in the damaged file: in an append that nothing proves acknowledged, missing sectors are torn. `end` is where
-    /// the last line that the zeros touch ends in the whole log.
+    /// Returns what a log with zeros at `from..to` loads as: missing sectors are torn in an append that nothing proves acknowledged. `end` is
+    /// the offset in the sample log at which the last line ends that the zeros touch.
     pub fn expected_with_zeros(&self, from: usize, to: usize, end: usize) -> ExpectedLoad {
         let line = self.line_of(from);
         let sectors = (from.is_multiple_of(SECTOR) || from == self.starts[line]) && to.is_multiple_of(SECTOR);
@@ -131,22 +131,22 @@ impl SampleLog {
         if sectors && !later_append_follows { ExpectedLoad::Prefix(line) } else { ExpectedLoad::Damaged(line + 1) }
     }
 
-    /// Zeros in place of `from..to`.
+    /// Returns the log with zeros in place of `from..to`, and what it has to load as.
     pub fn with_zeros(&self, from: usize, to: usize) -> (Vec<u8>, ExpectedLoad) {
         let to = to.min(self.whole.len());
         let mut bytes = self.whole.clone();
         bytes[from..to].fill(0);
         let expected = if to == self.whole.len() {
-            // As if it had never been written.
+            // Zeros up to the end are as if nothing was written there.
             self.expected(&bytes[..from])
         } else {
-            // Without its newline a line reaches into the next.
+            // A line without its newline reaches into the next.
             self.expected_with_zeros(from, to, self.starts[self.line_of(to) + 1])
         };
         (bytes, expected)
     }
 
-    /// `count` zeros between what was before `at` and what was behind it.
+    /// Returns the log with `count` zeros inserted at `at`, and what it has to load as.
     pub fn with_zeros_inserted(&self, at: usize, count: usize) -> (Vec<u8>, ExpectedLoad) {
         let bytes = [&self.whole[..at], &vec![0; count], &self.whole[at..]].concat();
         let expected = if at == self.whole.len() {
@@ -165,7 +165,7 @@ fn body(n: usize) -> Body {
         2 => asks(&["a", "b"]),
         3 => tool_started("a"),
         4 => tool_ended("a"),
-        // A few longer than a sector.
+        // A few are longer than a sector.
         5 if n.is_multiple_of(4) => Body::Notice(Notice { reason: "Long".into(), message: "長い x".repeat(90) }),
         _ => notice(n),
     }
@@ -175,7 +175,7 @@ pub fn trimmed_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Lets a loader load, and compares.
+/// Compares what a loader returns with what it has to return.
 pub struct Checker<'a> {
     sample: &'a SampleLog,
     pub loader: &'a mut dyn FnMut(&[u8]) -> LoadResult,
@@ -188,7 +188,7 @@ impl<'a> Checker<'a> {
     }
 
     /// # Errors
-    /// The promise that the loader breaks.
+    /// Which promise the loader breaks.
     pub fn case(&mut self, what: impl Display, bytes: &[u8], expected: ExpectedLoad) -> Result<(), String> {
         let found = catch_unwind(AssertUnwindSafe(|| (self.loader)(bytes)));
         let entries = &self.sample.entries;

@@ -1,4 +1,4 @@
-//! Lives of an agent on a disk that fails, with a record of every acknowledgement.
+//! The harness of the fault tests: an agent works on a disk that fails, restarts, and has to find again all that was acknowledged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,28 +21,28 @@ use crate::{
 
 const STEPS: usize = 16;
 
-/// One way for things to go wrong.
+/// Which faults the agent meets.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub fault: DiskFault,
-    /// The disk stays so until the agent starts again.
+    /// The fault lasts until the agent starts again.
     pub lasting: bool,
-    /// Whether the power goes too when the agent dies of it.
+    /// What a power cut leaves when the agent dies of the fault; `None` when there is none.
     pub power: Option<Retained>,
-    /// A fault in the life after.
+    /// Which operation of the next start fails too.
     pub again: Option<usize>,
-    /// The power cut at the end of the story.
+    /// What the power cut at the end leaves.
     pub end: Retained,
     pub fill: Preallocate,
     pub planted: PlantedFault,
-    /// The inbox is not told what the log has.
+    /// The planted fault of an inbox that is not told what the log has.
     pub inbox_not_told: bool,
 }
 
 enum Stop {
-    /// The disk failed, as planned.
+    /// The disk failed, as the scenario says.
     DiskFailed(Error),
-    /// A promise is broken.
+    /// The crate broke a promise.
     PromiseBroken(String),
 }
 
@@ -59,7 +59,7 @@ fn broken<T>(what: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::PromiseBroken(what.into()))
 }
 
-/// Every verb of the crate that reaches the disk.
+/// Every call of the crate that reaches the disk.
 pub const CALLS: [&str; 14] = [
     "Lock::take",
     "Lock::take of one that is held",
@@ -77,22 +77,22 @@ pub const CALLS: [&str; 14] = [
     "Inbox::settle",
 ];
 
-/// Where the failing operation struck: the verb, and what it asked of the disk.
+/// The call in which an operation failed, and the operation.
 pub type FailedOperation = (&'static str, &'static str);
 
-/// What the agent was told, and may rely on.
+/// What the agent did and what was acknowledged to it.
 #[derive(Default)]
 struct History {
     disk: MemoryDisk,
-    /// Which verb began at which operation.
+    /// Each call, with the number of operations before it.
     calls: Vec<(usize, &'static str)>,
     step: usize,
     ids: u128,
     notices: usize,
     session: Option<Uuid>,
-    /// History, or shown by a replay.
+    /// Entries that were acknowledged, or shown by a replay.
     entries: Vec<Entry>,
-    /// An append that failed: some of it may be there.
+    /// The bodies of a failed append. Some of them may be in the log.
     in_doubt: Vec<Body>,
     accepted: BTreeSet<String>,
 }
@@ -117,7 +117,7 @@ impl History {
 
     fn new_notice(&mut self, long: bool) -> Body {
         self.notices += 1;
-        let message = format!("word {} {}", self.notices, "x".repeat(if long { 700 } else { 0 }));
+        let message = format!("notice {} {}", self.notices, "x".repeat(if long { 700 } else { 0 }));
         Body::Notice(Notice { reason: "Said".into(), message })
     }
 
@@ -133,7 +133,7 @@ impl History {
         Ok(())
     }
 
-    /// Every accepted message is in the log or waits, once.
+    /// Checks that every accepted message is once in the log or in the inbox.
     fn count_messages(&self, inbox: &Inbox) -> Result<(), Stop> {
         let mut count: BTreeMap<&str, usize> = self.accepted.iter().map(|id| (&**id, 0)).collect();
         for entry in &self.entries {
@@ -215,7 +215,7 @@ impl<'a> AgentRun<'a> {
         match (done, seen) {
             (Err(_), Ok((seen, _))) if !seen.is_empty() => broken("a reader saw what was not acknowledged"),
             (Err(error), _) => {
-                // An agent that goes on all the same gets nothing either.
+                // A log that failed once refuses the next append without touching the disk.
                 let log = self.log.as_mut().expect("still open");
                 let before = history.disk.operations().len();
                 match log.append(&[self.history.new_notice(false)], at(), &mut || Uuid::nil()) {
@@ -233,7 +233,7 @@ impl<'a> AgentRun<'a> {
         }
     }
 
-    /// What others see who have no lock: as much as was acknowledged, or a little more. And they do not get the lock.
+    /// Checks that a reader of another process sees the acknowledged entries, and that another process does not get the lock.
     fn check_other_processes(&mut self) -> Result<(), Stop> {
         self.history.begin_call("Reader::new, read");
         let session = self.history.session.expect("a session is open");
@@ -298,17 +298,17 @@ impl<'a> AgentRun<'a> {
     }
 }
 
-fn live(disk: &Arc<dyn Disk>, run: u64, scenario: &Scenario, history: &mut History) -> Result<(), Stop> {
+fn run_agent(disk: &Arc<dyn Disk>, run: u64, scenario: &Scenario, history: &mut History) -> Result<(), Stop> {
     let mut agent_run = AgentRun::begin(disk.clone(), run, scenario, history)?;
     while agent_run.history.step < STEPS {
         agent_run.step()?;
     }
-    // Also one that only came up to look can write.
+    // An agent with nothing left to do can still write.
     let last = agent_run.history.new_notice(false);
     agent_run.append(vec![last])
 }
 
-/// The whole story with the `nth` operation failing: where it struck, if it came to that, or the promise that was broken.
+/// Runs the scenario with the `nth` operation failing. Returns which operation that was, `None` when there were fewer, or the broken promise.
 pub fn run_scenario(scenario: &Scenario, nth: usize) -> Result<Option<FailedOperation>, String> {
     let memory = MemoryDisk::new(Path::new(ROOT));
     let disk: Arc<dyn Disk> = Arc::new(PlantedDisk { disk: Arc::new(memory.clone()), planted: scenario.planted });
@@ -317,13 +317,13 @@ pub fn run_scenario(scenario: &Scenario, nth: usize) -> Result<Option<FailedOper
     let mut failed = None;
     let mut again = scenario.again;
     for run in 1..10 {
-        match live(&disk, run, scenario, &mut history) {
+        match run_agent(&disk, run, scenario, &mut history) {
             Ok(()) => {
-                // Not every fault kills: a short write, a file that could not be removed.
+                // Some faults are no error for the agent: a short write, a file that could not be removed.
                 failed = failed.or_else(|| history.failed(nth));
                 break;
             }
-            Err(Stop::PromiseBroken(what)) => return Err(format!("{what} ({scenario:?}, operation {nth}, life {run})")),
+            Err(Stop::PromiseBroken(what)) => return Err(format!("{what} ({scenario:?}, operation {nth}, start {run})")),
             Err(Stop::DiskFailed(error)) if run > 4 => {
                 return Err(format!("never came back: {error} ({scenario:?}, operation {nth})"));
             }
@@ -338,14 +338,14 @@ pub fn run_scenario(scenario: &Scenario, nth: usize) -> Result<Option<FailedOper
         }
     }
     memory.crash(scenario.end);
-    match live(&disk, 99, scenario, &mut history) {
+    match run_agent(&disk, 99, scenario, &mut history) {
         Ok(()) => Ok(failed),
         Err(Stop::PromiseBroken(what)) => Err(format!("{what} ({scenario:?}, operation {nth}, after the end)")),
         Err(Stop::DiskFailed(error)) => Err(format!("never came back: {error} ({scenario:?}, operation {nth}, after the end)")),
     }
 }
 
-/// Every operation fails once, from the first on until none is left: how often which of them did.
+/// Runs the scenario once for each operation, and returns how often each call failed in each operation.
 pub fn sweep(scenario: &Scenario) -> Result<BTreeMap<FailedOperation, usize>, String> {
     let mut all = BTreeMap::new();
     for nth in 1.. {

@@ -1,4 +1,4 @@
-//! Whatever operation fails, and whether the power goes with it: what was acknowledged is there, once.
+//! Fails every disk operation once, with and without a power cut. What was acknowledged is there afterwards, once.
 #![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
 use yoi_session::{
@@ -25,7 +25,7 @@ const PLAIN: Scenario = Scenario {
     inbox_not_told: false,
 };
 
-/// One scenario at every operation in turn: how many there were. Every call has to have its turn.
+/// Runs one scenario for every operation, and returns how many there were. Each call has to fail at least once.
 fn sweep_all_calls(scenario: &Scenario) -> usize {
     let failed = sweep(scenario).unwrap_or_else(|error| panic!("{error}"));
     for call in CALLS {
@@ -39,20 +39,20 @@ fn report(what: &str, runs: usize, at_least: usize) {
     assert!(runs >= at_least, "{what}: {runs} runs, of at least {at_least}");
 }
 
-/// The faults of all kinds under one power cut, once and lasting, with zeros ahead and without.
+/// Runs all kinds of faults with one kind of power cut, once with zeros ahead and lasting without.
 fn all(power: Option<Retained>) -> usize {
     let ways = FAULTS.into_iter().flat_map(|fault| [(fault, false, SMALL), (fault, true, Preallocate::Off)]);
     ways.map(|(fault, lasting, fill)| sweep_all_calls(&Scenario { fault, lasting, power, fill, ..PLAIN })).sum()
 }
 
 #[test]
-fn every_call_fails_in_everything_that_it_asks_of_the_disk() {
+fn every_call_fails_in_each_of_its_disk_operations() {
     let mut lines = Vec::new();
     for ((call, operation), times) in sweep(&PLAIN).unwrap() {
         lines.push(format!("{call}: {operation} {times}"));
     }
     println!("disk faults, for each kind:\n  {}", lines.join("\n  "));
-    // Fewer calls or fewer operations in one than today is a smaller sweep, unless somebody says that it is meant.
+    // Fewer pairs than today are a smaller sweep. Whoever means that changes the number.
     assert!(lines.len() >= 50, "{} pairs of call and operation", lines.len());
 }
 
@@ -62,18 +62,18 @@ fn a_failed_operation_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn nor_does_one_with_a_power_cut() {
+fn a_failed_operation_with_a_power_cut_loses_nothing_that_was_acknowledged() {
     report("the power goes, what was synced is there", all(Some(Retained::Synced)), 1700);
 }
 
 #[test]
-fn nor_one_after_which_all_is_on_the_platter() {
+fn a_power_cut_that_leaves_all_that_was_written_loses_nothing_that_was_acknowledged() {
     let written = |lasting| sweep_all_calls(&Scenario { lasting, power: Some(Retained::Written), ..PLAIN });
     report("the power goes, all that was written is there", written(false) + written(true), 340);
 }
 
 #[test]
-fn nor_one_that_tears_sectors_and_takes_them_out_of_order() {
+fn a_power_cut_that_leaves_some_sectors_loses_nothing_that_was_acknowledged() {
     let mut runs = 0;
     for seed in 0..6 {
         let power = Some(Retained::Random { seed });
@@ -92,7 +92,7 @@ fn nor_one_that_tears_sectors_and_takes_them_out_of_order() {
 }
 
 #[test]
-fn nor_a_second_one_while_it_recovers() {
+fn a_second_failure_during_recovery_loses_nothing_that_was_acknowledged() {
     let mut runs = 0;
     for again in [3, 9, 21] {
         for power in [None, Some(Retained::Random { seed: 5 })] {
@@ -102,7 +102,7 @@ fn nor_a_second_one_while_it_recovers() {
     report("and one more while it comes back", runs, 1000);
 }
 
-/// The harness has to see a fault that is there.
+/// Checks that the harness finds a planted fault.
 fn assert_found(scenario: &Scenario, word: &str) {
     let error = sweep(scenario).expect_err("a planted fault went unnoticed");
     println!("seen: {error}");
@@ -116,7 +116,7 @@ fn planted_an_acknowledgement_before_the_sync_is_found() {
 
 #[test]
 fn planted_a_failed_sync_taken_for_a_good_one_is_found() {
-    // A whole append is missing between two others: what opens is not a shorter log but none.
+    // A whole append is missing between two others, so the log does not open at all.
     assert_found(&Scenario { planted: PlantedFault::SwallowedSync, ..PLAIN }, "line 1");
 }
 
@@ -126,7 +126,7 @@ fn planted_names_that_were_never_synced_are_found() {
 }
 
 #[test]
-fn planted_an_append_shown_by_replay_and_not_on_the_platter_is_found() {
+fn planted_an_append_shown_by_replay_and_not_on_the_disk_is_found() {
     assert_found(&Scenario { planted: PlantedFault::SameAgain, lasting: true, ..PLAIN }, "failed to read");
 }
 

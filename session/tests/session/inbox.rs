@@ -44,7 +44,7 @@ fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     assert_eq!(inbox.put(message("m2")).unwrap(), Put::Accepted);
     disk.crash(Retained::Synced);
 
-    // The next Pod delivers the first one and dies before it settles.
+    // The next Pod delivers the first message and dies before it removes it from the inbox.
     let lock = take(&disk, 2).unwrap();
     let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     let inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
@@ -80,7 +80,7 @@ fn an_id_is_accepted_once_also_after_it_was_settled() {
 }
 
 #[test]
-fn messages_keep_their_order_and_their_words() {
+fn messages_keep_their_order_and_their_text() {
     let (_, lock, mut inbox) = set_up();
     let mut sent = Vec::new();
     for n in (0..30).rev() {

@@ -1,4 +1,4 @@
-//! The lock, and which session the agent has.
+//! Tests of the lock and of `current.json`.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ fn new() -> MemoryDisk {
 }
 
 #[test]
-fn one_writer_at_a_time_and_the_other_is_told_whom() {
+fn a_second_writer_is_refused_and_told_who_holds_the_lock() {
     let disk = new();
     let lock = take(&disk, 3).unwrap();
     let error = take(&disk, 4).unwrap_err();
@@ -26,7 +26,7 @@ fn one_writer_at_a_time_and_the_other_is_told_whom() {
 }
 
 #[test]
-fn an_earlier_pod_never_comes_back() {
+fn an_earlier_pod_cannot_take_the_lock_again() {
     let disk = new();
     drop(take(&disk, 3).unwrap());
     drop(take(&disk, 5).unwrap());
@@ -34,13 +34,13 @@ fn an_earlier_pod_never_comes_back() {
     let error = take(&disk, 4).unwrap_err();
     assert!(matches!(error, Error::LowerGeneration { ours: 4, seen: 5 }));
     assert!(!error.retryable());
-    // A container that starts again in the same Pod.
+    // The container starts again in the same Pod.
     drop(take(&disk, 5).unwrap());
     assert_eq!(disk.bytes(Path::new("/volume/lock")).unwrap().split(|byte| *byte == b'\n').count(), 3, "one line a Pod");
 }
 
 #[test]
-fn a_holder_that_died_while_it_recorded_itself_does_not_bar_the_next() {
+fn a_holder_that_died_while_it_recorded_itself_does_not_block_the_next() {
     let disk = new();
     drop(take(&disk, 3).unwrap());
     let path = Path::new("/volume/lock");

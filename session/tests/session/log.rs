@@ -87,7 +87,7 @@ fn f4_a_tool_call_without_its_end_is_interrupted_and_not_run_again() {
 #[test]
 fn f5_what_a_full_disk_refuses_is_not_shown_and_not_in_history() {
     for fault in [DiskFault::Enospc, DiskFault::Edquot] {
-        // The write, and the sync after it.
+        // The first operation is the write, the second its sync.
         for nth in 1..=2 {
             let (disk, entries) = written(&[2]);
             let (mut log, _) = open(&disk).unwrap();
@@ -211,7 +211,7 @@ fn what_cannot_be_written_is_refused_and_the_log_goes_on() {
 }
 
 #[test]
-fn a_newer_kind_may_say_nothing_more() {
+fn an_entry_of_a_newer_kind_may_have_no_body() {
     let disk = disk();
     let mut bytes = Vec::new();
     let line = serde_json::json!({ "batch": 1, "id": "x", "seq": 1, "run": 1, "at": "", "kind": "Hush", "optional": true, "more": [1] });

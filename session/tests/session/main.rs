@@ -1,4 +1,4 @@
-//! The promises of an agent's memory.
+//! What the crate promises, on a disk in memory with faults, power cuts and damage, and on the disk of this machine.
 
 mod damage;
 mod damage_harness;

@@ -1,4 +1,4 @@
-//! Disks with planted faults. A harness that does not find them out finds nothing.
+//! Disks with planted faults, which the harness of the fault tests has to find.
 
 use std::{
     ffi::OsString,
@@ -15,19 +15,19 @@ use yoi_session::disk::{Disk, DiskFile, OpenMode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedFault {
     None,
-    /// Says of an append "synced" and has not: what an acknowledgement before the sync is.
+    /// A sync of file content does nothing, as if an append were acknowledged before its sync.
     NoSync,
-    /// Says "synced" of folders and has not.
+    /// A sync of a folder does nothing.
     NoDirSync,
-    /// Says "synced" of the inbox's folder and has not: what an acceptance before that sync is.
+    /// A sync of the inbox's folder does nothing, as if a message were accepted before that sync.
     NoInboxSync,
-    /// Writes to a log once more, at its end, what failed to be written, without cutting what is there of it.
+    /// A failed write to a log is tried again at the end of the file, without cutting what it left.
     RetriedWrite,
-    /// Syncs once more when a sync has failed, and believes that one.
+    /// A failed sync is tried again, and the second result counts.
     RetriedSync,
-    /// Takes a failed sync for a good one.
+    /// A failed sync returns success.
     SwallowedSync,
-    /// Leaves out a write of what can be read there already: what opening without writing the last append again is.
+    /// A write of bytes that can be read there already is skipped, as if opening did not write the last append again.
     SameAgain,
 }
 
@@ -68,7 +68,7 @@ impl Disk for PlantedDisk {
 struct PlantedFile {
     file: Box<dyn DiskFile>,
     planted: PlantedFault,
-    /// By how much all writes come later, since one was retried.
+    /// By how many bytes writes are shifted since one was tried again.
     shift: AtomicU64,
 }
 

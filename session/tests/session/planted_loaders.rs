@@ -1,4 +1,4 @@
-//! Loaders that are wrong, each in one way. A harness that does not find them out finds nothing.
+//! Loaders with planted faults, which the harness of the damage tests has to find.
 #![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     damage_harness::{LoadResult, SampleLog, trimmed_len},
 };
 
-/// One kind of damage, judged until a promise breaks.
+/// Applies one kind of damage until the loader breaks a promise.
 type Kind = fn(&SampleLog, &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<crate::damage_harness::Count, String>;
 
 fn assert_found(word: &str, kind: Kind, loader: &mut dyn FnMut(&[u8]) -> LoadResult) {
@@ -19,7 +19,7 @@ fn assert_found(word: &str, kind: Kind, loader: &mut dyn FnMut(&[u8]) -> LoadRes
 fn planted_a_checksum_that_is_not_compared_is_found() {
     let mut log = LogLoader::new(false);
     assert_found("damage accepted", flips, &mut |bytes| {
-        // With the checksum that it should have, every line passes.
+        // Each line gets the checksum that fits its content, so every checksum is right.
         let lines = bytes.split_inclusive(|byte| *byte == b'\n').map(|line| match line.strip_prefix(b"{\"crc\":\"") {
             Some(rest) if rest.len() > 11 && rest.ends_with(b"\n") => {
                 let sum = format!("{:08x}", crc32c::crc32c(&rest[10..rest.len() - 1]));
@@ -46,7 +46,7 @@ fn planted_a_torn_tail_cut_one_record_too_far_is_found() {
 #[test]
 fn planted_zeros_accepted_in_the_middle_are_found() {
     let mut log = LogLoader::new(false);
-    // Not those at the end, which are no fault.
+    // Zeros at the end stay: they are no damage.
     assert_found("damage accepted", gaps, &mut |bytes| {
         log.load(&bytes[..trimmed_len(bytes)].iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>())
     });

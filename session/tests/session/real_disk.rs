@@ -1,4 +1,4 @@
-//! The same on the machine's own disk.
+//! The main promises on the disk of this machine.
 #![expect(clippy::disallowed_methods, reason = "looks at what really is on the disk, from two threads")]
 
 use std::{path::Path, sync::Arc, thread};
@@ -16,7 +16,7 @@ fn take(root: &Path, run: u64) -> yoi_session::Result<Arc<Lock>> {
 }
 
 #[test]
-fn a_life_and_the_next() {
+fn a_second_pod_finds_what_the_first_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let lock = take(dir.path(), 1).unwrap();
     let other: Arc<dyn Disk> = Arc::new(RealDisk);
