@@ -296,7 +296,7 @@ pub struct WorkspaceCreateOptions {
 
 /// The flags of [`ClusterOptions`].
 const CLUSTER_FLAGS: [&str; 3] = ["--context", "--kubeconfig", "--namespace"];
-/// The flags that stand with every verb.
+/// The flags that every verb accepts.
 const GLOBAL_FLAGS: [&str; 4] = ["--context", "--kubeconfig", "--namespace", "--output"];
 
 impl Cli {
@@ -346,7 +346,7 @@ impl Cli {
         let (verb, useless): (_, &[&str]) = match command {
             Command::Completion { shell: _ } => ("completion", &GLOBAL_FLAGS),
             Command::Crds => match output {
-                // What it prints anyway.
+                // `crds` prints YAML in any case.
                 None | Some(OutputFormat::Yaml) => ("crds", &CLUSTER_FLAGS),
                 Some(OutputFormat::Json | OutputFormat::Name) => ("crds", &GLOBAL_FLAGS),
             },
@@ -363,14 +363,14 @@ impl Cli {
     }
 }
 
-/// The words to complete, when kubectl has called this program by the name of its completion.
+/// Returns the words to complete, when kubectl has called this program by the name of its completion.
 pub fn completion_words() -> Option<Vec<String>> {
     let mut words = std::env::args_os();
     let name = std::path::PathBuf::from(words.next()?);
     (name.file_stem()? == crate::complete::PROGRAM).then(|| words.map(|w| w.to_string_lossy().into_owned()).collect())
 }
 
-/// A DNS label. What is none can be no object's name, and would be another path of the API.
+/// Accepts a DNS label. Anything else is the name of no object, and would change the path of a request.
 fn dns_label(text: &str) -> Result<String, String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let label = !text.is_empty() && text.len() <= 63 && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-');

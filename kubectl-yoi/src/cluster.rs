@@ -1,4 +1,4 @@
-//! One connection to the API server; objects and the aggregated API by it.
+//! The client of the API server: our objects, and the aggregated API.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Cluster {
     pub namespace: String,
 }
 
-/// Kinds that live in a namespace and are told apart by name.
+/// A kind whose objects are in a namespace.
 pub trait NamespacedObject:
     Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -47,8 +47,10 @@ impl<K> NamespacedObject for K where
 }
 
 impl Cluster {
+    /// Reads the kubeconfig and makes a client. It does not connect yet.
+    ///
     /// # Errors
-    /// When no configuration is found or it does not make sense.
+    /// [`Error::Config`] when there is no configuration or it is wrong.
     pub async fn connect(args: &args::ClusterOptions) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
         let mut config = match &args.kubeconfig {
@@ -60,11 +62,11 @@ impl Cluster {
             None => Config::infer().await.map_err(|e| Error::Config { source: Box::new(e) })?,
         };
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        // 503 is the gateway's word for an agent that cannot be reached now. A person wants to read it, not to wait while it is asked for again.
+        // The gateway answers 503 for an agent that it cannot reach now. The user sees that answer at once, without retries.
         config.default_retry = false;
         let client = kube::client::ClientBuilder::try_from(config)
             .map_err(|e| Error::Config { source: Box::new(e) })?
-            // Bounds the wait for an answer's headers; streams live on.
+            // The timeout covers the headers of an answer. Streams may last longer.
             .with_layer(&tower::timeout::TimeoutLayer::new(Duration::from_secs(60)))
             .build();
         Ok(Cluster { client, namespace })
@@ -74,12 +76,12 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// `Kind namespace/name`, as errors call an object.
+    /// Returns `Kind namespace/name`, the name of an object in messages.
     pub fn display_name<K: NamespacedObject>(&self, name: &str) -> String {
         format!("{} {}/{name}", K::kind(&()), self.namespace)
     }
 
-    /// The command that lists the objects of a kind: the next step where one of them is missing.
+    /// Returns the command that lists the objects of a kind. Messages about a missing object name it as the next step.
     pub fn list_command<K: NamespacedObject>(&self) -> String {
         let list = match &*K::plural(&()) {
             "yoipods" => return self.plugin_command("ls agents"),
@@ -90,17 +92,17 @@ impl Cluster {
         format!("{list} -n {}", self.namespace)
     }
 
-    /// `kubectl yoi` with these words, as a person types it: right in whatever namespace the person's context is.
+    /// Returns the command `kubectl yoi` with these words and with `-n`, so that it works in whatever namespace the user's context is.
     pub fn plugin_command(&self, words: &str) -> String {
         format!("kubectl yoi {words} -n {}", self.namespace)
     }
 
-    /// The doctor, where it looks at the same objects.
+    /// Returns the command of the doctor that looks at the same objects.
     pub fn doctor_command(&self, all_namespaces: bool) -> String {
         if all_namespaces { "kubectl yoi doctor -A".to_owned() } else { self.plugin_command("doctor") }
     }
 
-    /// What the API server said of a deed on one object.
+    /// Returns the error for a failed operation on one object.
     fn api_error<K: NamespacedObject>(&self, operation: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
         let target = ErrorTarget {
             name: self.display_name::<K>(name),
@@ -111,12 +113,12 @@ impl Cluster {
         move |error| Error::api(operation, &target, error)
     }
 
-    /// A verb's own no to a deed on one object.
+    /// Returns the error for an operation on one object that the verb itself refuses.
     pub fn refused<K: NamespacedObject>(&self, operation: &str, name: &str, message: impl Into<String>, next: impl Into<String>) -> Error {
         Error::refused(format!("{operation} {}", self.display_name::<K>(name)), message, next, RefusalKind::Other)
     }
 
-    /// It was there before the wait.
+    /// Returns the error for an object that was deleted while a verb waited for it.
     pub fn gone<K: NamespacedObject>(&self, name: &str) -> Error {
         Error::Gone { what: self.display_name::<K>(name), next: self.list_command::<K>() }
     }
@@ -151,7 +153,7 @@ impl Cluster {
         self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await.map_err(self.api_error::<K>("change", name))
     }
 
-    /// Deletes exactly the object that was looked at: a later one of the same name stays.
+    /// Deletes this object, by its UID. A later object of the same name stays.
     pub async fn delete<K: NamespacedObject>(&self, object: &K) -> Result<(), Error> {
         let params =
             DeleteParams { preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }), ..Default::default() };
@@ -159,10 +161,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Follows one object and hands each state to `until` (None: it does not exist) until that gives an answer.
+    /// Watches one object and calls `until` with each state, or with `None` while it does not exist, until that returns [`Wait::Done`].
     ///
     /// # Errors
-    /// `until`'s own, or [`Error::TimedOut`] with the last answer of `why`.
+    /// The error of `until`, or [`Error::TimedOut`] with the last reason of [`Wait::Pending`].
     pub async fn wait<K: NamespacedObject, T>(
         &self,
         name: &str,
@@ -180,7 +182,7 @@ impl Cluster {
                         Wait::Done(value) => return Ok(Some(value)),
                         Wait::Pending(reason) => why = reason,
                     },
-                    // The watcher tries again by itself; what it says last is what the person sees if that never helps.
+                    // The watcher tries again by itself. The timeout shows its last error.
                     Err(error) => why = error::watch_error_message(&error),
                 }
             }
@@ -198,7 +200,7 @@ impl Cluster {
         }
     }
 
-    /// No request to this agent could be made of what was given.
+    /// Returns the error for a request to an agent that cannot be built.
     fn invalid_request(&self, name: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
         let operation = format!("write a request to {}", self.display_name::<YoiPod>(name));
         Error::local(operation, error, "check its name, the namespace and the words of the command line")
@@ -208,7 +210,7 @@ impl Cluster {
         format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoipods/{name}/{subresource}", self.namespace)
     }
 
-    /// `GET` of a subresource of the aggregated API, as lines.
+    /// Opens a `GET` of a subresource of the aggregated API.
     pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
         let request = http::Request::get(format!("{}?{query}", self.runtime_path(name, subresource)))
             .body(Vec::new())
@@ -237,12 +239,12 @@ pub enum Wait<T> {
     Pending(String),
 }
 
-/// Lines of a stream, without their newline.
+/// Splits a stream into lines without their newline.
 pub fn lines(reader: impl AsyncBufRead + Unpin) -> impl futures::Stream<Item = std::io::Result<String>> {
     futures::AsyncBufReadExt::lines(reader).into_stream()
 }
 
-/// A cluster for tables: whatever is asked, it answers this.
+/// A cluster for tests that gives the same answer to every request.
 #[cfg(test)]
 pub fn fake_cluster(answer: serde_json::Value) -> Cluster {
     use kube::client::Body;
@@ -274,9 +276,9 @@ mod tests {
         assert_eq!([cluster.doctor_command(false), cluster.doctor_command(true)], ["kubectl yoi doctor -n ns", "kubectl yoi doctor -A"]);
     }
 
-    /// Verbs that say no by themselves, on a cluster where every object is this one.
+    /// The verbs refuse these lines by themselves, on a cluster where every object is this one.
     #[tokio::test]
-    async fn every_no_of_a_verb_names_its_object_and_a_next_step_of_its_namespace() {
+    async fn every_refusal_of_a_verb_names_its_object_and_a_next_step_of_its_namespace() {
         let object = json!({ "metadata": { "name": "a", "namespace": "ns" },
             "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "source": { "empty": {} } },
             "status": { "pod": { "name": "a-1", "uid": "u" } } });

@@ -1,5 +1,5 @@
-//! `kubectl yoi <TAB>`: kubectl runs `kubectl_complete-yoi` with the words of the line, and wants what cobra's programs answer: a candidate a
-//! line, with its description behind a tab, and a number that says how to go on.
+//! `kubectl yoi <TAB>`. kubectl runs `kubectl_complete-yoi` with the words of the line and reads the answer in cobra's format: one candidate
+//! a line, with its description behind a tab, and then a number that is a cobra directive.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use clap::{Arg, Command};
 
 /// The name under which kubectl looks for it on PATH.
 pub const PROGRAM: &str = "kubectl_complete-yoi";
-/// cobra's ShellCompDirectiveNoFileComp: nothing of ours is a file's name.
+/// cobra's ShellCompDirectiveNoFileComp: the shell must not offer names of files.
 const NO_FILES: u8 = 4;
 
-/// The answer for `words`, of which the last is the one that is being typed.
+/// Returns the answer for `words`. The last word is the one that is being typed.
 pub fn candidates(root: &Command, words: &[String]) -> String {
     let (typed, before) = words.split_last().map_or(("", [].as_slice()), |(last, before)| (last.as_str(), before));
     let mut verb = root;
@@ -48,7 +48,7 @@ pub fn candidates(root: &Command, words: &[String]) -> String {
     text
 }
 
-/// Flags of the verb, and those that every verb takes but the ones it hides.
+/// Returns the flags of a verb, and the global ones that it does not hide.
 fn flags<'a>(root: &'a Command, verb: &'a Command) -> impl Iterator<Item = &'a Arg> {
     let hides = |arg: &Arg| verb.get_arguments().any(|own| own.get_id() == arg.get_id() && own.is_hide_set());
     let global = root.get_arguments().filter(move |a| a.is_global_set() && !hides(a));

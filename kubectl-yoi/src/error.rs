@@ -1,4 +1,4 @@
-//! What went wrong, for which object, and what to do next; and the exit code that says it to programs.
+//! Errors of the plugin. Each names the object, the cause and the next step, and has an exit code.
 
 use kube::core::Status;
 use kube::runtime::watcher;
@@ -9,7 +9,7 @@ pub enum Error {
     Config { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{what} does not exist\n  next: {next}")]
     Missing { what: String, next: String },
-    /// It was there when the verb began.
+    /// The object was there when the verb began.
     #[error("{what} was deleted meanwhile\n  next: {next}")]
     Gone { what: String, next: String },
     #[error("failed to {operation}: {message}{next}")]
@@ -20,18 +20,18 @@ pub enum Error {
     TimedOut { what: String, seconds: u64, why: String, next: String },
     #[error("the task of {what} failed: {why}\n  next: {next}")]
     TaskFailed { what: String, why: String, next: String },
-    /// What the doctor found stands above it.
+    /// The doctor has printed findings above this.
     #[error("{}\n  next: run the commands above, then look again: {again}", counts(*.errors, *.warnings, *.unknown))]
     Unhealthy { errors: usize, warnings: usize, unknown: usize, again: String },
     #[error("failed to {operation}: {source}\n  next: {next}")]
     Local { operation: String, source: Box<dyn std::error::Error + Send + Sync>, next: &'static str },
 }
 
-/// What a person does after a refusal. None is made without it.
+/// What the user does after a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextStep {
     Text(String),
-    /// It stands in the message: the gateway said it, and a step is told once.
+    /// The message of the gateway already says it.
     InMessage,
 }
 
@@ -44,18 +44,18 @@ impl std::fmt::Display for NextStep {
     }
 }
 
-/// What a deed is about.
+/// What an operation acts on, for its error.
 #[derive(Clone, Debug)]
 pub struct ErrorTarget {
     /// `YoiPod ns/a`.
     pub name: String,
-    /// The command to look for it.
+    /// The command that lists it.
     pub list_command: String,
-    /// `kubectl yoi doctor`, where it looks at this.
+    /// The command of the doctor that looks at it.
     pub doctor_command: String,
 }
 
-/// Whom to blame for a refusal.
+/// Why an operation was refused, as far as exit codes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     Forbidden,
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// Nobody answered in time.
+    /// Returns the error for an operation without an answer in time.
     #[must_use]
     pub fn no_answer(operation: &str, after: std::time::Duration) -> Self {
         Error::Unreachable {
@@ -100,25 +100,25 @@ impl Error {
         }
     }
 
-    /// Somebody says no to the deed «failed to ...», which names its object.
+    /// Returns the error for a refused operation. `operation` follows "failed to" and names its object.
     #[must_use]
     pub fn refused(operation: impl Into<String>, message: impl Into<String>, next: impl Into<String>, kind: RefusalKind) -> Self {
         Error::Refused { operation: operation.into(), message: message.into(), next: NextStep::Text(next.into()), kind }
     }
 
-    /// Something of this machine, or an answer that has come, does not do.
+    /// Returns the error for an operation that failed on this machine, or for an answer that cannot be used.
     #[must_use]
     pub fn local(operation: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static, next: &'static str) -> Self {
         Error::Local { operation: operation.into(), source: Box::new(source), next }
     }
 
-    /// From an answer of the API server, for the deed «failed to ...».
+    /// Returns the error for an answer of the API server. `operation` follows "failed to".
     #[must_use]
     pub fn api(operation: impl Into<String>, target: &ErrorTarget, error: kube::Error) -> Self {
         let operation = operation.into();
         match error {
             kube::Error::Api(status) => Self::status(operation, target, &status),
-            // Somebody answered, with something else than what was asked for.
+            // The server answered something else than what was asked for.
             other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => {
                 Error::refused(operation, format!("the answer cannot be understood: {}", chain(&other)), SAME_VERSION, RefusalKind::Other)
             }
@@ -128,7 +128,7 @@ impl Error {
 
     fn status(operation: String, target: &ErrorTarget, status: &Status) -> Self {
         let ErrorTarget { name, list_command, doctor_command } = target;
-        // The gateway names the object too, and has read more of it.
+        // A message of the gateway begins with the object's name too, which would then stand there twice.
         let rest = status.message.strip_prefix(name.as_str()).filter(|rest| rest.starts_with([':', ' ']));
         let message = rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])).to_owned();
         let missing_api = status.message.contains("could not find the requested resource");
@@ -156,9 +156,9 @@ impl Error {
                 format!("take another name, or look at it: {list_command}"),
                 RefusalKind::Other,
             ),
-            // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
+            // The aggregated API answers 409 for a stopped agent. Our patches carry no resourceVersion, so they cannot conflict.
             409 | 429 | 502..=504 => {
-                // Where the gateway said it, the next step stands in the sentence; else nobody stands behind the aggregated API.
+                // A message of the gateway names the next step. Without one, no gateway has answered.
                 let next = if message.contains("kubectl") {
                     NextStep::InMessage
                 } else {
@@ -171,11 +171,11 @@ impl Error {
     }
 }
 
-/// Where what was said is not understood.
+/// The next step for an answer that this version does not understand.
 pub const SAME_VERSION: &str = "take the plugin and the charts of the same version: kubectl yoi --version";
 const LOOK_AT_CLUSTER: &str = "is this the right cluster, and does it answer? kubectl cluster-info";
 
-/// What broke a watch, in the server's own words.
+/// Returns the error of a watch as text: the message of the server where there is one.
 #[must_use]
 pub fn watch_error_message(error: &watcher::Error) -> String {
     match error {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_class_has_its_own_exit_code() {
+    fn every_kind_of_refusal_has_its_own_exit_code() {
         for (code, reason, exit) in [
             (404, "NotFound", 3),
             (401, "Unauthorized", 4),
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// One of each variant; a variant without a row does not compile.
+    /// At least one error of each variant. A new variant does not compile without an arm here, and fails without a row.
     fn rows() -> Vec<(Error, &'static str, u8)> {
         fn name(error: &Error) -> &'static str {
             match error {

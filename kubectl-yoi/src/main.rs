@@ -1,4 +1,4 @@
-//! `kubectl yoi`: the human rim. Every power it has is the user's own at the API server.
+//! `kubectl yoi`, the plugin for people. It acts at the API server with the user's own rights, and has no others.
 
 #![cfg_attr(not(test), deny(clippy::use_debug))]
 
@@ -33,11 +33,11 @@ fn exit_code(done: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// The script for `kubectl-yoi`.
+/// Returns the completion script for `kubectl-yoi`.
 fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::clap_command(), "kubectl-yoi", &mut script);
-    // clap_complete writes the hyphen of a program's name in two ways into bash's, and then finds no verb's words.
+    // clap_complete spells the hyphen of the program's name in two ways in the script for bash, which then completes no verb.
     String::from_utf8_lossy(&script).replace("kubectl__subcmd__yoi", "kubectl__yoi")
 }
 

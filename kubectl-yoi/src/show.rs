@@ -1,4 +1,4 @@
-//! Answers: tables for people, JSON, YAML and names for programs.
+//! Output: tables for people; JSON, YAML and names for programs.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use yoi_crds::source::ProviderName;
 use crate::args::OutputFormat;
 use crate::error::Error;
 
-/// Prints objects as asked; `table` is called when no form was asked for.
+/// Prints objects in the requested format, or as the table when there is none.
 pub fn objects<T: Serialize>(
     output: Option<OutputFormat>,
     objects: &[T],
@@ -26,7 +26,7 @@ pub fn objects<T: Serialize>(
     }
 }
 
-/// Prints one object as asked, or the sentence.
+/// Prints one object in the requested format, or the sentence when there is none.
 pub fn object<T: Serialize>(output: Option<OutputFormat>, object: &T, name: &str, sentence: &str) -> Result<(), Error> {
     match output {
         None => print(&format!("{sentence}\n")),
@@ -35,7 +35,7 @@ pub fn object<T: Serialize>(output: Option<OutputFormat>, object: &T, name: &str
     }
 }
 
-/// Prints one document: JSON, or YAML that begins with `---`, so that one may follow the other.
+/// Prints one document as JSON or YAML. YAML begins with `---`, so that documents can follow each other.
 pub fn value<T: Serialize>(format: OutputFormat, value: &T) -> Result<(), Error> {
     print(&document(format, value)?)
 }
@@ -49,7 +49,7 @@ fn document<T: Serialize>(format: OutputFormat, value: &T) -> Result<String, Err
     })
 }
 
-/// One document of YAML.
+/// Returns one YAML document, which begins with `---`.
 pub fn yaml(value: &serde_json::Value) -> Result<String, Error> {
     Ok("---\n".to_owned() + &serde_yaml::to_string(value).map_err(|e| format_error("YAML", e))?)
 }
@@ -58,7 +58,7 @@ fn format_error(format: &str, error: impl std::error::Error + Send + Sync + 'sta
     Error::local(format!("write the answer as {format}"), error, "take another form of it: -o json, -o yaml, or none")
 }
 
-/// As kubectl does: who wrote which field is longer than the object, and read by nobody.
+/// Removes `managedFields`, as kubectl does: they are longer than the object.
 fn without_managed_fields(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Array(items) => items.iter_mut().for_each(without_managed_fields),
@@ -72,7 +72,7 @@ fn without_managed_fields(value: &mut serde_json::Value) {
     }
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is no error.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -83,12 +83,12 @@ pub fn print(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Text that others wrote, without the characters that would command the terminal; lines and tabs stay.
+/// Replaces the control characters of a text that others wrote, because a terminal would obey them. Newlines and tabs stay.
 pub fn without_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// What a list says that has nothing in it.
+/// Returns the sentence for an empty list.
 pub fn empty_list(what: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("no {what} in namespace {namespace}\n"),
@@ -96,12 +96,12 @@ pub fn empty_list(what: &str, namespace: Option<&str>) -> String {
     }
 }
 
-/// A table as text, without the spaces that stand before the end of a line.
+/// Returns a table as text, without spaces at the ends of lines.
 pub fn lines(table: &Table) -> String {
     table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A table in kubectl's manner: no lines, capitals on top.
+/// Returns an empty table in kubectl's style: a header in capitals, no borders.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -112,7 +112,7 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// The Ready condition in two cells: status and reason.
+/// Returns the Ready condition as two cells: status and reason.
 pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
     match find(conditions, condition::READY) {
         None => [Cell::new("Unknown").fg(Color::Yellow), Cell::new("-")],
@@ -127,13 +127,13 @@ pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
     }
 }
 
-/// Age of an RFC 3339 time, as kubectl shows it.
+/// Returns the time since `then` as kubectl shows an age.
 pub fn age(then: Option<jiff::Timestamp>) -> String {
     let Some(then) = then else { return "-".to_owned() };
     duration(jiff::Timestamp::now().as_second() - then.as_second())
 }
 
-/// So many seconds, as kubectl shows an age.
+/// Returns so many seconds as kubectl shows an age.
 pub fn duration(seconds: i64) -> String {
     let seconds = seconds.max(0);
     match seconds {
@@ -144,7 +144,7 @@ pub fn duration(seconds: i64) -> String {
     }
 }
 
-/// A desired state as the objects spell it.
+/// Returns a desired state as the objects spell it.
 pub fn desired(state: DesiredState) -> &'static str {
     match state {
         DesiredState::Running => "Running",
@@ -153,7 +153,7 @@ pub fn desired(state: DesiredState) -> &'static str {
     }
 }
 
-/// A provider as the objects spell it.
+/// Returns a provider as the objects spell it.
 pub fn provider(provider: ProviderName) -> &'static str {
     match provider {
         ProviderName::Auto => "Auto",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_says_unknown_before_anybody_said_anything() {
+    fn ready_is_unknown_without_a_condition() {
         let texts = |conditions: &[Condition]| ready(conditions).map(|cell| cell.content());
         assert_eq!(texts(&[]), ["Unknown", "-"]);
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_command_a_terminal_is_shown_as_a_mark() {
+    fn control_characters_are_shown_as_a_mark() {
         assert_eq!(without_control_characters("a\x1b[2J\tb\nc\r\u{9b}1m"), "a\u{fffd}[2J\tb\nc\u{fffd}\u{fffd}1m");
     }
 }

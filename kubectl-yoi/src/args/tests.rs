@@ -32,7 +32,7 @@ fn a_flag_that_would_do_nothing_is_refused() {
     for line in ["stop a --timeout 1m", "workspace create w --empty --timeout 1m", "run a -p p --timeout 1m"] {
         assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
     }
-    // Before the verb as well as behind it.
+    // The flag is refused before the verb and behind it.
     for (verb, flags) in [
         ("diff a --name-only", &["-o json"][..]),
         ("crds", &["-o json", "-o name", "-n x", "--context x", "--kubeconfig x"]),

@@ -1,4 +1,4 @@
-//! `stop`, `start`, `rm`.
+//! `stop`, `start` and `rm` of agents.
 
 use yoi_crds::YoiPod;
 use yoi_crds::condition::is_true;
@@ -44,7 +44,7 @@ async fn set_desired_state(
                             DesiredState::Running | DesiredState::Unknown => is_true(&status.conditions, condition::READY),
                             DesiredState::Stopped => status.pod.is_none(),
                         };
-                        // What was true of an earlier wish says nothing of this one.
+                        // A condition of an earlier generation says nothing about this one.
                         if reached && status.observed_generation == pod.metadata.generation {
                             return Ok(Wait::Done(pod.clone()));
                         }
@@ -71,7 +71,7 @@ pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOption
     for name in &args.names {
         let pod: YoiPod = cluster.get(name).await?;
         let status = pod.status.clone().unwrap_or_default();
-        // A Pod that is still named may still write; only an agent that is stopped for certain is deleted.
+        // A Pod that the status names may still write. Only an agent without one is deleted.
         if status.pod.is_some() {
             let next = cluster.plugin_command(&format!("stop --wait {name}"));
             return Err(cluster.refused::<YoiPod>("delete", name, "its Pod is still there", next));

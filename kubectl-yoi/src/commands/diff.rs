@@ -1,4 +1,4 @@
-//! `diff`: what an agent changed in its tree.
+//! `diff`: prints what an agent changed in its tree.
 
 use yoi_wire::node::ChangeType;
 use yoi_wire::people::DiffResponse as Answer;

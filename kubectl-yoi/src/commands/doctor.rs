@@ -1,4 +1,5 @@
-//! `doctor`: what is wrong, and the command that mends it. It gathers the world once ([`gather`]), and judges it without hands ([`checks`]).
+//! `doctor`: finds what is wrong with Yoi on a cluster, and the command that fixes it. [`gather`] reads the cluster once, and [`checks`] are pure
+//! functions of what it read.
 
 mod checks;
 mod finding;
@@ -15,7 +16,7 @@ use crate::show;
 use finding::{Finding, Severity};
 
 const API_SERVICE: &str = "v1alpha1.runtime.yoi.dev";
-/// Where the README installs the charts: for who may not see where they are.
+/// Where the README installs the charts, for a user who may not read where they are installed.
 const DEFAULT_NAMESPACE: &str = "yoi-system";
 
 pub async fn doctor(cluster: &Cluster, output: Option<OutputFormat>, args: &DoctorOptions) -> Result<(), Error> {
@@ -43,7 +44,7 @@ pub async fn doctor(cluster: &Cluster, output: Option<OutputFormat>, args: &Doct
     }
 }
 
-/// For people: the worst last, where the eye is.
+/// Returns the findings as text, in the given order.
 fn render(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -57,7 +58,7 @@ fn render(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
         };
         let label = format!("{:<8}", severity.word());
         let label = if color { format!("\x1b[{code}m{label}\x1b[0m") } else { label };
-        // What is well needs no name but its check's.
+        // A finding that is ok needs no name but that of its check.
         let sentence = if *severity == Severity::Ok { message.clone() } else { format!("{object}: {message}") };
         let sentence = show::without_control_characters(&sentence).replace('\n', " ");
         let _ = writeln!(text, "{label} {check:<12} {sentence}");

@@ -1,4 +1,4 @@
-//! `log`: the session log, told for people or as it stands for programs.
+//! `log`: prints the session log as text for people, or as it is for programs.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, lines};
 use crate::error::{Error, RefusalKind, SAME_VERSION};
 use crate::show;
 
-/// How long a followed log that broke is tried again before that is an error.
+/// For how long a broken stream of a followed log is opened again before that is an error.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 
 pub async fn log(cluster: &Cluster, output: Option<OutputFormat>, args: &LogOptions) -> Result<(), Error> {
@@ -23,7 +23,7 @@ pub async fn log(cluster: &Cluster, output: Option<OutputFormat>, args: &LogOpti
     loop {
         let previous = position.after.clone();
         let end = read(cluster, output, args, &mut position).await;
-        // A log that is followed has no end of its own: a gateway that was replaced, or an agent that restarts, breaks it.
+        // A followed log does not end by itself. A replaced gateway or a restarted agent breaks its stream.
         let error = match end {
             Ok(ReadEnd::OutputClosed) => return Ok(()),
             Ok(ReadEnd::Ended) if !args.follow => return Ok(()),
@@ -49,7 +49,7 @@ pub async fn log(cluster: &Cluster, output: Option<OutputFormat>, args: &LogOpti
     }
 }
 
-/// Whether a log that is followed may yet go on after this.
+/// Returns whether a followed log may go on after this error.
 fn may_recover(error: &Error) -> bool {
     match error {
         Error::Refused { kind, .. } => *kind != RefusalKind::Forbidden,
@@ -59,11 +59,11 @@ fn may_recover(error: &Error) -> bool {
     }
 }
 
-/// Whether the log of this agent is only not there yet: `run` and `start` end before the agent answers.
+/// Returns whether the agent is only starting, so that its log comes later: `run` and `start` end before the agent answers.
 async fn is_starting(cluster: &Cluster, args: &LogOptions, error: &Error) -> Result<bool, Error> {
     let early = match error {
         Error::Refused { kind: RefusalKind::Unreachable, .. } => true,
-        // There is no session yet; with a token it would be the token that is wrong.
+        // The agent has no session yet. With `--after` the token would be wrong instead.
         Error::Refused { kind: RefusalKind::Other, .. } => args.after.is_none(),
         _ => false,
     };
@@ -74,13 +74,13 @@ async fn is_starting(cluster: &Cluster, args: &LogOptions, error: &Error) -> Res
 struct LogPosition {
     after: Option<String>,
     tail: Option<u64>,
-    /// A line came.
+    /// Whether any line has come.
     any_line: bool,
 }
 
 enum ReadEnd {
     Ended,
-    /// Whoever read our output went away (`| head`): no error.
+    /// Standard output was closed (`| head`), which is no error.
     OutputClosed,
 }
 
@@ -106,7 +106,7 @@ async fn read(cluster: &Cluster, output: Option<OutputFormat>, args: &LogOptions
         }
         let parsed: LogLine = parse(&line, &agent)?;
         let written = match output {
-            // As it stands, a line an entry: what a program reads, it can keep.
+            // A program gets the line unchanged, one for each entry.
             Some(OutputFormat::Json) => writeln!(out, "{line}"),
             Some(OutputFormat::Yaml) => write!(out, "{}", show::yaml(&parse(&line, &agent)?)?),
             Some(OutputFormat::Name) => writeln!(out, "{}", parsed.entry.id),
@@ -130,7 +130,7 @@ fn percent_encode(text: &str) -> String {
         .collect()
 }
 
-/// One entry as a person reads it: time, who, what.
+/// Returns one entry as a line for people: time, who, what.
 fn render_entry(entry: &Entry, color: bool) -> String {
     let time = entry.at.get(11..19).unwrap_or(&entry.at);
     let (who, what, code) = match &entry.body {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_cannot_command_the_terminal() {
+    fn control_characters_of_an_agent_do_not_reach_the_terminal() {
         let line = r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Assistant","body":{"text":"a\u001b[2Jb\nc"}}}"#;
         let text = render_entry(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, true);
         assert!(text.contains("a\u{fffd}[2Jb\n                  c"), "{text:?}");

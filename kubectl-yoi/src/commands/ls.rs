@@ -1,4 +1,4 @@
-//! `ls`: agents, sessions, workspaces, and who sees whom.
+//! `ls`: lists agents, sessions, workspaces, and who sees whom.
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
@@ -47,7 +47,7 @@ fn pod_name(pod: &YoiPod) -> String {
     format!("yoipod.yoi.dev/{}", pod.name_any())
 }
 
-/// The claim that the session is on, of the agents that the table of sessions names.
+/// Returns the name of the claim that holds the agent's session, or `None` when the agent has no session.
 fn session_name(pod: &YoiPod) -> Option<String> {
     let status = pod.status.as_ref().filter(|s| s.session.is_some())?;
     Some(format!("persistentvolumeclaim/{}", status.session_claim_name.as_deref()?))
@@ -76,7 +76,7 @@ fn agents_table(pods: &[YoiPod], peers: &[YoiPeer], namespace: Option<&str>) -> 
         if all {
             row.push(pod.namespace().unwrap_or_default().into());
         }
-        // The hint speaks of one Pod; of another one it says nothing.
+        // The hint is of one Pod, and means nothing for another.
         let activity = status.live.filter(|l| status.pod.as_ref().is_some_and(|p| p.uid == l.pod_uid)).map(|l| l.activity);
         row.extend([
             pod.name_any().into(),
@@ -94,12 +94,12 @@ fn agents_table(pods: &[YoiPod], peers: &[YoiPeer], namespace: Option<&str>) -> 
     show::lines(&table)
 }
 
-/// Whom this agent sees beside itself, and who of them is missing: as its own ListPods says.
+/// Returns the names of the agents that this one sees, as its own ListPods does. A missing one is marked.
 fn visible_names(pod: &YoiPod, pods: &[YoiPod], links: &[PeerLink]) -> Vec<String> {
     let me = visibility::agent_ref(pod);
     let seen = visibility::visible_agents(&me, links).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
     seen.map(|seen| {
-        // Of one namespace, because a UID is of one object.
+        // The UID is compared too, so an agent of another namespace is not taken for this one.
         let there = pods.iter().any(|pod| seen.is(&visibility::agent_ref(pod)));
         if there { seen.name.to_owned() } else { format!("{} (Missing)", seen.name) }
     })

@@ -1,4 +1,4 @@
-//! `peer`: two agents see and message each other, or no longer.
+//! `peer`: lets two agents see and message each other, or ends that.
 
 use yoi_crds::{YoiPeer, YoiPeerSpec, YoiPod};
 
@@ -21,7 +21,7 @@ pub async fn peer(cluster: &Cluster, output: Option<OutputFormat>, args: &PeerOp
         cluster.delete(&peer).await?;
         return show::object(output, &peer, &format!("yoipeer.yoi.dev/{name}"), &format!("{a} and {b} no longer see each other"));
     }
-    // Both must exist: a relation with nobody is a typing mistake.
+    // Both have to exist: a missing one is most likely a typing mistake.
     for member in &members {
         cluster.get::<YoiPod>(member).await?;
     }

@@ -1,4 +1,4 @@
-//! `run`: a new agent, and its task to the end if asked.
+//! `run`: starts an agent, and waits for the end of its task with `--wait`.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     show::object(output, &done, &format!("yoipod.yoi.dev/{}", args.name), &sentence)
 }
 
-/// Waits until the task is done (or failed), or until the agent is ready when it has none; shows the first unmet condition meanwhile.
+/// Waits until the task has ended, or until the agent is ready when it has no task. Meanwhile it shows the first unmet condition.
 async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));

@@ -1,4 +1,4 @@
-//! `send`: a person's words to an agent, durable when this returns.
+//! `send`: sends a message to an agent. It is durable when the verb returns.
 
 use std::io::Read;
 
@@ -18,7 +18,7 @@ pub async fn send(cluster: &Cluster, output: Option<OutputFormat>, args: &SendOp
     show::object(output, &sent, &sent.message_id, &sentence)
 }
 
-/// `-` means standard input.
+/// Returns the text, or standard input when it is `-`.
 pub fn text_or_stdin(text: String) -> Result<String, Error> {
     if text != "-" {
         return Ok(text);

@@ -44,7 +44,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
                 if is_true(conditions, condition::READY) {
                     return Ok(Wait::Done((ws.clone(), "ready")));
                 }
-                // A late-bound claim gets no further until a Pod uses it: that is as ready as it can be.
+                // A claim that binds late gets no further until a Pod uses it, so the wait ends here.
                 if ready.is_some_and(|c| c.reason == reason::WAITING_FOR_CONSUMER) {
                     return Ok(Wait::Done((ws.clone(), "created; its tree is made with the first Pod that uses it")));
                 }
@@ -64,7 +64,7 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, all_namespaces:
     show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || table(&workspaces, namespace))
 }
 
-/// A table of workspaces, of all namespaces when none is named.
+/// Returns a table of workspaces. It has a column for the namespace when none is given.
 pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
     if workspaces.is_empty() {
         return show::empty_list("workspaces", namespace);

@@ -1,4 +1,4 @@
-//! The table of checks. Each is a function of the world: no clock, no client, no disk.
+//! The table of checks. Each is a pure function of the observed cluster.
 
 mod agents;
 mod aggregation;
@@ -35,7 +35,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("rights", rights::check),
 ];
 
-/// What every check says, the worst last; one sentence about one object is said once.
+/// Returns the findings of all checks, the worst last. Two checks with the same sentence about one object make one finding.
 pub fn all(observed: &ObservedCluster) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (name, check) in CHECKS {
@@ -49,7 +49,7 @@ pub fn all(observed: &ObservedCluster) -> Vec<Finding> {
     findings
 }
 
-/// `findings`, or the good word where there are none and everything that it takes to say so was seen.
+/// Returns `findings`, with an ok finding when they hold nothing worse than a note and `all_read`: the check could read all that it needs.
 fn or_ok(mut findings: Vec<Finding>, all_read: bool, object: &str, message: impl FnOnce() -> String) -> Vec<Finding> {
     if all_read && findings.iter().all(|f| f.severity == Severity::Note) {
         findings.push(Finding::ok(object, message()));
@@ -57,7 +57,7 @@ fn or_ok(mut findings: Vec<Finding>, all_read: bool, object: &str, message: impl
     findings
 }
 
-/// What one check says.
+/// Returns the findings of one check.
 #[cfg(test)]
 fn check_named(observed: &ObservedCluster, name: &str) -> Vec<Finding> {
     all(observed).into_iter().filter(|f| f.check == name).collect()

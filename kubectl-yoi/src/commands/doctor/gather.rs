@@ -1,4 +1,4 @@
-//! Looks at the cluster with the user's own permissions: everything at once, each look with a deadline of its own.
+//! Reads the cluster with the user's own permissions. All requests go at once, and each has its own timeout.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -21,13 +21,14 @@ use super::observed::{ApiCall, ObservedCluster, Permission, ReadFailure, ReadFai
 use crate::cluster::Cluster;
 use crate::error::{Error, ErrorTarget};
 
-/// For the first word of the API server: without it there is nothing to say.
+/// For the version of the API server. Without an answer the doctor ends.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
-/// For each look, all of which go at once; so the whole takes little longer.
+/// For each request. All go at once, so the whole takes little longer.
 const READ_TIMEOUT: Duration = Duration::from_secs(6);
 const PART_OF_YOI: &str = "app.kubernetes.io/part-of=yoi";
 
-/// Rights without which our processes do not work, and which a cluster's own tools take away now and then.
+/// Permissions without which our processes do not work, and which other tools of a cluster may take away: service account, verb, API group,
+/// resource, subresource.
 const RIGHTS: &[(&str, &str, &str, &str, &str)] = &[
     ("yoi-gateway", "create", "authentication.k8s.io", "tokenreviews", ""),
     ("yoi-gateway", "create", "authorization.k8s.io", "subjectaccessreviews", ""),
@@ -43,7 +44,7 @@ struct Observer {
 }
 
 impl Observer {
-    /// One look: what was seen, or why not.
+    /// Awaits one request with the timeout. `permission` is what it takes, for the failure.
     async fn read<T>(&self, permission: &str, request: impl Future<Output = kube::Result<T>>) -> ReadResult<T> {
         let cause = match tokio::time::timeout(READ_TIMEOUT, request).await {
             Ok(Ok(value)) => {
@@ -83,7 +84,7 @@ impl Observer {
         }
     }
 
-    /// The aggregated API, all the way: API server, gateway, and back.
+    /// Calls the aggregated API, through API server and gateway, and measures the time.
     async fn call_aggregated_api(&self) -> ReadResult<ApiCall> {
         let start = Instant::now();
         let path = format!("/apis/{GROUP}/{VERSION}");
@@ -136,11 +137,13 @@ fn with_labels(selector: &str) -> ListParams {
     ListParams::default().labels(selector)
 }
 
-/// `1.34+` and the like.
+/// Returns the number at the start of a text such as `34+`.
 fn leading_number(text: &str) -> u32 {
     text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or_default()
 }
 
+/// Reads all that the checks need.
+///
 /// # Errors
 /// When the API server does not answer at all.
 pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<ObservedCluster, Error> {
@@ -167,7 +170,7 @@ pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<ObservedC
     let scope = (!all_namespaces).then_some(cluster.namespace.as_str());
     let unfiltered = ListParams::default;
 
-    // Where the chart was installed stands in what it made; everything else waits for this one look.
+    // The APIService names the namespace of the chart. All other requests need it, so this one goes first.
     let api_services =
         observer.list(observer.all::<APIService>(), unfiltered().fields(&format!("metadata.name={}", super::API_SERVICE))).await;
     let service_namespace = api_services.iter().flatten().find_map(|a| a.spec.as_ref()?.service.as_ref()?.namespace.clone());

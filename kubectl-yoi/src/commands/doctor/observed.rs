@@ -1,4 +1,4 @@
-//! What was gathered. Checks see this and nothing else.
+//! The cluster as the doctor has read it. The checks see nothing else.
 
 use std::time::Duration;
 
@@ -15,29 +15,29 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 
-/// Why something was not seen.
+/// Why something could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailure {
-    /// `list nodes`: the right that it takes.
+    /// The permission that it takes: `list nodes`.
     pub permission: String,
     pub cause: ReadFailureCause,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadFailureCause {
-    /// The user has not got the right.
+    /// The user has not got the permission.
     Forbidden,
     /// The API server knows no such kind.
     Absent,
-    /// It took longer than a look may.
+    /// The answer did not come in time.
     Late,
-    /// Anything else, in the server's words.
+    /// Any other failure, with its message.
     Failed(String),
 }
 
 pub type ReadResult<T> = Result<T, ReadFailure>;
 
-/// One right of one of our processes, as the API server judges it.
+/// A permission of one of our processes, as a SubjectAccessReview answers it.
 #[derive(Clone, Debug)]
 pub struct Permission {
     /// `system:serviceaccount:yoi-system:yoi-gateway`.
@@ -51,20 +51,20 @@ pub struct Permission {
 #[derive(Clone, Debug)]
 pub struct ApiCall {
     pub took: Duration,
-    /// The server's words when it did not work.
+    /// Why the call failed; `None` when it did not.
     pub failure: Option<String>,
 }
 
-/// The cluster at one moment. Kinds with a namespace are of [`ObservedCluster::scope`], but our own processes, which are looked for everywhere.
+/// The cluster at one moment. Objects with a namespace are of [`ObservedCluster::scope`]; those of our own processes are of any namespace.
 pub struct ObservedCluster {
     pub now: Timestamp,
-    /// The namespace that was looked at; None: all.
+    /// The namespace that was read; `None` is all of them.
     pub scope: Option<String>,
-    /// Where operator and gateway are.
+    /// Where operator and gateway are installed.
     pub operator_namespace: String,
-    /// Of this plugin.
+    /// Version of this plugin.
     pub version: &'static str,
-    /// `major.minor` of the API server.
+    /// Major and minor version of the API server.
     pub server: (u32, u32),
     pub crds: ReadResult<Vec<CustomResourceDefinition>>,
     pub nodes: ReadResult<Vec<Node>>,
@@ -90,7 +90,7 @@ pub struct ObservedCluster {
     pub yoipods: ReadResult<Vec<YoiPod>>,
     pub peers: ReadResult<Vec<YoiPeer>>,
     pub workspaces: ReadResult<Vec<AgentWorkspace>>,
-    /// Agents' and populators' Pods.
+    /// Pods of agents and populators.
     pub pods: ReadResult<Vec<Pod>>,
     /// Claims of sessions.
     pub claims: ReadResult<Vec<PersistentVolumeClaim>>,
@@ -99,13 +99,13 @@ pub struct ObservedCluster {
     pub warnings: ReadResult<Vec<Event>>,
 }
 
-/// The list, or nothing where it was not seen: that is said once, by the check of rights.
+/// Returns the list, or an empty one when it could not be read, which the check `rights` reports.
 pub fn listed<T>(result: &ReadResult<Vec<T>>) -> &[T] {
     result.as_deref().unwrap_or_default()
 }
 
 impl ObservedCluster {
-    /// Everything that was not seen. Full destructuring: a new field must be felt here.
+    /// Returns all that could not be read. The destructuring is complete so that a new field does not compile without a line here.
     pub fn read_failures(&self) -> Vec<&ReadFailure> {
         let ObservedCluster {
             now: _,
@@ -175,7 +175,7 @@ impl ObservedCluster {
         .collect()
     }
 
-    /// Seconds since `then`, never less than 0: clocks differ.
+    /// Returns the seconds since `then`. They are never less than 0, although clocks differ.
     pub fn age(&self, then: Timestamp) -> i64 {
         (self.now.as_second() - then.as_second()).max(0)
     }
@@ -188,7 +188,7 @@ impl ObservedCluster {
         listed(&self.api_services).iter().find(|a| a.name_any() == super::API_SERVICE)
     }
 
-    /// Makes again what the release of the charts holds and the cluster has lost.
+    /// Returns the command that makes again what the Helm release holds and the cluster has lost.
     pub fn reapply_command(&self, release: &str) -> String {
         format!(
             "helm get manifest {release} -n {} | kubectl apply --server-side --force-conflicts --field-manager=helm -f -",
@@ -196,7 +196,7 @@ impl ObservedCluster {
         )
     }
 
-    /// What mends a gateway that nobody can reach: more replicas where there are none.
+    /// Returns the command that helps with a gateway that cannot be reached.
     pub fn fix_gateway_command(&self) -> String {
         match self.deployment("yoi-gateway") {
             Some(d) if replicas(d) == 0 => format!("kubectl scale deployment yoi-gateway -n {} --replicas=2", self.operator_namespace),
@@ -206,12 +206,12 @@ impl ObservedCluster {
     }
 }
 
-/// How many a Deployment shall have.
+/// Returns how many replicas a Deployment asks for.
 pub fn replicas(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
-/// `Kind namespace/name`.
+/// Returns `Kind namespace/name`.
 pub fn display_name<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {
     let name = object.name_any();
     match object.namespace() {

@@ -1,4 +1,4 @@
-//! Objects that are not Ready and should be, with the reason's own remedy.
+//! Objects that are not Ready and should be, with the command of the reason.
 
 use kube::ResourceExt;
 use yoi_crds::condition::{Condition, ConditionStatus, find};
@@ -11,12 +11,12 @@ use super::super::finding::{Finding, Severity};
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::{or_ok, pod};
 
-/// What takes longer than this is not just on its way.
+/// An object that is not Ready for longer than this is not merely starting. In seconds.
 const GRACE_SECONDS: i64 = 120;
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let mut found = Vec::new();
-    // Trees that are gone, by the agents that had them.
+    // Trees that are gone and reported with their agent.
     let mut reported = Vec::new();
     for project in listed(&observed.projects).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice());
@@ -38,12 +38,12 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     for peer in listed(&observed.peers).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
         found.extend(not_ready(observed, peer, peer.status.as_ref().map(|s| s.conditions.as_slice()), None));
     }
-    // A base tells its story in its project, and comes anew when it is lost.
+    // A base is reported with its project, and the operator makes it again when it is lost.
     let lasting = |w: &&AgentWorkspace| w.spec.base.is_none() && w.metadata.deletion_timestamp.is_none();
     for workspace in listed(&observed.workspaces).iter().filter(lasting) {
         let conditions = workspace.status.as_ref().map(|s| s.conditions.as_slice());
         let lost = lost_tree(workspace, conditions, &workspace.name_any());
-        // An agent's tree tells its story in its YoiPod.
+        // The tree of an agent is reported with its YoiPod.
         if lost.is_none() && workspace.metadata.owner_references.is_none() {
             found.extend(not_ready(observed, workspace, conditions, None));
         }
@@ -61,7 +61,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     })
 }
 
-/// It has done its task and was to stop then: not Ready for good, and well.
+/// Returns whether an agent has stopped because its task has ended. Such an agent is not Ready, and that is no fault.
 fn is_finished(yoipod: &YoiPod) -> bool {
     let conditions = yoipod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let has = |type_, reasons: &[Reason]| find(conditions, type_).is_some_and(|c| reasons.iter().any(|reason| c.reason == *reason));
@@ -70,7 +70,7 @@ fn is_finished(yoipod: &YoiPod) -> bool {
         && has(condition::TASK_COMPLETE, &[reason::TASK_SUCCEEDED, reason::TASK_FAILED])
 }
 
-/// A tree that is gone, whoever wants it now: it does not come back by itself, and who starts the agent later should know it before.
+/// Returns the finding for a lost tree. A stopped agent has one too, because its tree does not come back when it starts.
 fn lost_tree<K: kube::Resource<DynamicType = ()>>(object: &K, conditions: Option<&[Condition]>, workspace: &str) -> Option<Finding> {
     let gone = [reason::TREE_LOST, reason::NODE_LOST];
     let is_gone = |c: &&Condition| c.status != ConditionStatus::True && gone.iter().any(|reason| c.reason == *reason);
@@ -78,7 +78,7 @@ fn lost_tree<K: kube::Resource<DynamicType = ()>>(object: &K, conditions: Option
     let known = Reason::named(&condition.reason)?;
     let advice = known.advice().map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("{}: {}.{advice}", condition.reason, condition.message.trim_end_matches('.'));
-    // Of an agent too the tree alone is made anew: its session stays.
+    // Deleting the AgentWorkspace is enough for an agent too: its tree is made again, and its session stays.
     let command = fill_command(known, "agentworkspace", workspace, &object.namespace().unwrap_or_default());
     Some(Finding::error(display_name(object), what, command))
 }
@@ -116,18 +116,18 @@ where
     ))
 }
 
-/// The reason's own command for this object, or the look at it.
+/// Returns the command of the reason, or `kubectl describe`, for this object.
 fn fix_command<K: kube::Resource<DynamicType = ()>>(object: &K, reason: Reason) -> String {
     fill_command(reason, &K::kind(&()).to_lowercase(), &object.name_any(), &object.namespace().unwrap_or_default())
 }
 
 fn fill_command(reason: Reason, kind: &str, name: &str, namespace: &str) -> String {
-    // The longer name first: the other one is its beginning.
+    // `$NAMESPACE` is replaced first, because `$NAME` is its beginning.
     let command = reason.command().unwrap_or("kubectl describe $KIND $NAME -n $NAMESPACE");
     command.replace("$NAMESPACE", namespace).replace("$NAME", name).replace("$KIND", kind)
 }
 
-/// The Secret that the agent's model asks for, made.
+/// Returns the command that makes the Secret of the agent's model.
 fn create_secret_command(observed: &ObservedCluster, yoipod: &YoiPod) -> Option<String> {
     let namespace = yoipod.namespace()?;
     let project = |p: &&YoiProject| p.namespace().as_deref() == Some(&namespace) && p.name_any() == yoipod.spec.project_ref.name;
@@ -137,7 +137,7 @@ fn create_secret_command(observed: &ObservedCluster, yoipod: &YoiPod) -> Option<
     Some(format!("kubectl create secret generic {} -n {namespace} --from-literal={}=\"$MODEL_KEY\"", wanted.name, wanted.key))
 }
 
-/// Pods in trouble that no finding about their owner speaks of.
+/// Returns a finding for each failing Pod whose YoiPod has no finding.
 fn failing_pods(observed: &ObservedCluster, others: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     for p in listed(&observed.pods).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_stopped_when_its_task_was_done_is_finished_and_not_ill() {
+    fn an_agent_that_stopped_when_its_task_was_done_is_finished_and_no_fault() {
         for (completion, task, severity) in [
             (Completion::Stop, ("TaskComplete", "True", "TaskSucceeded", "the task's run finished"), Severity::Ok),
             (Completion::Stop, ("TaskComplete", "False", "TaskFailed", "the log says why"), Severity::Ok),
@@ -250,7 +250,7 @@ mod tests {
             assert_eq!((findings[0].object.as_str(), findings[0].severity), ("YoiPod ns/a", Severity::Error));
             assert_eq!(findings[0].command.as_deref(), Some("kubectl delete agentworkspace a -n ns"));
         }
-        // A base that is lost is made anew by itself.
+        // The operator makes a lost base again.
         let mut observed = healthy();
         let workspace = &mut observed.workspaces.as_mut().unwrap()[0];
         workspace.spec.base = serde_json::from_value(json!({ "node": "n", "generation": "g" })).unwrap();

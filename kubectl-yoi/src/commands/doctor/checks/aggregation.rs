@@ -1,4 +1,4 @@
-//! The aggregated API: registered, trusted, answered, and quick.
+//! The aggregated API: whether it is registered, has a valid CA, answers, and is fast.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::super::observed::{ObservedCluster, display_name};
 use super::or_ok;
 
 const SLOW: Duration = Duration::from_secs(2);
-/// The operator makes a new CA with this much left.
+/// The operator makes a new CA this many days before the old one ends.
 const RENEW_DAYS: i64 = 30;
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
@@ -47,7 +47,7 @@ fn registration_findings(observed: &ObservedCluster, service: &APIService) -> Ve
     found
 }
 
-/// Ready addresses behind the gateway's Service.
+/// Returns how many endpoints of the gateway's Service are ready.
 fn ready_endpoints(observed: &ObservedCluster) -> Option<usize> {
     let slices = observed.gateway_slices.as_ref().ok()?;
     let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| e.conditions.as_ref().is_none_or(|c| c.ready != Some(false));

@@ -1,4 +1,4 @@
-//! Our own processes, as the chart installs them.
+//! Operator, gateway and shim, as the charts install them.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node;
@@ -8,7 +8,7 @@ use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed, replicas};
 use super::{or_ok, pod};
 
-/// Far beyond the Lease's term, because the holder's clock is not ours.
+/// Much longer than the Lease's duration, because the clocks of the holder and of this machine differ.
 const STALE_SECONDS: i64 = 60;
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
@@ -121,7 +121,7 @@ fn shim_findings(observed: &ObservedCluster) -> Vec<Finding> {
         let what = format!("its nodeSelector asks for {}={}, which node {node} does not bear: agents cannot run there", label.0, label.1);
         let place = shim.namespace().unwrap_or_default();
         if covered == 0 {
-            // Removing what the chart did not ask for; the chart's own values come back with the next `helm upgrade`.
+            // The command removes the label from the selector. The next `helm upgrade` brings the values of the chart back.
             let path = label.0.replace('~', "~0").replace('/', "~1");
             let command = format!(
                 "kubectl patch daemonset {} -n {place} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/template/spec/nodeSelector/{path}\"}}]'",
@@ -146,7 +146,7 @@ fn schedulable(node: &Node) -> bool {
     !node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false)
 }
 
-/// The label that the DaemonSet asks for and the node has not got.
+/// Returns a label that the DaemonSet selects and the node has not got.
 fn unmatched_label(shim: &DaemonSet, node: &Node) -> Option<(String, String)> {
     let selector = shim.spec.as_ref()?.template.spec.as_ref()?.node_selector.as_ref()?;
     selector.iter().find(|(key, value)| node.labels().get(*key) != Some(value)).map(|(k, v)| (k.clone(), v.clone()))

@@ -1,4 +1,4 @@
-//! Storage: our driver and classes, and a default class for session volumes.
+//! Storage: the CSIDriver and StorageClasses of the chart, and a default class for session volumes.
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -32,7 +32,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
                     && driver.spec.fs_group_policy.as_deref() == Some("None");
                 if !is_as_installed {
                     let what = format!("it was changed (modes {}): mounts will fail or change trees", modes.join(", "));
-                    // Most of its fields cannot be changed in place.
+                    // Most fields of a CSIDriver are immutable, so it is deleted first.
                     found.push(Finding::error(display_name(driver), what, format!("kubectl delete csidriver {DRIVER} && {restore}")));
                 }
             }

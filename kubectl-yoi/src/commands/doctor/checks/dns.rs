@@ -1,4 +1,4 @@
-//! Name resolution: the cluster's own, and what agents say of theirs.
+//! Name resolution: the cluster's DNS, and what agents and projects report.
 
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
@@ -7,7 +7,7 @@ use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::or_ok;
 
-/// How it is worded by our runtime, by git over git:// and over https://, and by the resolvers of libc and Rust, which others pass on.
+/// Texts of resolution errors: of our runtime, of git over git:// and https://, and of the resolvers of libc and Rust.
 const RESOLUTION_ERRORS: &[&str] = &[
     "has a name that cannot be resolved",
     "unable to look up",
@@ -24,7 +24,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     if let (Ok(services), Ok(slices)) = (&observed.dns_services, &observed.dns_slices) {
         let ready = slices.iter().flat_map(|s| &s.endpoints).filter(|e| e.conditions.as_ref().is_none_or(|c| c.ready != Some(false)));
         match (services.first(), ready.count()) {
-            // A cluster may resolve names by other means; whether it does, agents say below.
+            // A cluster may resolve names by other means. Whether it does, the agents' conditions say below.
             (None, 0) => found.push(Finding::note("cluster DNS", "no Service in kube-system bears k8s-app=kube-dns", look)),
             (Some(service), 0) => found.push(Finding::error(display_name(service), "no Pod of the cluster's DNS is ready", look)),
             (_, _) => {}
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn an_agent_or_a_project_that_cannot_resolve_a_name_is_told_however_that_is_worded() {
-        // The first two as the runtime and git say them on a cluster, the others as resolvers do.
+        // The first two are from the runtime and from git on a cluster, the others from resolvers.
         for words in [
             "the model endpoint late-model.ns.svc:8080 has a name that cannot be resolved; check spec.model.baseUrl, and the cluster's DNS",
             "fatal: unable to look up absent.ns.svc (port 9418) (Name or service not known)",

@@ -1,4 +1,4 @@
-//! What each node offers, and what its data root has left.
+//! What each node offers, and how much of its data root is free.
 
 use kube::ResourceExt;
 use yoi_crds::WorkspaceNode;
@@ -51,7 +51,7 @@ fn shim_namespace(observed: &ObservedCluster) -> String {
     shim.and_then(ResourceExt::namespace).unwrap_or_else(|| "yoi-node".to_owned())
 }
 
-/// The mounter's flag for a data root in a file.
+/// Returns whether the mounter has the flag for a data root in a file.
 fn uses_loop_file(observed: &ObservedCluster) -> bool {
     let shims = listed(&observed.daemon_sets).iter().filter(|d| d.name_any() == "yoi-agent-shim");
     let containers = shims.flat_map(|d| d.spec.iter().flat_map(|s| s.template.spec.iter().flat_map(|p| &p.containers)));
@@ -96,7 +96,7 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
     }
     if let Some(c) = find(&status.conditions, condition::JOURNAL_READABLE).filter(|c| c.status == ConditionStatus::False) {
         let advice = JOURNAL_DAMAGED.advice().unwrap_or_default();
-        // A record that is out of the way is no record; which one it is, and whether there is a backup of it, a person sees.
+        // The journal ignores a record that was moved. The user chooses which one, and knows whether there is a backup.
         let command =
             format!("kubectl debug node/{} -it --profile=sysadmin --image=busybox -- mv /host/FILE /host/FILE.aside", node.name_any());
         found.push(Finding::error(display_name(node), format!("{}: {}. {advice}", c.reason, c.message.trim_end_matches('.')), command));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_good_word_tells_what_each_node_offers() {
+    fn the_ok_finding_lists_what_each_node_offers() {
         let findings = check_named(&healthy(), "nodes");
         assert!(findings[0].message.contains("Btrfs and Copy, kernel 6.18, 0.5 of 1 GiB free"), "{findings:?}");
     }

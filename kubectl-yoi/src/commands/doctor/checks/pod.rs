@@ -1,9 +1,9 @@
-//! Why a Pod does not run, in the words of the scheduler and the kubelet.
+//! Why a Pod does not run, as the scheduler and the kubelet say it.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::ResourceExt;
 
-/// None while it runs, has succeeded, or is young enough to be on its way.
+/// Returns why a Pod fails, or `None` when it runs, has succeeded, or is younger than a minute. `age` is in seconds.
 pub fn failure(pod: &Pod, warnings: &[Event], age: i64) -> Option<String> {
     let status = pod.status.as_ref()?;
     if let Some(why) = status.container_statuses.iter().flatten().find_map(container_failure) {
@@ -38,7 +38,7 @@ fn last_warning(pod: &Pod, warnings: &[Event]) -> Option<String> {
     Some(format!("{}: {}", last.reason.as_deref().unwrap_or_default(), last.message.as_deref().unwrap_or_default()))
 }
 
-/// The first of `pods` of the app that is in trouble, in one clause.
+/// Returns the first of `pods` of an app that fails, and why.
 pub fn app_failure(pods: &[Pod], app: &str) -> Option<String> {
     let ours = pods.iter().filter(|p| p.labels().get("app.kubernetes.io/name").is_some_and(|name| name == app));
     ours.filter_map(|p| Some(format!("Pod {}: {}", p.name_any(), failure(p, &[], 60)?))).next()

@@ -1,4 +1,4 @@
-//! Network policies that nothing enforces. No API says whether they are: it is judged by the network plugins that are known to.
+//! Network policies that nothing enforces. No API tells whether a network plugin enforces them, so the check knows the plugins that do.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::ResourceExt;
@@ -7,7 +7,7 @@ use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, listed};
 use super::or_ok;
 
-/// Beginnings of the names of DaemonSets (or of their containers) that enforce NetworkPolicies.
+/// Prefixes of the names of DaemonSets, or of their containers, that enforce NetworkPolicies.
 const ENFORCERS: &[&str] = &[
     "calico-node",
     "canal",
@@ -24,7 +24,7 @@ const ENFORCERS: &[&str] = &[
     "aws-network-policy-agent",
     "aws-node-network-policy",
 ];
-/// kindnet enforces them since the images of kind 0.24, which bear dates.
+/// Since this image, of kind 0.24, kindnet enforces them. Its tags are dates.
 const KINDNET: &str = "v20240813";
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
@@ -46,7 +46,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     vec![Finding::warning("NetworkPolicies", what, COMMAND)]
 }
 
-/// Which plugin a cluster can take is its admin's choice; this one only enforces, beside any network.
+/// Installs a plugin that only enforces policies and works beside any network plugin.
 const COMMAND: &str = "kubectl apply -f https://raw.githubusercontent.com/kubernetes-sigs/kube-network-policies/main/install.yaml";
 
 fn enforcer(set: &DaemonSet) -> Option<String> {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_plugin_is_believed_and_an_old_kindnet_is_not() {
+    fn a_known_plugin_enforces_policies_and_an_old_kindnet_does_not() {
         for (name, image) in [("cilium", "x"), ("calico-node", "x"), ("kindnet", "docker.io/kindest/kindnetd:v20250512-df8de77b")] {
             assert_eq!(with(name, image)[0].severity, Severity::Ok, "{name}");
         }

@@ -1,4 +1,4 @@
-//! What the user may not see. It is said and counted, never passed.
+//! What could not be read, mostly because the user has not got the permission. Each is one finding of severity unknown.
 
 use super::super::finding::{Finding, Severity};
 use super::super::observed::{ObservedCluster, ReadFailureCause};

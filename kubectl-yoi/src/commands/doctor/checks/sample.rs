@@ -1,4 +1,4 @@
-//! Worlds for the tables of the checks.
+//! Observed clusters for the tests of the checks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn list<T: DeserializeOwned>(items: Vec<Value>) -> ReadResult<Vec<T>> {
     Ok(items.into_iter().map(|item| serde_json::from_value(item).unwrap()).collect())
 }
 
-/// A CA of ten years, as the operator makes it.
+/// Returns a CA of ten years, as the operator makes it.
 fn ca() -> ByteString {
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.not_before = rcgen::date_time_ymd(2026, 11, 20);
@@ -43,7 +43,7 @@ fn met(type_: &str) -> Value {
     json!([{ "type": type_, "status": "True", "reason": "AllMet", "message": "m", "lastTransitionTime": NOW, "observedGeneration": 1 }])
 }
 
-/// One node `n`, one agent `a` with all that belongs to it in namespace `ns`, everything as the charts make it, Cilium as the network.
+/// Returns a cluster with one node `n`, one agent `a` and all its objects in namespace `ns`, the charts, and Cilium.
 pub fn healthy() -> ObservedCluster {
     let meta = |name: &str| json!({ "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "creationTimestamp": NOW });
     let set = |name: &str, namespace: &str| {
@@ -125,7 +125,7 @@ pub fn healthy() -> ObservedCluster {
     }
 }
 
-/// A cluster where nothing of ours is installed.
+/// Returns a cluster where Yoi is not installed.
 pub fn empty() -> ObservedCluster {
     let mut observed = healthy();
     observed.crds = list(vec![]);
@@ -144,7 +144,7 @@ pub fn empty() -> ObservedCluster {
     observed
 }
 
-/// Somebody who may do nothing at all.
+/// Returns what a user without any permission observes.
 pub fn without_permissions() -> ObservedCluster {
     fn forbidden<T>(permission: &str) -> ReadResult<T> {
         Err(ReadFailure { permission: permission.to_owned(), cause: ReadFailureCause::Forbidden })
@@ -182,14 +182,14 @@ pub fn without_permissions() -> ObservedCluster {
     }
 }
 
-/// The finding of `check` that says `words`.
+/// Returns the finding of `check` whose message contains `words`.
 pub fn expect_finding(observed: &ObservedCluster, check: &str, words: &str) -> Finding {
     let all = super::all(observed);
     let one = all.iter().find(|f| f.check == check && f.message.contains(words));
     one.unwrap_or_else(|| panic!("{check} says nowhere `{words}`: {all:#?}")).clone()
 }
 
-/// The agent says this instead of being Ready, since [`ObservedCluster::now`].
+/// Replaces the conditions of the agent by this one, which is False since [`ObservedCluster::now`].
 pub fn set_condition(observed: &mut ObservedCluster, type_: &str, reason: &str, message: &str) {
     let conditions = json!([{ "type": type_, "status": "False", "reason": reason, "message": message, "lastTransitionTime": NOW, "observedGeneration": 1 }]);
     observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = serde_json::from_value(conditions).unwrap();

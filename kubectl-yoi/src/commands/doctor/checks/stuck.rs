@@ -1,4 +1,4 @@
-//! What should have gone and has not, and what stays behind on purpose.
+//! Deletions that do not end, volumes that are left over, and sessions that are kept on purpose.
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed, replicas};
 use super::or_ok;
 
-/// A deletion usually takes seconds; a Pod's grace is half a minute.
+/// A deletion usually takes seconds, and a Pod's grace period is half a minute.
 const GRACE_SECONDS: i64 = 60;
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
@@ -48,11 +48,11 @@ where
     let place = object.namespace().map(|n| format!(" -n {n}")).unwrap_or_default();
     let name = object.name_any();
     let ours = [finalizer::OPERATOR, finalizer::NODE_DATA];
-    // Kubernetes' own go by themselves, as soon as what they protect is free.
+    // Kubernetes takes off its own finalizers as soon as nothing uses the object.
     let foreign = |f: &String| !ours.contains(&f.as_str()) && !f.starts_with("kubernetes.io/") && !f.starts_with("foregroundDeletion");
     let finalizers = object.finalizers();
     if let Some((n, foreign)) = finalizers.iter().enumerate().find(|(_, f)| foreign(f)) {
-        // The test makes it certain that the finalizer that was meant goes, and no other.
+        // The `test` makes sure that no other finalizer is removed than this one.
         let command = format!(
             "kubectl patch {kind} {name}{place} --type=json -p '[{{\"op\":\"test\",\"path\":\"/metadata/finalizers/{n}\",\"value\":\"{foreign}\"}},\
              {{\"op\":\"remove\",\"path\":\"/metadata/finalizers/{n}\"}}]'"
@@ -81,7 +81,7 @@ where
     Some(Finding::warning(display_name(object), format!("{since}: {held}"), command))
 }
 
-/// An agent goes after its Pod.
+/// An agent is deleted after its Pod. Returns the Pod that has not ended, and the command that shows it.
 fn pod_not_ended(observed: &ObservedCluster, yoipod: &yoi_crds::YoiPod) -> Option<(String, String)> {
     let current = yoipod.status.as_ref()?.pod.as_ref()?;
     let pod = listed(&observed.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid))?;
@@ -91,7 +91,7 @@ fn pod_not_ended(observed: &ObservedCluster, yoipod: &yoi_crds::YoiPod) -> Optio
     Some((format!("its Pod {} on node {node} has not ended", current.name), command))
 }
 
-/// A tree goes by its node's shim, and only when nobody uses it.
+/// The shim of a node destroys a tree once nothing uses it. Returns why it has not, and the command that shows more.
 fn tree_not_destroyed(observed: &ObservedCluster, workspace: &AgentWorkspace) -> Option<(String, String)> {
     if !workspace.finalizers().iter().any(|f| f == finalizer::NODE_DATA) {
         return None;
@@ -126,7 +126,7 @@ fn stuck_namespace(observed: &ObservedCluster, namespace: &Namespace) -> Option<
     if age < GRACE_SECONDS {
         return None;
     }
-    // Only what is held by us; other reasons are other people's.
+    // Only what our own objects and finalizers hold is a finding.
     let finalizers = message_of("NamespaceFinalizersRemaining").filter(|message| message.contains("yoi.dev/"));
     let content = message_of("NamespaceContentRemaining").filter(|message| message.contains("yoi.dev"));
     let message = finalizers.or(content)?;
@@ -161,7 +161,7 @@ fn left_over_volume(observed: &ObservedCluster, volume: &PersistentVolume) -> Op
     }
 }
 
-/// Sessions whose agent is gone: kept on purpose, and told so that nobody forgets them.
+/// Returns a note for each session whose agent is gone. Sessions are kept on purpose.
 fn orphaned_sessions(observed: &ObservedCluster) -> Vec<Finding> {
     let (Ok(yoipods), Ok(claims)) = (&observed.yoipods, &observed.claims) else { return Vec::new() };
     let orphan = |c: &&k8s_openapi::api::core::v1::PersistentVolumeClaim| {

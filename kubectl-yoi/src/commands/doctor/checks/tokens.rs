@@ -1,4 +1,4 @@
-//! Whether agents are known to the gateway: what it may ask of the API server, and who should have reported and has not.
+//! Whether the gateway can authenticate agents: its permissions at the API server, and running agents that have not reported.
 
 use kube::ResourceExt;
 
@@ -6,7 +6,7 @@ use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::or_ok;
 
-/// After this a runtime has dialled, been judged and reported, or will not.
+/// Within this time a runtime that can connects and reports. In seconds.
 const GRACE_SECONDS: i64 = 60;
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
@@ -43,7 +43,7 @@ mod tests {
     use super::super::sample::{expect_finding, healthy};
 
     #[test]
-    fn a_gateway_that_may_not_judge_tokens_is_told() {
+    fn a_gateway_that_may_not_review_tokens_is_told() {
         let mut observed = healthy();
         observed.permissions.as_mut().unwrap()[0].allowed = false;
         assert!(expect_finding(&observed, "tokens", "may not create tokenreviews").command.unwrap().contains("helm get manifest"));

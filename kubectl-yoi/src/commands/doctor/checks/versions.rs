@@ -1,4 +1,4 @@
-//! One version of everything: API server, charts, processes, CRDs and this plugin.
+//! Versions: the API server is new enough, and charts, processes, CRDs and this plugin have the same version.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -37,7 +37,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     })
 }
 
-/// Who may not read CRDs still sees that a kind is not there.
+/// Returns a finding for each CRD that is missing or different. A user who may not read CRDs still gets the missing ones.
 fn crd_findings(observed: &ObservedCluster) -> Vec<Finding> {
     let mut found = Vec::new();
     let install = "kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -";
@@ -64,7 +64,7 @@ fn crd_findings(observed: &ObservedCluster) -> Vec<Finding> {
     found
 }
 
-/// The first thing of `wanted` that `there` has not got, or has otherwise. What the API server adds by itself is passed over.
+/// Returns the first difference between the CRD of this version and that of the cluster. What the API server adds by itself is none.
 fn crd_difference(wanted: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Option<String> {
     let stored = there.status.as_ref().and_then(|s| s.stored_versions.clone()).unwrap_or_default();
     for version in &wanted.spec.versions {
@@ -80,7 +80,7 @@ fn crd_difference(wanted: &CustomResourceDefinition, there: &CustomResourceDefin
     old.map(|name| format!("objects may still be stored as version {name}"))
 }
 
-/// The path of the first difference, both ways below `properties`: a field too many is as wrong as a field too few.
+/// Returns the path of the first difference. Below `properties` an extra field of `there` is one too.
 fn first_difference(wanted: &Value, there: &Value) -> Option<String> {
     match (wanted, there) {
         (Value::Object(wanted), Value::Object(there)) => {
@@ -110,7 +110,7 @@ fn first_difference(wanted: &Value, there: &Value) -> Option<String> {
     }
 }
 
-/// Parts of a schema that say nothing to people are left out of a path.
+/// Returns a key as a part of a path. Keys that only structure a schema are left out.
 fn path_part(key: &str) -> String {
     if ["schema", "openAPIV3Schema", "properties"].contains(&key) { String::new() } else { format!(".{key}") }
 }
@@ -120,7 +120,7 @@ fn extra_key(wanted: &Value, there: &Value) -> Option<String> {
     there.keys().find(|key| !wanted.contains_key(*key)).cloned()
 }
 
-/// Numbers are compared as numbers: 1 and 1.0 are one.
+/// Compares numbers by value: 1 equals 1.0.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => (a - b).abs() < f64::EPSILON,
