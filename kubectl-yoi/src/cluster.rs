@@ -289,15 +289,15 @@ mod tests {
             ("run a -p p", "failed to run YoiPod ns/a: neither the command nor YoiProject ns/p says which", "give --model-provider"),
         ] {
             let cli = Cli::from_words(["kubectl-yoi"].into_iter().chain(line.split(' '))).unwrap();
-            let said = match cli.command {
+            let result = match cli.command {
                 Command::Peer(args) => crate::commands::peer::peer(&cluster, None, &args).await,
                 Command::Rm(args) => crate::commands::agents::rm(&cluster, None, &args).await,
                 Command::Run(args) => crate::commands::run::run(&cluster, None, args).await,
                 _ => panic!("no row calls `{line}`"),
             };
-            let said = said.unwrap_err().to_string();
-            let (why, step) = said.split_once("\n  next: ").unwrap_or_else(|| panic!("no next step: {said}"));
-            assert!(why.starts_with(words) && step.contains(next), "{said}");
+            let text = result.unwrap_err().to_string();
+            let (why, step) = text.split_once("\n  next: ").unwrap_or_else(|| panic!("no next step: {text}"));
+            assert!(why.starts_with(words) && step.contains(next), "{text}");
         }
     }
 }

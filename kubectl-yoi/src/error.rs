@@ -206,7 +206,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn said(code: u16, reason: &str, message: &str) -> Status {
+    fn api_status(code: u16, reason: &str, message: &str) -> Status {
         Status { code, reason: reason.into(), message: message.into(), ..Default::default() }
     }
 
@@ -237,7 +237,7 @@ mod tests {
             (400, "BadRequest", 1),
             (422, "Invalid", 1),
         ] {
-            assert_eq!(of(said(code, reason, "no")).exit_code(), exit, "{code} {reason}");
+            assert_eq!(of(api_status(code, reason, "no")).exit_code(), exit, "{code} {reason}");
         }
     }
 
@@ -282,8 +282,8 @@ mod tests {
             ),
             (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
-        let told: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(told.len(), 9, "a variant has no row: {told:?}");
+        let tested: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
+        assert_eq!(tested.len(), 9, "a variant has no row: {tested:?}");
         rows
     }
 
@@ -306,13 +306,13 @@ mod tests {
         let garbled = kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err());
         let other = |error| Error::api("read the log of YoiPod ns/a", &target(), error);
         let errors = [
-            of(said(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
-            of(said(403, "Forbidden", "may not")),
-            of(said(404, "NotFound", "the server could not find the requested resource")),
-            of(said(409, "AlreadyExists", "is there")),
-            of(said(429, "TooManyRequests", "wait")),
-            of(said(500, "InternalError", "no")),
-            of(said(503, "ServiceUnavailable", "nobody")),
+            of(api_status(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
+            of(api_status(403, "Forbidden", "may not")),
+            of(api_status(404, "NotFound", "the server could not find the requested resource")),
+            of(api_status(409, "AlreadyExists", "is there")),
+            of(api_status(429, "TooManyRequests", "wait")),
+            of(api_status(500, "InternalError", "no")),
+            of(api_status(503, "ServiceUnavailable", "nobody")),
             other(broken),
             other(garbled),
         ];
@@ -327,16 +327,16 @@ mod tests {
 
     #[test]
     fn the_object_is_named_once_and_a_next_step_is_told_once() {
-        let stopped = of(said(409, "Conflict", "YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns")).to_string();
+        let stopped = of(api_status(409, "Conflict", "YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns")).to_string();
         assert_eq!(stopped, "failed to read the log of YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns");
-        assert_eq!(of(said(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
-        let nobody = of(said(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
+        assert_eq!(of(api_status(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
+        let nobody = of(api_status(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
         assert!(nobody.contains("\n  next: ") && nobody.ends_with("kubectl yoi doctor -n ns"), "{nobody}");
     }
 
     #[test]
     fn a_missing_namespace_is_not_a_missing_object() {
-        let mut status = said(404, "NotFound", "namespaces \"ns\" not found");
+        let mut status = api_status(404, "NotFound", "namespaces \"ns\" not found");
         status.details = serde_json::from_value(serde_json::json!({ "name": "ns", "kind": "namespaces" })).unwrap();
         let error = of(status);
         assert!(error.exit_code() == 3 && error.to_string().starts_with("namespace ns does not exist"), "{error}");
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_broken_watch_is_told_in_the_servers_words() {
-        let refused = Box::new(said(403, "Forbidden", "you may not watch"));
+        let refused = Box::new(api_status(403, "Forbidden", "you may not watch"));
         assert_eq!(watch_error_message(&watcher::Error::InitialListFailed(kube::Error::Api(refused.clone()))), "you may not watch");
         assert_eq!(watch_error_message(&watcher::Error::WatchError(refused)), "you may not watch");
     }

@@ -153,8 +153,8 @@ fn an_append_is_one_write_and_one_sync() {
     let (mut log, _) = open(&disk).unwrap();
     let before = disk.operations().len();
     log.append(&[notice(1), notice(2), notice(3)], at(), &mut counter()).unwrap();
-    let deeds: Vec<_> = disk.operations()[before..].iter().map(|(deed, _)| *deed).collect();
-    assert_eq!(deeds, ["write_at", "fdatasync"]);
+    let operations: Vec<_> = disk.operations()[before..].iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(operations, ["write_at", "fdatasync"]);
     assert_eq!(log.append(&[], at(), &mut counter()).unwrap(), []);
     assert_eq!(disk.operations().len(), before + 2, "nothing to append is nothing to do");
 }

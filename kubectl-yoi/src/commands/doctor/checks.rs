@@ -80,11 +80,11 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_could_not_look_never_says_that_all_is_well() {
+    fn a_check_that_could_not_read_everything_is_never_ok() {
         let findings = all(&sample::without_permissions());
         assert!(findings.iter().all(|f| f.severity != Severity::Ok), "{findings:#?}");
         let unknown = findings.iter().filter(|f| f.severity == Severity::Unknown).count();
-        assert_eq!(unknown, 27, "each look that was refused is counted");
+        assert_eq!(unknown, 27, "each refused request is counted");
     }
 
     #[test]

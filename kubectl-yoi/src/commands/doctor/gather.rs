@@ -29,7 +29,7 @@ const PART_OF_YOI: &str = "app.kubernetes.io/part-of=yoi";
 
 /// Permissions without which our processes do not work, and which other tools of a cluster may take away: service account, verb, API group,
 /// resource, subresource.
-const RIGHTS: &[(&str, &str, &str, &str, &str)] = &[
+const REQUIRED_PERMISSIONS: &[(&str, &str, &str, &str, &str)] = &[
     ("yoi-gateway", "create", "authentication.k8s.io", "tokenreviews", ""),
     ("yoi-gateway", "create", "authorization.k8s.io", "subjectaccessreviews", ""),
     ("yoi-gateway", "patch", "yoi.dev", "yoipods", "status"),
@@ -110,7 +110,7 @@ impl Observer {
 
     async fn permissions(&self, operator_namespace: &str) -> ReadResult<Vec<Permission>> {
         let api: Api<SubjectAccessReview> = self.all();
-        let reviews = join_all(RIGHTS.iter().map(|(name, verb, group, resource, subresource)| {
+        let reviews = join_all(REQUIRED_PERMISSIONS.iter().map(|(name, verb, group, resource, subresource)| {
             let api = &api;
             async move {
                 let account = format!("system:serviceaccount:{operator_namespace}:{name}");

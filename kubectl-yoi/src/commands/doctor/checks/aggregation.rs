@@ -61,9 +61,9 @@ fn operator_rollout_command(observed: &ObservedCluster) -> String {
 }
 
 fn ca_finding(observed: &ObservedCluster, service: &APIService) -> Option<Finding> {
-    let look = operator_rollout_command(observed);
+    let command = operator_rollout_command(observed);
     let Some(bundle) = service.spec.as_ref().and_then(|s| s.ca_bundle.as_ref()) else {
-        return Some(Finding::error(display_name(service), format!("it has no CA bundle: {OPERATOR_SETS_IT}"), look));
+        return Some(Finding::error(display_name(service), format!("it has no CA bundle: {OPERATOR_SETS_IT}"), command));
     };
     let mut last: Option<i64> = None;
     for pem in Pem::iter_from_buffer(&bundle.0) {
@@ -72,13 +72,13 @@ fn ca_finding(observed: &ObservedCluster, service: &APIService) -> Option<Findin
             return Some(Finding::error(
                 display_name(service),
                 format!("its CA bundle holds no valid certificate: {OPERATOR_SETS_IT}"),
-                look,
+                command,
             ));
         };
         last = last.max(Some(end));
     }
     let Some(end) = last else {
-        return Some(Finding::error(display_name(service), format!("its CA bundle holds no certificate: {OPERATOR_SETS_IT}"), look));
+        return Some(Finding::error(display_name(service), format!("its CA bundle holds no certificate: {OPERATOR_SETS_IT}"), command));
     };
     let days = (end - observed.now.as_second()) / 86_400;
     let restart = format!("kubectl rollout restart deployment yoi-operator -n {}", observed.operator_namespace);

@@ -119,12 +119,12 @@ fn shim_findings(observed: &ObservedCluster) -> Vec<Finding> {
     }
     for (node, label) in uncovered {
         let what = format!("its nodeSelector asks for {}={}, which node {node} does not bear: agents cannot run there", label.0, label.1);
-        let place = shim.namespace().unwrap_or_default();
+        let namespace = shim.namespace().unwrap_or_default();
         if covered == 0 {
             // The command removes the label from the selector. The next `helm upgrade` brings the values of the chart back.
             let path = label.0.replace('~', "~0").replace('/', "~1");
             let command = format!(
-                "kubectl patch daemonset {} -n {place} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/template/spec/nodeSelector/{path}\"}}]'",
+                "kubectl patch daemonset {} -n {namespace} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/template/spec/nodeSelector/{path}\"}}]'",
                 shim.name_any()
             );
             found.push(Finding::error(display_name(shim), what, command));

@@ -20,13 +20,13 @@ const RESOLUTION_ERRORS: &[&str] = &[
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let mut found = Vec::new();
-    let look = "kubectl get pods,services -n kube-system -l k8s-app=kube-dns";
+    let command = "kubectl get pods,services -n kube-system -l k8s-app=kube-dns";
     if let (Ok(services), Ok(slices)) = (&observed.dns_services, &observed.dns_slices) {
         let ready = slices.iter().flat_map(|s| &s.endpoints).filter(|e| e.conditions.as_ref().is_none_or(|c| c.ready != Some(false)));
         match (services.first(), ready.count()) {
             // A cluster may resolve names by other means. Whether it does, the agents' conditions say below.
-            (None, 0) => found.push(Finding::note("cluster DNS", "no Service in kube-system bears k8s-app=kube-dns", look)),
-            (Some(service), 0) => found.push(Finding::error(display_name(service), "no Pod of the cluster's DNS is ready", look)),
+            (None, 0) => found.push(Finding::note("cluster DNS", "no Service in kube-system bears k8s-app=kube-dns", command)),
+            (Some(service), 0) => found.push(Finding::error(display_name(service), "no Pod of the cluster's DNS is ready", command)),
             (_, _) => {}
         }
     }
@@ -85,7 +85,7 @@ mod tests {
         }
         let mut observed = healthy();
         set_condition(&mut observed, "Ready", "ModelUnreachable", "nobody listens at the model endpoint m:8080 (connection refused)");
-        assert_eq!(check_named(&observed, "dns")[0].severity, Severity::Ok, "another trouble of the way is none of names");
+        assert_eq!(check_named(&observed, "dns")[0].severity, Severity::Ok, "another error is no resolution error");
     }
 
     fn met(observed: &super::ObservedCluster) -> yoi_crds::Condition {

@@ -45,7 +45,7 @@ where
     }
     let since = format!("being deleted for {}", crate::show::duration(age));
     let kind = K::plural(&());
-    let place = object.namespace().map(|n| format!(" -n {n}")).unwrap_or_default();
+    let namespace_flag = object.namespace().map(|n| format!(" -n {n}")).unwrap_or_default();
     let name = object.name_any();
     let ours = [finalizer::OPERATOR, finalizer::NODE_DATA];
     // Kubernetes takes off its own finalizers as soon as nothing uses the object.
@@ -54,7 +54,7 @@ where
     if let Some((n, foreign)) = finalizers.iter().enumerate().find(|(_, f)| foreign(f)) {
         // The `test` makes sure that no other finalizer is removed than this one.
         let command = format!(
-            "kubectl patch {kind} {name}{place} --type=json -p '[{{\"op\":\"test\",\"path\":\"/metadata/finalizers/{n}\",\"value\":\"{foreign}\"}},\
+            "kubectl patch {kind} {name}{namespace_flag} --type=json -p '[{{\"op\":\"test\",\"path\":\"/metadata/finalizers/{n}\",\"value\":\"{foreign}\"}},\
              {{\"op\":\"remove\",\"path\":\"/metadata/finalizers/{n}\"}}]'"
         );
         let what = format!("{since}: held by finalizer {foreign}, which is none of ours; if whoever set it is gone, take it off");
@@ -63,7 +63,7 @@ where
     if let Some((why, command)) = held {
         return Some(Finding::error(display_name(object), format!("{since}: {why}"), command));
     }
-    let command = format!("kubectl describe {kind} {name}{place}");
+    let command = format!("kubectl describe {kind} {name}{namespace_flag}");
     if finalizers.iter().any(|f| f == finalizer::OPERATOR) {
         let idle = observed.deployment("yoi-operator").is_some_and(|d| replicas(d) == 0);
         let (what, command) = if idle {

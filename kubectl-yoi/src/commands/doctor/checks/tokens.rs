@@ -15,16 +15,16 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         let what = format!("it may not {} {}", permission.verb, permission.resource);
         found.push(Finding::error(format!("User {}", permission.account), what, observed.reapply_command("yoi-operator")));
     }
-    let mut lines = 0;
+    let mut reported = 0;
     for yoipod in listed(&observed.yoipods) {
         let status = yoipod.status.clone().unwrap_or_default();
         let Some(current) = &status.pod else { continue };
         let Some(pod) = listed(&observed.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid)) else { continue };
         let containers = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
         let since = containers.filter_map(|c| c.state.as_ref()?.running.as_ref()?.started_at.as_ref()).map(|t| observed.age(t.0)).min();
-        let heard = status.report.as_ref().is_some_and(|r| r.pod_uid == current.uid);
+        let has_reported = status.report.as_ref().is_some_and(|r| r.pod_uid == current.uid);
         match since {
-            Some(_) if heard => lines += 1,
+            Some(_) if has_reported => reported += 1,
             Some(seconds) if seconds >= GRACE_SECONDS => {
                 let what =
                     format!("Pod {} has run for {seconds} s, and its runtime has not reported: no gateway knows its token", current.name);
@@ -35,7 +35,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         }
     }
     let complete = observed.permissions.is_ok() && observed.yoipods.is_ok() && observed.pods.is_ok();
-    or_ok(found, complete, "tokens", || format!("gateway and operator have their rights; {lines} running agents have reported"))
+    or_ok(found, complete, "tokens", || format!("gateway and operator have their rights; {reported} running agents have reported"))
 }
 
 #[cfg(test)]
