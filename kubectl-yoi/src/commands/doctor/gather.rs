@@ -51,7 +51,7 @@ impl Observer {
                 self.bar.inc(1);
                 return Ok(value);
             }
-            Err(_) => ReadFailureCause::Late,
+            Err(_) => ReadFailureCause::TimedOut,
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => ReadFailureCause::Forbidden,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => ReadFailureCause::Absent,
             Ok(Err(kube::Error::Api(status))) => ReadFailureCause::Failed(status.message.clone()),
@@ -100,7 +100,7 @@ impl Observer {
             Err(ReadFailure { cause, .. }) => {
                 let message = match cause {
                     ReadFailureCause::Failed(message) => message,
-                    ReadFailureCause::Late => format!("no answer in {} s", READ_TIMEOUT.as_secs()),
+                    ReadFailureCause::TimedOut => format!("no answer in {} s", READ_TIMEOUT.as_secs()),
                     ReadFailureCause::Absent | ReadFailureCause::Forbidden => "the API server does not know this API".to_owned(),
                 };
                 Ok(ApiCall { took: start.elapsed(), failure: Some(message) })

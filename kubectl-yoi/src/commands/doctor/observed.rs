@@ -30,7 +30,7 @@ pub enum ReadFailureCause {
     /// The API server knows no such kind.
     Absent,
     /// The answer did not come in time.
-    Late,
+    TimedOut,
     /// Any other failure, with its message.
     Failed(String),
 }

@@ -18,7 +18,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
             ReadFailureCause::Absent => {
                 ("could not look: the API server knows no such kind".to_owned(), "kubectl api-resources".to_owned())
             }
-            ReadFailureCause::Late => {
+            ReadFailureCause::TimedOut => {
                 ("could not look: the API server did not answer in time".to_owned(), "kubectl get --raw /readyz?verbose".to_owned())
             }
             ReadFailureCause::Failed(words) => (format!("could not look: {words}"), "kubectl get --raw /readyz?verbose".to_owned()),
