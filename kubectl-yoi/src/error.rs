@@ -2,6 +2,7 @@
 
 use kube::core::Status;
 use kube::runtime::watcher;
+use yoi_wire::error_chain;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -119,10 +120,13 @@ impl Error {
         match error {
             kube::Error::Api(status) => Self::status(operation, target, &status),
             // The server answered something else than what was asked for.
-            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => {
-                Error::refused(operation, format!("the answer cannot be understood: {}", chain(&other)), SAME_VERSION, RefusalKind::Other)
-            }
-            other => Error::Unreachable { operation, message: chain(&other), next: LOOK_AT_CLUSTER },
+            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => Error::refused(
+                operation,
+                format!("the answer cannot be understood: {}", error_chain(&other)),
+                SAME_VERSION,
+                RefusalKind::Other,
+            ),
+            other => Error::Unreachable { operation, message: error_chain(&other), next: LOOK_AT_CLUSTER },
         }
     }
 
@@ -183,23 +187,8 @@ pub fn watch_error_message(error: &watcher::Error) -> String {
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
         | watcher::Error::WatchError(status) => status.message.clone(),
-        other => chain(other),
+        other => error_chain(other),
     }
-}
-
-/// The error and what caused it, as one sentence without repetition.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Observer {
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => ReadFailureCause::Forbidden,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => ReadFailureCause::Absent,
             Ok(Err(kube::Error::Api(status))) => ReadFailureCause::Failed(status.message.clone()),
-            Ok(Err(error)) => ReadFailureCause::Failed(crate::error::chain(&error)),
+            Ok(Err(error)) => ReadFailureCause::Failed(yoi_wire::error_chain(&error)),
         };
         self.bar.inc(1);
         Err(ReadFailure { permission: permission.to_owned(), cause })
