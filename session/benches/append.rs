@@ -20,7 +20,7 @@ use std::{
 use serde_json::json;
 use uuid::Uuid;
 use yoi_session::{
-    Holder, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, Put, Sender, Wake,
+    Holder, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, PutOutcome, Sender, Wake,
     disk::{Disk, RealDisk},
 };
 use yoi_wire::entry::{AgentRef, Assistant, Body};
@@ -136,7 +136,7 @@ fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
         inbox.put(probe.clone()).unwrap();
         let path = lock.root().join(format!("sessions/{session}/inbox/{:020}.json", 1));
         let framed = fs::read(path).unwrap();
-        inbox.settle(&probe.id).unwrap();
+        inbox.mark_delivered(&probe.id).unwrap();
         framed
     };
     let (ours, bare) = in_turn(
@@ -145,8 +145,8 @@ fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
             let message = message(n + 1);
             let id = message.id.clone();
             let (took, put) = time(|| inbox.put(message).unwrap());
-            assert_eq!(put, Put::Accepted);
-            inbox.settle(&id).unwrap();
+            assert_eq!(put, PutOutcome::Accepted);
+            inbox.mark_delivered(&id).unwrap();
             took
         },
         |n| {

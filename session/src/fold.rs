@@ -43,7 +43,7 @@ pub struct OpenCall {
     /// Name of the tool.
     pub tool: String,
     /// The call as the model asked for it; `None` when the log has only its start.
-    pub asked: Option<ToolCall>,
+    pub request: Option<ToolCall>,
     /// Sequence number of its `ToolStarted`; `None` when it has not begun. After a crash the effects of a call that had begun are unknown.
     pub started: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             state.open_calls.extend(answer.tool_calls.iter().map(|call| OpenCall {
                 call_id: call.call_id.clone(),
                 tool: call.tool.clone(),
-                asked: Some(call.clone()),
+                request: Some(call.clone()),
                 started: None,
             }));
         }
@@ -83,7 +83,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 None => state.open_calls.push(OpenCall {
                     call_id: start.call_id.clone(),
                     tool: start.tool.clone(),
-                    asked: None,
+                    request: None,
                     started: Some(entry.seq),
                 }),
             }

@@ -2,7 +2,7 @@
 //!
 //! # Flow
 //! [`Inbox::put`] accepts a message, and the runtime acknowledges it to the sender. Before its next model call the runtime appends
-//! [`InboxMessage::body`] of each message in [`Inbox::pending`] to the log. Then it calls [`Inbox::settle`] for each.
+//! [`InboxMessage::body`] of each message in [`Inbox::pending`] to the log. Then it calls [`Inbox::mark_delivered`] for each.
 //!
 //! # Guarantees
 //! An accepted message gets into the log once, whatever crashes in between: [`Inbox::open`] drops what is also in the log, and [`Inbox::put`]
@@ -85,7 +85,7 @@ impl InboxMessage {
 
 /// What [`Inbox::put`] did with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// It is durable in the inbox.
     Accepted,
     /// It is in the inbox or in the log already. The caller treats it as accepted.
@@ -161,22 +161,22 @@ impl Inbox {
         record_file::read(&*file, path)
     }
 
-    /// Accepts a message. It is durable when this returns [`Put::Accepted`].
+    /// Accepts a message. It is durable when this returns [`PutOutcome::Accepted`].
     ///
     /// # Errors
     /// The disk's. The message is not accepted then, although the next [`Inbox::open`] may find it. The caller may try again with the same id.
-    pub fn put(&mut self, message: InboxMessage) -> Result<Put> {
+    pub fn put(&mut self, message: InboxMessage) -> Result<PutOutcome> {
         if self.pending_ids.contains(&message.id) || self.delivered.contains(&message.id) {
-            return Ok(Put::Duplicate);
+            return Ok(PutOutcome::Duplicate);
         }
         if message.id.len() > MAX_ID {
-            return Ok(Put::TooLong { limit: MAX_ID });
+            return Ok(PutOutcome::TooLong { limit: MAX_ID });
         }
         if message.text.len() > MAX_TEXT {
-            return Ok(Put::TooLong { limit: MAX_TEXT });
+            return Ok(PutOutcome::TooLong { limit: MAX_TEXT });
         }
         if self.pending.len() >= MAX_MESSAGES {
-            return Ok(Put::Full { limit: MAX_MESSAGES });
+            return Ok(PutOutcome::Full { limit: MAX_MESSAGES });
         }
         // A number is never used twice, so that the file of a failed `put` cannot be taken for this one.
         let number = self.next;
@@ -187,7 +187,7 @@ impl Inbox {
         }
         self.pending_ids.insert(message.id.clone());
         self.pending.insert(number, message);
-        Ok(Put::Accepted)
+        Ok(PutOutcome::Accepted)
     }
 
     /// Returns the pending messages in the order of their arrival.
@@ -199,7 +199,7 @@ impl Inbox {
     ///
     /// # Errors
     /// The disk's. The file stays behind, and the next [`Inbox::open`] removes it.
-    pub fn settle(&mut self, id: &str) -> Result<()> {
+    pub fn mark_delivered(&mut self, id: &str) -> Result<()> {
         self.delivered.insert(id.to_owned());
         if !self.pending_ids.remove(id) {
             return Ok(());

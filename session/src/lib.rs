@@ -42,7 +42,7 @@ mod timestamp;
 
 pub use error::{Damage, Error, Result};
 pub use fold::LogState;
-pub use inbox::{Inbox, InboxMessage, Put, Sender, Wake};
+pub use inbox::{Inbox, InboxMessage, PutOutcome, Sender, Wake};
 pub use lock::{Holder, Lock};
 pub use log::{Log, MAX_LINE, Preallocate, Replay, TornTail};
-pub use reader::{RawEntry, Reader, Token};
+pub use reader::{Reader, StoredEntry, Token};

@@ -75,7 +75,7 @@ impl From<Token> for String {
 
 /// A committed entry and its place in the session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RawEntry {
+pub struct StoredEntry {
     /// The entry, understood as far as this version can.
     pub entry: Entry,
     /// The token to read on after it.
@@ -119,7 +119,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::Damaged`] after all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
-    pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
+    pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
         let left_off = self.position.filter(|position| position.token == token);
         match self.read_from(left_off, token, max) {
             // One more read from the start tells damage from two other causes. An append is copied page by page, so its newline may be
@@ -130,7 +130,7 @@ impl Reader {
         }
     }
 
-    fn read_from(&mut self, position: Option<Position>, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
+    fn read_from(&mut self, position: Option<Position>, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
         self.position = None;
         let dir = layout::session(&self.root, self.session);
         let segments = match self.disk.list(&dir) {
@@ -167,7 +167,7 @@ impl Reader {
                         position =
                             Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
                         if line.entry.seq > seq(token) {
-                            found.push(RawEntry { entry: line.entry, token: next });
+                            found.push(StoredEntry { entry: line.entry, token: next });
                         }
                     }
                     Ok(Scanned::End { torn }) if torn > 0 && segment != last => {
@@ -194,11 +194,11 @@ impl Reader {
     }
 
     /// Returns the entries before a failure first. The next read fails.
-    fn stop(&mut self, error: Error, found: Vec<RawEntry>, position: Position, token: Token) -> Result<(Vec<RawEntry>, Token)> {
+    fn stop(&mut self, error: Error, found: Vec<StoredEntry>, position: Position, token: Token) -> Result<(Vec<StoredEntry>, Token)> {
         if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) }
     }
 
-    fn finish(&mut self, found: Vec<RawEntry>, position: Position, token: Token) -> (Vec<RawEntry>, Token) {
+    fn finish(&mut self, found: Vec<StoredEntry>, position: Position, token: Token) -> (Vec<StoredEntry>, Token) {
         let next = found.last().map_or(token, |last| last.token);
         // A token beyond the end has no position in the file.
         self.position = (position.token == next).then_some(position);

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 use yoi_session::{
-    Error, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, Put, Reader, Sender, Token, Wake, current,
+    Error, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, PutOutcome, Reader, Sender, Token, Wake, current,
     disk::{Disk, DiskFault, MemoryDisk, Retained},
     fold,
 };
@@ -74,7 +74,7 @@ pub const CALLS: [&str; 14] = [
     "Reader::new, read",
     "Inbox::open",
     "Inbox::put",
-    "Inbox::settle",
+    "Inbox::mark_delivered",
 ];
 
 /// The call in which an operation failed, and the operation.
@@ -258,7 +258,7 @@ impl<'a> AgentRun<'a> {
                     let message = InboxMessage { id: id.clone(), from: Sender::Agent(agent("bob")), text: "hello".into(), wake: Wake::Run };
                     self.history.begin_call("Inbox::put");
                     match self.inbox.put(message)? {
-                        Put::Accepted | Put::Duplicate => self.history.accepted.insert(id),
+                        PutOutcome::Accepted | PutOutcome::Duplicate => self.history.accepted.insert(id),
                         refused => return broken(format!("{refused:?}")),
                     };
                 }
@@ -275,8 +275,8 @@ impl<'a> AgentRun<'a> {
                 let waiting: Vec<InboxMessage> = self.inbox.pending().cloned().collect();
                 self.append(waiting.iter().map(InboxMessage::body).collect())?;
                 for message in waiting {
-                    self.history.begin_call("Inbox::settle");
-                    self.inbox.settle(&message.id)?;
+                    self.history.begin_call("Inbox::mark_delivered");
+                    self.inbox.mark_delivered(&message.id)?;
                 }
             }
             _ => {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use yoi_session::{
-    Error, Inbox, InboxMessage, Lock, Log, LogState, Put, Sender, Wake,
+    Error, Inbox, InboxMessage, Lock, Log, LogState, PutOutcome, Sender, Wake,
     disk::{DiskFault, MemoryDisk, Retained},
     fold,
     inbox::{MAX_ID, MAX_MESSAGES, MAX_TEXT},
@@ -29,19 +29,19 @@ fn ids(inbox: &Inbox) -> Vec<String> {
 fn g5_a_full_inbox_refuses_the_sender() {
     let (_, _, mut inbox) = set_up();
     for n in 0..MAX_MESSAGES {
-        assert_eq!(inbox.put(message(&n.to_string())).unwrap(), Put::Accepted);
+        assert_eq!(inbox.put(message(&n.to_string())).unwrap(), PutOutcome::Accepted);
     }
-    assert_eq!(inbox.put(message("one more")).unwrap(), Put::Full { limit: MAX_MESSAGES });
-    assert_eq!(inbox.put(message("7")).unwrap(), Put::Duplicate);
-    inbox.settle("0").unwrap();
-    assert_eq!(inbox.put(message("one more")).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(message("one more")).unwrap(), PutOutcome::Full { limit: MAX_MESSAGES });
+    assert_eq!(inbox.put(message("7")).unwrap(), PutOutcome::Duplicate);
+    inbox.mark_delivered("0").unwrap();
+    assert_eq!(inbox.put(message("one more")).unwrap(), PutOutcome::Accepted);
 }
 
 #[test]
 fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     let (disk, _, mut inbox) = set_up();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
-    assert_eq!(inbox.put(message("m2")).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Accepted);
+    assert_eq!(inbox.put(message("m2")).unwrap(), PutOutcome::Accepted);
     disk.crash(Retained::Synced);
 
     // The next Pod delivers the first message and dies before it removes it from the inbox.
@@ -58,7 +58,7 @@ fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     let (_log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     assert_eq!(ids(&inbox), ["m2"]);
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     assert_eq!(replay.state.unanswered, ["m1"]);
 }
 
@@ -67,14 +67,14 @@ fn an_id_is_accepted_once_also_after_it_was_settled() {
     let (disk, lock, mut inbox) = set_up();
     let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     inbox.put(message("m1")).unwrap();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     let entries = log.append(&[inbox.pending().next().unwrap().body()], at(), &mut counter()).unwrap();
-    inbox.settle("m1").unwrap();
-    inbox.settle("m1").unwrap();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    inbox.mark_delivered("m1").unwrap();
+    inbox.mark_delivered("m1").unwrap();
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     let state = entries.iter().fold(replay.state, fold::apply);
     let mut inbox = Inbox::open(&lock, SESSION, &state).unwrap();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     assert_eq!(inbox.pending().len(), 0);
     drop(disk);
 }
@@ -103,11 +103,11 @@ fn too_long_a_message_is_refused() {
     let before = disk.operations().len();
     let mut long = message("m1");
     long.text = "x".repeat(MAX_TEXT + 1);
-    assert_eq!(inbox.put(long.clone()).unwrap(), Put::TooLong { limit: MAX_TEXT });
-    assert_eq!(inbox.put(message(&"x".repeat(MAX_ID + 1))).unwrap(), Put::TooLong { limit: MAX_ID });
+    assert_eq!(inbox.put(long.clone()).unwrap(), PutOutcome::TooLong { limit: MAX_TEXT });
+    assert_eq!(inbox.put(message(&"x".repeat(MAX_ID + 1))).unwrap(), PutOutcome::TooLong { limit: MAX_ID });
     assert_eq!(disk.operations().len(), before);
     long.text.pop();
-    assert_eq!(inbox.put(long).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(long).unwrap(), PutOutcome::Accepted);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_failed_put_may_be_tried_again_and_comes_once() {
         }
         assert_eq!(first.unwrap_err().reason(), "DiskFull");
         assert_eq!(ids(&inbox), ["m0"]);
-        assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
+        assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Accepted);
         for retained in [Retained::Synced, Retained::Written] {
             disk.crash(retained);
             let lock = take(&disk, 1).unwrap();

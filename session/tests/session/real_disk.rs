@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc, thread};
 
 use yoi_session::{
-    Error, Inbox, InboxMessage, Lock, Log, Preallocate, Put, Reader, Sender, Token, Wake, current,
+    Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Sender, Token, Wake, current,
     disk::{Disk, RealDisk},
 };
 
@@ -35,12 +35,12 @@ fn a_second_pod_finds_what_the_first_wrote() {
     assert_eq!((&replay.entries, &replay.cut), (&entries, &None));
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     let message = InboxMessage { id: "m".into(), from: Sender::Person { user: "grace".into() }, text: "hi".into(), wake: Wake::Run };
-    assert_eq!(inbox.put(message.clone()).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(message.clone()).unwrap(), PutOutcome::Accepted);
     drop(inbox);
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     assert_eq!(inbox.pending().collect::<Vec<_>>(), [&message]);
     entries.extend(log.append(&[message.body()], at(), &mut counter()).unwrap());
-    inbox.settle("m").unwrap();
+    inbox.mark_delivered("m").unwrap();
     log.close().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), 4);
