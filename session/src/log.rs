@@ -74,12 +74,12 @@ pub struct Log {
     segment: Uuid,
     path: PathBuf,
     file: Box<dyn DiskFile>,
-    fill: Preallocate,
+    preallocate: Preallocate,
     last_seq: u64,
     /// Offset at which the last acknowledged line ends.
     committed: u64,
     /// Offset at which the file ends. From `committed` on it holds zeros.
-    filled: u64,
+    file_end: u64,
     poisoned: bool,
 }
 
@@ -144,17 +144,17 @@ impl Log {
 
     fn commit(&mut self, lines: &[u8]) -> Result<()> {
         let end = self.committed + lines.len() as u64;
-        if let Preallocate::Ahead(step) = self.fill
-            && end > self.filled
+        if let Preallocate::Ahead(step) = self.preallocate
+            && end > self.file_end
         {
             // The sync of the lines makes the zeros durable too. Where a power cut leaves a hole instead, it reads as zeros as well.
             let to = end.next_multiple_of(step.max(1));
-            let zeros = vec![0; usize::try_from(to - self.filled).unwrap_or(usize::MAX)];
-            write_all(&*self.file, &zeros, self.filled).map_err(Error::disk("make room in", &self.path))?;
-            self.filled = to;
+            let zeros = vec![0; usize::try_from(to - self.file_end).unwrap_or(usize::MAX)];
+            write_all(&*self.file, &zeros, self.file_end).map_err(Error::disk("make room in", &self.path))?;
+            self.file_end = to;
         }
         write_all(&*self.file, lines, self.committed).map_err(Error::disk("append to", &self.path))?;
-        self.filled = self.filled.max(end);
+        self.file_end = self.file_end.max(end);
         self.file.fdatasync().map_err(Error::disk("sync", &self.path))
     }
 

@@ -20,7 +20,7 @@ use crate::{
 struct AppendPosition {
     last_seq: u64,
     committed: u64,
-    filled: u64,
+    file_end: u64,
 }
 
 /// The result of reading one segment to its end.
@@ -86,7 +86,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::SessionExists`], or the disk's.
-    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, fill: Preallocate) -> Result<Self> {
+    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, preallocate: Preallocate) -> Result<Self> {
         let guard = lock.reserve(session)?;
         let (disk, root) = (lock.disk(), lock.root());
         let (sessions, dir, inbox) = (layout::sessions(root), layout::session(root, session), layout::inbox(root, session));
@@ -101,7 +101,7 @@ impl Log {
         let file = disk.open(&path, OpenMode::CreateNew).map_err(Error::disk("make", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))?;
-        Ok(Self::from_parts(lock, guard, segment, file, fill, AppendPosition { last_seq: 0, committed: 0, filled: 0 }))
+        Ok(Self::from_parts(lock, guard, segment, file, preallocate, AppendPosition { last_seq: 0, committed: 0, file_end: 0 }))
     }
 
     /// Reads the whole session and checks every line. Then it cuts what an append that was never acknowledged left behind, and makes the rest
@@ -110,7 +110,7 @@ impl Log {
     /// # Errors
     /// [`Error::Damaged`] with file and line; [`Error::LogNewer`] for an entry that this version does not know and that does not call
     /// itself optional; [`Error::LowerGeneration`]; [`Error::NoSession`]; or the disk's.
-    pub fn open(lock: &Arc<Lock>, session: Uuid, fill: Preallocate) -> Result<(Self, Replay)> {
+    pub fn open(lock: &Arc<Lock>, session: Uuid, preallocate: Preallocate) -> Result<(Self, Replay)> {
         let guard = lock.reserve(session)?;
         let (disk, root) = (lock.disk(), lock.root());
         let dir = layout::session(root, session);
@@ -140,10 +140,10 @@ impl Log {
             return Err(Error::LowerGeneration { ours, seen: replay.state.run_generation });
         }
 
-        let mut filled = file.len().map_err(Error::disk("measure", &path))?;
-        if read.torn > 0 || fill == Preallocate::Off {
+        let mut file_end = file.len().map_err(Error::disk("measure", &path))?;
+        if read.torn > 0 || preallocate == Preallocate::Off {
             file.truncate(read.committed).map_err(Error::disk("cut the unfinished end of", &path))?;
-            filled = read.committed;
+            file_end = read.committed;
         }
         if read.torn > 0 {
             replay.cut = Some(TornTail { file: path.clone(), line: read.next_line, bytes: read.torn });
@@ -153,8 +153,8 @@ impl Log {
         let again = read_range(&*file, read.last_batch, read.committed).map_err(Error::disk("read", &path))?;
         write_all(&*file, &again, read.last_batch).map_err(Error::disk("rewrite the last append of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
-        let end = AppendPosition { last_seq: replay.state.last_seq, committed: read.committed, filled };
-        Ok((Self::from_parts(lock, guard, last, file, fill, end), replay))
+        let end = AppendPosition { last_seq: replay.state.last_seq, committed: read.committed, file_end };
+        Ok((Self::from_parts(lock, guard, last, file, preallocate, end), replay))
     }
 
     fn from_parts(
@@ -162,12 +162,12 @@ impl Log {
         guard: SessionGuard,
         segment: Uuid,
         file: Box<dyn DiskFile>,
-        fill: Preallocate,
+        preallocate: Preallocate,
         end: AppendPosition,
     ) -> Self {
-        let AppendPosition { last_seq, committed, filled } = end;
+        let AppendPosition { last_seq, committed, file_end } = end;
         guard.set_committed(CommittedEnd { segment, offset: committed });
         let path = layout::segment(lock.root(), guard.session(), segment);
-        Self { lock: lock.clone(), guard, segment, path, file, fill, last_seq, committed, filled, poisoned: false }
+        Self { lock: lock.clone(), guard, segment, path, file, preallocate, last_seq, committed, file_end, poisoned: false }
     }
 }

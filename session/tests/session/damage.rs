@@ -38,8 +38,8 @@ impl LogLoader {
         }
         let path = segment_path();
         self.disk.set_bytes(&path, bytes);
-        let fill = if self.loads.is_multiple_of(2) { Preallocate::Off } else { SMALL };
-        match Log::open(&self.lock, SESSION, fill) {
+        let preallocate = if self.loads.is_multiple_of(2) { Preallocate::Off } else { SMALL };
+        match Log::open(&self.lock, SESSION, preallocate) {
             Ok((log, replay)) => {
                 let cut = replay.cut_bytes();
                 let left = self.disk.bytes(&path).unwrap();

@@ -33,7 +33,7 @@ pub struct Scenario {
     pub again: Option<usize>,
     /// What the power cut at the end leaves.
     pub end: Retained,
-    pub fill: Preallocate,
+    pub preallocate: Preallocate,
     pub planted: PlantedFault,
     /// The planted fault of an inbox that is not told what the log has.
     pub inbox_not_told: bool,
@@ -169,7 +169,7 @@ impl<'a> AgentRun<'a> {
         let (log, session) = match current::read(&*disk, Path::new(ROOT))? {
             Some(session) => {
                 history.begin_call("Log::open");
-                let (log, replay) = Log::open(&lock, session, scenario.fill)?;
+                let (log, replay) = Log::open(&lock, session, scenario.preallocate)?;
                 history.replayed(replay.entries)?;
                 (log, session)
             }
@@ -177,7 +177,7 @@ impl<'a> AgentRun<'a> {
             None => {
                 let (session, segment) = (history.id(), history.id());
                 history.begin_call("Log::create");
-                let mut log = Log::create(&lock, session, segment, scenario.fill)?;
+                let mut log = Log::create(&lock, session, segment, scenario.preallocate)?;
                 history.in_doubt = vec![started()];
                 history.begin_call("Log::append of one");
                 let entries = log.append(&history.in_doubt.clone(), at(), &mut || history.id())?;
@@ -286,7 +286,7 @@ impl<'a> AgentRun<'a> {
                     self.history.begin_call("Log::close");
                     log.close()?;
                     self.history.begin_call("Log::open");
-                    let (log, replay) = Log::open(&self.lock, session, self.scenario.fill)?;
+                    let (log, replay) = Log::open(&self.lock, session, self.scenario.preallocate)?;
                     self.history.replayed(replay.entries)?;
                     self.log = Some(log);
                 }

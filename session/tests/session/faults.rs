@@ -20,7 +20,7 @@ const PLAIN: Scenario = Scenario {
     power: None,
     again: None,
     end: Retained::Synced,
-    fill: SMALL,
+    preallocate: SMALL,
     planted: PlantedFault::None,
     inbox_not_told: false,
 };
@@ -42,7 +42,7 @@ fn report(what: &str, runs: usize, at_least: usize) {
 /// Runs all kinds of faults with one kind of power cut, once with zeros ahead and lasting without.
 fn all(power: Option<Retained>) -> usize {
     let ways = FAULTS.into_iter().flat_map(|fault| [(fault, false, SMALL), (fault, true, Preallocate::Off)]);
-    ways.map(|(fault, lasting, fill)| sweep_all_calls(&Scenario { fault, lasting, power, fill, ..PLAIN })).sum()
+    ways.map(|(fault, lasting, preallocate)| sweep_all_calls(&Scenario { fault, lasting, power, preallocate, ..PLAIN })).sum()
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_power_cut_that_leaves_some_sectors_loses_nothing_that_was_acknowledged() {
     for seed in 0..6 {
         let power = Some(Retained::Random { seed });
         runs += sweep_all_calls(&Scenario { lasting: true, power, ..PLAIN });
-        runs += sweep_all_calls(&Scenario { lasting: true, power, fill: Preallocate::Off, ..PLAIN });
+        runs += sweep_all_calls(&Scenario { lasting: true, power, preallocate: Preallocate::Off, ..PLAIN });
     }
     for seed in 10..150 {
         run_scenario(
@@ -138,7 +138,7 @@ fn planted_an_inbox_that_is_not_told_what_was_delivered_is_found() {
 #[test]
 fn planted_a_write_that_is_tried_again_without_a_cut_is_found() {
     assert_found(
-        &Scenario { planted: PlantedFault::RetriedWrite, fault: DiskFault::Enospc, fill: Preallocate::Off, ..PLAIN },
+        &Scenario { planted: PlantedFault::RetriedWrite, fault: DiskFault::Enospc, preallocate: Preallocate::Off, ..PLAIN },
         "sees another log than the replay",
     );
 }
