@@ -18,16 +18,16 @@ doctor: 1 a warning or an error was found, 4 none, but not everything could be l
 #[command(name = "kubectl-yoi", bin_name = "kubectl yoi", version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
-    pub cluster: Cluster,
+    pub cluster: ClusterOptions,
     /// Form of the answer; tables and sentences for people when absent.
     #[arg(short, long, global = true, value_enum)]
-    pub output: Option<Output>,
+    pub output: Option<OutputFormat>,
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Debug, Args)]
-pub struct Cluster {
+pub struct ClusterOptions {
     /// Context of the kubeconfig.
     #[arg(long, global = true)]
     pub context: Option<String>,
@@ -35,12 +35,12 @@ pub struct Cluster {
     #[arg(long, global = true)]
     pub kubeconfig: Option<std::path::PathBuf>,
     /// Namespace; the context's when absent.
-    #[arg(short, long, global = true, value_parser = name)]
+    #[arg(short, long, global = true, value_parser = dns_label)]
     pub namespace: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     Json,
     Yaml,
     Name,
@@ -49,28 +49,28 @@ pub enum Output {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start an agent.
-    Run(Run),
+    Run(RunOptions),
     /// List agents, sessions, workspaces and who sees whom.
-    Ls(Ls),
+    Ls(LsOptions),
     /// Show an agent's session log.
-    Log(Log),
+    Log(LogOptions),
     /// Send an agent a message. An idle agent starts to work on it.
-    Send(Send),
+    Send(SendOptions),
     /// Let two agents see and message each other, or end that.
-    Peer(Peer),
+    Peer(PeerOptions),
     /// Stop agents; session and tree stay.
-    Stop(Names),
+    Stop(DesiredStateOptions),
     /// Start stopped agents again.
-    Start(Names),
+    Start(DesiredStateOptions),
     /// Delete stopped agents. Only tells what it would do without --force.
-    Rm(Rm),
+    Rm(RmOptions),
     /// Show what an agent changed in its tree.
-    Diff(Diff),
+    Diff(DiffOptions),
     /// Make, list and delete isolated trees.
     #[command(subcommand)]
-    Workspace(Workspace),
+    Workspace(WorkspaceCommand),
     /// Look for what is wrong with Yoi on this cluster, and say the command that mends it.
-    Doctor(Doctor),
+    Doctor(DoctorOptions),
     /// Tell what a reason of a condition means and what to do about it.
     Explain {
         /// As conditions and Events bear it, e.g. SecretMissing.
@@ -86,19 +86,19 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub struct DoctorOptions {
     /// Objects of every namespace, not only of one.
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
 }
 
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunOptions {
     /// Name of the new agent.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub name: String,
     /// The YoiProject to work in.
-    #[arg(short, long, value_parser = name)]
+    #[arg(short, long, value_parser = dns_label)]
     pub project: String,
     /// What to do; `-` reads it from standard input.
     #[arg(short, long)]
@@ -110,10 +110,10 @@ pub struct Run {
     #[arg(long, requires = "task")]
     pub stop_when_done: bool,
     /// Work in a fork of this AgentWorkspace, taken now.
-    #[arg(long, value_name = "WORKSPACE", value_parser = name)]
+    #[arg(long, value_name = "WORKSPACE", value_parser = dns_label)]
     pub fork: Option<String>,
     #[command(flatten)]
-    pub model: Model,
+    pub model: ModelOptions,
     /// Wait until the task is done, or, without a task, until the agent is ready.
     #[arg(short, long)]
     pub wait: bool,
@@ -123,10 +123,10 @@ pub struct Run {
 }
 
 #[derive(Debug, Args)]
-pub struct Model {
+pub struct ModelOptions {
     /// Wire format of the model; the project's default when absent.
     #[arg(long, value_enum, requires = "model")]
-    pub model_provider: Option<ModelProvider>,
+    pub model_provider: Option<ModelWireFormat>,
     /// Name of the model.
     #[arg(long, requires = "model_provider")]
     pub model: Option<String>,
@@ -139,7 +139,7 @@ pub struct Model {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ModelProvider {
+pub enum ModelWireFormat {
     #[value(name = "openai")]
     OpenAI,
     #[value(name = "anthropic")]
@@ -147,17 +147,17 @@ pub enum ModelProvider {
 }
 
 #[derive(Debug, Args)]
-pub struct Ls {
+pub struct LsOptions {
     /// Only one kind.
     #[arg(value_enum)]
-    pub what: Option<What>,
+    pub what: Option<ListKind>,
     /// Every namespace.
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
+pub enum ListKind {
     Agents,
     Sessions,
     Workspaces,
@@ -165,9 +165,9 @@ pub enum What {
 }
 
 #[derive(Debug, Args)]
-pub struct Log {
+pub struct LogOptions {
     /// The agent.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub name: String,
     /// Go on showing what comes.
     #[arg(short, long)]
@@ -181,21 +181,21 @@ pub struct Log {
 }
 
 #[derive(Debug, Args)]
-pub struct Send {
+pub struct SendOptions {
     /// The agent.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub name: String,
     /// The message; `-` reads it from standard input.
     pub text: String,
 }
 
 #[derive(Debug, Args)]
-pub struct Peer {
+pub struct PeerOptions {
     /// One agent.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub a: String,
     /// The other one.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub b: String,
     /// End the relation instead.
     #[arg(long)]
@@ -203,9 +203,9 @@ pub struct Peer {
 }
 
 #[derive(Debug, Args)]
-pub struct Names {
+pub struct DesiredStateOptions {
     /// The agents.
-    #[arg(required = true, value_parser = name)]
+    #[arg(required = true, value_parser = dns_label)]
     pub names: Vec<String>,
     /// Wait until it is so.
     #[arg(short, long)]
@@ -216,9 +216,9 @@ pub struct Names {
 }
 
 #[derive(Debug, Args)]
-pub struct Rm {
+pub struct RmOptions {
     /// The agents.
-    #[arg(required = true, value_parser = name)]
+    #[arg(required = true, value_parser = dns_label)]
     pub names: Vec<String>,
     /// Really delete. A running agent is refused all the same: stop it first.
     #[arg(short, long)]
@@ -226,9 +226,9 @@ pub struct Rm {
 }
 
 #[derive(Debug, Args)]
-pub struct Diff {
+pub struct DiffOptions {
     /// The agent.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub name: String,
     /// Only the paths, with A, M or D.
     #[arg(long)]
@@ -236,9 +236,9 @@ pub struct Diff {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Workspace {
+pub enum WorkspaceCommand {
     /// Make an isolated tree.
-    Create(WorkspaceCreate),
+    Create(WorkspaceCreateOptions),
     /// List trees.
     Ls {
         /// Every namespace.
@@ -248,22 +248,22 @@ pub enum Workspace {
     /// Delete trees. What is in them is gone.
     Rm {
         /// The AgentWorkspaces.
-        #[arg(required = true, value_parser = name)]
+        #[arg(required = true, value_parser = dns_label)]
         names: Vec<String>,
     },
 }
 
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("from").required(true).args(["project", "fork", "git", "empty"])))]
-pub struct WorkspaceCreate {
+pub struct WorkspaceCreateOptions {
     /// Name of the new AgentWorkspace.
-    #[arg(value_parser = name)]
+    #[arg(value_parser = dns_label)]
     pub name: String,
     /// From the sealed base of this YoiProject.
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = dns_label)]
     pub project: Option<String>,
     /// As a fork of this AgentWorkspace.
-    #[arg(long, value_name = "WORKSPACE", value_parser = name)]
+    #[arg(long, value_name = "WORKSPACE", value_parser = dns_label)]
     pub fork: Option<String>,
     /// From this git repository.
     #[arg(long, value_name = "URL")]
@@ -294,81 +294,84 @@ pub struct WorkspaceCreate {
     pub timeout: std::time::Duration,
 }
 
-/// The flags of [`Cluster`].
-const CLUSTER: [&str; 3] = ["--context", "--kubeconfig", "--namespace"];
-/// The flags that stand with every verb.
-const EVERY: [&str; 4] = ["--context", "--kubeconfig", "--namespace", "--output"];
+/// The flags of [`ClusterOptions`].
+const CLUSTER_FLAGS: [&str; 3] = ["--context", "--kubeconfig", "--namespace"];
+/// The flags that every verb accepts.
+const GLOBAL_FLAGS: [&str; 4] = ["--context", "--kubeconfig", "--namespace", "--output"];
 
 impl Cli {
     /// The command line of this process, which ends here when it is wrong.
-    pub fn read() -> Self {
-        Self::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    pub fn from_process() -> Self {
+        Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
     /// The command line of these words, the first of which is the program's name.
-    pub fn of<W: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Self, clap::Error> {
-        Self::shaped().try_get_matches_from(words).and_then(|matches| Self::from_arg_matches(&matches)).and_then(Self::checked)
+    pub fn from_words<W: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Self, clap::Error> {
+        Self::clap_command()
+            .try_get_matches_from(words)
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .and_then(Self::reject_useless_flags)
     }
 
     /// As `command()`, without help for a flag of every verb that would do nothing with this one.
-    pub fn shaped() -> clap::Command {
-        let every: Vec<clap::Arg> = Self::command().get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-        let hidden = |idle: &'static [&'static str]| {
-            let named = |arg: &clap::Arg| arg.get_long().is_some_and(|long| idle.contains(&format!("--{long}").as_str()));
-            every.clone().into_iter().filter(move |arg| named(arg)).map(|arg| arg.hide(true))
+    pub fn clap_command() -> clap::Command {
+        let global: Vec<clap::Arg> = Self::command().get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+        let hidden = |useless: &'static [&'static str]| {
+            let named = |arg: &clap::Arg| arg.get_long().is_some_and(|long| useless.contains(&format!("--{long}").as_str()));
+            global.clone().into_iter().filter(move |arg| named(arg)).map(|arg| arg.hide(true))
         };
         Self::command()
-            .mut_subcommand("completion", |verb| verb.args(hidden(&EVERY)))
-            .mut_subcommand("crds", |verb| verb.args(hidden(&EVERY)))
-            .mut_subcommand("explain", |verb| verb.args(hidden(&CLUSTER)))
+            .mut_subcommand("completion", |verb| verb.args(hidden(&GLOBAL_FLAGS)))
+            .mut_subcommand("crds", |verb| verb.args(hidden(&GLOBAL_FLAGS)))
+            .mut_subcommand("explain", |verb| verb.args(hidden(&CLUSTER_FLAGS)))
     }
 
     /// clap's own conflicts see no flag of every verb that stands before the verb.
-    fn checked(self) -> Result<Self, clap::Error> {
-        match self.idle() {
+    fn reject_useless_flags(self) -> Result<Self, clap::Error> {
+        match self.useless_flag() {
             Some((flag, verb)) => Err(Cli::command().error(ErrorKind::ArgumentConflict, format!("{flag} would do nothing with `{verb}`"))),
             None => Ok(self),
         }
     }
 
     /// A flag that was given and would do nothing, and with what.
-    fn idle(&self) -> Option<(&'static str, &'static str)> {
-        let Cli { cluster: Cluster { context, kubeconfig, namespace }, output, command } = self;
+    fn useless_flag(&self) -> Option<(&'static str, &'static str)> {
+        let Cli { cluster: ClusterOptions { context, kubeconfig, namespace }, output, command } = self;
         let given = [
             ("--context", context.is_some()),
             ("--kubeconfig", kubeconfig.is_some()),
             ("--namespace", namespace.is_some()),
             ("--output", output.is_some()),
         ];
-        let (verb, idle): (_, &[&str]) = match command {
-            Command::Completion { shell: _ } => ("completion", &EVERY),
+        let (verb, useless): (_, &[&str]) = match command {
+            Command::Completion { shell: _ } => ("completion", &GLOBAL_FLAGS),
             Command::Crds => match output {
-                // What it prints anyway.
-                None | Some(Output::Yaml) => ("crds", &CLUSTER),
-                Some(Output::Json | Output::Name) => ("crds", &EVERY),
+                // `crds` prints YAML in any case.
+                None | Some(OutputFormat::Yaml) => ("crds", &CLUSTER_FLAGS),
+                Some(OutputFormat::Json | OutputFormat::Name) => ("crds", &GLOBAL_FLAGS),
             },
-            Command::Explain { reason: _ } => ("explain", &CLUSTER),
+            Command::Explain { reason: _ } => ("explain", &CLUSTER_FLAGS),
             Command::Ls(ls) if ls.all_namespaces => ("ls --all-namespaces", &["--namespace"]),
-            Command::Workspace(Workspace::Ls { all_namespaces: true }) => ("workspace ls --all-namespaces", &["--namespace"]),
+            Command::Workspace(WorkspaceCommand::Ls { all_namespaces: true }) => ("workspace ls --all-namespaces", &["--namespace"]),
             Command::Doctor(doctor) if doctor.all_namespaces => ("doctor --all-namespaces", &["--namespace"]),
             Command::Diff(diff) if diff.name_only => ("diff --name-only", &["--output"]),
             Command::Run(_) | Command::Ls(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) => return None,
             Command::Stop(_) | Command::Start(_) | Command::Rm(_) | Command::Diff(_) | Command::Workspace(_) => return None,
             Command::Doctor(_) => return None,
         };
-        given.into_iter().find(|(flag, given)| *given && idle.contains(flag)).map(|(flag, _)| (flag, verb))
+        given.into_iter().find(|(flag, given)| *given && useless.contains(flag)).map(|(flag, _)| (flag, verb))
     }
 }
 
-/// The words to complete, when kubectl has called this program by the name of its completion.
-pub fn to_complete() -> Option<Vec<String>> {
+/// Returns the words to complete, when kubectl has called this program by the name of its completion.
+pub fn completion_words() -> Option<Vec<String>> {
     let mut words = std::env::args_os();
     let name = std::path::PathBuf::from(words.next()?);
     (name.file_stem()? == crate::complete::PROGRAM).then(|| words.map(|w| w.to_string_lossy().into_owned()).collect())
 }
 
-/// A DNS label. What is none can be no object's name, and would be another path of the API.
-fn name(text: &str) -> Result<String, String> {
+/// Accepts a DNS label. Anything else is the name of no object, and would change the path of a request.
+fn dns_label(text: &str) -> Result<String, String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let label = !text.is_empty() && text.len() <= 63 && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-');
     if label { Ok(text.to_owned()) } else { Err("a name is made of lower-case letters, digits and `-` inside, at most 63".to_owned()) }

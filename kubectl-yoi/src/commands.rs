@@ -1,4 +1,4 @@
-//! One file a verb.
+//! One module for each verb.
 
 pub mod agents;
 pub mod diff;

@@ -1,5 +1,5 @@
-//! `kubectl yoi <TAB>`: kubectl runs `kubectl_complete-yoi` with the words of the line, and wants what cobra's programs answer: a candidate a
-//! line, with its description behind a tab, and a number that says how to go on.
+//! `kubectl yoi <TAB>`. kubectl runs `kubectl_complete-yoi` with the words of the line and reads the answer in cobra's format: one candidate
+//! a line, with its description behind a tab, and then a number that is a cobra directive.
 
 use std::fmt::Write;
 
@@ -8,26 +8,26 @@ use clap::{Arg, Command};
 
 /// The name under which kubectl looks for it on PATH.
 pub const PROGRAM: &str = "kubectl_complete-yoi";
-/// cobra's ShellCompDirectiveNoFileComp: nothing of ours is a file's name.
+/// cobra's ShellCompDirectiveNoFileComp: the shell must not offer names of files.
 const NO_FILES: u8 = 4;
 
-/// The answer for `words`, of which the last is the one that is being typed.
-pub fn answer(root: &Command, words: &[String]) -> String {
+/// Returns the answer for `words`. The last word is the one that is being typed.
+pub fn candidates(root: &Command, words: &[String]) -> String {
     let (typed, before) = words.split_last().map_or(("", [].as_slice()), |(last, before)| (last.as_str(), before));
     let mut verb = root;
     let mut pending: Option<&Arg> = None;
     for word in before {
         if let Some(flag) = word.strip_prefix('-') {
-            pending = flags(root, verb).find(|arg| named(arg, flag) && arg.get_action().takes_values());
+            pending = flags(root, verb).find(|arg| has_name(arg, flag) && arg.get_action().takes_values());
         } else if pending.take().is_none() {
             verb = verb.find_subcommand(word).unwrap_or(verb);
         }
     }
     let mut text = String::new();
-    let mut offer = |word: &str, about: Option<String>| {
+    let mut offer = |word: &str, description: Option<String>| {
         if word.starts_with(typed) {
-            let about = about.and_then(|a| a.lines().next().map(|line| format!("\t{line}"))).unwrap_or_default();
-            let _ = writeln!(text, "{word}{about}");
+            let description = description.and_then(|a| a.lines().next().map(|line| format!("\t{line}"))).unwrap_or_default();
+            let _ = writeln!(text, "{word}{description}");
         }
     };
     let values = |arg: &Arg| arg.get_possible_values().into_iter().filter(|v| !v.is_hide_set()).collect::<Vec<PossibleValue>>();
@@ -48,7 +48,7 @@ pub fn answer(root: &Command, words: &[String]) -> String {
     text
 }
 
-/// Flags of the verb, and those that every verb takes but the ones it hides.
+/// Returns the flags of a verb, and the global ones that it does not hide.
 fn flags<'a>(root: &'a Command, verb: &'a Command) -> impl Iterator<Item = &'a Arg> {
     let hides = |arg: &Arg| verb.get_arguments().any(|own| own.get_id() == arg.get_id() && own.is_hide_set());
     let global = root.get_arguments().filter(move |a| a.is_global_set() && !hides(a));
@@ -56,7 +56,7 @@ fn flags<'a>(root: &'a Command, verb: &'a Command) -> impl Iterator<Item = &'a A
     own.chain(global).filter(|a| !a.is_positional() && !a.is_hide_set())
 }
 
-fn named(arg: &Arg, flag: &str) -> bool {
+fn has_name(arg: &Arg, flag: &str) -> bool {
     match flag.strip_prefix('-') {
         Some(long) => arg.get_long() == Some(long),
         None => arg.get_short().map(String::from).as_deref() == Some(flag),
@@ -67,22 +67,22 @@ fn named(arg: &Arg, flag: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn answer_to(line: &str) -> Vec<String> {
+    fn candidates_for(line: &str) -> Vec<String> {
         let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-        let text = answer(&crate::args::Cli::shaped(), &words);
+        let text = candidates(&crate::args::Cli::clap_command(), &words);
         assert!(text.ends_with("\n:4\n") || text == ":4\n", "{text}");
         text.lines().filter_map(|l| l.split('\t').next()).filter(|l| !l.starts_with(':')).map(str::to_owned).collect()
     }
 
     #[test]
     fn verbs_flags_and_values_are_offered_where_they_may_stand() {
-        assert!(answer_to("").contains(&"doctor".to_owned()) && answer_to("").contains(&"run".to_owned()));
-        assert_eq!(answer_to("do"), ["doctor"]);
-        assert_eq!(answer_to("workspace "), ["create", "ls", "rm"]);
-        assert_eq!(answer_to("-n x ls w"), ["workspaces"]);
-        assert_eq!(answer_to("ls -o "), ["json", "yaml", "name"]);
-        assert_eq!(answer_to("log a --fo"), ["--follow"]);
-        assert!(answer_to("doctor --").contains(&"--context".to_owned()));
-        assert_eq!(answer_to("log "), Vec::<String>::new());
+        assert!(candidates_for("").contains(&"doctor".to_owned()) && candidates_for("").contains(&"run".to_owned()));
+        assert_eq!(candidates_for("do"), ["doctor"]);
+        assert_eq!(candidates_for("workspace "), ["create", "ls", "rm"]);
+        assert_eq!(candidates_for("-n x ls w"), ["workspaces"]);
+        assert_eq!(candidates_for("ls -o "), ["json", "yaml", "name"]);
+        assert_eq!(candidates_for("log a --fo"), ["--follow"]);
+        assert!(candidates_for("doctor --").contains(&"--context".to_owned()));
+        assert_eq!(candidates_for("log "), Vec::<String>::new());
     }
 }

@@ -1,7 +1,8 @@
-//! What went wrong, for which object, and what to do next; and the exit code that says it to programs.
+//! Errors of the plugin. Each names the object, the cause and the next step, and has an exit code.
 
 use kube::core::Status;
 use kube::runtime::watcher;
+use yoi_wire::error_chain;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -9,61 +10,61 @@ pub enum Error {
     Config { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{what} does not exist\n  next: {next}")]
     Missing { what: String, next: String },
-    /// It was there when the verb began.
+    /// The object was there when the verb began.
     #[error("{what} was deleted meanwhile\n  next: {next}")]
     Gone { what: String, next: String },
-    #[error("failed to {deed}: {message}{next}")]
-    Refused { deed: String, message: String, next: Next, class: Class },
-    #[error("failed to {deed}: {message}\n  next: {next}")]
-    Unreachable { deed: String, message: String, next: &'static str },
+    #[error("failed to {operation}: {message}{next}")]
+    Refused { operation: String, message: String, next: NextStep, kind: RefusalKind },
+    #[error("failed to {operation}: {message}\n  next: {next}")]
+    Unreachable { operation: String, message: String, next: &'static str },
     #[error("{what} is not there yet after {seconds} s: {why}\n  next: {next}")]
     TimedOut { what: String, seconds: u64, why: String, next: String },
     #[error("the task of {what} failed: {why}\n  next: {next}")]
     TaskFailed { what: String, why: String, next: String },
-    /// What the doctor found stands above it.
-    #[error("{}\n  next: run the commands above, then look again: {again}", counted(*.errors, *.warnings, *.unknown))]
+    /// The doctor has printed findings above this.
+    #[error("{}\n  next: run the commands above, then look again: {again}", counts(*.errors, *.warnings, *.unknown))]
     Unhealthy { errors: usize, warnings: usize, unknown: usize, again: String },
-    #[error("failed to {deed}: {source}\n  next: {next}")]
-    Local { deed: String, source: Box<dyn std::error::Error + Send + Sync>, next: &'static str },
+    #[error("failed to {operation}: {source}\n  next: {next}")]
+    Local { operation: String, source: Box<dyn std::error::Error + Send + Sync>, next: &'static str },
 }
 
-/// What a person does after a refusal. None is made without it.
+/// What the user does after a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    Step(String),
-    /// It stands in the message: the gateway said it, and a step is told once.
+pub enum NextStep {
+    Text(String),
+    /// The message of the gateway already says it.
     InMessage,
 }
 
-impl std::fmt::Display for Next {
+impl std::fmt::Display for NextStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Next::Step(step) => write!(f, "\n  next: {step}"),
-            Next::InMessage => Ok(()),
+            NextStep::Text(step) => write!(f, "\n  next: {step}"),
+            NextStep::InMessage => Ok(()),
         }
     }
 }
 
-/// What a deed is about.
+/// What an operation acts on, for its error.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct ErrorTarget {
     /// `YoiPod ns/a`.
-    pub what: String,
-    /// The command to look for it.
-    pub look: String,
-    /// `kubectl yoi doctor`, where it looks at this.
-    pub doctor: String,
+    pub name: String,
+    /// The command that lists it.
+    pub list_command: String,
+    /// The command of the doctor that looks at it.
+    pub doctor_command: String,
 }
 
-/// Whom to blame for a refusal.
+/// Why an operation was refused, as far as exit codes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum RefusalKind {
     Forbidden,
     Unreachable,
     Other,
 }
 
-fn counted(errors: usize, warnings: usize, unknown: usize) -> String {
+fn counts(errors: usize, warnings: usize, unknown: usize) -> String {
     let word = |n: usize, one: &str, more: &str| (n > 0).then(|| format!("{n} {}", if n == 1 { one } else { more }));
     let words = [
         word(errors, "error", "errors"),
@@ -78,10 +79,10 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Missing { .. } | Error::Gone { .. } => 3,
-            Error::Refused { class, .. } => match class {
-                Class::Forbidden => 4,
-                Class::Unreachable => 5,
-                Class::Other => 1,
+            Error::Refused { kind, .. } => match kind {
+                RefusalKind::Forbidden => 4,
+                RefusalKind::Unreachable => 5,
+                RefusalKind::Other => 1,
             },
             Error::Unreachable { .. } | Error::TimedOut { .. } => 5,
             Error::TaskFailed { .. } => 6,
@@ -90,126 +91,128 @@ impl Error {
         }
     }
 
-    /// Nobody answered in time.
+    /// Returns the error for an operation without an answer in time.
     #[must_use]
-    pub fn silent(deed: &str, after: std::time::Duration) -> Self {
-        Error::Unreachable { deed: deed.to_owned(), message: format!("no answer in {} s", after.as_secs()), next: LOOK_AT_CLUSTER }
-    }
-
-    /// Somebody says no to the deed «failed to ...», which names its object.
-    #[must_use]
-    pub fn refused(deed: impl Into<String>, message: impl Into<String>, next: impl Into<String>, class: Class) -> Self {
-        Error::Refused { deed: deed.into(), message: message.into(), next: Next::Step(next.into()), class }
-    }
-
-    /// Something of this machine, or an answer that has come, does not do.
-    #[must_use]
-    pub fn local(deed: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static, next: &'static str) -> Self {
-        Error::Local { deed: deed.into(), source: Box::new(source), next }
-    }
-
-    /// From an answer of the API server, for the deed «failed to ...».
-    #[must_use]
-    pub fn api(deed: impl Into<String>, about: &About, error: kube::Error) -> Self {
-        let deed = deed.into();
-        match error {
-            kube::Error::Api(status) => Self::status(deed, about, &status),
-            // Somebody answered, with something else than what was asked for.
-            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => {
-                Error::refused(deed, format!("the answer cannot be understood: {}", chain(&other)), SAME_VERSION, Class::Other)
-            }
-            other => Error::Unreachable { deed, message: chain(&other), next: LOOK_AT_CLUSTER },
+    pub fn no_answer(operation: &str, after: std::time::Duration) -> Self {
+        Error::Unreachable {
+            operation: operation.to_owned(),
+            message: format!("no answer in {} s", after.as_secs()),
+            next: LOOK_AT_CLUSTER,
         }
     }
 
-    fn status(deed: String, about: &About, status: &Status) -> Self {
-        let About { what, look, doctor } = about;
-        // The gateway names the object too, and has read more of it.
-        let rest = status.message.strip_prefix(what.as_str()).filter(|rest| rest.starts_with([':', ' ']));
+    /// Returns the error for a refused operation. `operation` follows "failed to" and names its object.
+    #[must_use]
+    pub fn refused(operation: impl Into<String>, message: impl Into<String>, next: impl Into<String>, kind: RefusalKind) -> Self {
+        Error::Refused { operation: operation.into(), message: message.into(), next: NextStep::Text(next.into()), kind }
+    }
+
+    /// Returns the error for an operation that failed on this machine, or for an answer that cannot be used.
+    #[must_use]
+    pub fn local(operation: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static, next: &'static str) -> Self {
+        Error::Local { operation: operation.into(), source: Box::new(source), next }
+    }
+
+    /// Returns the error for an answer of the API server. `operation` follows "failed to".
+    #[must_use]
+    pub fn api(operation: impl Into<String>, target: &ErrorTarget, error: kube::Error) -> Self {
+        let operation = operation.into();
+        match error {
+            kube::Error::Api(status) => Self::status(operation, target, &status),
+            // The server answered something else than what was asked for.
+            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => Error::refused(
+                operation,
+                format!("the answer cannot be understood: {}", error_chain(&other)),
+                SAME_VERSION,
+                RefusalKind::Other,
+            ),
+            other => Error::Unreachable { operation, message: error_chain(&other), next: LOOK_AT_CLUSTER },
+        }
+    }
+
+    fn status(operation: String, target: &ErrorTarget, status: &Status) -> Self {
+        let ErrorTarget { name, list_command, doctor_command } = target;
+        // A message of the gateway begins with the object's name too, which would then stand there twice.
+        let rest = status.message.strip_prefix(name.as_str()).filter(|rest| rest.starts_with([':', ' ']));
         let message = rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])).to_owned();
         let missing_api = status.message.contains("could not find the requested resource");
         let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces").map(|details| &details.name);
         match status.code {
             404 if missing_api => {
-                let next = format!("install the charts yoi-crds and yoi-operator, or ask what is wrong: {doctor}");
-                Error::refused(deed, "the cluster does not know this API", next, Class::Other)
+                let next = format!("install the charts yoi-crds and yoi-operator, or ask what is wrong: {doctor_command}");
+                Error::refused(operation, "the cluster does not know this API", next, RefusalKind::Other)
             }
             404 => match missing_namespace {
                 Some(namespace) => {
                     Error::Missing { what: format!("namespace {namespace}"), next: format!("kubectl create namespace {namespace}") }
                 }
-                None => Error::Missing { what: what.clone(), next: look.clone() },
+                None => Error::Missing { what: name.clone(), next: list_command.clone() },
             },
-            401 | 403 => {
-                Error::refused(deed, message, "ask for the role yoi-edit (or yoi-view to read) in this namespace", Class::Forbidden)
-            }
-            409 if status.reason == "AlreadyExists" => {
-                Error::refused(deed, format!("{what} exists already"), format!("take another name, or look at it: {look}"), Class::Other)
-            }
-            // The aggregated API's word for an agent that is stopped; no patch of ours carries a version that could conflict.
+            401 | 403 => Error::refused(
+                operation,
+                message,
+                "ask for the role yoi-edit (or yoi-view to read) in this namespace",
+                RefusalKind::Forbidden,
+            ),
+            409 if status.reason == "AlreadyExists" => Error::refused(
+                operation,
+                format!("{name} exists already"),
+                format!("take another name, or look at it: {list_command}"),
+                RefusalKind::Other,
+            ),
+            // The aggregated API answers 409 for a stopped agent. Our patches carry no resourceVersion, so they cannot conflict.
             409 | 429 | 502..=504 => {
-                // Where the gateway said it, the next step stands in the sentence; else nobody stands behind the aggregated API.
+                // A message of the gateway names the next step. Without one, no gateway has answered.
                 let next = if message.contains("kubectl") {
-                    Next::InMessage
+                    NextStep::InMessage
                 } else {
-                    Next::Step(format!("try again; if it stays so, ask what is wrong: {doctor}"))
+                    NextStep::Text(format!("try again; if it stays so, ask what is wrong: {doctor_command}"))
                 };
-                Error::Refused { deed, message, next, class: Class::Unreachable }
+                Error::Refused { operation, message, next, kind: RefusalKind::Unreachable }
             }
-            _ => Error::refused(deed, message, format!("see {look}"), Class::Other),
+            _ => Error::refused(operation, message, format!("see {list_command}"), RefusalKind::Other),
         }
     }
 }
 
-/// Where what was said is not understood.
+/// The next step for an answer that this version does not understand.
 pub const SAME_VERSION: &str = "take the plugin and the charts of the same version: kubectl yoi --version";
 const LOOK_AT_CLUSTER: &str = "is this the right cluster, and does it answer? kubectl cluster-info";
 
-/// What broke a watch, in the server's own words.
+/// Returns the error of a watch as text: the message of the server where there is one.
 #[must_use]
-pub fn of_watch(error: &watcher::Error) -> String {
+pub fn watch_error_message(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
         | watcher::Error::WatchError(status) => status.message.clone(),
-        other => chain(other),
+        other => error_chain(other),
     }
-}
-
-/// The error and what caused it, as one sentence without repetition.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(code: u16, reason: &str, message: &str) -> Status {
+    fn api_status(code: u16, reason: &str, message: &str) -> Status {
         Status { code, reason: reason.into(), message: message.into(), ..Default::default() }
     }
 
-    fn about() -> About {
-        About { what: "YoiPod ns/a".into(), look: "kubectl yoi ls agents -n ns".into(), doctor: "kubectl yoi doctor -n ns".into() }
+    fn target() -> ErrorTarget {
+        ErrorTarget {
+            name: "YoiPod ns/a".into(),
+            list_command: "kubectl yoi ls agents -n ns".into(),
+            doctor_command: "kubectl yoi doctor -n ns".into(),
+        }
     }
 
     fn of(status: Status) -> Error {
-        Error::api("read the log of YoiPod ns/a", &about(), kube::Error::Api(Box::new(status)))
+        Error::api("read the log of YoiPod ns/a", &target(), kube::Error::Api(Box::new(status)))
     }
 
     #[test]
-    fn every_class_has_its_own_exit_code() {
+    fn every_kind_of_refusal_has_its_own_exit_code() {
         for (code, reason, exit) in [
             (404, "NotFound", 3),
             (401, "Unauthorized", 4),
@@ -223,11 +226,11 @@ mod tests {
             (400, "BadRequest", 1),
             (422, "Invalid", 1),
         ] {
-            assert_eq!(of(said(code, reason, "no")).exit_code(), exit, "{code} {reason}");
+            assert_eq!(of(api_status(code, reason, "no")).exit_code(), exit, "{code} {reason}");
         }
     }
 
-    /// One of each variant; a variant without a row does not compile.
+    /// At least one error of each variant. A new variant does not compile without an arm here, and fails without a row.
     fn rows() -> Vec<(Error, &'static str, u8)> {
         fn name(error: &Error) -> &'static str {
             match error {
@@ -244,7 +247,7 @@ mod tests {
         }
         let source = || std::io::Error::other("no such file");
         let (what, look) = (|| "YoiPod ns/a".to_owned(), || "kubectl yoi ls agents -n ns".to_owned());
-        let refused = |class| Error::refused("stop YoiPod ns/a", "no", "look", class);
+        let refused = |kind| Error::refused("stop YoiPod ns/a", "no", "look", kind);
         let unhealthy =
             |errors, warnings, unknown| Error::Unhealthy { errors, warnings, unknown, again: "kubectl yoi doctor -n ns".into() };
         let late =
@@ -254,10 +257,10 @@ mod tests {
             (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
             (Error::Missing { what: what(), next: look() }, "YoiPod ns/a does not exist\n  next: kubectl yoi ls agents -n ns", 3),
             (Error::Gone { what: what(), next: look() }, "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
-            (refused(Class::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
-            (refused(Class::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
-            (refused(Class::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
-            (Error::silent("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
+            (refused(RefusalKind::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
+            (refused(RefusalKind::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
+            (refused(RefusalKind::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
+            (Error::no_answer("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
             (late, "YoiPod ns/a: ready is not there yet after 2 s: PodPending", 5),
             (failed, "the task of YoiPod ns/a failed: the model said no\n  next: kubectl yoi log a -n ns", 6),
             (unhealthy(1, 2, 1), "found 1 error, 2 warnings, 1 thing not looked at", 1),
@@ -268,8 +271,8 @@ mod tests {
             ),
             (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
-        let told: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(told.len(), 9, "a variant has no row: {told:?}");
+        let tested: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
+        assert_eq!(tested.len(), 9, "a variant has no row: {tested:?}");
         rows
     }
 
@@ -290,15 +293,15 @@ mod tests {
     fn every_error_names_the_object_and_what_to_do_and_shows_no_rust() {
         let broken = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
         let garbled = kube::Error::SerdeError(serde_json::from_str::<u8>("x").unwrap_err());
-        let other = |error| Error::api("read the log of YoiPod ns/a", &about(), error);
+        let other = |error| Error::api("read the log of YoiPod ns/a", &target(), error);
         let errors = [
-            of(said(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
-            of(said(403, "Forbidden", "may not")),
-            of(said(404, "NotFound", "the server could not find the requested resource")),
-            of(said(409, "AlreadyExists", "is there")),
-            of(said(429, "TooManyRequests", "wait")),
-            of(said(500, "InternalError", "no")),
-            of(said(503, "ServiceUnavailable", "nobody")),
+            of(api_status(404, "NotFound", "yoipods.yoi.dev \"a\" not found")),
+            of(api_status(403, "Forbidden", "may not")),
+            of(api_status(404, "NotFound", "the server could not find the requested resource")),
+            of(api_status(409, "AlreadyExists", "is there")),
+            of(api_status(429, "TooManyRequests", "wait")),
+            of(api_status(500, "InternalError", "no")),
+            of(api_status(503, "ServiceUnavailable", "nobody")),
             other(broken),
             other(garbled),
         ];
@@ -313,16 +316,16 @@ mod tests {
 
     #[test]
     fn the_object_is_named_once_and_a_next_step_is_told_once() {
-        let stopped = of(said(409, "Conflict", "YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns")).to_string();
+        let stopped = of(api_status(409, "Conflict", "YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns")).to_string();
         assert_eq!(stopped, "failed to read the log of YoiPod ns/a: is Stopped: start it with kubectl yoi start a -n ns");
-        assert_eq!(of(said(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
-        let nobody = of(said(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
+        assert_eq!(of(api_status(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
+        let nobody = of(api_status(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
         assert!(nobody.contains("\n  next: ") && nobody.ends_with("kubectl yoi doctor -n ns"), "{nobody}");
     }
 
     #[test]
     fn a_missing_namespace_is_not_a_missing_object() {
-        let mut status = said(404, "NotFound", "namespaces \"ns\" not found");
+        let mut status = api_status(404, "NotFound", "namespaces \"ns\" not found");
         status.details = serde_json::from_value(serde_json::json!({ "name": "ns", "kind": "namespaces" })).unwrap();
         let error = of(status);
         assert!(error.exit_code() == 3 && error.to_string().starts_with("namespace ns does not exist"), "{error}");
@@ -330,8 +333,8 @@ mod tests {
 
     #[test]
     fn a_broken_watch_is_told_in_the_servers_words() {
-        let refused = Box::new(said(403, "Forbidden", "you may not watch"));
-        assert_eq!(of_watch(&watcher::Error::InitialListFailed(kube::Error::Api(refused.clone()))), "you may not watch");
-        assert_eq!(of_watch(&watcher::Error::WatchError(refused)), "you may not watch");
+        let refused = Box::new(api_status(403, "Forbidden", "you may not watch"));
+        assert_eq!(watch_error_message(&watcher::Error::InitialListFailed(kube::Error::Api(refused.clone()))), "you may not watch");
+        assert_eq!(watch_error_message(&watcher::Error::WatchError(refused)), "you may not watch");
     }
 }

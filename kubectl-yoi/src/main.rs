@@ -1,4 +1,4 @@
-//! `kubectl yoi`: the human rim. Every power it has is the user's own at the API server.
+//! `kubectl yoi`, the plugin for people. It acts at the API server with the user's own rights, and has no others.
 
 #![cfg_attr(not(test), deny(clippy::use_debug))]
 
@@ -11,19 +11,19 @@ mod show;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command, Workspace};
+use args::{Cli, Command, WorkspaceCommand};
 use cluster::Cluster;
 use error::Error;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    if let Some(words) = args::to_complete() {
-        return ended(show::print(&complete::answer(&Cli::shaped(), &words)));
+    if let Some(words) = args::completion_words() {
+        return exit_code(show::print(&complete::candidates(&Cli::clap_command(), &words)));
     }
-    ended(act(Cli::read()).await)
+    exit_code(run_command(Cli::from_process()).await)
 }
 
-fn ended(done: Result<(), Error>) -> ExitCode {
+fn exit_code(done: Result<(), Error>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -33,15 +33,15 @@ fn ended(done: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// The script for `kubectl-yoi`.
+/// Returns the completion script for `kubectl-yoi`.
 fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::shaped(), "kubectl-yoi", &mut script);
-    // clap_complete writes the hyphen of a program's name in two ways into bash's, and then finds no verb's words.
+    clap_complete::generate(shell, &mut Cli::clap_command(), "kubectl-yoi", &mut script);
+    // clap_complete spells the hyphen of the program's name in two ways in the script for bash, which then completes no verb.
     String::from_utf8_lossy(&script).replace("kubectl__subcmd__yoi", "kubectl__yoi")
 }
 
-async fn act(cli: Cli) -> Result<(), Error> {
+async fn run_command(cli: Cli) -> Result<(), Error> {
     if let Command::Completion { shell } = &cli.command {
         return show::print(&completion(*shell));
     }
@@ -62,9 +62,9 @@ async fn act(cli: Cli) -> Result<(), Error> {
         Command::Start(args) => commands::agents::start(&cluster, output, &args).await,
         Command::Rm(args) => commands::agents::rm(&cluster, output, &args).await,
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
-        Command::Workspace(Workspace::Create(args)) => commands::workspace::create(&cluster, output, args).await,
-        Command::Workspace(Workspace::Ls { all_namespaces }) => commands::workspace::ls(&cluster, output, all_namespaces).await,
-        Command::Workspace(Workspace::Rm { names }) => commands::workspace::rm(&cluster, output, &names).await,
+        Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, args).await,
+        Command::Workspace(WorkspaceCommand::Ls { all_namespaces }) => commands::workspace::ls(&cluster, output, all_namespaces).await,
+        Command::Workspace(WorkspaceCommand::Rm { names }) => commands::workspace::rm(&cluster, output, &names).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
         Command::Completion { .. } | Command::Explain { .. } | Command::Crds => Ok(()),
     }

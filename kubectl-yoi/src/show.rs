@@ -1,4 +1,4 @@
-//! Answers: tables for people, JSON, YAML and names for programs.
+//! Output: tables for people; JSON, YAML and names for programs.
 
 use std::io::Write;
 
@@ -9,56 +9,56 @@ use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::error::Error;
 
-/// Prints objects as asked; `table` is called when no form was asked for.
+/// Prints objects in the requested format, or as the table when there is none.
 pub fn objects<T: Serialize>(
-    output: Option<Output>,
+    output: Option<OutputFormat>,
     objects: &[T],
     name: impl Fn(&T) -> String,
     table: impl FnOnce() -> String,
 ) -> Result<(), Error> {
     match output {
         None => print(&table()),
-        Some(Output::Name) => print(&objects.iter().map(|o| name(o) + "\n").collect::<String>()),
-        Some(form) => value(form, &serde_json::json!({ "items": objects })),
+        Some(OutputFormat::Name) => print(&objects.iter().map(|o| name(o) + "\n").collect::<String>()),
+        Some(format) => value(format, &serde_json::json!({ "items": objects })),
     }
 }
 
-/// Prints one object as asked, or the sentence.
-pub fn object<T: Serialize>(output: Option<Output>, object: &T, name: &str, sentence: &str) -> Result<(), Error> {
+/// Prints one object in the requested format, or the sentence when there is none.
+pub fn object<T: Serialize>(output: Option<OutputFormat>, object: &T, name: &str, sentence: &str) -> Result<(), Error> {
     match output {
         None => print(&format!("{sentence}\n")),
-        Some(Output::Name) => print(&format!("{name}\n")),
-        Some(form) => value(form, object),
+        Some(OutputFormat::Name) => print(&format!("{name}\n")),
+        Some(format) => value(format, object),
     }
 }
 
-/// Prints one document: JSON, or YAML that begins with `---`, so that one may follow the other.
-pub fn value<T: Serialize>(form: Output, value: &T) -> Result<(), Error> {
-    print(&document(form, value)?)
+/// Prints one document as JSON or YAML. YAML begins with `---`, so that documents can follow each other.
+pub fn value<T: Serialize>(format: OutputFormat, value: &T) -> Result<(), Error> {
+    print(&document(format, value)?)
 }
 
-fn document<T: Serialize>(form: Output, value: &T) -> Result<String, Error> {
-    let mut value = serde_json::to_value(value).map_err(|e| no_form("JSON", e))?;
+fn document<T: Serialize>(format: OutputFormat, value: &T) -> Result<String, Error> {
+    let mut value = serde_json::to_value(value).map_err(|e| format_error("JSON", e))?;
     without_managed_fields(&mut value);
-    Ok(match form {
-        Output::Yaml => yaml(&value)?,
-        Output::Json | Output::Name => serde_json::to_string_pretty(&value).map_err(|e| no_form("JSON", e))? + "\n",
+    Ok(match format {
+        OutputFormat::Yaml => yaml(&value)?,
+        OutputFormat::Json | OutputFormat::Name => serde_json::to_string_pretty(&value).map_err(|e| format_error("JSON", e))? + "\n",
     })
 }
 
-/// One document of YAML.
+/// Returns one YAML document, which begins with `---`.
 pub fn yaml(value: &serde_json::Value) -> Result<String, Error> {
-    Ok("---\n".to_owned() + &serde_yaml::to_string(value).map_err(|e| no_form("YAML", e))?)
+    Ok("---\n".to_owned() + &serde_yaml::to_string(value).map_err(|e| format_error("YAML", e))?)
 }
 
-fn no_form(form: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::local(format!("write the answer as {form}"), error, "take another form of it: -o json, -o yaml, or none")
+fn format_error(format: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::local(format!("write the answer as {format}"), error, "take another form of it: -o json, -o yaml, or none")
 }
 
-/// As kubectl does: who wrote which field is longer than the object, and read by nobody.
+/// Removes `managedFields`, as kubectl does: they are longer than the object.
 fn without_managed_fields(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Array(items) => items.iter_mut().for_each(without_managed_fields),
@@ -72,7 +72,7 @@ fn without_managed_fields(value: &mut serde_json::Value) {
     }
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is no error.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -83,25 +83,25 @@ pub fn print(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Text that others wrote, without the characters that would command the terminal; lines and tabs stay.
-pub fn harmless(text: &str) -> String {
+/// Replaces the control characters of a text that others wrote, because a terminal would obey them. Newlines and tabs stay.
+pub fn without_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// What a list says that has nothing in it.
-pub fn none(what: &str, namespace: Option<&str>) -> String {
+/// Returns the sentence for an empty list.
+pub fn empty_list(what: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("no {what} in namespace {namespace}\n"),
         None => format!("no {what}\n"),
     }
 }
 
-/// A table as text, without the spaces that stand before the end of a line.
+/// Returns a table as text, without spaces at the ends of lines.
 pub fn lines(table: &Table) -> String {
     table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A table in kubectl's manner: no lines, capitals on top.
+/// Returns an empty table in kubectl's style: a header in capitals, no borders.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -112,7 +112,7 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// The Ready condition in two cells: status and reason.
+/// Returns the Ready condition as two cells: status and reason.
 pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
     match find(conditions, condition::READY) {
         None => [Cell::new("Unknown").fg(Color::Yellow), Cell::new("-")],
@@ -127,14 +127,14 @@ pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
     }
 }
 
-/// Age of an RFC 3339 time, as kubectl shows it.
+/// Returns the time since `then` as kubectl shows an age.
 pub fn age(then: Option<jiff::Timestamp>) -> String {
     let Some(then) = then else { return "-".to_owned() };
-    span(jiff::Timestamp::now().as_second() - then.as_second())
+    duration(jiff::Timestamp::now().as_second() - then.as_second())
 }
 
-/// So many seconds, as kubectl shows an age.
-pub fn span(seconds: i64) -> String {
+/// Returns so many seconds as kubectl shows an age.
+pub fn duration(seconds: i64) -> String {
     let seconds = seconds.max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -144,7 +144,7 @@ pub fn span(seconds: i64) -> String {
     }
 }
 
-/// A desired state as the objects spell it.
+/// Returns a desired state as the objects spell it.
 pub fn desired(state: DesiredState) -> &'static str {
     match state {
         DesiredState::Running => "Running",
@@ -153,7 +153,7 @@ pub fn desired(state: DesiredState) -> &'static str {
     }
 }
 
-/// A provider as the objects spell it.
+/// Returns a provider as the objects spell it.
 pub fn provider(provider: ProviderName) -> &'static str {
     match provider {
         ProviderName::Auto => "Auto",
@@ -175,10 +175,10 @@ mod tests {
     #[test]
     fn documents_can_follow_each_other_and_hold_no_managed_fields() {
         let object = json!({ "kind": "YoiPod", "metadata": { "name": "a", "managedFields": [{ "manager": "x" }] } });
-        let twice = document(Output::Yaml, &object).unwrap() + &document(Output::Yaml, &object).unwrap();
+        let twice = document(OutputFormat::Yaml, &object).unwrap() + &document(OutputFormat::Yaml, &object).unwrap();
         assert_eq!(twice, "---\nkind: YoiPod\nmetadata:\n  name: a\n".repeat(2));
         for list in [json!({ "items": [object] }), json!({ "agents": [object], "peers": [] })] {
-            let text = document(Output::Json, &list).unwrap();
+            let text = document(OutputFormat::Json, &list).unwrap();
             assert!(text.contains("YoiPod") && !text.contains("managedFields") && text.ends_with("}\n"), "{text}");
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_says_unknown_before_anybody_said_anything() {
+    fn ready_is_unknown_without_a_condition() {
         let texts = |conditions: &[Condition]| ready(conditions).map(|cell| cell.content());
         assert_eq!(texts(&[]), ["Unknown", "-"]);
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_command_a_terminal_is_shown_as_a_mark() {
-        assert_eq!(harmless("a\x1b[2J\tb\nc\r\u{9b}1m"), "a\u{fffd}[2J\tb\nc\u{fffd}\u{fffd}1m");
+    fn control_characters_are_shown_as_a_mark() {
+        assert_eq!(without_control_characters("a\x1b[2J\tb\nc\r\u{9b}1m"), "a\u{fffd}[2J\tb\nc\u{fffd}\u{fffd}1m");
     }
 }

@@ -228,7 +228,7 @@ impl State {
             return (self, vec![intent]);
         }
         if let Some(call) = self.log.open_calls.first() {
-            let asked = call.asked.clone().unwrap_or_else(|| ToolCall {
+            let asked = call.request.clone().unwrap_or_else(|| ToolCall {
                 call_id: call.call_id.clone(),
                 tool: call.tool.clone(),
                 args: serde_json::Value::Null,

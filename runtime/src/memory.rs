@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 use yoi_session::disk::{Disk, RealDisk};
-use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, Put, Reader, Replay, Result, current};
+use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Replay, Result, current};
 use yoi_wire::entry::{AgentRef, Body, Entry, FORMAT, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
@@ -83,7 +83,7 @@ impl Memory {
                 Body::PeerMessage(message) => &message.message_id,
                 _ => continue,
             };
-            if let Err(error) = inbox.settle(id) {
+            if let Err(error) = inbox.mark_delivered(id) {
                 // The log has it; the next opening removes the file.
                 tracing::warn!(%error, "delivered message left in the inbox");
             }
@@ -96,9 +96,9 @@ impl Memory {
 
     /// # Errors
     /// The disk's.
-    pub fn put(&self, message: InboxMessage) -> Result<Put> {
+    pub fn put(&self, message: InboxMessage) -> Result<PutOutcome> {
         let put = held(&self.inbox).put(message)?;
-        if put == Put::Accepted {
+        if put == PutOutcome::Accepted {
             self.woken.notify_one();
         }
         Ok(put)

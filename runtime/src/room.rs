@@ -86,5 +86,5 @@ fn try_at(root: &Path, bytes: usize) -> Result<(), Error> {
         std::fs::remove_file(&path)?;
         written
     })();
-    tried.map_err(|source: io::Error| Error::Disk { deed: "write", path, source })
+    tried.map_err(|source: io::Error| Error::Disk { operation: "write", path, source })
 }

@@ -16,7 +16,7 @@ use http::{StatusCode, header};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use yoi_session::{Error, InboxMessage, Put, RawEntry, Reader, Sender, Token, Wake};
+use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
 use yoi_wire::hub::{DeliverRequest, Refusal, RefusalReason, SendResponse, runtime_api};
 use yoi_wire::people::LogLine;
 
@@ -93,7 +93,7 @@ async fn log(State(door): State<Door>, Query(query): Query<LogQuery>) -> Respons
 struct Following {
     reader: Option<Reader>,
     token: Token,
-    ready: VecDeque<RawEntry>,
+    ready: VecDeque<StoredEntry>,
     /// `None`: end with the end of the log.
     appended: Option<watch::Receiver<u64>>,
     stop: CancellationToken,
@@ -200,12 +200,12 @@ async fn inbox(State(door): State<Door>, Json(deliver): Json<DeliverRequest>) ->
     };
     let message = InboxMessage { id: message_id.clone(), from, text, wake: Wake::Run };
     match blocking(move || memory.put(message)).await {
-        Ok(Put::Accepted) => Json(SendResponse { message_id, duplicate: false }).into_response(),
-        Ok(Put::Duplicate) => Json(SendResponse { message_id, duplicate: true }).into_response(),
-        Ok(Put::Full { limit }) => {
+        Ok(PutOutcome::Accepted) => Json(SendResponse { message_id, duplicate: false }).into_response(),
+        Ok(PutOutcome::Duplicate) => Json(SendResponse { message_id, duplicate: true }).into_response(),
+        Ok(PutOutcome::Full { limit }) => {
             refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, format!("{limit} messages wait to be read"))
         }
-        Ok(Put::TooLong { limit }) => {
+        Ok(PutOutcome::TooLong { limit }) => {
             refuse(StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid, format!("the message is longer than {limit} bytes"))
         }
         Err(error) => {

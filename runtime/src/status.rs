@@ -290,15 +290,18 @@ mod tests {
 
     #[test]
     fn a_sentence_names_the_place_and_what_to_do_and_no_number_of_the_systems() {
-        let full =
-            SessionError::Disk { deed: "append to", path: PathBuf::from("/session/x.jsonl"), source: io::Error::from_raw_os_error(28) };
+        let full = SessionError::Disk {
+            operation: "append to",
+            path: PathBuf::from("/session/x.jsonl"),
+            source: io::Error::from_raw_os_error(28),
+        };
         let said = Trouble::of(&full);
         assert_eq!(said.reason, "DiskFull");
         assert!(
             said.message.contains("/session/x.jsonl: No space left on device; make room") && !said.message.contains("os error"),
             "{said:?}"
         );
-        let read_only = SessionError::Disk { deed: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
+        let read_only = SessionError::Disk { operation: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
         assert_eq!(Trouble::of(&read_only).reason, "DiskFailed");
         let damaged = |file: &str| Trouble::of(&SessionError::Damaged { file: PathBuf::from(file), line: 7, what: Damage::Checksum });
         let message = damaged("/s/sessions/a/inbox/1.json");

@@ -1,11 +1,11 @@
 //! What durability costs over what the device asks for it: `cargo bench -p yoi-session`.
 //!
-//! | Ours | The bare thing beside it |
+//! | Ours | The same work with system calls |
 //! |---|---|
 //! | [`Log::append`] of one entry | overwrite of as many bytes in a file that is written full of zeros and synced, then `fdatasync` |
 //! | [`Inbox::put`] of one message | a new file of as many bytes, `fsync`, rename, `fsync` of the folder |
 //!
-//! Both do it in turn, in one folder, in one run; who begins changes from turn to turn. With `YOI_BENCH_OUT` (a folder) the figures also go to
+//! Both work in turn, in one folder, in one run. They take turns in going first. With `YOI_BENCH_OUT` (a folder) the figures also go to
 //! `session.json` there: times in microseconds, `p50` and `p99` of ours, `ratio` of the medians, `mean_ratio` of the sums.
 #![expect(clippy::disallowed_methods, clippy::disallowed_macros, clippy::disallowed_types, reason = "a benchmark needs clock and disk")]
 
@@ -20,19 +20,19 @@ use std::{
 use serde_json::json;
 use uuid::Uuid;
 use yoi_session::{
-    Holder, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, Put, Sender, Wake,
+    Holder, Inbox, InboxMessage, Lock, Log, LogState, Preallocate, PutOutcome, Sender, Wake,
     disk::{Disk, RealDisk},
 };
 use yoi_wire::entry::{AgentRef, Assistant, Body};
 
 /// Turns that are not counted.
 const WARM: usize = 100;
-/// Enough of them to go over a step of zeros ahead.
+/// Enough turns to cross a step of zeros ahead.
 const SMALL_TURNS: usize = 3000;
 const LARGE_TURNS: usize = 1000;
 const MESSAGES: usize = 1000;
 const BAR: f64 = 1.3;
-/// tmpfs and ramfs, as statfs calls them.
+/// Types of tmpfs and ramfs in `statfs`.
 const IN_MEMORY: [rustix::fs::FsWord; 2] = [0x0102_1994, 0x8584_58f6];
 
 struct Row {
@@ -62,7 +62,7 @@ fn main() {
     }
 }
 
-/// Runs both in turn.
+/// Runs both in turn and returns their times without the first turns.
 fn in_turn(
     turns: usize,
     mut ours: impl FnMut(usize) -> Duration,
@@ -91,10 +91,10 @@ fn append(lock: &Arc<Lock>, name: &'static str, bytes: usize, turns: usize) -> R
     let (session, segment) = (Uuid::now_v7(), Uuid::now_v7());
     let mut log = Log::create(lock, session, segment, Preallocate::default()).unwrap();
     let path = lock.root().join(format!("sessions/{session}/{segment}.jsonl"));
-    let said = |text: String| [Body::Assistant(Assistant { text, tool_calls: Vec::new(), usage: None })];
-    log.append(&said(String::new()), SystemTime::now(), &mut Uuid::now_v7).unwrap();
+    let answer = |text: String| [Body::Assistant(Assistant { text, tool_calls: Vec::new(), usage: None })];
+    log.append(&answer(String::new()), SystemTime::now(), &mut Uuid::now_v7).unwrap();
     let first = fs::read(&path).unwrap().iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    let body = said("a".repeat(bytes - first));
+    let body = answer("a".repeat(bytes - first));
 
     let line = vec![b'b'; bytes];
     let full = File::create_new(lock.root().join(format!("{session}.full"))).unwrap();
@@ -136,7 +136,7 @@ fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
         inbox.put(probe.clone()).unwrap();
         let path = lock.root().join(format!("sessions/{session}/inbox/{:020}.json", 1));
         let framed = fs::read(path).unwrap();
-        inbox.settle(&probe.id).unwrap();
+        inbox.mark_delivered(&probe.id).unwrap();
         framed
     };
     let (ours, bare) = in_turn(
@@ -145,8 +145,8 @@ fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
             let message = message(n + 1);
             let id = message.id.clone();
             let (took, put) = time(|| inbox.put(message).unwrap());
-            assert_eq!(put, Put::Accepted);
-            inbox.settle(&id).unwrap();
+            assert_eq!(put, PutOutcome::Accepted);
+            inbox.mark_delivered(&id).unwrap();
             took
         },
         |n| {

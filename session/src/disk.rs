@@ -1,56 +1,97 @@
-//! The seam to the disk: everything that this crate does to one goes through here.
+//! The interface to the disk. The crate reaches a disk in no other way.
 
 use std::{ffi::OsString, fmt, io, path::Path};
 
 mod memory;
 mod real;
 
-pub use memory::{DiskFault, MemoryDisk, Survive};
+pub use memory::{DiskFault, MemoryDisk, Retained};
 pub use real::RealDisk;
 
-/// How a file is opened. All but `Read` may read and write.
+/// How a file is opened. All modes but `Read` may read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It has to exist.
+pub enum OpenMode {
+    /// The file has to exist. It is only read.
     Read,
-    /// It has to exist.
+    /// The file has to exist.
     Write,
-    /// It must not exist.
+    /// The file must not exist.
     CreateNew,
-    /// It may exist, and keeps its content.
+    /// The file may exist, and keeps its content.
     Create,
 }
 
+/// A file system as far as this crate needs one. Each operation fails as its system call does.
 pub trait Disk: fmt::Debug + Send + Sync {
+    /// Opens a file.
+    ///
     /// # Errors
-    /// As the system says; so for all of these.
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
-    /// One level; a folder that is there already is well.
-    fn make_dir(&self, path: &Path) -> io::Result<()>;
-    /// Names in a folder, in no order.
+    /// The system's.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>>;
+    /// Creates one folder, unless it is there already. Its parent has to exist.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Returns the names in a folder, in no order.
+    ///
+    /// # Errors
+    /// The system's.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
-    /// Replaces what stood at `to`.
+    /// Renames a file. It replaces a file at `to`.
+    ///
+    /// # Errors
+    /// The system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The system's; `NotFound` when it is not there.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    /// The system's.
     fn fsync_dir(&self, dir: &Path) -> io::Result<()>;
 }
 
+/// An open file. Each operation fails as its system call does.
 #[expect(clippy::len_without_is_empty, reason = "a length on the disk, not a collection")]
 pub trait DiskFile: fmt::Debug + Send + Sync {
+    /// Returns the length in bytes.
+    ///
     /// # Errors
-    /// As the system says; so for all of these.
+    /// The system's.
     fn len(&self) -> io::Result<u64>;
-    /// May read less than asked for; 0 at the end.
+    /// Reads from offset `at` and returns how many bytes it read. They may be fewer than the buffer holds; 0 is the end of the file.
+    ///
+    /// # Errors
+    /// The system's.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
-    /// May write less than asked for.
+    /// Writes at offset `at` and returns how many bytes it wrote. They may be fewer than given.
+    ///
+    /// # Errors
+    /// The system's.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+    /// Sets the length in bytes. A file that grows is filled with zeros.
+    ///
+    /// # Errors
+    /// The system's.
     fn truncate(&self, len: u64) -> io::Result<()>;
-    /// Content and length are durable on return.
+    /// Makes content and length durable.
+    ///
+    /// # Errors
+    /// The system's. The content may then be lost although it can still be read.
     fn fdatasync(&self) -> io::Result<()>;
-    /// All of the file is durable on return, but its name.
+    /// Makes all of the file durable, but not its name.
+    ///
+    /// # Errors
+    /// As [`Self::fdatasync`].
     fn fsync(&self) -> io::Result<()>;
-    /// Exclusive, without waiting; `false` when someone else holds it. Held until the file is closed.
+    /// Takes an exclusive lock without waiting, and returns whether it did. The lock ends when the file is closed.
+    ///
+    /// # Errors
+    /// The system's.
     fn try_lock(&self) -> io::Result<bool>;
 }
 
@@ -69,7 +110,7 @@ pub(crate) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut at: u64) -> i
     Ok(())
 }
 
-/// Reads `from..to`, or less when the file ends before.
+/// Reads the bytes `from..to`, or fewer when the file ends before.
 pub(crate) fn read_range(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).map_err(io::Error::other)?];
     let mut done = 0;

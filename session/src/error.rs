@@ -1,4 +1,4 @@
-//! What can go wrong, named by the deed.
+//! Errors of the session volume, one variant for each operation that fails.
 
 use std::{
     fmt, io,
@@ -9,38 +9,118 @@ use uuid::Uuid;
 
 use crate::lock::Holder;
 
+/// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Why an operation on the session volume failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("failed to {deed} {}", path.display())]
-    Disk { deed: &'static str, path: PathBuf, source: io::Error },
-    #[error("failed to take the lock {}: it is held by {}", path.display(), Held(holder))]
-    Locked { path: PathBuf, holder: Option<Holder> },
+    /// A system call failed.
+    #[error("failed to {operation} {}", path.display())]
+    Disk {
+        /// What the crate was doing, as a verb: `sync`.
+        operation: &'static str,
+        /// The file or folder that it was done to.
+        path: PathBuf,
+        /// The answer of the system.
+        source: io::Error,
+    },
+    /// Another process has the lock of the volume.
+    #[error("failed to take the lock {}: it is held by {}", path.display(), HolderText(holder))]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// Who holds it; `None` when the lock file does not say.
+        holder: Option<Holder>,
+    },
+    /// A later Pod of this agent has written to the volume.
     #[error("failed to take the session volume for run generation {ours}: generation {seen} has already written to it")]
-    LowerGeneration { ours: u64, seen: u64 },
+    LowerGeneration {
+        /// Run generation of this process.
+        ours: u64,
+        /// Highest run generation on the volume.
+        seen: u64,
+    },
+    /// A complete line is not what was written.
     #[error("failed to read {} line {line}: {what}", file.display())]
-    Damaged { file: PathBuf, line: u64, what: Damage },
+    Damaged {
+        /// The damaged file. It is left as it is.
+        file: PathBuf,
+        /// The damaged line, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: Damage,
+    },
+    /// An entry was written by a newer version and does not call itself optional.
     #[error("failed to resume from {} line {line}: {kind} is newer than this version", file.display())]
-    LogNewer { file: PathBuf, line: u64, kind: String },
+    LogNewer {
+        /// The segment that holds the entry.
+        file: PathBuf,
+        /// Its line, counted from 1.
+        line: u64,
+        /// What this version does not know, in words.
+        kind: String,
+    },
+    /// An earlier append to this log failed; the caller has to open the session again.
     #[error("failed to append to {}: an earlier append failed, and the log has to be opened again", file.display())]
-    Poisoned { file: PathBuf },
+    Poisoned {
+        /// The segment.
+        file: PathBuf,
+    },
+    /// The volume has no such session.
     #[error("failed to open session {session}: the volume has no such session")]
-    NoSession { session: Uuid },
+    NoSession {
+        /// The session that was asked for.
+        session: Uuid,
+    },
+    /// The session has a segment already.
     #[error("failed to create session {session}: it is there already")]
-    SessionExists { session: Uuid },
+    SessionExists {
+        /// The session that was to be made.
+        session: Uuid,
+    },
+    /// Another log of this process has the session open.
     #[error("failed to open session {session}: this process has it open")]
-    AlreadyOpen { session: Uuid },
+    AlreadyOpen {
+        /// The session that was asked for.
+        session: Uuid,
+    },
+    /// The line of an entry is longer than [`crate::MAX_LINE`].
     #[error("failed to append an entry of kind {kind}: its line has {bytes} bytes, of at most {limit}")]
-    TooLarge { kind: String, bytes: usize, limit: usize },
+    TooLarge {
+        /// Kind of the entry.
+        kind: String,
+        /// Length of its line in bytes.
+        bytes: usize,
+        /// Longest line in bytes.
+        limit: usize,
+    },
+    /// The caller tried to append an entry of a kind that this version does not know.
     #[error("failed to append an entry of kind {kind}: this version does not know it, and no runtime would resume from it")]
-    UnknownKind { kind: String },
+    UnknownKind {
+        /// The kind as the entry spells it.
+        kind: String,
+    },
+    /// A record does not serialize.
     #[error("failed to encode a record for {}", file.display())]
-    Encode { file: PathBuf, source: serde_json::Error },
+    Encode {
+        /// The file that the record was meant for.
+        file: PathBuf,
+        /// The serializer's error.
+        source: serde_json::Error,
+    },
+    /// A reader's token names a segment that the session has not got.
     #[error("failed to read on from {token}: the session has no such segment")]
-    UnknownToken { token: String },
+    UnknownToken {
+        /// The token as text.
+        token: String,
+    },
+    /// A text is not the token of a reader.
     #[error("failed to read {given:?} as the token of a reader")]
-    BadToken { given: String },
+    BadToken {
+        /// The text.
+        given: String,
+    },
 }
 
 /// What is wrong with a complete line.
@@ -50,17 +130,32 @@ pub enum Damage {
     Frame,
     /// The checksum is not that of the rest of the line.
     Checksum,
-    /// The checksum is right, but the rest is not what belongs there; the parser's words.
+    /// The checksum is right, but the rest is not the record that belongs there. Holds the parser's message.
     Content(String),
     /// An entry is missing, doubled or out of place.
-    Sequence { expected: u64, found: u64 },
+    Sequence {
+        /// Sequence number that belongs there.
+        expected: u64,
+        /// Sequence number of the line.
+        found: u64,
+    },
     /// The entry names an append that it cannot be a part of.
-    Batch { seq: u64, batch: u64 },
-    /// The run generation went back.
-    Generation { before: u64, found: u64 },
+    Batch {
+        /// Sequence number of the entry.
+        seq: u64,
+        /// First sequence number of the append that the line names.
+        batch: u64,
+    },
+    /// The run generation is lower than that of the entry before.
+    Generation {
+        /// Run generation of the entry before.
+        before: u64,
+        /// Run generation of the line.
+        found: u64,
+    },
     /// A segment that is not the last one ends in an unfinished line.
     Unfinished,
-    /// There is more than one line where one belongs.
+    /// The file has more than the one line that belongs there.
     Trailing,
 }
 
@@ -80,15 +175,15 @@ impl fmt::Display for Damage {
 }
 
 impl Error {
-    pub(crate) fn disk(deed: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Disk { deed, path: path.to_owned(), source }
+    pub(crate) fn disk(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk { operation, path: path.to_owned(), source }
     }
 
-    /// The reason for conditions and notices: of the vocabulary that users see.
+    /// Returns the CamelCase reason that conditions and notices show.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Disk { source, .. } if full(source) => "DiskFull",
+            Self::Disk { source, .. } if is_full(source) => "DiskFull",
             Self::Disk { .. } => "DiskFailed",
             Self::Locked { .. } | Self::LowerGeneration { .. } | Self::AlreadyOpen { .. } => "SessionLocked",
             Self::Damaged { .. } | Self::NoSession { .. } | Self::SessionExists { .. } => "ReplayFailed",
@@ -99,7 +194,7 @@ impl Error {
         }
     }
 
-    /// Whether the same deed may succeed later with nothing changed but the world: room on the disk, the other holder gone.
+    /// Returns whether the same operation may succeed later: the disk may have room by then, or the other holder may be gone.
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
@@ -120,13 +215,13 @@ impl Error {
     }
 }
 
-fn full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-struct Held<'a>(&'a Option<Holder>);
+struct HolderText<'a>(&'a Option<Holder>);
 
-impl fmt::Display for Held<'_> {
+impl fmt::Display for HolderText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(holder) => write!(f, "Pod {} of run generation {}", holder.pod_uid, holder.run_generation),

@@ -1,22 +1,22 @@
-//! What a runtime needs to know of its log before it goes on. Pure.
+//! The state of a session as a pure function of its entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use yoi_wire::entry::{Body, Entry, InputFrom, RunEnded, RunOutcome, ToolCall, ToolEnded, ToolOutcome};
 
-/// The sum of a log's entries.
+/// What a runtime has to know of its log before it goes on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogState {
-    /// 0 before the first entry.
+    /// Sequence number of the last entry; 0 before the first one.
     pub last_seq: u64,
-    /// Of the last entry.
+    /// Run generation of the last entry; 0 before the first one.
     pub run_generation: u64,
-    /// Ids of every input and message in the log, with the entry that holds it: none of them is taken again.
+    /// Ids of all inputs and messages in the log, each with the sequence number of its entry. A runtime takes none of them again.
     pub delivered: BTreeMap<String, u64>,
     /// Those of `delivered` that were tasks.
     pub tasks: BTreeSet<String>,
-    /// Inputs and messages that no answer of the model has followed, oldest first. A runtime puts one into the log before the model call
-    /// that shall read it and never during one, so an answer has read all that stand before it.
+    /// Ids of the inputs and messages that no answer of the model has followed, oldest first. A runtime appends a message before the model
+    /// call that reads it and never during one, so an answer has read all messages that stand before it.
     pub unanswered: Vec<String>,
     /// The run that has begun and not ended.
     pub open_run: Option<OpenRun>,
@@ -24,25 +24,31 @@ pub struct LogState {
     pub open_calls: Vec<OpenCall>,
 }
 
+/// A run that has begun and not ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenRun {
+    /// Id of the run, from its `RunStarted`.
     pub run_id: String,
+    /// Ids of the messages that started it.
     pub cause: Vec<String>,
-    /// Its `RunStarted`.
+    /// Sequence number of its `RunStarted`.
     pub seq: u64,
 }
 
+/// A tool call that the model asked for and that has not ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenCall {
+    /// Id that the model gave the call. Some models use an id again in a later answer.
     pub call_id: String,
+    /// Name of the tool.
     pub tool: String,
-    /// The call as the model asked for it; absent when the log has only its start.
-    pub asked: Option<ToolCall>,
-    /// The entry that says that it began. After a crash its effects are unknown.
+    /// The call as the model asked for it; `None` when the log has only its start.
+    pub request: Option<ToolCall>,
+    /// Sequence number of its `ToolStarted`; `None` when it has not begun. After a crash the effects of a call that had begun are unknown.
     pub started: Option<u64>,
 }
 
-/// The state after one more entry. Entries come in their order, each once.
+/// Returns the state after one more entry. The caller passes the entries of a log in order, each once.
 #[must_use]
 pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
     state.last_seq = entry.seq;
@@ -66,26 +72,26 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             state.open_calls.extend(answer.tool_calls.iter().map(|call| OpenCall {
                 call_id: call.call_id.clone(),
                 tool: call.tool.clone(),
-                asked: Some(call.clone()),
+                request: Some(call.clone()),
                 started: None,
             }));
         }
-        // Some models number their calls anew in every answer: the first call of that id that fits is meant.
+        // Some models use the same ids in every answer, so the first call of that id that has not started is the one that starts.
         Body::ToolStarted(start) => {
             match state.open_calls.iter_mut().find(|call| call.call_id == start.call_id && call.started.is_none()) {
                 Some(call) => call.started = Some(entry.seq),
                 None => state.open_calls.push(OpenCall {
                     call_id: start.call_id.clone(),
                     tool: start.tool.clone(),
-                    asked: None,
+                    request: None,
                     started: Some(entry.seq),
                 }),
             }
         }
         Body::ToolEnded(end) => {
-            let begun = |call: &OpenCall| call.call_id == end.call_id && call.started.is_some();
-            let any = |call: &OpenCall| call.call_id == end.call_id;
-            if let Some(at) = state.open_calls.iter().position(begun).or_else(|| state.open_calls.iter().position(any)) {
+            let is_started = |call: &OpenCall| call.call_id == end.call_id && call.started.is_some();
+            let has_id = |call: &OpenCall| call.call_id == end.call_id;
+            if let Some(at) = state.open_calls.iter().position(is_started).or_else(|| state.open_calls.iter().position(has_id)) {
                 state.open_calls.remove(at);
             }
         }
@@ -99,7 +105,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
     state
 }
 
-/// The sum of entries from the start of a log.
+/// Returns the state after these entries, which begin at the start of a log.
 #[must_use]
 pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> LogState {
     entries.into_iter().fold(LogState::default(), apply)
@@ -111,9 +117,11 @@ impl LogState {
         self.unanswered.push(id.to_owned());
     }
 
-    /// What a runtime that comes up appends, in one append, before anything else of its own: nothing that was under way when the last one
-    /// died is under way any more. A call that had begun ends as [`ToolOutcome::Unknown`] and is not run again; one that had not begun ends
-    /// as [`ToolOutcome::Refused`]; the run ends as [`RunOutcome::Interrupted`]. Empty after a clean end, and after itself.
+    /// Returns the entries that a starting runtime appends, in one append, before any others of its own. They end what was under way when
+    /// the last runtime died: a call that had begun ends as [`ToolOutcome::Unknown`] and is not run again, a call that had not begun ends as
+    /// [`ToolOutcome::Refused`], and the run ends as [`RunOutcome::Interrupted`].
+    ///
+    /// The result is empty after a clean end, and once these entries are in the log.
     #[must_use]
     pub fn recovery(&self) -> Vec<Body> {
         let calls = self.open_calls.iter().map(|call| {

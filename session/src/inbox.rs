@@ -1,17 +1,17 @@
-//! Messages that were accepted and are not in the log yet.
+//! Messages that are accepted and not in the log yet.
 //!
 //! # Flow
-//! [`Inbox::put`] → the sender is told "accepted" → before its next model call the runtime takes [`Inbox::pending`], appends
-//! [`InboxMessage::body`] of each to the log → [`Inbox::settle`].
+//! [`Inbox::put`] accepts a message, and the runtime acknowledges it to the sender. Before its next model call the runtime appends
+//! [`InboxMessage::body`] of each message in [`Inbox::pending`] to the log. Then it calls [`Inbox::mark_delivered`] for each.
 //!
 //! # Guarantees
-//! An accepted message gets into the log, once, whatever crashes in between: what [`Inbox::open`] finds both here and in the log is
-//! dropped here, and an id that is here or in the log is not accepted again.
+//! An accepted message gets into the log once, whatever crashes in between: [`Inbox::open`] drops what is also in the log, and [`Inbox::put`]
+//! does not accept an id that is in the inbox or in the log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -19,36 +19,39 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use yoi_wire::entry::{AgentRef, Body, Input, InputFrom, PeerMessage};
 
-use crate::{
-    Error, Lock, LogState, Result,
-    current::{only_line, replace},
-    disk::{Mode, read_range},
-    frame, layout,
-};
+use crate::{Error, Lock, LogState, Result, disk::OpenMode, layout, record_file};
 
-/// Messages that wait at the same time.
+/// Most messages that are pending at the same time.
 pub const MAX_MESSAGES: usize = 256;
-/// Bytes of text in one message.
+/// Most bytes of text in one message.
 pub const MAX_TEXT: usize = 64 << 10;
-/// Bytes of a message's id.
+/// Most bytes of a message's id.
 pub const MAX_ID: usize = 256;
 
 /// A message as it came from the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InboxMessage {
-    /// The sender's: the same id is the same message, however often it is sent.
+    /// Id that the sender chose. The same id is the same message, however often it is sent.
     pub id: String,
+    /// Who sent it.
     pub from: Sender,
+    /// What the agent reads.
     pub text: String,
+    /// What it does to an idle agent.
     pub wake: Wake,
 }
 
-/// Who sent it, as the gateway has authenticated it.
+/// Who sent a message, as the gateway has authenticated it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Sender {
-    Person { user: String },
+    /// A person, through the API server.
+    Person {
+        /// User name at the API server.
+        user: String,
+    },
+    /// Another agent.
     Agent(AgentRef),
 }
 
@@ -56,14 +59,14 @@ pub enum Sender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Wake {
-    /// Starts a run.
+    /// It starts a run.
     Run,
-    /// Waits for the next one.
+    /// It waits for the next run.
     Wait,
 }
 
 impl InboxMessage {
-    /// The entry that delivers it.
+    /// Returns the entry that delivers the message.
     #[must_use]
     pub fn body(&self) -> Body {
         match &self.from {
@@ -80,17 +83,23 @@ impl InboxMessage {
     }
 }
 
-/// What became of a message.
+/// What [`Inbox::put`] did with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
-    /// It is durable here.
+pub enum PutOutcome {
+    /// It is durable in the inbox.
     Accepted,
-    /// It is here or in the log already: as good as accepted.
+    /// It is in the inbox or in the log already. The caller treats it as accepted.
     Duplicate,
-    /// So many messages wait; later there may be room.
-    Full { limit: usize },
-    /// Its text or its id is longer than this.
-    TooLong { limit: usize },
+    /// The inbox is full. The sender may try again later.
+    Full {
+        /// Most messages that are pending at the same time.
+        limit: usize,
+    },
+    /// Its text or its id is too long.
+    TooLong {
+        /// Most bytes of it.
+        limit: usize,
+    },
 }
 
 /// The inbox of one session: a file for each message.
@@ -98,15 +107,15 @@ pub enum Put {
 pub struct Inbox {
     lock: Arc<Lock>,
     dir: PathBuf,
-    /// By arrival.
+    /// By number, which is the order of arrival.
     pending: BTreeMap<u64, InboxMessage>,
-    waiting: BTreeSet<String>,
+    pending_ids: BTreeSet<String>,
     delivered: BTreeSet<String>,
     next: u64,
 }
 
 impl Inbox {
-    /// Reads what waits, and drops what `replayed` says is in the log.
+    /// Reads the pending messages, and drops those that are in the log according to `replayed`.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a message that cannot be read, or the disk's.
@@ -117,10 +126,10 @@ impl Inbox {
             Ok(found) => {
                 for name in found.iter().filter_map(|name| name.to_str()) {
                     let path = dir.join(name);
-                    if let Some(number) = number(name) {
+                    if let Some(number) = file_number(name) {
                         names.push((number, path));
                     } else if name.ends_with(".tmp") {
-                        // Its writer died before it accepted anything.
+                        // Its writer died before it accepted the message.
                         disk.remove_file(&path).map_err(Error::disk("remove", &path))?;
                     }
                 }
@@ -131,83 +140,82 @@ impl Inbox {
         names.sort_unstable();
         let next = names.last().map_or(1, |(last, _)| last + 1);
         let delivered = replayed.delivered.keys().cloned().collect();
-        let mut inbox = Self { lock: lock.clone(), dir, pending: BTreeMap::new(), waiting: BTreeSet::new(), delivered, next };
+        let mut inbox = Self { lock: lock.clone(), dir, pending: BTreeMap::new(), pending_ids: BTreeSet::new(), delivered, next };
         for (number, path) in names {
-            let message = inbox.load(path.clone())?;
-            // Twice here: the first acknowledgement failed after the file was in place, and the sender came again.
-            if inbox.delivered.contains(&message.id) || inbox.waiting.contains(&message.id) {
+            let message = inbox.load(&path)?;
+            // A message is here twice when the first `put` failed after its file was in place and the sender tried again.
+            if inbox.delivered.contains(&message.id) || inbox.pending_ids.contains(&message.id) {
                 disk.remove_file(&path).map_err(Error::disk("remove", &path))?;
             } else {
-                inbox.waiting.insert(message.id.clone());
+                inbox.pending_ids.insert(message.id.clone());
                 inbox.pending.insert(number, message);
             }
         }
-        // What is found may have been put in place by a process that died before its sync, and will be shown as accepted.
+        // A process that died before its sync may have put these files in place. From now on they count as accepted.
         disk.fsync_dir(&inbox.dir).map_err(Error::disk("sync", &inbox.dir))?;
         Ok(inbox)
     }
 
-    fn load(&self, path: PathBuf) -> Result<InboxMessage> {
-        let file = self.lock.disk().open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
-        let bytes = file.len().and_then(|len| read_range(&*file, 0, len)).map_err(Error::disk("read", &path))?;
-        only_line(&bytes).and_then(frame::decode).map_err(|what| Error::Damaged { file: path, line: 1, what })
+    fn load(&self, path: &Path) -> Result<InboxMessage> {
+        let file = self.lock.disk().open(path, OpenMode::Read).map_err(Error::disk("open", path))?;
+        record_file::read(&*file, path)
     }
 
-    /// Accepts a message: it is durable before this returns [`Put::Accepted`].
+    /// Accepts a message. It is durable when this returns [`PutOutcome::Accepted`].
     ///
     /// # Errors
-    /// The disk's. Nothing is accepted then, but the message may be found at the next [`Inbox::open`]; its id makes another try safe.
-    pub fn put(&mut self, message: InboxMessage) -> Result<Put> {
-        if self.waiting.contains(&message.id) || self.delivered.contains(&message.id) {
-            return Ok(Put::Duplicate);
+    /// The disk's. The message is not accepted then, although the next [`Inbox::open`] may find it. The caller may try again with the same id.
+    pub fn put(&mut self, message: InboxMessage) -> Result<PutOutcome> {
+        if self.pending_ids.contains(&message.id) || self.delivered.contains(&message.id) {
+            return Ok(PutOutcome::Duplicate);
         }
         if message.id.len() > MAX_ID {
-            return Ok(Put::TooLong { limit: MAX_ID });
+            return Ok(PutOutcome::TooLong { limit: MAX_ID });
         }
         if message.text.len() > MAX_TEXT {
-            return Ok(Put::TooLong { limit: MAX_TEXT });
+            return Ok(PutOutcome::TooLong { limit: MAX_TEXT });
         }
         if self.pending.len() >= MAX_MESSAGES {
-            return Ok(Put::Full { limit: MAX_MESSAGES });
+            return Ok(PutOutcome::Full { limit: MAX_MESSAGES });
         }
-        // A number is never used twice, so that a failed try cannot be taken for this one.
+        // A number is never used twice, so that the file of a failed `put` cannot be taken for this one.
         let number = self.next;
         self.next += 1;
-        if let Err(error) = replace(&**self.lock.disk(), &self.dir, &name(number), &message) {
-            let _ = self.lock.disk().remove_file(&self.dir.join(name(number)));
+        if let Err(error) = record_file::write(&**self.lock.disk(), &self.dir, &file_name(number), &message) {
+            let _ = self.lock.disk().remove_file(&self.dir.join(file_name(number)));
             return Err(error);
         }
-        self.waiting.insert(message.id.clone());
+        self.pending_ids.insert(message.id.clone());
         self.pending.insert(number, message);
-        Ok(Put::Accepted)
+        Ok(PutOutcome::Accepted)
     }
 
-    /// What waits, in the order in which it came.
+    /// Returns the pending messages in the order of their arrival.
     pub fn pending(&self) -> impl ExactSizeIterator<Item = &InboxMessage> {
         self.pending.values()
     }
 
-    /// Tells that the entry of this message is in the log. It is not pending any more whatever this returns.
+    /// Removes a message whose entry is in the log. It is not pending any more, even after an error.
     ///
     /// # Errors
-    /// The disk's: its file stays behind, and the next [`Inbox::open`] removes it.
-    pub fn settle(&mut self, id: &str) -> Result<()> {
+    /// The disk's. The file stays behind, and the next [`Inbox::open`] removes it.
+    pub fn mark_delivered(&mut self, id: &str) -> Result<()> {
         self.delivered.insert(id.to_owned());
-        if !self.waiting.remove(id) {
+        if !self.pending_ids.remove(id) {
             return Ok(());
         }
         let Some(number) = self.pending.iter().find(|(_, message)| message.id == id).map(|(number, _)| *number) else { return Ok(()) };
         self.pending.remove(&number);
-        // Not made durable: should the file come back, the log knows its id.
-        let path = self.dir.join(name(number));
+        // The removal need not be durable: if the file comes back, its id is in the log.
+        let path = self.dir.join(file_name(number));
         self.lock.disk().remove_file(&path).map_err(Error::disk("remove", &path))
     }
 }
 
-fn name(number: u64) -> String {
+fn file_name(number: u64) -> String {
     format!("{number:020}.json")
 }
 
-fn number(name: &str) -> Option<u64> {
+fn file_number(name: &str) -> Option<u64> {
     name.strip_suffix(".json")?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Where things are on a session volume.
+//! Paths on a session volume.
 
 use std::{
     ffi::OsString,
@@ -27,12 +27,12 @@ pub(crate) fn segment(root: &Path, id: Uuid, segment: Uuid) -> PathBuf {
     session(root, id).join(format!("{segment}.jsonl"))
 }
 
-/// The segments among a folder's names, in the order in which they were written: UUIDv7 sorts by time.
+/// Returns the segments among the names in a session's folder, in the order in which they were written: UUIDv7 sorts by time.
 pub(crate) fn segments(names: &[OsString]) -> Vec<Uuid> {
     let mut found: Vec<Uuid> = names
         .iter()
         .filter_map(|name| name.to_str()?.strip_suffix(".jsonl"))
-        // Only the one spelling that `segment` writes: a second spelling of an id would be a second file for it.
+        // Only the spelling that `segment` writes counts: another spelling of an id would be a second file for it.
         .filter_map(|stem| Uuid::try_parse(stem).ok().filter(|id| id.to_string() == stem))
         .collect();
     found.sort_unstable();

@@ -1,4 +1,4 @@
-//! The memory of an agent: its session log and its inbox on the session volume.
+//! An agent's session log and its inbox, on the session volume.
 //!
 //! # Flow
 //! [`Lock::take`] the volume, [`current::read`] which session the agent has, [`Log::open`] it (or [`Log::create`] one, append its first
@@ -9,7 +9,7 @@
 //!   again; it never acknowledges by mistake.
 //! - Whatever the crash, opening finds every acknowledged entry once, in order, and at most some more of the append that was under way.
 //! - A complete line that is damaged is an error with file and line, never skipped; an unfinished last append is cut and reported.
-//! - A message is accepted only when it is durable, and gets into the log once.
+//! - A message is accepted only when it is durable, and it gets into the log once.
 //!
 //! # Assumptions
 //! - One sector (512 bytes) is written whole or not at all, and `fdatasync` means what it says.
@@ -24,6 +24,9 @@
 //! ```
 //! Every line, of every file, is a JSON object whose first member is its checksum: see [`frame`].
 
+#![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 pub mod current;
 pub mod disk;
 mod error;
@@ -34,12 +37,12 @@ mod layout;
 mod lock;
 mod log;
 mod reader;
-mod stamp;
+mod record_file;
+mod timestamp;
 
 pub use error::{Damage, Error, Result};
 pub use fold::LogState;
-pub use inbox::{Inbox, InboxMessage, Put, Sender, Wake};
+pub use inbox::{Inbox, InboxMessage, PutOutcome, Sender, Wake};
 pub use lock::{Holder, Lock};
 pub use log::{Log, MAX_LINE, Preallocate, Replay, TornTail};
-pub use reader::{RawEntry, Reader, Token};
-pub use stamp::stamp;
+pub use reader::{Reader, StoredEntry, Token};

@@ -1,4 +1,4 @@
-//! One writer for a session volume.
+//! The lock of a session volume, which lets one process write to it.
 
 use std::{
     collections::HashMap,
@@ -14,91 +14,94 @@ use uuid::Uuid;
 
 use crate::{
     Error, Result,
-    disk::{Disk, DiskFile, Mode, read_range, write_all},
+    disk::{Disk, DiskFile, OpenMode, read_range, write_all},
     frame, layout,
-    log::walk::only_sectors_are_missing,
+    log::scan::only_sectors_are_missing,
 };
 
-/// Who writes to the volume.
+/// The Pod that writes to the volume, as the lock file records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
+    /// Run generation of the agent in this Pod. It grows with each Pod.
     pub run_generation: u64,
+    /// UID of the Kubernetes Pod.
     pub pod_uid: String,
 }
 
-/// The right to write to a session volume. Held until the last `Arc` is gone; logs and inboxes keep one.
+/// The right to write to a session volume. It ends when the last `Arc` is dropped; logs and inboxes keep one.
 #[derive(Debug)]
 pub struct Lock {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     holder: Holder,
-    /// Holds the `flock`.
+    /// Open for the `flock` on it.
     _file: Box<dyn DiskFile>,
-    live: Mutex<HashMap<Uuid, Arc<Live>>>,
+    sessions: Mutex<HashMap<Uuid, Arc<SessionProgress>>>,
 }
 
-/// What this process knows of a session that it writes. It outlives the log, so that a reader goes on when a log is opened again.
+/// How far this process has written a session. It outlives the log, so that a reader goes on when the session is opened again.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct SessionProgress {
     open: AtomicBool,
-    mark: Mutex<Mark>,
+    committed_end: Mutex<CommittedEnd>,
 }
 
-/// How far the last segment is acknowledged.
+/// Where the acknowledged entries of the last segment end, as an offset in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct CommittedEnd {
     pub segment: Uuid,
-    pub committed: u64,
+    pub offset: u64,
 }
 
-impl Live {
-    pub(crate) fn mark(&self) -> Mark {
-        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+impl SessionProgress {
+    pub(crate) fn committed_end(&self) -> CommittedEnd {
+        *self.committed_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One log's claim to a session, within this process.
+/// Reserves a session for one log of this process until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct SessionGuard {
     session: Uuid,
-    live: Arc<Live>,
+    progress: Arc<SessionProgress>,
 }
 
-impl Claim {
+impl SessionGuard {
     pub(crate) fn session(&self) -> Uuid {
         self.session
     }
 
-    pub(crate) fn live(&self) -> &Arc<Live> {
-        &self.live
+    pub(crate) fn progress(&self) -> &Arc<SessionProgress> {
+        &self.progress
     }
 
-    pub(crate) fn set_mark(&self, mark: Mark) {
-        *self.live.mark.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+    pub(crate) fn set_committed(&self, end: CommittedEnd) {
+        *self.progress.committed_end.lock().unwrap_or_else(PoisonError::into_inner) = end;
     }
 }
 
-impl Drop for Claim {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.live.open.store(false, Ordering::Release);
+        self.progress.open.store(false, Ordering::Release);
     }
 }
 
 impl Lock {
-    /// Takes the volume at `root` without waiting, and records durably who took it.
+    /// Takes the lock of the volume at `root` without waiting, and durably records the holder.
     ///
     /// # Errors
-    /// [`Error::Locked`] when a living process has it; [`Error::LowerGeneration`] when a later Pod has had it.
+    /// [`Error::Locked`] when another process has the lock; [`Error::LowerGeneration`] when a later Pod has held it;
+    /// [`Error::Damaged`] when the lock file is; or the disk's.
     pub fn take(disk: Arc<dyn Disk>, root: &Path, holder: Holder) -> Result<Arc<Self>> {
         let path = layout::lock(root);
-        let file = disk.open(&path, Mode::Create).map_err(Error::disk("open", &path))?;
+        let file = disk.open(&path, OpenMode::Create).map_err(Error::disk("open", &path))?;
         if !file.try_lock().map_err(Error::disk("lock", &path))? {
-            // Only a word for people, and the holder may be at it just now: what cannot be read is left out.
-            let holder = holders(&*file, &path).ok().and_then(|(mut seen, _)| seen.pop());
+            // The holder is only for people, and it may be writing its record just now, so an error here is no error.
+            let holder = read_holders(&*file, &path).ok().and_then(|(mut seen, _)| seen.pop());
             return Err(Error::Locked { path, holder });
         }
-        let (seen, mut lines) = holders(&*file, &path)?;
+        let (seen, mut lines) = read_holders(&*file, &path)?;
         if let Some(highest) = seen.iter().map(|seen| seen.run_generation).max()
             && highest > holder.run_generation
         {
@@ -107,44 +110,50 @@ impl Lock {
         if seen.last() != Some(&holder) {
             frame::encode(&holder, &mut lines).map_err(|source| Error::Encode { file: path.clone(), source })?;
         }
-        // All of it, not only one's own line: those who wrote the others may have died of the sync that made them durable.
+        // All lines are written again, because an earlier holder may have died before its line was synced.
         write_all(&*file, &lines, 0).map_err(Error::disk("record the holder in", &path))?;
         file.truncate(lines.len() as u64).map_err(Error::disk("cut the unfinished end of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(root).map_err(Error::disk("sync", root))?;
-        Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, live: Mutex::default() }))
+        Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, sessions: Mutex::default() }))
     }
 
+    /// Returns who this process is to the volume.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
+    /// Returns the folder of the volume.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
+    /// Returns the disk that the volume is on.
     #[must_use]
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Claims a session for one log in this process. The mark of an earlier log stays until the new one has read the session.
-    pub(crate) fn claim(&self, session: Uuid) -> Result<Claim> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = live.entry(session).or_insert_with(|| {
-            Arc::new(Live { open: AtomicBool::new(false), mark: Mutex::new(Mark { segment: Uuid::nil(), committed: 0 }) })
+    /// Reserves a session for one log of this process. Readers see the committed end of an earlier log until the new one has read the session.
+    pub(crate) fn reserve(&self, session: Uuid) -> Result<SessionGuard> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = sessions.entry(session).or_insert_with(|| {
+            Arc::new(SessionProgress {
+                open: AtomicBool::new(false),
+                committed_end: Mutex::new(CommittedEnd { segment: Uuid::nil(), offset: 0 }),
+            })
         });
-        if entry.open.swap(true, Ordering::AcqRel) {
+        if progress.open.swap(true, Ordering::AcqRel) {
             return Err(Error::AlreadyOpen { session });
         }
-        Ok(Claim { session, live: entry.clone() })
+        Ok(SessionGuard { session, progress: progress.clone() })
     }
 }
 
-/// The holders on record, and their lines.
-fn holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
+/// Returns the recorded holders, and their lines. An unfinished line at the end is left out.
+fn read_holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
     let read = |len| read_range(file, 0, len);
     let mut bytes = file.len().and_then(read).map_err(Error::disk("read", path))?;
     let mut holders = Vec::new();
@@ -153,7 +162,7 @@ fn holders(file: &dyn DiskFile, path: &Path) -> Result<(Vec<Holder>, Vec<u8>)> {
         let Some(text) = line.strip_suffix(b"\n") else { break };
         match frame::decode(text) {
             Ok(holder) => holders.push(holder),
-            // Whoever took the lock made all lines durable: with a sector missing, nobody has since.
+            // A holder syncs all lines before it goes on. So where a sector is missing, no holder has come after this line.
             Err(_) if only_sectors_are_missing(end as u64, text) => break,
             Err(what) => return Err(Error::Damaged { file: path.to_owned(), line: holders.len() as u64 + 1, what }),
         }

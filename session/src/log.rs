@@ -1,4 +1,4 @@
-//! The log of one session, as its one writer has it.
+//! The log of one session, as its only writer has it.
 
 use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
@@ -10,22 +10,23 @@ use crate::{
     Error, Lock, LogState, Reader, Result,
     disk::{DiskFile, write_all},
     frame,
-    lock::{Claim, Mark},
-    stamp,
+    lock::{CommittedEnd, SessionGuard},
+    timestamp::rfc3339_millis,
 };
 
 mod open;
-pub(crate) mod walk;
+pub(crate) mod scan;
 
-/// The longest line that is written, newline included. A tool's output is cut far below it.
+/// Bytes of the longest line, newline included. A tool's output is cut far below it.
 pub const MAX_LINE: usize = 16 << 20;
 
-/// Whether segments are filled with zeros ahead of the entries, which spares the file system a change of length at every append and so
-/// about half of its cost. A reader never takes the zeros for entries, and [`Log::close`] trims them.
+/// Whether the log fills its segment with zeros ahead of the entries. The file system then need not change the file's length at every
+/// append, which saves about half of its cost. Readers never take the zeros for entries, and [`Log::close`] trims them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preallocate {
-    /// In steps of so many bytes.
+    /// It does, in steps of this many bytes.
     Ahead(u64),
+    /// It does not.
     Off,
 }
 
@@ -35,64 +36,69 @@ impl Default for Preallocate {
     }
 }
 
-/// The bytes after the last acknowledged entry that were cut when the log was opened: the last append was under way when its writer died.
+/// The bytes after the last acknowledged entry that [`Log::open`] cut. They are of an append that was under way when its writer died.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
+    /// The segment.
     pub file: PathBuf,
     /// The line that was not finished, counted from 1.
     pub line: u64,
+    /// How many bytes were cut.
     pub bytes: u64,
 }
 
-/// What was in the log.
+/// What [`Log::open`] found in the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
+    /// All acknowledged entries, in order, and at most some more of the append that was under way.
     pub entries: Vec<Entry>,
-    /// The sum of `entries`.
+    /// The state after `entries`.
     pub state: LogState,
+    /// The unfinished append; `None` when the log ended cleanly.
     pub cut: Option<TornTail>,
 }
 
 impl Replay {
-    /// For [`yoi_wire::entry::RuntimeStarted`].
+    /// Returns how many bytes were cut, as [`yoi_wire::entry::RuntimeStarted`] reports it.
     #[must_use]
     pub fn cut_bytes(&self) -> u64 {
         self.cut.as_ref().map_or(0, |cut| cut.bytes)
     }
 }
 
-/// An open session log. Dropping it leaves the zeros of [`Preallocate::Ahead`] in place, which the next one uses.
+/// An open session log. A log that is dropped leaves the zeros of [`Preallocate::Ahead`] in place, and the next one uses them.
 #[derive(Debug)]
 pub struct Log {
     lock: Arc<Lock>,
-    claim: Claim,
+    guard: SessionGuard,
     segment: Uuid,
     path: PathBuf,
     file: Box<dyn DiskFile>,
-    fill: Preallocate,
+    preallocate: Preallocate,
     last_seq: u64,
-    /// Where the last acknowledged line ends.
+    /// Offset at which the last acknowledged line ends.
     committed: u64,
-    /// Where the file ends; zeros from `committed` on.
-    filled: u64,
+    /// Offset at which the file ends. From `committed` on it holds zeros.
+    file_end: u64,
     poisoned: bool,
 }
 
 #[derive(Serialize)]
 struct Line<'a> {
-    /// The seq of the first entry of the append that wrote this line. Appends are made durable one after the other, so a line of a later
-    /// append proves that this one was acknowledged: what is damaged before it is not merely torn.
+    /// Sequence number of the first entry of the append that wrote this line. Appends become durable one after the other. So a line of a
+    /// later append proves that this one was acknowledged, and that what is wrong in it is damage and not a torn end.
     batch: u64,
     #[serde(flatten)]
     entry: &'a Entry,
 }
 
 impl Log {
-    /// Appends one entry for each body, in one write, and makes them durable before it returns them. `ids` gives UUIDv7s.
+    /// Appends one entry for each body in one write, and returns the entries once they are durable. `at` is their time, and `ids` returns
+    /// a new UUIDv7 for each.
     ///
     /// # Errors
-    /// The disk's: then nothing is acknowledged, no reader of this process sees any of it, and every later append fails with
-    /// [`Error::Poisoned`] until the session is opened again, which may find some of these entries or none.
+    /// The disk's: nothing is acknowledged then, and no reader of this process sees any of it. Every later append fails with
+    /// [`Error::Poisoned`] until the session is opened again, which finds some of these entries or none.
     /// [`Error::TooLarge`] and [`Error::UnknownKind`] leave the log as it was.
     pub fn append(&mut self, bodies: &[Body], at: SystemTime, ids: &mut dyn FnMut() -> Uuid) -> Result<Vec<Entry>> {
         if self.poisoned {
@@ -104,19 +110,19 @@ impl Log {
         let (entries, lines) = self.encode(bodies, at, ids)?;
         if let Err(error) = self.commit(&lines) {
             self.poisoned = true;
-            // What was not acknowledged should not be seen by other processes either. If this fails too, opening decides.
+            // Other processes should not see what was not acknowledged. If this fails too, the next `open` cuts it or keeps it.
             let _ = self.file.truncate(self.committed);
             return Err(error);
         }
         self.committed += lines.len() as u64;
         self.last_seq += entries.len() as u64;
-        self.claim.set_mark(Mark { segment: self.segment, committed: self.committed });
+        self.guard.set_committed(CommittedEnd { segment: self.segment, offset: self.committed });
         Ok(entries)
     }
 
     fn encode(&self, bodies: &[Body], at: SystemTime, ids: &mut dyn FnMut() -> Uuid) -> Result<(Vec<Entry>, Vec<u8>)> {
         let batch = self.last_seq + 1;
-        let at = stamp(at);
+        let at = rfc3339_millis(at);
         let mut entries = Vec::with_capacity(bodies.len());
         let mut lines = Vec::new();
         for (seq, body) in (batch..).zip(bodies) {
@@ -138,21 +144,21 @@ impl Log {
 
     fn commit(&mut self, lines: &[u8]) -> Result<()> {
         let end = self.committed + lines.len() as u64;
-        if let Preallocate::Ahead(step) = self.fill
-            && end > self.filled
+        if let Preallocate::Ahead(step) = self.preallocate
+            && end > self.file_end
         {
-            // The zeros are made durable by the same sync as the lines: a hole in a new segment reads as zeros either way.
+            // The sync of the lines makes the zeros durable too. Where a power cut leaves a hole instead, it reads as zeros as well.
             let to = end.next_multiple_of(step.max(1));
-            let zeros = vec![0; usize::try_from(to - self.filled).unwrap_or(usize::MAX)];
-            write_all(&*self.file, &zeros, self.filled).map_err(Error::disk("make room in", &self.path))?;
-            self.filled = to;
+            let zeros = vec![0; usize::try_from(to - self.file_end).unwrap_or(usize::MAX)];
+            write_all(&*self.file, &zeros, self.file_end).map_err(Error::disk("make room in", &self.path))?;
+            self.file_end = to;
         }
         write_all(&*self.file, lines, self.committed).map_err(Error::disk("append to", &self.path))?;
-        self.filled = self.filled.max(end);
+        self.file_end = self.file_end.max(end);
         self.file.fdatasync().map_err(Error::disk("sync", &self.path))
     }
 
-    /// Trims the zeros. Nothing is lost when it is not called, or fails.
+    /// Trims the zeros of [`Preallocate::Ahead`]. No entry is lost when it fails or is not called.
     ///
     /// # Errors
     /// The disk's.
@@ -164,32 +170,21 @@ impl Log {
         self.file.fsync().map_err(Error::disk("sync", &self.path))
     }
 
-    /// A reader that sees what this log has acknowledged, and goes on when the session is opened again in this process.
+    /// Returns a reader that sees what this log has acknowledged. It goes on when this process opens the session again.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader::beside(&self.lock, self.claim.session(), self.claim.live().clone())
+        Reader::for_open_log(&self.lock, self.guard.session(), self.guard.progress().clone())
     }
 
+    /// Returns the session of this log.
     #[must_use]
     pub fn session(&self) -> Uuid {
-        self.claim.session()
+        self.guard.session()
     }
 
-    /// The segment that is being written.
+    /// Returns the segment that the log writes.
     #[must_use]
     pub fn segment(&self) -> Uuid {
         self.segment
-    }
-
-    /// The seq of the last acknowledged entry; 0 when there is none.
-    #[must_use]
-    pub fn last_seq(&self) -> u64 {
-        self.last_seq
-    }
-
-    /// Whether an append has failed.
-    #[must_use]
-    pub fn poisoned(&self) -> bool {
-        self.poisoned
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a session while it is written, or when nobody writes it.
+//! Reads a session, also while it is written.
 
 use std::{
     fmt,
@@ -14,21 +14,24 @@ use yoi_wire::entry::Entry;
 
 use crate::{
     Damage, Error, Lock, Result,
-    disk::{Disk, DiskFile, Mode},
+    disk::{Disk, DiskFile, OpenMode},
     layout,
-    lock::Live,
-    log::walk::{Expected, Step, Walk},
+    lock::SessionProgress,
+    log::scan::{Expected, Scanned, Scanner},
 };
 
-/// Up to where a reader has read. As text: `start`, or `<segment>.<seq>`. It stays valid over restarts of reader and writer.
+/// How far a reader has read. Its text is `start` or `<segment>.<seq>`. It stays valid when reader or writer restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Token {
     /// Before the first entry.
     #[default]
     Start,
+    /// After this entry.
     After {
+        /// The segment that holds the entry.
         segment: Uuid,
+        /// Sequence number of the entry.
         seq: u64,
     },
 }
@@ -70,31 +73,29 @@ impl From<Token> for String {
     }
 }
 
-/// A committed entry.
+/// A committed entry and its place in the session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RawEntry {
-    /// The line as it stands in the file, checksum included, newline not: a JSON object.
-    pub json: String,
-    /// The same, understood as far as this version can.
+pub struct StoredEntry {
+    /// The entry, understood as far as this version can.
     pub entry: Entry,
-    /// Where to read on after it.
+    /// The token to read on after it.
     pub token: Token,
 }
 
-/// Sees only what is committed: beside a log in the same process, what that has acknowledged; elsewhere, complete lines. Kinds that this
-/// version does not know are shown as [`yoi_wire::entry::Body::Unknown`].
+/// Reads the committed entries of a session. A reader of [`crate::Log::reader`] sees what that log has acknowledged; any other sees complete
+/// lines. A kind that this version does not know becomes [`yoi_wire::entry::Body::Unknown`].
 #[derive(Debug)]
 pub struct Reader {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     session: Uuid,
-    live: Option<Arc<Live>>,
-    /// Where it left off, so that reading on does not read from the start.
-    place: Option<Place>,
+    progress: Option<Arc<SessionProgress>>,
+    /// Where the last read ended, so that the next one need not start at the beginning of the session.
+    position: Option<Position>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     token: Token,
     segment: Uuid,
     at: u64,
@@ -103,34 +104,34 @@ struct Place {
 }
 
 impl Reader {
-    /// A reader without a log beside it: another process, or a stopped agent. What an append that is under way has written but not yet
-    /// made durable may be seen by it.
+    /// Returns a reader for a session that another process may have open, or none. It may see lines of an append that is under way and not
+    /// yet durable.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, root: &Path, session: Uuid) -> Self {
-        Self { disk, root: root.to_owned(), session, live: None, place: None }
+        Self { disk, root: root.to_owned(), session, progress: None, position: None }
     }
 
-    pub(crate) fn beside(lock: &Lock, session: Uuid, live: Arc<Live>) -> Self {
-        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, live: Some(live), place: None }
+    pub(crate) fn for_open_log(lock: &Lock, session: Uuid, progress: Arc<SessionProgress>) -> Self {
+        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, progress: Some(progress), position: None }
     }
 
-    /// At most `max` entries after `token`, and the token to go on from: the given one when there is nothing new.
+    /// Returns at most `max` entries after `token`, and the token to go on from, which is the given one when there is nothing new.
     ///
     /// # Errors
-    /// [`Error::Damaged`] once all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
-    pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
-        let left_off = self.place.filter(|place| place.token == token);
+    /// [`Error::Damaged`] after all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
+    pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
+        let left_off = self.position.filter(|position| position.token == token);
         match self.read_from(left_off, token, max) {
-            // A line may look damaged while its writer is at it: an append is copied in page by page, and the newline may be seen before
-            // the middle is. It was there when the newline was, so looking once more is enough. And what this reader remembers of
-            // the file may be of lines that were never acknowledged and have been cut since: then from the start.
+            // One more read from the start tells damage from two other causes. An append is copied page by page, so its newline may be
+            // visible before its middle, which is there at the second look. And this reader's position may be in lines that were never
+            // acknowledged and have been cut since.
             Err(Error::Damaged { .. }) => self.read_from(None, token, max),
             done => done,
         }
     }
 
-    fn read_from(&mut self, place: Option<Place>, token: Token, max: usize) -> Result<(Vec<RawEntry>, Token)> {
-        self.place = None;
+    fn read_from(&mut self, position: Option<Position>, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
+        self.position = None;
         let dir = layout::session(&self.root, self.session);
         let segments = match self.disk.list(&dir) {
             Ok(names) => layout::segments(&names),
@@ -144,64 +145,63 @@ impl Reader {
             return Err(Error::UnknownToken { token: token.to_string() });
         }
 
-        let first = Place { token: Token::Start, segment: segments[0], at: 0, line: 1, expected: Expected::FIRST };
-        let mut place = place.unwrap_or(first);
+        let first = Position { token: Token::Start, segment: segments[0], at: 0, line: 1, expected: Expected::FIRST };
+        let mut position = position.unwrap_or(first);
         let mut found = Vec::new();
-        let from = segments.iter().position(|segment| *segment == place.segment).unwrap_or(0);
+        let from = segments.iter().position(|segment| *segment == position.segment).unwrap_or(0);
         for &segment in &segments[from..] {
-            if segment != place.segment {
-                place = Place { segment, at: 0, line: 1, ..place };
+            if segment != position.segment {
+                position = Position { segment, at: 0, line: 1, ..position };
             }
             let path = layout::segment(&self.root, self.session, segment);
-            let file = self.disk.open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
+            let file = self.disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
             let end = self.end(segment, &*file).map_err(Error::disk("measure", &path))?;
-            let mut walk = Walk::new(&*file, &path, (place.at, end.max(place.at)), place.line, place.expected);
+            let mut scanner = Scanner::new(&*file, &path, (position.at, end.max(position.at)), position.line, position.expected);
             loop {
                 if found.len() == max {
-                    return Ok(self.leave(found, place, token));
+                    return Ok(self.finish(found, position, token));
                 }
-                match walk.next() {
-                    Ok(Step::Line(line)) => {
+                match scanner.next() {
+                    Ok(Scanned::Line(line)) => {
                         let next = Token::After { segment, seq: line.entry.seq };
-                        place = Place { token: next, segment, at: line.end, line: walk.line(), expected: walk.expected() };
+                        position =
+                            Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
                         if line.entry.seq > seq(token) {
-                            // The checksum and the parser have both seen it: it is text.
-                            let json = String::from_utf8_lossy(&line.bytes).into_owned();
-                            found.push(RawEntry { json, entry: line.entry, token: next });
+                            found.push(StoredEntry { entry: line.entry, token: next });
                         }
                     }
-                    Ok(Step::End { torn }) if torn > 0 && segment != last => {
+                    Ok(Scanned::End { torn }) if torn > 0 && segment != last => {
                         return self.stop(
-                            Error::Damaged { file: path.clone(), line: walk.line(), what: Damage::Unfinished },
+                            Error::Damaged { file: path.clone(), line: scanner.line_number(), what: Damage::Unfinished },
                             found,
-                            place,
+                            position,
                             token,
                         );
                     }
-                    Ok(Step::End { .. }) => break,
-                    Err(error) => return self.stop(error, found, place, token),
+                    Ok(Scanned::End { .. }) => break,
+                    Err(error) => return self.stop(error, found, position, token),
                 }
             }
         }
-        Ok(self.leave(found, place, token))
+        Ok(self.finish(found, position, token))
     }
 
     fn end(&self, segment: Uuid, file: &dyn DiskFile) -> std::io::Result<u64> {
-        match self.live.as_ref().map(|live| live.mark()) {
-            Some(mark) if mark.segment == segment => Ok(mark.committed),
+        match self.progress.as_ref().map(|progress| progress.committed_end()) {
+            Some(end) if end.segment == segment => Ok(end.offset),
             _ => file.len(),
         }
     }
 
-    /// The entries before a failure are handed out first; the next read meets it again.
-    fn stop(&mut self, error: Error, found: Vec<RawEntry>, place: Place, token: Token) -> Result<(Vec<RawEntry>, Token)> {
-        if found.is_empty() { Err(error) } else { Ok(self.leave(found, place, token)) }
+    /// Returns the entries before a failure first. The next read fails.
+    fn stop(&mut self, error: Error, found: Vec<StoredEntry>, position: Position, token: Token) -> Result<(Vec<StoredEntry>, Token)> {
+        if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) }
     }
 
-    fn leave(&mut self, found: Vec<RawEntry>, place: Place, token: Token) -> (Vec<RawEntry>, Token) {
+    fn finish(&mut self, found: Vec<StoredEntry>, position: Position, token: Token) -> (Vec<StoredEntry>, Token) {
         let next = found.last().map_or(token, |last| last.token);
-        // A token beyond the end is not a place in the file.
-        self.place = (place.token == next).then_some(place);
+        // A token beyond the end has no position in the file.
+        self.position = (position.token == next).then_some(position);
         (found, next)
     }
 }

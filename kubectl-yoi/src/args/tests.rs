@@ -1,12 +1,12 @@
 use super::*;
 
 fn parsed(line: &str) -> Result<Cli, clap::Error> {
-    Cli::of(std::iter::once("kubectl-yoi").chain(line.split(' ')))
+    Cli::from_words(std::iter::once("kubectl-yoi").chain(line.split(' ')))
 }
 
 #[test]
 fn the_command_line_is_consistent() {
-    Cli::shaped().debug_assert();
+    Cli::clap_command().debug_assert();
 }
 
 #[test]
@@ -20,11 +20,11 @@ fn durations_have_a_unit() {
 fn what_cannot_be_a_name_is_a_wrong_command_line() {
     for wrong in ["a/b", "../x", "A", "a b", "", "-a", "a-", "a.b"] {
         for line in [vec!["log", wrong], vec!["ls", "-n", wrong], vec!["run", "x", "-p", wrong], vec!["peer", "a", wrong]] {
-            let parsed = Cli::of(std::iter::once("kubectl-yoi").chain(line.iter().copied()));
+            let parsed = Cli::from_words(std::iter::once("kubectl-yoi").chain(line.iter().copied()));
             assert!(parsed.is_err_and(|error| error.exit_code() == 2), "{line:?}");
         }
     }
-    assert!(Cli::of(["kubectl-yoi", "log", "a-1"]).is_ok());
+    assert!(Cli::from_words(["kubectl-yoi", "log", "a-1"]).is_ok());
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_flag_that_would_do_nothing_is_refused() {
     for line in ["stop a --timeout 1m", "workspace create w --empty --timeout 1m", "run a -p p --timeout 1m"] {
         assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
     }
-    // Before the verb as well as behind it.
+    // The flag is refused before the verb and behind it.
     for (verb, flags) in [
         ("diff a --name-only", &["-o json"][..]),
         ("crds", &["-o json", "-o name", "-n x", "--context x", "--kubeconfig x"]),
@@ -68,23 +68,23 @@ fn a_flag_that_would_do_nothing_is_refused() {
 
 #[test]
 fn a_workspace_comes_from_exactly_one_source() {
-    assert!(Cli::of(["kubectl-yoi", "workspace", "create", "w"]).is_err());
-    assert!(Cli::of(["kubectl-yoi", "workspace", "create", "w", "--empty", "--project", "p"]).is_err());
-    assert!(Cli::of(["kubectl-yoi", "workspace", "create", "w", "--empty", "--claim", "--wait"]).is_ok());
+    assert!(Cli::from_words(["kubectl-yoi", "workspace", "create", "w"]).is_err());
+    assert!(Cli::from_words(["kubectl-yoi", "workspace", "create", "w", "--empty", "--project", "p"]).is_err());
+    assert!(Cli::from_words(["kubectl-yoi", "workspace", "create", "w", "--empty", "--claim", "--wait"]).is_ok());
 }
 
 #[test]
 fn help_and_completion_offer_no_flag_that_would_do_nothing() {
-    let mut root = Cli::shaped();
+    let mut root = Cli::clap_command();
     root.build();
-    for (verb, idle, useful) in [("completion", 4, 0), ("crds", 4, 0), ("explain", 3, 1), ("ls", 0, 4), ("doctor", 0, 4)] {
+    for (verb, useless, useful) in [("completion", 4, 0), ("crds", 4, 0), ("explain", 3, 1), ("ls", 0, 4), ("doctor", 0, 4)] {
         let help = root.find_subcommand_mut(verb).unwrap().render_long_help().to_string();
-        let shown = EVERY.iter().filter(|flag| help.contains(&format!("{flag} "))).count();
-        assert_eq!((EVERY.len() - shown, shown), (idle, useful), "{help}");
+        let shown = GLOBAL_FLAGS.iter().filter(|flag| help.contains(&format!("{flag} "))).count();
+        assert_eq!((GLOBAL_FLAGS.len() - shown, shown), (useless, useful), "{help}");
         let words = [verb, "--"].map(str::to_owned);
-        let offered = crate::complete::answer(&Cli::shaped(), &words);
-        assert_eq!(EVERY.iter().filter(|flag| offered.contains(*flag)).count(), useful, "{offered}");
+        let offered = crate::complete::candidates(&Cli::clap_command(), &words);
+        assert_eq!(GLOBAL_FLAGS.iter().filter(|flag| offered.contains(*flag)).count(), useful, "{offered}");
     }
-    let refused = Cli::of(["kubectl-yoi", "crds", "--context", "x"]).unwrap_err().to_string();
+    let refused = Cli::from_words(["kubectl-yoi", "crds", "--context", "x"]).unwrap_err().to_string();
     assert!(refused.contains("--context would do nothing with `crds`"), "{refused}");
 }

@@ -1,26 +1,31 @@
-//! `stop`, `start`, `rm`.
+//! `stop`, `start` and `rm` of agents.
 
 use yoi_crds::YoiPod;
 use yoi_crds::condition::is_true;
 use yoi_crds::pod::{DesiredState, SessionRetain};
 use yoi_crds::reason::condition;
 
-use crate::args::{Names, Output, Rm};
+use crate::args::{DesiredStateOptions, OutputFormat, RmOptions};
 use crate::cluster::{Cluster, Wait};
 use crate::error::Error;
 use crate::show;
 
-pub async fn stop(cluster: &Cluster, output: Option<Output>, args: &Names) -> Result<(), Error> {
-    desire(cluster, output, args, DesiredState::Stopped).await
+pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+    set_desired_state(cluster, output, args, DesiredState::Stopped).await
 }
 
-pub async fn start(cluster: &Cluster, output: Option<Output>, args: &Names) -> Result<(), Error> {
-    desire(cluster, output, args, DesiredState::Running).await
+pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+    set_desired_state(cluster, output, args, DesiredState::Running).await
 }
 
-async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: DesiredState) -> Result<(), Error> {
+async fn set_desired_state(
+    cluster: &Cluster,
+    output: Option<OutputFormat>,
+    args: &DesiredStateOptions,
+    state: DesiredState,
+) -> Result<(), Error> {
     for name in &args.names {
-        let mut pod: YoiPod = cluster.merge(name, &serde_json::json!({ "spec": { "desiredState": state } })).await?;
+        let mut pod: YoiPod = cluster.patch(name, &serde_json::json!({ "spec": { "desiredState": state } })).await?;
         if args.wait {
             pod = cluster
                 .wait(
@@ -39,12 +44,12 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
                             DesiredState::Running | DesiredState::Unknown => is_true(&status.conditions, condition::READY),
                             DesiredState::Stopped => status.pod.is_none(),
                         };
-                        // What was true of an earlier wish says nothing of this one.
+                        // A condition of an earlier generation says nothing about this one.
                         if reached && status.observed_generation == pod.metadata.generation {
-                            return Ok(Wait::Over(pod.clone()));
+                            return Ok(Wait::Done(pod.clone()));
                         }
                         let ready = yoi_crds::condition::find(&status.conditions, condition::READY);
-                        Ok(Wait::Still(
+                        Ok(Wait::Pending(
                             ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
                         ))
                     },
@@ -62,13 +67,13 @@ async fn desire(cluster: &Cluster, output: Option<Output>, args: &Names, state: 
     Ok(())
 }
 
-pub async fn rm(cluster: &Cluster, output: Option<Output>, args: &Rm) -> Result<(), Error> {
+pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
     for name in &args.names {
         let pod: YoiPod = cluster.get(name).await?;
         let status = pod.status.clone().unwrap_or_default();
-        // A Pod that is still named may still write; only an agent that is stopped for certain is deleted.
+        // A Pod that the status names may still write. Only an agent without one is deleted.
         if status.pod.is_some() {
-            let next = cluster.line(&format!("stop --wait {name}"));
+            let next = cluster.plugin_command(&format!("stop --wait {name}"));
             return Err(cluster.refused::<YoiPod>("delete", name, "its Pod is still there", next));
         }
         let session = match (&status.session_claim_name, pod.spec.session.retain, &pod.spec.session.claim_name) {

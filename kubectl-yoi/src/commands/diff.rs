@@ -1,18 +1,18 @@
-//! `diff`: what an agent changed in its tree.
+//! `diff`: prints what an agent changed in its tree.
 
 use yoi_wire::node::ChangeType;
 use yoi_wire::people::DiffResponse as Answer;
 
-use crate::args::{Diff, Output};
+use crate::args::{DiffOptions, OutputFormat};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::show;
 
-pub async fn diff(cluster: &Cluster, output: Option<Output>, args: &Diff) -> Result<(), Error> {
+pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOptions) -> Result<(), Error> {
     let answer: Answer = cluster.fetch(&args.name, "diff").await?;
     match output {
-        Some(Output::Name) => show::print(&answer.paths.iter().map(|c| format!("{}\n", c.path)).collect::<String>())?,
-        Some(form) => show::value(form, &answer)?,
+        Some(OutputFormat::Name) => show::print(&answer.paths.iter().map(|c| format!("{}\n", c.path)).collect::<String>())?,
+        Some(format) => show::value(format, &answer)?,
         None => match (&answer.text, args.name_only) {
             (Some(text), false) => {
                 show::print(text)?;

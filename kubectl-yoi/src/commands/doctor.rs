@@ -1,34 +1,35 @@
-//! `doctor`: what is wrong, and the command that mends it. It gathers the world once ([`gather`]), and judges it without hands ([`checks`]).
+//! `doctor`: finds what is wrong with Yoi on a cluster, and the command that fixes it. [`gather`] reads the cluster once, and [`checks`] are pure
+//! functions of what it read.
 
 mod checks;
 mod finding;
 mod gather;
-mod world;
+mod observed;
 
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-use crate::args::{Doctor, Output};
+use crate::args::{DoctorOptions, OutputFormat};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::show;
 use finding::{Finding, Severity};
 
 const API_SERVICE: &str = "v1alpha1.runtime.yoi.dev";
-/// Where the README installs the charts: for who may not see where they are.
-const HOME: &str = "yoi-system";
+/// Where the README installs the charts, for a user who may not read where they are installed.
+const DEFAULT_NAMESPACE: &str = "yoi-system";
 
-pub async fn doctor(cluster: &Cluster, output: Option<Output>, args: &Doctor) -> Result<(), Error> {
-    let world = gather::gather(cluster, args.all_namespaces).await?;
-    let findings = checks::all(&world);
+pub async fn doctor(cluster: &Cluster, output: Option<OutputFormat>, args: &DoctorOptions) -> Result<(), Error> {
+    let observed = gather::gather(cluster, args.all_namespaces).await?;
+    let findings = checks::all(&observed);
     let count = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
     match output {
-        None => show::print(&told(&findings, world.scope.as_deref(), std::io::stdout().is_terminal()))?,
-        Some(Output::Name) => {
+        None => show::print(&render(&findings, observed.scope.as_deref(), std::io::stdout().is_terminal()))?,
+        Some(OutputFormat::Name) => {
             show::print(&findings.iter().filter(|f| f.severity > Severity::Note).map(|f| format!("{}\n", f.object)).collect::<String>())?;
         }
-        Some(form) => show::value(
-            form,
+        Some(format) => show::value(
+            format,
             &serde_json::json!({ "findings": findings, "counts": {
                 "ok": count(Severity::Ok), "note": count(Severity::Note), "unknown": count(Severity::Unknown),
                 "warning": count(Severity::Warning), "error": count(Severity::Error),
@@ -37,12 +38,14 @@ pub async fn doctor(cluster: &Cluster, output: Option<Output>, args: &Doctor) ->
     }
     match (count(Severity::Error), count(Severity::Warning), count(Severity::Unknown)) {
         (0, 0, 0) => Ok(()),
-        (errors, warnings, unknown) => Err(Error::Unhealthy { errors, warnings, unknown, again: cluster.doctor(args.all_namespaces) }),
+        (errors, warnings, unknown) => {
+            Err(Error::Unhealthy { errors, warnings, unknown, again: cluster.doctor_command(args.all_namespaces) })
+        }
     }
 }
 
-/// For people: the worst last, where the eye is.
-fn told(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
+/// Returns the findings as text, in the given order.
+fn render(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
     let mut text = String::new();
     for finding in findings {
         let Finding { severity, check, object, message, command } = finding;
@@ -53,19 +56,19 @@ fn told(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
             Severity::Warning => 33,
             Severity::Error => 31,
         };
-        let word = format!("{:<8}", severity.word());
-        let word = if color { format!("\x1b[{code}m{word}\x1b[0m") } else { word };
-        // What is well needs no name but its check's.
-        let said = if *severity == Severity::Ok { message.clone() } else { format!("{object}: {message}") };
-        let said = show::harmless(&said).replace('\n', " ");
-        let _ = writeln!(text, "{word} {check:<12} {said}");
+        let label = format!("{:<8}", severity.word());
+        let label = if color { format!("\x1b[{code}m{label}\x1b[0m") } else { label };
+        // A finding that is ok needs no name but that of its check.
+        let sentence = if *severity == Severity::Ok { message.clone() } else { format!("{object}: {message}") };
+        let sentence = show::without_control_characters(&sentence).replace('\n', " ");
+        let _ = writeln!(text, "{label} {check:<12} {sentence}");
         if let Some(command) = command {
-            let _ = writeln!(text, "{:22}$ {}", "", show::harmless(command));
+            let _ = writeln!(text, "{:22}$ {}", "", show::without_control_characters(command));
         }
     }
     let counted = [Severity::Ok, Severity::Note, Severity::Unknown, Severity::Warning, Severity::Error]
         .map(|severity| format!("{} {}", findings.iter().filter(|f| f.severity == severity).count(), severity.word()));
-    let place = scope.map_or_else(|| "every namespace".to_owned(), |n| format!("namespace {n} (-A: every namespace)"));
-    let _ = writeln!(text, "\n{}; objects of {place}", counted.join(", "));
+    let scope = scope.map_or_else(|| "every namespace".to_owned(), |n| format!("namespace {n} (-A: every namespace)"));
+    let _ = writeln!(text, "\n{}; objects of {scope}", counted.join(", "));
     text
 }

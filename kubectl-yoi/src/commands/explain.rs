@@ -1,13 +1,13 @@
-//! `explain` and `crds`: what this program knows without a cluster.
+//! `explain` and `crds`, which need no cluster.
 
 use yoi_crds::reason::{ALL, Reason};
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::error::Error;
 use crate::show;
 
-/// One entry of the page of reasons.
-pub fn explain(output: Option<Output>, word: &str) -> Result<(), Error> {
+/// Prints what a reason means and what to do about it.
+pub fn explain(output: Option<OutputFormat>, word: &str) -> Result<(), Error> {
     let Some(reason) = Reason::named(word).or_else(|| ALL.iter().copied().find(|r| r.eq_ignore_ascii_case(word))) else {
         let near: Vec<_> = ALL.iter().filter(|r| r.to_lowercase().contains(&word.to_lowercase())).map(|r| r.word()).collect();
         let next = if near.is_empty() { "see docs/reasons.md".to_owned() } else { format!("did you mean {}?", near.join(" or ")) };
@@ -25,10 +25,10 @@ pub fn explain(output: Option<Output>, word: &str) -> Result<(), Error> {
     show::object(output, &value, reason.word(), &text)
 }
 
-/// The CRDs of this version as YAML documents.
+/// Prints the CRDs of this version as YAML documents.
 pub fn crds() -> Result<(), Error> {
     for crd in yoi_crds::all() {
-        show::value(Output::Yaml, &crd)?;
+        show::value(OutputFormat::Yaml, &crd)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `log`: the session log, told for people or as it stands for programs.
+//! `log`: prints the session log as text for people, or as it is for programs.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,37 +9,39 @@ use yoi_crds::pod::DesiredState;
 use yoi_wire::entry::{Body, Entry, InputFrom, RunOutcome, ToolOutcome};
 use yoi_wire::people::LogLine;
 
-use crate::args::{Log, Output};
+use crate::args::{LogOptions, OutputFormat};
 use crate::cluster::{Cluster, lines};
-use crate::error::{Class, Error, SAME_VERSION};
+use crate::error::{Error, RefusalKind, SAME_VERSION};
 use crate::show;
 
-/// How long a followed log that broke is tried again before that is an error.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long a broken stream of a followed log is opened again before that is an error.
+const RETRY_FOR: Duration = Duration::from_secs(60);
 
-pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Result<(), Error> {
-    let mut place = Place { after: args.after.clone(), tail: args.tail, heard: false };
-    let mut broken: Option<Instant> = None;
+pub async fn log(cluster: &Cluster, output: Option<OutputFormat>, args: &LogOptions) -> Result<(), Error> {
+    let mut position = LogPosition { after: args.after.clone(), tail: args.tail, any_line: false };
+    let mut failing_since: Option<Instant> = None;
     loop {
-        let before = place.after.clone();
-        let end = read(cluster, output, args, &mut place).await;
-        // A log that is followed has no end of its own: a gateway that was replaced, or an agent that restarts, breaks it.
+        let previous = position.after.clone();
+        let end = read(cluster, output, args, &mut position).await;
+        // A followed log does not end by itself. A replaced gateway or a restarted agent breaks its stream.
         let error = match end {
-            Ok(Read::ReaderGone) => return Ok(()),
-            Ok(Read::Ended) if !args.follow => return Ok(()),
-            Ok(Read::Ended) => None,
-            Err(error) if args.follow && (place.heard || starts(cluster, args, &error).await?) && passes(&error) => Some(error),
+            Ok(ReadEnd::OutputClosed) => return Ok(()),
+            Ok(ReadEnd::Ended) if !args.follow => return Ok(()),
+            Ok(ReadEnd::Ended) => None,
+            Err(error) if args.follow && (position.any_line || is_starting(cluster, args, &error).await?) && may_recover(&error) => {
+                Some(error)
+            }
             Err(error) => return Err(error),
         };
-        if place.after != before {
-            broken = None;
+        if position.after != previous {
+            failing_since = None;
         }
-        if let (Some(error), None, false) = (&error, broken, place.heard) {
+        if let (Some(error), None, false) = (&error, failing_since, position.any_line) {
             eprintln!("waiting for it: {error}");
         }
-        let since = *broken.get_or_insert_with(Instant::now);
+        let since = *failing_since.get_or_insert_with(Instant::now);
         if let Some(error) = error
-            && since.elapsed() > PATIENCE
+            && since.elapsed() > RETRY_FOR
         {
             return Err(error);
         }
@@ -47,55 +49,55 @@ pub async fn log(cluster: &Cluster, output: Option<Output>, args: &Log) -> Resul
     }
 }
 
-/// Whether a log that is followed may yet go on after this.
-fn passes(error: &Error) -> bool {
+/// Returns whether a followed log may go on after this error.
+fn may_recover(error: &Error) -> bool {
     match error {
-        Error::Refused { class, .. } => *class != Class::Forbidden,
+        Error::Refused { kind, .. } => *kind != RefusalKind::Forbidden,
         Error::Unreachable { .. } | Error::TimedOut { .. } => true,
         Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } => false,
         Error::TaskFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } => false,
     }
 }
 
-/// Whether the log of this agent is only not there yet: `run` and `start` end before the agent answers.
-async fn starts(cluster: &Cluster, args: &Log, error: &Error) -> Result<bool, Error> {
+/// Returns whether the agent is only starting, so that its log comes later: `run` and `start` end before the agent answers.
+async fn is_starting(cluster: &Cluster, args: &LogOptions, error: &Error) -> Result<bool, Error> {
     let early = match error {
-        Error::Refused { class: Class::Unreachable, .. } => true,
-        // There is no session yet; with a token it would be the token that is wrong.
-        Error::Refused { class: Class::Other, .. } => args.after.is_none(),
+        Error::Refused { kind: RefusalKind::Unreachable, .. } => true,
+        // The agent has no session yet. With `--after` the token would be wrong instead.
+        Error::Refused { kind: RefusalKind::Other, .. } => args.after.is_none(),
         _ => false,
     };
     Ok(early && cluster.get::<YoiPod>(&args.name).await?.spec.desired_state == DesiredState::Running)
 }
 
 /// Where to go on reading.
-struct Place {
+struct LogPosition {
     after: Option<String>,
     tail: Option<u64>,
-    /// A line came.
-    heard: bool,
+    /// Whether any line has come.
+    any_line: bool,
 }
 
-enum Read {
+enum ReadEnd {
     Ended,
-    /// Whoever read our output went away (`| head`): no error.
-    ReaderGone,
+    /// Standard output was closed (`| head`), which is no error.
+    OutputClosed,
 }
 
-async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut Place) -> Result<Read, Error> {
+async fn read(cluster: &Cluster, output: Option<OutputFormat>, args: &LogOptions, position: &mut LogPosition) -> Result<ReadEnd, Error> {
     let mut query = format!("follow={}", args.follow);
-    if let Some(after) = &place.after {
-        query.push_str(&format!("&after={}", escape(after)));
-    } else if let Some(tail) = place.tail {
+    if let Some(after) = &position.after {
+        query.push_str(&format!("&after={}", percent_encode(after)));
+    } else if let Some(tail) = position.tail {
         query.push_str(&format!("&tail={tail}"));
     }
     let mut stream = lines(cluster.stream(&args.name, "log", &query).await?);
-    let agent = cluster.called::<YoiPod>(&args.name);
+    let agent = cluster.display_name::<YoiPod>(&args.name);
     let color = std::io::stdout().is_terminal();
     let mut out = std::io::stdout().lock();
     while let Some(line) = stream.next().await {
         let line = line.map_err(|e| Error::Unreachable {
-            deed: format!("read the log of {agent} to its end"),
+            operation: format!("read the log of {agent} to its end"),
             message: e.to_string(),
             next: "read on after the last token (`--after`), or follow it (`-f`)",
         })?;
@@ -104,32 +106,32 @@ async fn read(cluster: &Cluster, output: Option<Output>, args: &Log, place: &mut
         }
         let parsed: LogLine = parse(&line, &agent)?;
         let written = match output {
-            // As it stands, a line an entry: what a program reads, it can keep.
-            Some(Output::Json) => writeln!(out, "{line}"),
-            Some(Output::Yaml) => write!(out, "{}", show::yaml(&parse(&line, &agent)?)?),
-            Some(Output::Name) => writeln!(out, "{}", parsed.entry.id),
-            None => writeln!(out, "{}", tell(&parsed.entry, color)),
+            // A program gets the line unchanged, one for each entry.
+            Some(OutputFormat::Json) => writeln!(out, "{line}"),
+            Some(OutputFormat::Yaml) => write!(out, "{}", show::yaml(&parse(&line, &agent)?)?),
+            Some(OutputFormat::Name) => writeln!(out, "{}", parsed.entry.id),
+            None => writeln!(out, "{}", render_entry(&parsed.entry, color)),
         };
         if written.and_then(|()| out.flush()).is_err() {
-            return Ok(Read::ReaderGone);
+            return Ok(ReadEnd::OutputClosed);
         }
-        (place.after, place.heard) = (Some(parsed.token), true);
+        (position.after, position.any_line) = (Some(parsed.token), true);
     }
-    Ok(Read::Ended)
+    Ok(ReadEnd::Ended)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(line: &str, agent: &str) -> Result<T, Error> {
     serde_json::from_str(line).map_err(|e| Error::local(format!("understand a line of the log of {agent}"), e, SAME_VERSION))
 }
 
-fn escape(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") })
         .collect()
 }
 
-/// One entry as a person reads it: time, who, what.
-fn tell(entry: &Entry, color: bool) -> String {
+/// Returns one entry as a line for people: time, who, what.
+fn render_entry(entry: &Entry, color: bool) -> String {
     let time = entry.at.get(11..19).unwrap_or(&entry.at);
     let (who, what, code) = match &entry.body {
         Body::SessionStarted(s) => ("session", format!("{} of {}", s.session, s.agent.name), 90),
@@ -186,7 +188,7 @@ fn tell(entry: &Entry, color: bool) -> String {
         Body::Notice(n) => ("notice", format!("{}: {}", n.reason, n.message), 33),
         Body::Unknown { kind, fields, .. } => ("?", format!("{kind} (a newer version wrote this): {fields}"), 33),
     };
-    let what = show::harmless(&what).replace('\n', "\n                  ");
+    let what = show::without_control_characters(&what).replace('\n', "\n                  ");
     if color { format!("\x1b[90m{time}\x1b[0m \x1b[{code}m{who:>8}\x1b[0m {what}") } else { format!("{time} {who:>8} {what}") }
 }
 
@@ -198,15 +200,15 @@ mod tests {
     fn an_entry_of_a_newer_version_is_shown() {
         let line =
             r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Teleported","body":{"to":"mars"}}}"#;
-        let told = tell(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, false);
-        assert!(told.starts_with("10:20:30") && told.contains("Teleported") && told.contains("mars"), "{told}");
+        let text = render_entry(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, false);
+        assert!(text.starts_with("10:20:30") && text.contains("Teleported") && text.contains("mars"), "{text}");
     }
 
     #[test]
-    fn what_an_agent_says_cannot_command_the_terminal() {
+    fn control_characters_of_an_agent_do_not_reach_the_terminal() {
         let line = r#"{"token":"t","entry":{"id":"i","seq":3,"run":1,"at":"2026-01-01T10:20:30.000Z","kind":"Assistant","body":{"text":"a\u001b[2Jb\nc"}}}"#;
-        let told = tell(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, true);
-        assert!(told.contains("a\u{fffd}[2Jb\n                  c"), "{told:?}");
+        let text = render_entry(&parse::<LogLine>(line, "YoiPod ns/a").expect("a line").entry, true);
+        assert!(text.contains("a\u{fffd}[2Jb\n                  c"), "{text:?}");
     }
 
     #[test]
@@ -218,6 +220,6 @@ mod tests {
 
     #[test]
     fn tokens_are_escaped_in_queries() {
-        assert_eq!(escape("a/b:7"), "a%2Fb%3A7");
+        assert_eq!(percent_encode("a/b:7"), "a%2Fb%3A7");
     }
 }

@@ -1,45 +1,45 @@
-//! `ls`: agents, sessions, workspaces, and who sees whom.
+//! `ls`: lists agents, sessions, workspaces, and who sees whom.
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
 use yoi_plan::visibility::{self, PeerLink};
 use yoi_wire::hub::VisibilityReason;
 
-use crate::args::{Ls, Output, What};
+use crate::args::{ListKind, LsOptions, OutputFormat};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::show;
 
-pub async fn ls(cluster: &Cluster, output: Option<Output>, args: &Ls) -> Result<(), Error> {
+pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOptions) -> Result<(), Error> {
     let all = args.all_namespaces;
-    let place = (!all).then_some(cluster.namespace.as_str());
+    let namespace = (!all).then_some(cluster.namespace.as_str());
     let wanted = |what| args.what.is_none_or(|w| w == what);
-    let pods: Vec<YoiPod> = if wanted(What::Agents) || wanted(What::Sessions) { cluster.list(all).await? } else { Vec::new() };
-    let peers: Vec<YoiPeer> = if wanted(What::Agents) || wanted(What::Peers) { cluster.list(all).await? } else { Vec::new() };
-    let workspaces: Vec<AgentWorkspace> = if wanted(What::Workspaces) { cluster.list(all).await? } else { Vec::new() };
+    let pods: Vec<YoiPod> = if wanted(ListKind::Agents) || wanted(ListKind::Sessions) { cluster.list(all).await? } else { Vec::new() };
+    let peers: Vec<YoiPeer> = if wanted(ListKind::Agents) || wanted(ListKind::Peers) { cluster.list(all).await? } else { Vec::new() };
+    let workspaces: Vec<AgentWorkspace> = if wanted(ListKind::Workspaces) { cluster.list(all).await? } else { Vec::new() };
     let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
     match (output, args.what) {
         (None, _) => {
-            let parts: [(What, &dyn Fn() -> String); 4] = [
-                (What::Agents, &|| agents(&pods, &peers, place)),
-                (What::Sessions, &|| sessions(&pods, place)),
-                (What::Workspaces, &|| super::workspace::table(&workspaces, place)),
-                (What::Peers, &|| relations(&peers, place)),
+            let parts: [(ListKind, &dyn Fn() -> String); 4] = [
+                (ListKind::Agents, &|| agents_table(&pods, &peers, namespace)),
+                (ListKind::Sessions, &|| sessions_table(&pods, namespace)),
+                (ListKind::Workspaces, &|| super::workspace::table(&workspaces, namespace)),
+                (ListKind::Peers, &|| peers_table(&peers, namespace)),
             ];
             let tables: Vec<String> = parts.iter().filter(|(part, _)| wanted(*part)).map(|(_, table)| table()).collect();
             show::print(&tables.join("\n"))
         }
-        (Some(_), Some(What::Workspaces)) => show::objects(output, &workspaces, workspace_name, String::new),
-        (Some(_), Some(What::Peers)) => show::objects(output, &peers, peer_name, String::new),
-        (Some(Output::Name), Some(What::Sessions)) => {
+        (Some(_), Some(ListKind::Workspaces)) => show::objects(output, &workspaces, workspace_name, String::new),
+        (Some(_), Some(ListKind::Peers)) => show::objects(output, &peers, peer_name, String::new),
+        (Some(OutputFormat::Name), Some(ListKind::Sessions)) => {
             show::print(&pods.iter().filter_map(session_name).map(|name| name + "\n").collect::<String>())
         }
-        (Some(_), Some(What::Agents | What::Sessions)) => show::objects(output, &pods, pod_name, String::new),
-        (Some(Output::Name), None) => {
+        (Some(_), Some(ListKind::Agents | ListKind::Sessions)) => show::objects(output, &pods, pod_name, String::new),
+        (Some(OutputFormat::Name), None) => {
             let names = pods.iter().map(pod_name).chain(workspaces.iter().map(workspace_name)).chain(peers.iter().map(peer_name));
             show::print(&names.map(|name| name + "\n").collect::<String>())
         }
-        (Some(form), None) => show::value(form, &serde_json::json!({ "agents": pods, "workspaces": workspaces, "peers": peers })),
+        (Some(format), None) => show::value(format, &serde_json::json!({ "agents": pods, "workspaces": workspaces, "peers": peers })),
     }
 }
 
@@ -47,7 +47,7 @@ fn pod_name(pod: &YoiPod) -> String {
     format!("yoipod.yoi.dev/{}", pod.name_any())
 }
 
-/// The claim that the session is on, of the agents that the table of sessions names.
+/// Returns the name of the claim that holds the agent's session, or `None` when the agent has no session.
 fn session_name(pod: &YoiPod) -> Option<String> {
     let status = pod.status.as_ref().filter(|s| s.session.is_some())?;
     Some(format!("persistentvolumeclaim/{}", status.session_claim_name.as_deref()?))
@@ -61,13 +61,13 @@ fn peer_name(peer: &YoiPeer) -> String {
     format!("yoipeer.yoi.dev/{}", peer.name_any())
 }
 
-fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
+fn agents_table(pods: &[YoiPod], peers: &[YoiPeer], namespace: Option<&str>) -> String {
     if pods.is_empty() {
-        return show::none("agents", place);
+        return show::empty_list("agents", namespace);
     }
-    let all = place.is_none();
+    let all = namespace.is_none();
     let header = ["namespace", "agent", "ready", "reason", "desired", "activity", "task", "project", "sees", "age"];
-    let bonds: Vec<PeerLink> = peers.iter().cloned().map(PeerLink::from).collect();
+    let links: Vec<PeerLink> = peers.iter().cloned().map(PeerLink::from).collect();
     let mut table = show::table(&header[usize::from(!all)..]);
     for pod in pods {
         let status = pod.status.clone().unwrap_or_default();
@@ -76,7 +76,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
         if all {
             row.push(pod.namespace().unwrap_or_default().into());
         }
-        // The hint speaks of one Pod; of another one it says nothing.
+        // The hint is of one Pod, and means nothing for another.
         let activity = status.live.filter(|l| status.pod.as_ref().is_some_and(|p| p.uid == l.pod_uid)).map(|l| l.activity);
         row.extend([
             pod.name_any().into(),
@@ -86,7 +86,7 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
             show::or_dash(activity.as_deref()).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),
-            show::or_dash(Some(&sees(pod, pods, &bonds).join(","))).into(),
+            show::or_dash(Some(&visible_names(pod, pods, &links).join(","))).into(),
             show::age(pod.creation_timestamp().map(|t| t.0)).into(),
         ]);
         table.add_row(row);
@@ -94,24 +94,24 @@ fn agents(pods: &[YoiPod], peers: &[YoiPeer], place: Option<&str>) -> String {
     show::lines(&table)
 }
 
-/// Whom this agent sees beside itself, and who of them is missing: as its own ListPods says.
-fn sees(pod: &YoiPod, pods: &[YoiPod], bonds: &[PeerLink]) -> Vec<String> {
+/// Returns the names of the agents that this one sees, as its own ListPods does. A missing one is marked.
+fn visible_names(pod: &YoiPod, pods: &[YoiPod], links: &[PeerLink]) -> Vec<String> {
     let me = visibility::agent_ref(pod);
-    let seen = visibility::visible_agents(&me, bonds).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
+    let seen = visibility::visible_agents(&me, links).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
     seen.map(|seen| {
-        // Of one namespace, because a UID is of one object.
+        // The UID is compared too, so an agent of another namespace is not taken for this one.
         let there = pods.iter().any(|pod| seen.is(&visibility::agent_ref(pod)));
         if there { seen.name.to_owned() } else { format!("{} (Missing)", seen.name) }
     })
     .collect()
 }
 
-fn sessions(pods: &[YoiPod], place: Option<&str>) -> String {
+fn sessions_table(pods: &[YoiPod], namespace: Option<&str>) -> String {
     let with: Vec<_> = pods.iter().filter(|p| p.status.as_ref().is_some_and(|s| s.session.is_some())).collect();
     if with.is_empty() {
-        return show::none("sessions", place);
+        return show::empty_list("sessions", namespace);
     }
-    let all = place.is_none();
+    let all = namespace.is_none();
     let mut table = show::table(&["namespace", "session", "agent", "segment", "claim", "runs"][usize::from(!all)..]);
     for pod in with {
         let status = pod.status.clone().unwrap_or_default();
@@ -129,11 +129,11 @@ fn sessions(pods: &[YoiPod], place: Option<&str>) -> String {
     show::lines(&table)
 }
 
-fn relations(peers: &[YoiPeer], place: Option<&str>) -> String {
+fn peers_table(peers: &[YoiPeer], namespace: Option<&str>) -> String {
     if peers.is_empty() {
-        return show::none("peers", place);
+        return show::empty_list("peers", namespace);
     }
-    let all = place.is_none();
+    let all = namespace.is_none();
     let mut table = show::table(&["namespace", "a", "b", "ready", "reason", "age"][usize::from(!all)..]);
     for peer in peers {
         let [ready, reason] = show::ready(&peer.status.clone().unwrap_or_default().conditions);

@@ -1,18 +1,18 @@
-//! `peer`: two agents see and message each other, or no longer.
+//! `peer`: lets two agents see and message each other, or ends that.
 
 use yoi_crds::{YoiPeer, YoiPeerSpec, YoiPod};
 
-use crate::args::{Output, Peer};
+use crate::args::{OutputFormat, PeerOptions};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::show;
 
-pub async fn peer(cluster: &Cluster, output: Option<Output>, args: &Peer) -> Result<(), Error> {
+pub async fn peer(cluster: &Cluster, output: Option<OutputFormat>, args: &PeerOptions) -> Result<(), Error> {
     let mut members = [args.a.clone(), args.b.clone()];
     members.sort();
     let [a, b] = members.clone();
     if a == b {
-        let next = format!("name another agent beside it: {}", cluster.look::<YoiPod>());
+        let next = format!("name another agent beside it: {}", cluster.list_command::<YoiPod>());
         return Err(cluster.refused::<YoiPod>("give a peer to", &a, "an agent cannot be its own peer", next));
     }
     let name = format!("{a}.{b}");
@@ -21,7 +21,7 @@ pub async fn peer(cluster: &Cluster, output: Option<Output>, args: &Peer) -> Res
         cluster.delete(&peer).await?;
         return show::object(output, &peer, &format!("yoipeer.yoi.dev/{name}"), &format!("{a} and {b} no longer see each other"));
     }
-    // Both must exist: a relation with nobody is a typing mistake.
+    // Both have to exist: a missing one is most likely a typing mistake.
     for member in &members {
         cluster.get::<YoiPod>(member).await?;
     }

@@ -1,4 +1,4 @@
-//! `run`: a new agent, and its task to the end if asked.
+//! `run`: starts an agent, and waits for the end of its task with `--wait`.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, WorkspaceSource};
 use yoi_crds::{YoiPod, YoiPodSpec, YoiProject};
 
-use crate::args::{self, Output, Run};
+use crate::args::{self, OutputFormat, RunOptions};
 use crate::cluster::{Cluster, Wait};
 use crate::error::Error;
 use crate::show;
 
-pub async fn run(cluster: &Cluster, output: Option<Output>, args: Run) -> Result<(), Error> {
+pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptions) -> Result<(), Error> {
     let project: YoiProject = cluster.get(&args.project).await?;
     let model = model(&args.model);
     if model.is_none() && project.spec.defaults.model.is_none() {
-        let message = format!("neither the command nor {} says which model to use", cluster.called::<YoiProject>(&args.project));
+        let message = format!("neither the command nor {} says which model to use", cluster.display_name::<YoiProject>(&args.project));
         let next = "give --model-provider, --model and --model-url, or set spec.defaults.model of the project";
         return Err(cluster.refused::<YoiPod>("run", &args.name, message, next));
     }
@@ -45,20 +45,20 @@ pub async fn run(cluster: &Cluster, output: Option<Output>, args: Run) -> Result
     };
     let made = cluster.create(&YoiPod::new(&args.name, spec)).await?;
     if !args.wait {
-        let follow = cluster.line(&format!("log {} -f", args.name));
+        let follow = cluster.plugin_command(&format!("log {} -f", args.name));
         let sentence = format!("yoipod.yoi.dev/{} created\nfollow it: {follow}", args.name);
         return show::object(output, &made, &format!("yoipod.yoi.dev/{}", args.name), &sentence);
     }
     let done = wait(cluster, &args.name, has_task, args.timeout).await?;
     let sentence = if has_task {
-        format!("task of {} done\nits changes: {}", args.name, cluster.line(&format!("diff {}", args.name)))
+        format!("task of {} done\nits changes: {}", args.name, cluster.plugin_command(&format!("diff {}", args.name)))
     } else {
         format!("{} is ready", args.name)
     };
     show::object(output, &done, &format!("yoipod.yoi.dev/{}", args.name), &sentence)
 }
 
-/// Waits until the task is done (or failed), or until the agent is ready when it has none; shows the first unmet condition meanwhile.
+/// Waits until the task has ended, or until the agent is ready when it has no task. Meanwhile it shows the first unmet condition.
 async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -72,7 +72,7 @@ async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) 
             let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
             if has_task {
                 match find(conditions, condition::TASK_COMPLETE) {
-                    Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Over(pod.clone())),
+                    Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Done(pod.clone())),
                     Some(c) if c.reason == yoi_crds::reason::TASK_FAILED => {
                         return Err(cluster.task_failed(name, &c.message));
                     }
@@ -81,26 +81,26 @@ async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) 
             }
             let ready = find(conditions, condition::READY);
             if !has_task && ready.is_some_and(|c| c.status == ConditionStatus::True) {
-                return Ok(Wait::Over(pod.clone()));
+                return Ok(Wait::Done(pod.clone()));
             }
             let why = ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message));
             bar.set_message(why.clone());
-            Ok(Wait::Still(why))
+            Ok(Wait::Pending(why))
         })
         .await;
     bar.finish_and_clear();
     result
 }
 
-fn model(args: &args::Model) -> Option<Model> {
+fn model(args: &args::ModelOptions) -> Option<Model> {
     let (provider, name) = (args.model_provider?, args.model.clone()?);
     let auth_secret_ref = args.model_secret.as_ref().map(|text| match text.split_once('/') {
         Some((name, key)) => SecretKeyRef { name: name.to_owned(), key: key.to_owned() },
         None => SecretKeyRef { name: text.clone(), key: "apiKey".to_owned() },
     });
     let provider = match provider {
-        args::ModelProvider::OpenAI => ModelProvider::OpenAI,
-        args::ModelProvider::Anthropic => ModelProvider::Anthropic,
+        args::ModelWireFormat::OpenAI => ModelProvider::OpenAI,
+        args::ModelWireFormat::Anthropic => ModelProvider::Anthropic,
     };
     Some(Model { provider, name, base_url: args.model_url.clone(), auth_secret_ref })
 }

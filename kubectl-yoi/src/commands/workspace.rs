@@ -7,12 +7,12 @@ use yoi_crds::source::{EmptySource, GitSource, NamedRef, WorkspaceSource};
 use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
 
-use crate::args::{Output, WorkspaceCreate};
+use crate::args::{OutputFormat, WorkspaceCreateOptions};
 use crate::cluster::{Cluster, Wait};
 use crate::error::Error;
 use crate::show;
 
-pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCreate) -> Result<(), Error> {
+pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: WorkspaceCreateOptions) -> Result<(), Error> {
     let source = WorkspaceSource {
         project: args.project.map(|name| NamedRef { name }),
         workspace: args.fork.map(|name| NamedRef { name }),
@@ -42,13 +42,13 @@ pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCr
                 let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let ready = find(conditions, condition::READY);
                 if is_true(conditions, condition::READY) {
-                    return Ok(Wait::Over((ws.clone(), "ready")));
+                    return Ok(Wait::Done((ws.clone(), "ready")));
                 }
-                // A late-bound claim gets no further until a Pod uses it: that is as ready as it can be.
+                // A claim that binds late gets no further until a Pod uses it, so the wait ends here.
                 if ready.is_some_and(|c| c.reason == reason::WAITING_FOR_CONSUMER) {
-                    return Ok(Wait::Over((ws.clone(), "created; its tree is made with the first Pod that uses it")));
+                    return Ok(Wait::Done((ws.clone(), "created; its tree is made with the first Pod that uses it")));
                 }
-                Ok(Wait::Still(
+                Ok(Wait::Pending(
                     ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
                 ))
             })
@@ -57,17 +57,17 @@ pub async fn create(cluster: &Cluster, output: Option<Output>, args: WorkspaceCr
     show::object(output, &made, &format!("agentworkspace.yoi.dev/{name}"), &format!("agentworkspace.yoi.dev/{name} {state}"))
 }
 
-pub async fn ls(cluster: &Cluster, output: Option<Output>, all_namespaces: bool) -> Result<(), Error> {
+pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, all_namespaces: bool) -> Result<(), Error> {
     let workspaces: Vec<AgentWorkspace> = cluster.list(all_namespaces).await?;
     let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
-    let place = (!all_namespaces).then_some(cluster.namespace.as_str());
-    show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || table(&workspaces, place))
+    let namespace = (!all_namespaces).then_some(cluster.namespace.as_str());
+    show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || table(&workspaces, namespace))
 }
 
-/// A table of workspaces, of all namespaces when none is named.
+/// Returns a table of workspaces. It has a column for the namespace when none is given.
 pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
     if workspaces.is_empty() {
-        return show::none("workspaces", namespace);
+        return show::empty_list("workspaces", namespace);
     }
     let all_namespaces = namespace.is_none();
     let mut table = show::table(
@@ -85,7 +85,7 @@ pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
             workspace.name_any().into(),
             ready,
             reason,
-            source(&workspace.spec.source).into(),
+            source_text(&workspace.spec.source).into(),
             status.provider.map_or_else(|| "-".to_owned(), |p| show::provider(p.selected).to_owned()).into(),
             show::or_dash(status.node_name.as_deref()).into(),
             show::or_dash(status.claim_name.as_deref()).into(),
@@ -97,7 +97,7 @@ pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
     show::lines(&table)
 }
 
-fn source(source: &WorkspaceSource) -> String {
+fn source_text(source: &WorkspaceSource) -> String {
     match source {
         WorkspaceSource { project: Some(p), .. } => format!("project/{}", p.name),
         WorkspaceSource { workspace: Some(w), .. } => format!("fork of {}", w.name),
@@ -107,7 +107,7 @@ fn source(source: &WorkspaceSource) -> String {
     }
 }
 
-pub async fn rm(cluster: &Cluster, output: Option<Output>, names: &[String]) -> Result<(), Error> {
+pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, names: &[String]) -> Result<(), Error> {
     for name in names {
         let workspace: AgentWorkspace = cluster.get(name).await?;
         cluster.delete(&workspace).await?;

@@ -1,7 +1,7 @@
-//! A disk that remembers what was asked of it, fails when told to, and can lose power.
+//! A disk in memory, for tests. It records each operation, injects faults and simulates power cuts.
 //!
-//! It is stricter than any real one: names last only after their folder was synced, content only after the file was, and what a failed
-//! sync leaves unwritten stays readable but is not written by the next sync either, as on Linux.
+//! It is stricter than any real disk. A name survives a power cut only after its folder was synced, and content only after its file was.
+//! What a failed sync did not write stays readable, but the next sync does not write it either, as on Linux.
 
 use std::{
     collections::BTreeMap,
@@ -13,19 +13,23 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Disk, DiskFile, Mode};
+use super::{Disk, DiskFile, OpenMode};
 use inode::Inode;
 
 mod inode;
 
-/// How an operation fails.
+/// How an operation fails. The names are those of errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
+    /// Input or output error.
     Eio,
+    /// No space is left.
     Enospc,
+    /// The quota is used up.
     Edquot,
+    /// The file system is read-only.
     Erofs,
-    /// A read or write does half of what was asked and says so. Other operations do not fail.
+    /// A read or write handles half of the bytes and returns their number. Other operations succeed.
     Short,
 }
 
@@ -42,15 +46,18 @@ impl DiskFault {
     }
 }
 
-/// What is left after a power cut.
+/// What a power cut leaves on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Survive {
-    /// What was synced, and nothing else.
+pub enum Retained {
+    /// Only what was synced.
     Synced,
     /// All that was written.
     Written,
-    /// What was synced, and of the rest some names, some lengths and some sectors, drawn from the seed.
-    Some { seed: u64 },
+    /// What was synced, and at random some names, some lengths and some sectors of the rest.
+    Random {
+        /// The same seed leaves the same.
+        seed: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,120 +67,121 @@ enum Node {
 }
 
 #[derive(Debug, Default)]
-struct World {
-    /// Power cuts so far: handles from before one are dead.
-    age: u64,
+struct DiskState {
+    /// Number of power cuts. A file that was opened before the last one is stale.
+    power_cuts: u64,
     handles: u64,
     names: BTreeMap<PathBuf, Node>,
     durable_names: BTreeMap<PathBuf, Node>,
     inodes: Vec<Inode>,
     locks: BTreeMap<usize, u64>,
-    done: Vec<(&'static str, PathBuf)>,
+    operations: Vec<(&'static str, PathBuf)>,
     fault: Option<(usize, DiskFault, bool)>,
 }
 
-/// Clones are the same disk.
+/// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryDisk(Arc<Mutex<World>>);
+pub struct MemoryDisk(Arc<Mutex<DiskState>>);
 
 impl MemoryDisk {
-    /// An empty disk with one folder.
+    /// Returns an empty disk with the folder `root`.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         let disk = Self::default();
-        let mut world = disk.world();
+        let mut state = disk.state();
         for dir in root.ancestors() {
-            world.names.insert(dir.to_owned(), Node::Dir);
+            state.names.insert(dir.to_owned(), Node::Dir);
         }
-        world.durable_names = world.names.clone();
-        drop(world);
+        state.durable_names = state.names.clone();
+        drop(state);
         disk
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails the `nth` operation from now, counted from 1; every one from there on when `lasting`.
+    /// Makes the `nth` operation from now fail, counted from 1. When `lasting`, all later ones fail too.
     pub fn fail(&self, nth: usize, fault: DiskFault, lasting: bool) {
-        let mut world = self.world();
-        world.fault = Some((world.done.len() + nth, fault, lasting));
+        let mut state = self.state();
+        state.fault = Some((state.operations.len() + nth, fault, lasting));
     }
 
-    pub fn heal(&self) {
-        self.world().fault = None;
+    /// Ends the faults of [`MemoryDisk::fail`].
+    pub fn clear_fault(&self) {
+        self.state().fault = None;
     }
 
-    /// Every operation so far, those that failed included.
+    /// Returns the name and the path of each operation so far, failed ones included.
     #[must_use]
-    pub fn done(&self) -> Vec<(&'static str, PathBuf)> {
-        self.world().done.clone()
+    pub fn operations(&self) -> Vec<(&'static str, PathBuf)> {
+        self.state().operations.clone()
     }
 
-    /// Cuts the power and turns it on again. Files that are open stay dead, locks are gone, faults are over.
-    pub fn crash(&self, survive: Survive) {
-        let mut world = self.world();
-        let world = &mut *world;
-        world.age += 1;
-        world.locks.clear();
-        world.fault = None;
-        let mut dice = inode::Dice::new(survive);
-        for inode in &mut world.inodes {
-            inode.crash(survive, &mut dice);
+    /// Cuts the power and turns it on again. Open files become stale, locks and faults end.
+    pub fn crash(&self, retained: Retained) {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.power_cuts += 1;
+        state.locks.clear();
+        state.fault = None;
+        let mut rng = inode::Rng::new(retained);
+        for inode in &mut state.inodes {
+            inode.crash(retained, &mut rng);
         }
-        let names = match survive {
-            Survive::Synced => world.durable_names.clone(),
-            Survive::Written => world.names.clone(),
-            Survive::Some { .. } => {
-                let dirs: Vec<PathBuf> = world.names.iter().filter(|(_, node)| **node == Node::Dir).map(|(dir, _)| dir.clone()).collect();
+        let names = match retained {
+            Retained::Synced => state.durable_names.clone(),
+            Retained::Written => state.names.clone(),
+            Retained::Random { .. } => {
+                let dirs: Vec<PathBuf> = state.names.iter().filter(|(_, node)| **node == Node::Dir).map(|(dir, _)| dir.clone()).collect();
                 for dir in dirs {
-                    if dice.roll(2) == 0 && world.durable_names.contains_key(&dir) {
-                        world.sync_names(&dir);
+                    if rng.below(2) == 0 && state.durable_names.contains_key(&dir) {
+                        state.sync_names(&dir);
                     }
                 }
-                world.durable_names.clone()
+                state.durable_names.clone()
             }
         };
-        // A name in a folder that is gone is gone.
-        world.names =
+        // A name is lost with its folder.
+        state.names =
             names.iter().filter(|(path, _)| path.ancestors().all(|dir| names.contains_key(dir))).map(|(p, n)| (p.clone(), *n)).collect();
-        world.durable_names = world.names.clone();
+        state.durable_names = state.names.clone();
     }
 
-    /// What a file holds.
+    /// Returns the content of a file, or `None` when there is no such file. It is not recorded as an operation.
     #[must_use]
     pub fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
-        let world = self.world();
-        match world.names.get(path) {
-            Some(Node::File(inode)) => Some(world.inodes[*inode].seen.clone()),
+        let state = self.state();
+        match state.names.get(path) {
+            Some(Node::File(inode)) => Some(state.inodes[*inode].content.clone()),
             Some(Node::Dir) | None => None,
         }
     }
 
-    /// Puts `bytes` into a file behind everyone's back, durably.
+    /// Replaces the content of a file, durably. It is not recorded as an operation.
     ///
     /// # Panics
-    /// There is no such file.
+    /// When there is no such file.
     pub fn set_bytes(&self, path: &Path, bytes: &[u8]) {
-        let mut world = self.world();
-        let Some(Node::File(inode)) = world.names.get(path).copied() else { panic!("no file {}", path.display()) };
-        world.inodes[inode] = Inode::holding(bytes);
+        let mut state = self.state();
+        let Some(Node::File(inode)) = state.names.get(path).copied() else { panic!("no file {}", path.display()) };
+        state.inodes[inode] = Inode::with_durable(bytes);
     }
 }
 
-impl World {
-    /// Remembers an operation; gives the fault that it shall have.
-    fn did(&mut self, deed: &'static str, path: &Path) -> Option<DiskFault> {
-        self.done.push((deed, path.to_owned()));
-        let now = self.done.len();
+impl DiskState {
+    /// Records an operation and returns the fault that it has to have.
+    fn record(&mut self, operation: &'static str, path: &Path) -> Option<DiskFault> {
+        self.operations.push((operation, path.to_owned()));
+        let now = self.operations.len();
         self.fault.filter(|(at, _, lasting)| now == *at || (*lasting && now > *at)).map(|(_, fault, _)| fault)
     }
 
-    fn simple(&mut self, deed: &'static str, path: &Path) -> io::Result<()> {
-        self.did(deed, path).and_then(DiskFault::error).map_or(Ok(()), Err)
+    fn record_or_fail(&mut self, operation: &'static str, path: &Path) -> io::Result<()> {
+        self.record(operation, path).and_then(DiskFault::error).map_or(Ok(()), Err)
     }
 
-    fn dir(&self, path: Option<&Path>) -> io::Result<()> {
+    fn expect_dir(&self, path: Option<&Path>) -> io::Result<()> {
         match path.and_then(|path| self.names.get(path)) {
             Some(Node::Dir) => Ok(()),
             Some(Node::File(_)) => Err(ErrorKind::NotADirectory.into()),
@@ -189,64 +197,64 @@ impl World {
 }
 
 impl Disk for MemoryDisk {
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
-        let mut world = self.world();
-        world.simple("open", path)?;
-        world.dir(path.parent())?;
-        let inode = match (world.names.get(path), mode) {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.state();
+        state.record_or_fail("open", path)?;
+        state.expect_dir(path.parent())?;
+        let inode = match (state.names.get(path), mode) {
             (Some(Node::Dir), _) => return Err(ErrorKind::IsADirectory.into()),
-            (Some(Node::File(_)), Mode::CreateNew) => return Err(ErrorKind::AlreadyExists.into()),
-            (Some(Node::File(inode)), Mode::Read | Mode::Write | Mode::Create) => *inode,
-            (None, Mode::Read | Mode::Write) => return Err(ErrorKind::NotFound.into()),
-            (None, Mode::CreateNew | Mode::Create) => {
-                world.inodes.push(Inode::default());
-                let inode = world.inodes.len() - 1;
-                world.names.insert(path.to_owned(), Node::File(inode));
+            (Some(Node::File(_)), OpenMode::CreateNew) => return Err(ErrorKind::AlreadyExists.into()),
+            (Some(Node::File(inode)), OpenMode::Read | OpenMode::Write | OpenMode::Create) => *inode,
+            (None, OpenMode::Read | OpenMode::Write) => return Err(ErrorKind::NotFound.into()),
+            (None, OpenMode::CreateNew | OpenMode::Create) => {
+                state.inodes.push(Inode::default());
+                let inode = state.inodes.len() - 1;
+                state.names.insert(path.to_owned(), Node::File(inode));
                 inode
             }
         };
-        world.handles += 1;
-        let (age, handle) = (world.age, world.handles);
-        drop(world);
-        Ok(Box::new(MemoryFile { disk: self.clone(), path: path.to_owned(), inode, age, handle, writes: mode != Mode::Read }))
+        state.handles += 1;
+        let (power_cuts, handle) = (state.power_cuts, state.handles);
+        drop(state);
+        Ok(Box::new(MemoryFile { disk: self.clone(), path: path.to_owned(), inode, power_cuts, handle, can_write: mode != OpenMode::Read }))
     }
 
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.simple("make_dir", path)?;
-        world.dir(path.parent())?;
-        world.names.entry(path.to_owned()).or_insert(Node::Dir);
-        world.dir(Some(path))
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.record_or_fail("create_dir", path)?;
+        state.expect_dir(path.parent())?;
+        state.names.entry(path.to_owned()).or_insert(Node::Dir);
+        state.expect_dir(Some(path))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
-        let mut world = self.world();
-        world.simple("list", dir)?;
-        world.dir(Some(dir))?;
-        let here = world.names.keys().filter(|path| path.parent() == Some(dir));
+        let mut state = self.state();
+        state.record_or_fail("list", dir)?;
+        state.expect_dir(Some(dir))?;
+        let here = state.names.keys().filter(|path| path.parent() == Some(dir));
         Ok(here.filter_map(|path| path.file_name().map(OsString::from)).collect())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.simple("rename", to)?;
-        world.dir(to.parent())?;
-        let node = world.names.remove(from).ok_or(ErrorKind::NotFound)?;
-        world.names.insert(to.to_owned(), node);
+        let mut state = self.state();
+        state.record_or_fail("rename", to)?;
+        state.expect_dir(to.parent())?;
+        let node = state.names.remove(from).ok_or(ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), node);
         Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.simple("remove_file", path)?;
-        world.names.remove(path).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+        let mut state = self.state();
+        state.record_or_fail("remove_file", path)?;
+        state.names.remove(path).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn fsync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.simple("fsync_dir", dir)?;
-        world.dir(Some(dir))?;
-        world.sync_names(dir);
+        let mut state = self.state();
+        state.record_or_fail("fsync_dir", dir)?;
+        state.expect_dir(Some(dir))?;
+        state.sync_names(dir);
         Ok(())
     }
 }
@@ -256,28 +264,28 @@ struct MemoryFile {
     disk: MemoryDisk,
     path: PathBuf,
     inode: usize,
-    age: u64,
+    power_cuts: u64,
     handle: u64,
-    writes: bool,
+    can_write: bool,
 }
 
 impl MemoryFile {
-    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
-        let world = self.disk.world();
-        if world.age == self.age { Ok(world) } else { Err(Errno::STALE.into()) }
+    fn state(&self) -> io::Result<MutexGuard<'_, DiskState>> {
+        let state = self.disk.state();
+        if state.power_cuts == self.power_cuts { Ok(state) } else { Err(Errno::STALE.into()) }
     }
 
     fn writable(&self) -> io::Result<()> {
-        if self.writes { Ok(()) } else { Err(Errno::BADF.into()) }
+        if self.can_write { Ok(()) } else { Err(Errno::BADF.into()) }
     }
 
-    fn sync(&self, deed: &'static str) -> io::Result<()> {
-        let mut world = self.world()?;
-        let fault = world.did(deed, &self.path).and_then(DiskFault::error);
-        let inode = &mut world.inodes[self.inode];
+    fn sync(&self, operation: &'static str) -> io::Result<()> {
+        let mut state = self.state()?;
+        let fault = state.record(operation, &self.path).and_then(DiskFault::error);
+        let inode = &mut state.inodes[self.inode];
         match fault {
             Some(error) => {
-                inode.lose();
+                inode.fail_sync();
                 Err(error)
             }
             None => {
@@ -290,18 +298,18 @@ impl MemoryFile {
 
 impl DiskFile for MemoryFile {
     fn len(&self) -> io::Result<u64> {
-        let mut world = self.world()?;
-        world.simple("len", &self.path)?;
-        Ok(world.inodes[self.inode].seen.len() as u64)
+        let mut state = self.state()?;
+        state.record_or_fail("len", &self.path)?;
+        Ok(state.inodes[self.inode].content.len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        let mut world = self.world()?;
-        let fault = world.did("read_at", &self.path);
+        let mut state = self.state()?;
+        let fault = state.record("read_at", &self.path);
         if let Some(error) = fault.and_then(DiskFault::error) {
             return Err(error);
         }
-        let seen = &world.inodes[self.inode].seen;
+        let seen = &state.inodes[self.inode].content;
         let from = usize::try_from(at).unwrap_or(usize::MAX).min(seen.len());
         let mut count = buffer.len().min(seen.len() - from);
         if fault.is_some() {
@@ -313,19 +321,19 @@ impl DiskFile for MemoryFile {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         self.writable()?;
-        let mut world = self.world()?;
-        let fault = world.did("write_at", &self.path);
-        // Also a write that fails may have got half way.
+        let mut state = self.state()?;
+        let fault = state.record("write_at", &self.path);
+        // A write that fails may have written half of the bytes.
         let count = if fault.is_some() { bytes.len().div_ceil(2) } else { bytes.len() };
-        world.inodes[self.inode].write(usize::try_from(at).map_err(io::Error::other)?, &bytes[..count]);
+        state.inodes[self.inode].write(usize::try_from(at).map_err(io::Error::other)?, &bytes[..count]);
         fault.and_then(DiskFault::error).map_or(Ok(count), Err)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.writable()?;
-        let mut world = self.world()?;
-        world.simple("truncate", &self.path)?;
-        world.inodes[self.inode].truncate(usize::try_from(len).map_err(io::Error::other)?);
+        let mut state = self.state()?;
+        state.record_or_fail("truncate", &self.path)?;
+        state.inodes[self.inode].truncate(usize::try_from(len).map_err(io::Error::other)?);
         Ok(())
     }
 
@@ -338,17 +346,17 @@ impl DiskFile for MemoryFile {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        let mut world = self.world()?;
-        world.simple("try_lock", &self.path)?;
-        Ok(*world.locks.entry(self.inode).or_insert(self.handle) == self.handle)
+        let mut state = self.state()?;
+        state.record_or_fail("try_lock", &self.path)?;
+        Ok(*state.locks.entry(self.inode).or_insert(self.handle) == self.handle)
     }
 }
 
 impl Drop for MemoryFile {
     fn drop(&mut self) {
-        let mut world = self.disk.world();
-        if world.age == self.age && world.locks.get(&self.inode) == Some(&self.handle) {
-            world.locks.remove(&self.inode);
+        let mut state = self.disk.state();
+        if state.power_cuts == self.power_cuts && state.locks.get(&self.inode) == Some(&self.handle) {
+            state.locks.remove(&self.inode);
         }
     }
 }

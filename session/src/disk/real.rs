@@ -1,5 +1,5 @@
-//! The machine's disk.
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this file is the one that reaches the disk")]
+//! The disk of this machine.
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "only this file reaches the disk")]
 
 use std::{
     ffi::OsString,
@@ -14,35 +14,36 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Disk, DiskFile, Mode};
+use super::{Disk, DiskFile, OpenMode};
 
-/// Files and folders are open to the group: a Pod that comes to the volume under another user has the same `fsGroup`.
+/// The group may read and write: a later Pod may run as another user, but has the same `fsGroup`.
 const FILE_MODE: u32 = 0o660;
 const DIR_MODE: u32 = 0o770;
 
+/// The file system of this machine, by system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
 impl Disk for RealDisk {
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).mode(FILE_MODE);
         match mode {
-            Mode::Read => {}
-            Mode::Write => {
+            OpenMode::Read => {}
+            OpenMode::Write => {
                 options.write(true);
             }
-            Mode::CreateNew => {
+            OpenMode::CreateNew => {
                 options.write(true).create_new(true);
             }
-            Mode::Create => {
+            OpenMode::Create => {
                 options.write(true).create(true).truncate(false);
             }
         }
         Ok(Box::new(RealFile(options.open(path)?)))
     }
 
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
         match DirBuilder::new().mode(DIR_MODE).create(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             done => done,

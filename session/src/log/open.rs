@@ -1,4 +1,4 @@
-//! Making a session, and coming back to one.
+//! Creating a session, and opening an existing one.
 
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
@@ -7,43 +7,44 @@ use yoi_wire::entry::{Body, Entry, FORMAT};
 
 use super::{
     Log, Preallocate, Replay, TornTail,
-    walk::{Expected, Step, Walk},
+    scan::{Expected, Scanned, Scanner},
 };
 use crate::{
     Damage, Error, Lock, LogState, Result,
-    disk::{DiskFile, Mode, read_range, write_all},
+    disk::{DiskFile, OpenMode, read_range, write_all},
     fold, layout,
-    lock::{Claim, Mark},
+    lock::{CommittedEnd, SessionGuard},
 };
 
-/// Where a log goes on.
-struct End {
+/// Where a log writes its next entry.
+struct AppendPosition {
     last_seq: u64,
     committed: u64,
-    filled: u64,
+    file_end: u64,
 }
 
-/// What reading one segment to its end found.
-struct Segment {
-    /// Where the last line that checks ends.
+/// The result of reading one segment to its end.
+struct SegmentScan {
+    /// Offset at which the last valid line ends.
     committed: u64,
-    /// Where the last append begins, as far as it checks.
+    /// Offset at which the last append begins that has a valid line.
     last_batch: u64,
+    /// Bytes of an unfinished append after `committed`.
     torn: u64,
     next_line: u64,
     expected: Expected,
 }
 
-impl Segment {
+impl SegmentScan {
     fn read(file: &dyn DiskFile, path: &Path, expected: Expected, replay: &mut Replay) -> Result<Self> {
         let len = file.len().map_err(Error::disk("measure", path))?;
-        let mut walk = Walk::new(file, path, (0, len), 1, expected);
+        let mut scanner = Scanner::new(file, path, (0, len), 1, expected);
         let (mut committed, mut last_batch) = (0, 0);
         loop {
-            match walk.next()? {
-                Step::Line(line) => {
-                    if let Some(kind) = newer(&line.entry) {
-                        return Err(Error::LogNewer { file: path.to_owned(), line: walk.line() - 1, kind });
+            match scanner.next()? {
+                Scanned::Line(line) => {
+                    if let Some(kind) = unsupported_version(&line.entry) {
+                        return Err(Error::LogNewer { file: path.to_owned(), line: scanner.line_number() - 1, kind });
                     }
                     if line.batch == line.entry.seq {
                         last_batch = line.at;
@@ -52,16 +53,16 @@ impl Segment {
                     replay.state = fold::apply(std::mem::take(&mut replay.state), &line.entry);
                     replay.entries.push(line.entry);
                 }
-                Step::End { torn } => {
-                    return Ok(Self { committed, last_batch, torn, next_line: walk.line(), expected: walk.expected() });
+                Scanned::End { torn } => {
+                    return Ok(Self { committed, last_batch, torn, next_line: scanner.line_number(), expected: scanner.expected() });
                 }
             }
         }
     }
 }
 
-/// What of an entry keeps this version from going on, in words.
-fn newer(entry: &Entry) -> Option<String> {
+/// Returns, in words, what of an entry this version does not know and must not pass over.
+fn unsupported_version(entry: &Entry) -> Option<String> {
     match &entry.body {
         Body::Unknown { kind, optional: false, .. } => Some(format!("an entry of kind {kind}")),
         Body::SessionStarted(start) if start.format > FORMAT => Some(format!("format {}", start.format)),
@@ -80,37 +81,37 @@ fn newer(entry: &Entry) -> Option<String> {
 }
 
 impl Log {
-    /// Makes an empty session with one segment. The agent does not have it until [`crate::current::write`] says so: a crash before
-    /// leaves a folder that nobody names.
+    /// Creates an empty session with one segment. It becomes the agent's only by [`crate::current::write`]; a crash before that leaves a
+    /// folder that nothing names.
     ///
     /// # Errors
     /// [`Error::SessionExists`], or the disk's.
-    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, fill: Preallocate) -> Result<Self> {
-        let claim = lock.claim(session)?;
+    pub fn create(lock: &Arc<Lock>, session: Uuid, segment: Uuid, preallocate: Preallocate) -> Result<Self> {
+        let guard = lock.reserve(session)?;
         let (disk, root) = (lock.disk(), lock.root());
         let (sessions, dir, inbox) = (layout::sessions(root), layout::session(root, session), layout::inbox(root, session));
         for (dir, parent) in [(&sessions, root), (&dir, &*sessions), (&inbox, &*dir)] {
-            disk.make_dir(dir).map_err(Error::disk("make", dir))?;
+            disk.create_dir(dir).map_err(Error::disk("make", dir))?;
             disk.fsync_dir(parent).map_err(Error::disk("sync", parent))?;
         }
         if !layout::segments(&disk.list(&dir).map_err(Error::disk("list", &dir))?).is_empty() {
             return Err(Error::SessionExists { session });
         }
         let path = layout::segment(root, session, segment);
-        let file = disk.open(&path, Mode::CreateNew).map_err(Error::disk("make", &path))?;
+        let file = disk.open(&path, OpenMode::CreateNew).map_err(Error::disk("make", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))?;
-        Ok(Self::assemble(lock, claim, segment, file, fill, End { last_seq: 0, committed: 0, filled: 0 }))
+        Ok(Self::from_parts(lock, guard, segment, file, preallocate, AppendPosition { last_seq: 0, committed: 0, file_end: 0 }))
     }
 
-    /// Reads the whole session, checks every line, cuts what an append that was never acknowledged left behind, and makes durable what is
-    /// there. Nothing is changed before all of it is read and understood.
+    /// Reads the whole session and checks every line. Then it cuts what an append that was never acknowledged left behind, and makes the rest
+    /// durable. It changes nothing before all of the session is read and understood.
     ///
     /// # Errors
     /// [`Error::Damaged`] with file and line; [`Error::LogNewer`] for an entry that this version does not know and that does not call
     /// itself optional; [`Error::LowerGeneration`]; [`Error::NoSession`]; or the disk's.
-    pub fn open(lock: &Arc<Lock>, session: Uuid, fill: Preallocate) -> Result<(Self, Replay)> {
-        let claim = lock.claim(session)?;
+    pub fn open(lock: &Arc<Lock>, session: Uuid, preallocate: Preallocate) -> Result<(Self, Replay)> {
+        let guard = lock.reserve(session)?;
         let (disk, root) = (lock.disk(), lock.root());
         let dir = layout::session(root, session);
         let segments = match disk.list(&dir) {
@@ -124,42 +125,49 @@ impl Log {
         let mut expected = Expected::FIRST;
         for &segment in closed {
             let path = layout::segment(root, session, segment);
-            let file = disk.open(&path, Mode::Read).map_err(Error::disk("open", &path))?;
-            let read = Segment::read(&*file, &path, expected, &mut replay)?;
+            let file = disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
+            let read = SegmentScan::read(&*file, &path, expected, &mut replay)?;
             if read.torn > 0 {
                 return Err(Error::Damaged { file: path, line: read.next_line, what: Damage::Unfinished });
             }
             expected = read.expected;
         }
         let path = layout::segment(root, session, last);
-        let file = disk.open(&path, Mode::Write).map_err(Error::disk("open", &path))?;
-        let read = Segment::read(&*file, &path, expected, &mut replay)?;
+        let file = disk.open(&path, OpenMode::Write).map_err(Error::disk("open", &path))?;
+        let read = SegmentScan::read(&*file, &path, expected, &mut replay)?;
         let ours = lock.holder().run_generation;
         if replay.state.run_generation > ours {
             return Err(Error::LowerGeneration { ours, seen: replay.state.run_generation });
         }
 
-        let mut filled = file.len().map_err(Error::disk("measure", &path))?;
-        if read.torn > 0 || fill == Preallocate::Off {
+        let mut file_end = file.len().map_err(Error::disk("measure", &path))?;
+        if read.torn > 0 || preallocate == Preallocate::Off {
             file.truncate(read.committed).map_err(Error::disk("cut the unfinished end of", &path))?;
-            filled = read.committed;
+            file_end = read.committed;
         }
         if read.torn > 0 {
             replay.cut = Some(TornTail { file: path.clone(), line: read.next_line, bytes: read.torn });
         }
-        // The last append may be whole in memory and missing on the disk: after a failed sync the system takes pages for written that
-        // are not. Writing it once more makes the sync below speak for it.
+        // The last append may be in the page cache and not on the disk: after a failed sync Linux takes its pages for written. Writing
+        // the append again makes the pages dirty, so that the sync below covers it.
         let again = read_range(&*file, read.last_batch, read.committed).map_err(Error::disk("read", &path))?;
         write_all(&*file, &again, read.last_batch).map_err(Error::disk("rewrite the last append of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
-        let end = End { last_seq: replay.state.last_seq, committed: read.committed, filled };
-        Ok((Self::assemble(lock, claim, last, file, fill, end), replay))
+        let end = AppendPosition { last_seq: replay.state.last_seq, committed: read.committed, file_end };
+        Ok((Self::from_parts(lock, guard, last, file, preallocate, end), replay))
     }
 
-    fn assemble(lock: &Arc<Lock>, claim: Claim, segment: Uuid, file: Box<dyn DiskFile>, fill: Preallocate, end: End) -> Self {
-        let End { last_seq, committed, filled } = end;
-        claim.set_mark(Mark { segment, committed });
-        let path = layout::segment(lock.root(), claim.session(), segment);
-        Self { lock: lock.clone(), claim, segment, path, file, fill, last_seq, committed, filled, poisoned: false }
+    fn from_parts(
+        lock: &Arc<Lock>,
+        guard: SessionGuard,
+        segment: Uuid,
+        file: Box<dyn DiskFile>,
+        preallocate: Preallocate,
+        end: AppendPosition,
+    ) -> Self {
+        let AppendPosition { last_seq, committed, file_end } = end;
+        guard.set_committed(CommittedEnd { segment, offset: committed });
+        let path = layout::segment(lock.root(), guard.session(), segment);
+        Self { lock: lock.clone(), guard, segment, path, file, preallocate, last_seq, committed, file_end, poisoned: false }
     }
 }

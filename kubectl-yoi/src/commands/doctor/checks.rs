@@ -1,4 +1,4 @@
-//! The table of checks. Each is a function of the world: no clock, no client, no disk.
+//! The table of checks. Each is a pure function of the observed cluster.
 
 mod agents;
 mod aggregation;
@@ -17,9 +17,9 @@ mod versions;
 mod sample;
 
 use super::finding::{Finding, Severity};
-use super::world::World;
+use super::observed::ObservedCluster;
 
-type Check = fn(&World) -> Vec<Finding>;
+type Check = fn(&ObservedCluster) -> Vec<Finding>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("versions", versions::check),
@@ -35,11 +35,11 @@ const CHECKS: &[(&str, Check)] = &[
     ("rights", rights::check),
 ];
 
-/// What every check says, the worst last; one sentence about one object is said once.
-pub fn all(world: &World) -> Vec<Finding> {
+/// Returns the findings of all checks, the worst last. Two checks with the same sentence about one object make one finding.
+pub fn all(observed: &ObservedCluster) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (name, check) in CHECKS {
-        for finding in check(world) {
+        for finding in check(observed) {
             if !findings.iter().any(|f| f.object == finding.object && f.message == finding.message) {
                 findings.push(Finding { check: name, ..finding });
             }
@@ -49,18 +49,18 @@ pub fn all(world: &World) -> Vec<Finding> {
     findings
 }
 
-/// `findings`, or the good word where there are none and everything that it takes to say so was seen.
-fn or_ok(mut findings: Vec<Finding>, seen: bool, object: &str, message: impl FnOnce() -> String) -> Vec<Finding> {
-    if seen && findings.iter().all(|f| f.severity == Severity::Note) {
+/// Returns `findings`, with an ok finding when they hold nothing worse than a note and `all_read`: the check could read all that it needs.
+fn or_ok(mut findings: Vec<Finding>, all_read: bool, object: &str, message: impl FnOnce() -> String) -> Vec<Finding> {
+    if all_read && findings.iter().all(|f| f.severity == Severity::Note) {
         findings.push(Finding::ok(object, message()));
     }
     findings
 }
 
-/// What one check says.
+/// Returns the findings of one check.
 #[cfg(test)]
-fn check_named(world: &World, name: &str) -> Vec<Finding> {
-    all(world).into_iter().filter(|f| f.check == name).collect()
+fn check_named(observed: &ObservedCluster, name: &str) -> Vec<Finding> {
+    all(observed).into_iter().filter(|f| f.check == name).collect()
 }
 
 #[cfg(test)]
@@ -80,17 +80,17 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_could_not_look_never_says_that_all_is_well() {
-        let findings = all(&sample::blind());
+    fn a_check_that_could_not_read_everything_is_never_ok() {
+        let findings = all(&sample::without_permissions());
         assert!(findings.iter().all(|f| f.severity != Severity::Ok), "{findings:#?}");
         let unknown = findings.iter().filter(|f| f.severity == Severity::Unknown).count();
-        assert_eq!(unknown, 27, "each look that was refused is counted");
+        assert_eq!(unknown, 27, "each refused request is counted");
     }
 
     #[test]
     fn what_is_not_ok_comes_with_a_command_and_a_sentence() {
-        for world in [sample::healthy(), sample::blind(), sample::empty()] {
-            for finding in all(&world) {
+        for observed in [sample::healthy(), sample::without_permissions(), sample::empty()] {
+            for finding in all(&observed) {
                 assert_eq!(finding.command.is_some(), finding.severity != Severity::Ok, "{finding:?}");
                 assert!(!finding.message.is_empty() && !finding.message.contains("{:?}"), "{finding:?}");
             }

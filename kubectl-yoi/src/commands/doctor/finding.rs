@@ -1,4 +1,4 @@
-//! What a check found: one sentence about one object, and the command that mends it.
+//! The result of a check: one sentence about one object, and the command that fixes it.
 
 use serde::Serialize;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Ok,
-    /// Good to know; nobody must act.
+    /// Nobody has to act.
     Note,
-    /// It could not be looked at, so nothing is said of it.
+    /// It could not be read.
     Unknown,
-    /// It works, and will or may not.
+    /// It works, but may fail later.
     Warning,
     /// Something does not work.
     Error,
@@ -32,13 +32,13 @@ impl Severity {
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     pub severity: Severity,
-    /// The check that says it; filled in by the table of checks.
+    /// Name of the check. The table of checks fills it in.
     pub check: &'static str,
-    /// `Kind namespace/name`, or what was looked at.
+    /// `Kind namespace/name`, or what else the finding is about.
     pub object: String,
     /// One sentence.
     pub message: String,
-    /// Mends it, or shows more where only a person can decide. Words in capitals are for the person to fill in.
+    /// The command that fixes it, or shows more where only a person can decide. The user replaces words in capitals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }

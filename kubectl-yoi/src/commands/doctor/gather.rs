@@ -1,4 +1,4 @@
-//! Looks at the cluster with the user's own rights: everything at once, each look with a deadline of its own.
+//! Reads the cluster with the user's own permissions. All requests go at once, and each has its own timeout.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,18 +17,19 @@ use serde::de::DeserializeOwned;
 use yoi_crds::name::label;
 use yoi_wire::people::{GROUP, VERSION};
 
-use super::world::{Because, Called, Looked, NotLooked, Right, World};
+use super::observed::{ApiCall, ObservedCluster, Permission, ReadFailure, ReadFailureCause, ReadResult};
 use crate::cluster::Cluster;
-use crate::error::{About, Error};
+use crate::error::{Error, ErrorTarget};
 
-/// For the first word of the API server: without it there is nothing to say.
-const GREETING: Duration = Duration::from_secs(5);
-/// For each look, all of which go at once; so the whole takes little longer.
-const LOOK: Duration = Duration::from_secs(6);
-const OURS: &str = "app.kubernetes.io/part-of=yoi";
+/// For the version of the API server. Without an answer the doctor ends.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// For each request. All go at once, so the whole takes little longer.
+const READ_TIMEOUT: Duration = Duration::from_secs(6);
+const PART_OF_YOI: &str = "app.kubernetes.io/part-of=yoi";
 
-/// Rights without which our processes do not work, and which a cluster's own tools take away now and then.
-const RIGHTS: &[(&str, &str, &str, &str, &str)] = &[
+/// Permissions without which our processes do not work, and which other tools of a cluster may take away: service account, verb, API group,
+/// resource, subresource.
+const REQUIRED_PERMISSIONS: &[(&str, &str, &str, &str, &str)] = &[
     ("yoi-gateway", "create", "authentication.k8s.io", "tokenreviews", ""),
     ("yoi-gateway", "create", "authorization.k8s.io", "subjectaccessreviews", ""),
     ("yoi-gateway", "patch", "yoi.dev", "yoipods", "status"),
@@ -37,36 +38,36 @@ const RIGHTS: &[(&str, &str, &str, &str, &str)] = &[
     ("yoi-operator", "patch", "apiregistration.k8s.io", "apiservices", ""),
 ];
 
-struct Looking {
+struct Observer {
     client: Client,
     bar: ProgressBar,
 }
 
-impl Looking {
-    /// One look: what was seen, or why not.
-    async fn look<T>(&self, right: &str, seeing: impl Future<Output = kube::Result<T>>) -> Looked<T> {
-        let because = match tokio::time::timeout(LOOK, seeing).await {
-            Ok(Ok(seen)) => {
+impl Observer {
+    /// Awaits one request with the timeout. `permission` is what it takes, for the failure.
+    async fn read<T>(&self, permission: &str, request: impl Future<Output = kube::Result<T>>) -> ReadResult<T> {
+        let cause = match tokio::time::timeout(READ_TIMEOUT, request).await {
+            Ok(Ok(value)) => {
                 self.bar.inc(1);
-                return Ok(seen);
+                return Ok(value);
             }
-            Err(_) => Because::Late,
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => Because::Forbidden,
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Because::Absent,
-            Ok(Err(kube::Error::Api(status))) => Because::Failed(status.message.clone()),
-            Ok(Err(error)) => Because::Failed(crate::error::chain(&error)),
+            Err(_) => ReadFailureCause::TimedOut,
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => ReadFailureCause::Forbidden,
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => ReadFailureCause::Absent,
+            Ok(Err(kube::Error::Api(status))) => ReadFailureCause::Failed(status.message.clone()),
+            Ok(Err(error)) => ReadFailureCause::Failed(yoi_wire::error_chain(&error)),
         };
         self.bar.inc(1);
-        Err(NotLooked { right: right.to_owned(), because })
+        Err(ReadFailure { permission: permission.to_owned(), cause })
     }
 
-    async fn list<K>(&self, api: Api<K>, params: ListParams) -> Looked<Vec<K>>
+    async fn list<K>(&self, api: Api<K>, params: ListParams) -> ReadResult<Vec<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let group = K::group(&());
-        let right = if group.is_empty() { format!("list {}", K::plural(&())) } else { format!("list {}.{group}", K::plural(&())) };
-        self.look(&right, async { Ok(api.list(&params).await?.items) }).await
+        let permission = if group.is_empty() { format!("list {}", K::plural(&())) } else { format!("list {}.{group}", K::plural(&())) };
+        self.read(&permission, async { Ok(api.list(&params).await?.items) }).await
     }
 
     fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
@@ -83,34 +84,36 @@ impl Looking {
         }
     }
 
-    /// The aggregated API, all the way: API server, gateway, and back.
-    async fn call(&self) -> Looked<Called> {
+    /// Calls the aggregated API, through API server and gateway, and measures the time.
+    async fn call_aggregated_api(&self) -> ReadResult<ApiCall> {
         let start = Instant::now();
         let path = format!("/apis/{GROUP}/{VERSION}");
-        let asking = async {
+        let call = async {
             let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
             self.client.request::<serde_json::Value>(request).await
         };
-        match self.look(&format!("get /apis/{GROUP}/{VERSION}"), asking).await {
-            Ok(_) => Ok(Called { took: start.elapsed(), failure: None }),
-            Err(NotLooked { because: Because::Forbidden, right }) => Err(NotLooked { because: Because::Forbidden, right }),
-            Err(NotLooked { because, .. }) => {
-                let words = match because {
-                    Because::Failed(words) => words,
-                    Because::Late => format!("no answer in {} s", LOOK.as_secs()),
-                    Because::Absent | Because::Forbidden => "the API server does not know this API".to_owned(),
+        match self.read(&format!("get /apis/{GROUP}/{VERSION}"), call).await {
+            Ok(_) => Ok(ApiCall { took: start.elapsed(), failure: None }),
+            Err(ReadFailure { cause: ReadFailureCause::Forbidden, permission }) => {
+                Err(ReadFailure { cause: ReadFailureCause::Forbidden, permission })
+            }
+            Err(ReadFailure { cause, .. }) => {
+                let message = match cause {
+                    ReadFailureCause::Failed(message) => message,
+                    ReadFailureCause::TimedOut => format!("no answer in {} s", READ_TIMEOUT.as_secs()),
+                    ReadFailureCause::Absent | ReadFailureCause::Forbidden => "the API server does not know this API".to_owned(),
                 };
-                Ok(Called { took: start.elapsed(), failure: Some(words) })
+                Ok(ApiCall { took: start.elapsed(), failure: Some(message) })
             }
         }
     }
 
-    async fn rights(&self, home: &str) -> Looked<Vec<Right>> {
+    async fn permissions(&self, operator_namespace: &str) -> ReadResult<Vec<Permission>> {
         let api: Api<SubjectAccessReview> = self.all();
-        let asked = join_all(RIGHTS.iter().map(|(name, verb, group, resource, subresource)| {
+        let reviews = join_all(REQUIRED_PERMISSIONS.iter().map(|(name, verb, group, resource, subresource)| {
             let api = &api;
             async move {
-                let account = format!("system:serviceaccount:{home}:{name}");
+                let account = format!("system:serviceaccount:{operator_namespace}:{name}");
                 let attributes = ResourceAttributes {
                     verb: Some((*verb).to_owned()),
                     group: Some((*group).to_owned()),
@@ -123,105 +126,112 @@ impl Looking {
                     SubjectAccessReviewSpec { user: Some(account.clone()), resource_attributes: Some(attributes), ..Default::default() };
                 let review = SubjectAccessReview { spec, ..Default::default() };
                 let allowed = api.create(&PostParams::default(), &review).await?.status.is_some_and(|s| s.allowed);
-                Ok(Right { account, verb, resource, allowed })
+                Ok(Permission { account, verb, resource, allowed })
             }
         }));
-        self.look("create subjectaccessreviews.authorization.k8s.io", async { asked.await.into_iter().collect() }).await
+        self.read("create subjectaccessreviews.authorization.k8s.io", async { reviews.await.into_iter().collect() }).await
     }
 }
 
-fn labelled(selector: &str) -> ListParams {
+fn with_labels(selector: &str) -> ListParams {
     ListParams::default().labels(selector)
 }
 
-/// `1.34+` and the like.
-fn number(text: &str) -> u32 {
+/// Returns the number at the start of a text such as `34+`.
+fn leading_number(text: &str) -> u32 {
     text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or_default()
 }
 
+/// Reads all that the checks need.
+///
 /// # Errors
 /// When the API server does not answer at all.
-pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<World, Error> {
-    let deed = "ask the API server for its version";
-    let greeted = tokio::time::timeout(GREETING, cluster.client.apiserver_version()).await;
-    let greeting = match greeted {
-        Ok(Ok(greeting)) => greeting,
+pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<ObservedCluster, Error> {
+    let operation = "ask the API server for its version";
+    let answered = tokio::time::timeout(VERSION_TIMEOUT, cluster.client.apiserver_version()).await;
+    let version = match answered {
+        Ok(Ok(version)) => version,
         Ok(Err(error)) => {
-            let (what, look) = ("the cluster".to_owned(), "kubectl cluster-info".to_owned());
-            return Err(Error::api(deed, &About { what, look, doctor: cluster.doctor(all_namespaces) }, error));
+            let (name, list_command) = ("the cluster".to_owned(), "kubectl cluster-info".to_owned());
+            return Err(Error::api(
+                operation,
+                &ErrorTarget { name, list_command, doctor_command: cluster.doctor_command(all_namespaces) },
+                error,
+            ));
         }
-        Err(_) => return Err(Error::silent(deed, GREETING)),
+        Err(_) => return Err(Error::no_answer(operation, VERSION_TIMEOUT)),
     };
     let bar = ProgressBar::new(27);
     bar.set_style(
         ProgressStyle::with_template("{spinner} {elapsed:>4} {pos} of {len} looks").unwrap_or_else(|_| ProgressStyle::default_spinner()),
     );
     bar.enable_steady_tick(Duration::from_millis(120));
-    let l = Looking { client: cluster.client.clone(), bar };
+    let observer = Observer { client: cluster.client.clone(), bar };
     let scope = (!all_namespaces).then_some(cluster.namespace.as_str());
-    let plain = ListParams::default;
+    let unfiltered = ListParams::default;
 
-    // Where the chart was installed stands in what it made; everything else waits for this one look.
-    let api_services = l.list(l.all::<APIService>(), plain().fields(&format!("metadata.name={}", super::API_SERVICE))).await;
-    let named = api_services.iter().flatten().find_map(|a| a.spec.as_ref()?.service.as_ref()?.namespace.clone());
-    let home = named.unwrap_or_else(|| super::HOME.to_owned());
+    // The APIService names the namespace of the chart. All other requests need it, so this one goes first.
+    let api_services =
+        observer.list(observer.all::<APIService>(), unfiltered().fields(&format!("metadata.name={}", super::API_SERVICE))).await;
+    let service_namespace = api_services.iter().flatten().find_map(|a| a.spec.as_ref()?.service.as_ref()?.namespace.clone());
+    let operator_namespace = service_namespace.unwrap_or_else(|| super::DEFAULT_NAMESPACE.to_owned());
 
-    let slices = |selector: &str| l.list(l.all::<EndpointSlice>(), labelled(selector));
+    let slices = |selector: &str| observer.list(observer.all::<EndpointSlice>(), with_labels(selector));
     let (ours, fleet, storage, rest) = tokio::join!(
         async {
             tokio::join!(
-                l.list(l.all(), labelled(OURS)),
-                l.list(l.all(), plain()),
-                l.list(l.scoped(Some(&home)), labelled(OURS)),
-                l.list(l.scoped(Some(&home)), plain()),
-                l.list(l.all(), labelled(OURS)),
+                observer.list(observer.all(), with_labels(PART_OF_YOI)),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.scoped(Some(&operator_namespace)), with_labels(PART_OF_YOI)),
+                observer.list(observer.scoped(Some(&operator_namespace)), unfiltered()),
+                observer.list(observer.all(), with_labels(PART_OF_YOI)),
                 slices("kubernetes.io/service-name=yoi-gateway"),
-                l.call(),
-                l.rights(&home),
+                observer.call_aggregated_api(),
+                observer.permissions(&operator_namespace),
             )
         },
         async {
             tokio::join!(
-                l.list(l.scoped(scope), plain()),
-                l.list(l.scoped(scope), plain()),
-                l.list(l.scoped(scope), plain()),
-                l.list(l.scoped(scope), plain()),
-                l.list(l.scoped(scope), labelled(label::ROLE)),
-                l.list(l.scoped(scope), labelled(label::YOIPOD)),
-                l.list(l.scoped(scope), labelled(label::ROLE)),
-                l.list(l.scoped(scope), plain().fields("type=Warning,involvedObject.kind=Pod").limit(500)),
+                observer.list(observer.scoped(scope), unfiltered()),
+                observer.list(observer.scoped(scope), unfiltered()),
+                observer.list(observer.scoped(scope), unfiltered()),
+                observer.list(observer.scoped(scope), unfiltered()),
+                observer.list(observer.scoped(scope), with_labels(label::ROLE)),
+                observer.list(observer.scoped(scope), with_labels(label::YOIPOD)),
+                observer.list(observer.scoped(scope), with_labels(label::ROLE)),
+                observer.list(observer.scoped(scope), unfiltered().fields("type=Warning,involvedObject.kind=Pod").limit(500)),
             )
         },
         async {
             tokio::join!(
-                l.list(l.all(), plain()),
-                l.list(l.all(), plain()),
-                l.list(l.all(), plain()),
-                l.list(l.all(), plain()),
-                l.list(l.all(), plain()),
-                l.list(l.all(), plain()),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.all(), unfiltered()),
             )
         },
         async {
             tokio::join!(
-                l.list(l.all(), plain()),
-                l.list(l.all(), plain()),
-                l.list(l.scoped::<Service>(Some("kube-system")), labelled("k8s-app=kube-dns")),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.all(), unfiltered()),
+                observer.list(observer.scoped::<Service>(Some("kube-system")), with_labels("k8s-app=kube-dns")),
                 slices("k8s-app=kube-dns"),
             )
         },
     );
-    l.bar.finish_and_clear();
-    let (deployments, daemon_sets, budgets, leases, our_pods, gateway_slices, called, rights) = ours;
+    observer.bar.finish_and_clear();
+    let (deployments, daemon_sets, budgets, leases, our_pods, gateway_slices, api_call, permissions) = ours;
     let (projects, yoipods, peers, workspaces, pods, claims, policies, warnings) = fleet;
     let (classes, drivers, volumes, csi_nodes, nodes, workspace_nodes) = storage;
     let (crds, namespaces, dns_services, dns_slices) = rest;
-    Ok(World {
+    Ok(ObservedCluster {
         now: Timestamp::now(),
         scope: scope.map(str::to_owned),
-        home,
+        operator_namespace,
         version: env!("CARGO_PKG_VERSION"),
-        server: (number(&greeting.major), number(&greeting.minor)),
+        server: (leading_number(&version.major), leading_number(&version.minor)),
         crds,
         nodes,
         workspace_nodes,
@@ -233,8 +243,8 @@ pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<World, Er
         our_pods,
         api_services,
         gateway_slices,
-        called,
-        rights,
+        api_call,
+        permissions,
         classes,
         drivers,
         namespaces,

@@ -1,35 +1,35 @@
-//! One file's content: as it is seen, as it is on the platter, and what lies between.
+//! The content of one file: as it is read, as a power cut would leave it, and the changes between the two.
 
-use super::Survive;
+use super::Retained;
 
 const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    pub(super) seen: Vec<u8>,
+    pub(super) content: Vec<u8>,
     durable: Vec<u8>,
     changes: Vec<Change>,
 }
 
 #[derive(Debug)]
 enum Change {
-    /// `lost`: a sync failed on it. It is seen, and the next sync leaves it out.
     Write {
         at: usize,
         bytes: Vec<u8>,
+        /// A sync of it failed. It stays readable, and the next sync leaves it out.
         lost: bool,
     },
     Truncate(usize),
 }
 
 impl Change {
-    fn apply(&self, to: &mut Vec<u8>, content: bool) {
+    fn apply(&self, to: &mut Vec<u8>, with_content: bool) {
         match self {
             Self::Write { at, bytes, .. } => {
                 if to.len() < at + bytes.len() {
                     to.resize(at + bytes.len(), 0);
                 }
-                if content {
+                if with_content {
                     to[*at..at + bytes.len()].copy_from_slice(bytes);
                 }
             }
@@ -39,8 +39,8 @@ impl Change {
 }
 
 impl Inode {
-    pub(super) fn holding(bytes: &[u8]) -> Self {
-        Self { seen: bytes.to_vec(), durable: bytes.to_vec(), changes: Vec::new() }
+    pub(super) fn with_durable(bytes: &[u8]) -> Self {
+        Self { content: bytes.to_vec(), durable: bytes.to_vec(), changes: Vec::new() }
     }
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
@@ -52,18 +52,18 @@ impl Inode {
     }
 
     fn change(&mut self, change: Change) {
-        change.apply(&mut self.seen, true);
+        change.apply(&mut self.content, true);
         self.changes.push(change);
     }
 
     pub(super) fn sync(&mut self) {
         for change in self.changes.drain(..) {
-            let content = !matches!(change, Change::Write { lost: true, .. });
-            change.apply(&mut self.durable, content);
+            let with_content = !matches!(change, Change::Write { lost: true, .. });
+            change.apply(&mut self.durable, with_content);
         }
     }
 
-    pub(super) fn lose(&mut self) {
+    pub(super) fn fail_sync(&mut self) {
         for change in &mut self.changes {
             if let Change::Write { lost, .. } = change {
                 *lost = true;
@@ -71,50 +71,50 @@ impl Inode {
         }
     }
 
-    pub(super) fn crash(&mut self, survive: Survive, dice: &mut Dice) {
-        match survive {
-            Survive::Synced => self.seen.clone_from(&self.durable),
-            Survive::Written => {}
-            Survive::Some { .. } => self.seen = self.some(dice),
+    pub(super) fn crash(&mut self, retained: Retained, rng: &mut Rng) {
+        match retained {
+            Retained::Synced => self.content.clone_from(&self.durable),
+            Retained::Written => {}
+            Retained::Random { .. } => self.content = self.random_subset(rng),
         }
-        *self = Self::holding(&self.seen);
+        *self = Self::with_durable(&self.content);
     }
 
-    fn some(&self, dice: &mut Dice) -> Vec<u8> {
-        let until = if dice.roll(2) == 0 { self.changes.len() } else { dice.roll(self.changes.len() + 1) };
+    fn random_subset(&self, rng: &mut Rng) -> Vec<u8> {
+        let until = if rng.below(2) == 0 { self.changes.len() } else { rng.below(self.changes.len() + 1) };
         let (mut old, mut new) = (self.durable.clone(), self.durable.clone());
         for change in &self.changes[..until] {
             change.apply(&mut old, false);
             change.apply(&mut new, true);
         }
         for (old, new) in old.chunks_mut(SECTOR).zip(new.chunks(SECTOR)) {
-            if dice.roll(2) == 0 {
+            if rng.below(2) == 0 {
                 old.copy_from_slice(new);
             }
         }
-        if old.len() > self.durable.len() && dice.roll(3) == 0 {
-            old.truncate(self.durable.len() + dice.roll(old.len() - self.durable.len()));
+        if old.len() > self.durable.len() && rng.below(3) == 0 {
+            old.truncate(self.durable.len() + rng.below(old.len() - self.durable.len()));
         }
         old
     }
 }
 
-/// SplitMix64: the same seed, the same power cut.
-pub(super) struct Dice(u64);
+/// SplitMix64. The same seed gives the same power cut.
+pub(super) struct Rng(u64);
 
-impl Dice {
-    pub(super) fn new(survive: Survive) -> Self {
-        match survive {
-            Survive::Some { seed } => Self(seed),
-            Survive::Synced | Survive::Written => Self(0),
+impl Rng {
+    pub(super) fn new(retained: Retained) -> Self {
+        match retained {
+            Retained::Random { seed } => Self(seed),
+            Retained::Synced | Retained::Written => Self(0),
         }
     }
 
-    pub(super) fn roll(&mut self, sides: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) >> 32).unwrap_or(0) % sides
+        usize::try_from((z ^ (z >> 31)) >> 32).unwrap_or(0) % bound
     }
 }

@@ -1,4 +1,4 @@
-//! What each node offers, and what its data root has left.
+//! What each node offers, and how much of its data root is free.
 
 use kube::ResourceExt;
 use yoi_crds::WorkspaceNode;
@@ -7,58 +7,58 @@ use yoi_crds::reason::{JOURNAL_DAMAGED, condition};
 use yoi_crds::source::ProviderName;
 
 use super::super::finding::Finding;
-use super::super::world::{World, called, seen};
+use super::super::observed::{ObservedCluster, display_name, listed};
 use super::or_ok;
 use crate::show;
 
 const GIB: i64 = 1 << 30;
 
-pub fn check(world: &World) -> Vec<Finding> {
-    let mut found: Vec<Finding> = seen(&world.workspace_nodes).iter().flat_map(|node| one(world, node)).collect();
-    if let (Ok(nodes), Ok(offers)) = (&world.nodes, &world.workspace_nodes) {
+pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
+    let mut found: Vec<Finding> = listed(&observed.workspace_nodes).iter().flat_map(|node| node_findings(observed, node)).collect();
+    if let (Ok(nodes), Ok(offers)) = (&observed.nodes, &observed.workspace_nodes) {
         for offer in offers.iter().filter(|o| !nodes.iter().any(|n| n.name_any() == o.name_any())) {
             let command = format!("kubectl delete workspacenode {}", offer.name_any());
-            found.push(Finding::warning(called(offer), "its Node is gone; trees that were on it are lost", command));
+            found.push(Finding::warning(display_name(offer), "its Node is gone; trees that were on it are lost", command));
         }
         for node in nodes.iter().filter(|n| !offers.iter().any(|o| o.name_any() == n.name_any())) {
             let command =
                 format!("kubectl get pods -A -l app.kubernetes.io/name=yoi-agent-shim --field-selector spec.nodeName={}", node.name_any());
             found.push(Finding::warning(
-                called(node),
+                display_name(node),
                 "it has no WorkspaceNode: its shim never reported, so no agent can run there",
                 command,
             ));
         }
-        if let Ok(csi) = &world.csi_nodes {
+        if let Ok(csi) = &observed.csi_nodes {
             for offer in offers {
                 let Some(csi) = csi.iter().find(|c| c.name_any() == offer.name_any()) else { continue };
                 if !csi.spec.drivers.iter().any(|d| d.name == "csi.yoi.dev") {
-                    let command = format!("kubectl rollout restart daemonset yoi-agent-shim -n {}", shim_home(world));
+                    let command = format!("kubectl rollout restart daemonset yoi-agent-shim -n {}", shim_namespace(observed));
                     let what = "its kubelet does not know the driver csi.yoi.dev: no tree can be mounted there";
-                    found.push(Finding::error(called(offer), what, command));
+                    found.push(Finding::error(display_name(offer), what, command));
                 }
             }
         }
     }
-    or_ok(found, world.nodes.is_ok() && world.workspace_nodes.is_ok() && world.csi_nodes.is_ok(), "nodes", || {
-        let all: Vec<_> = seen(&world.workspace_nodes).iter().map(|n| words(world, n)).collect();
+    or_ok(found, observed.nodes.is_ok() && observed.workspace_nodes.is_ok() && observed.csi_nodes.is_ok(), "nodes", || {
+        let all: Vec<_> = listed(&observed.workspace_nodes).iter().map(|n| node_summary(observed, n)).collect();
         all.join("; ")
     })
 }
 
-fn shim_home(world: &World) -> String {
-    let shim = seen(&world.daemon_sets).iter().find(|d| d.name_any() == "yoi-agent-shim");
+fn shim_namespace(observed: &ObservedCluster) -> String {
+    let shim = listed(&observed.daemon_sets).iter().find(|d| d.name_any() == "yoi-agent-shim");
     shim.and_then(ResourceExt::namespace).unwrap_or_else(|| "yoi-node".to_owned())
 }
 
-/// The mounter's flag for a data root in a file.
-fn on_a_loop(world: &World) -> bool {
-    let shims = seen(&world.daemon_sets).iter().filter(|d| d.name_any() == "yoi-agent-shim");
+/// Returns whether the mounter has the flag for a data root in a file.
+fn uses_loop_file(observed: &ObservedCluster) -> bool {
+    let shims = listed(&observed.daemon_sets).iter().filter(|d| d.name_any() == "yoi-agent-shim");
     let containers = shims.flat_map(|d| d.spec.iter().flat_map(|s| s.template.spec.iter().flat_map(|p| &p.containers)));
     containers.flat_map(|c| c.args.iter().flatten()).any(|arg| arg.starts_with("--loop-size"))
 }
 
-fn words(world: &World, node: &WorkspaceNode) -> String {
+fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
     let status = node.status.clone().unwrap_or_default();
     let offers: Vec<_> = status.providers.iter().filter(|p| p.available).map(|p| show::provider(p.name)).collect();
     let kernel = status.kernel.as_deref().unwrap_or("?");
@@ -67,112 +67,114 @@ fn words(world: &World, node: &WorkspaceNode) -> String {
         |c| format!("{}.{} of {} GiB free", c.free_bytes / GIB, c.free_bytes % GIB * 10 / GIB, c.total_bytes / GIB),
     );
     let digest = status.runtime_digests.first().map_or_else(String::new, |d| format!(", runtime {}", d.get(..12).unwrap_or(d)));
-    let age = node.creation_timestamp().map(|t| format!(", known for {}", show::span(world.age(t.0)))).unwrap_or_default();
-    let file = if on_a_loop(world) { " in a loop-backed file" } else { "" };
+    let age = node.creation_timestamp().map(|t| format!(", known for {}", show::duration(observed.age(t.0)))).unwrap_or_default();
+    let file = if uses_loop_file(observed) { " in a loop-backed file" } else { "" };
     format!("{}: {}, kernel {kernel}, {room}{file}{digest}{age}", node.name_any(), offers.join(" and "))
 }
 
-fn one(world: &World, node: &WorkspaceNode) -> Vec<Finding> {
+fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Finding> {
     let mut found = Vec::new();
     let Some(status) = &node.status else {
-        let command = format!("kubectl logs -n {} -l app.kubernetes.io/name=yoi-agent-shim -c shim --tail=20", shim_home(world));
-        return vec![Finding::error(called(node), "its shim has reported nothing", command)];
+        let command = format!("kubectl logs -n {} -l app.kubernetes.io/name=yoi-agent-shim -c shim --tail=20", shim_namespace(observed));
+        return vec![Finding::error(display_name(node), "its shim has reported nothing", command)];
     };
-    let mounter = format!("kubectl logs -n {} -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=20", shim_home(world));
+    let mounter = format!("kubectl logs -n {} -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=20", shim_namespace(observed));
     let ready = find(&status.conditions, condition::READY);
     if let Some(c) = ready.filter(|c| c.status != ConditionStatus::True) {
         let why: Vec<_> =
             status.providers.iter().filter(|p| !p.available).map(|p| format!("{}: {}", show::provider(p.name), p.reason)).collect();
-        found.push(Finding::error(called(node), format!("{}: {} ({})", c.reason, c.message, why.join("; ")), mounter.clone()));
+        found.push(Finding::error(display_name(node), format!("{}: {} ({})", c.reason, c.message, why.join("; ")), mounter.clone()));
     } else {
         for provider in status.providers.iter().filter(|p| !p.available && p.name == ProviderName::Btrfs) {
             let what = format!("no snapshots, because {}; trees are copied, which takes time and room by their size", provider.reason);
-            let command =
-                format!("helm upgrade yoi-operator charts/yoi-operator -n {} --reuse-values --set shim.loopBtrfs.enabled=true", world.home);
-            found.push(Finding::note(called(node), what, command));
+            let command = format!(
+                "helm upgrade yoi-operator charts/yoi-operator -n {} --reuse-values --set shim.loopBtrfs.enabled=true",
+                observed.operator_namespace
+            );
+            found.push(Finding::note(display_name(node), what, command));
         }
     }
     if let Some(c) = find(&status.conditions, condition::JOURNAL_READABLE).filter(|c| c.status == ConditionStatus::False) {
         let advice = JOURNAL_DAMAGED.advice().unwrap_or_default();
-        // A record that is out of the way is no record; which one it is, and whether there is a backup of it, a person sees.
+        // The journal ignores a record that was moved. The user chooses which one, and knows whether there is a backup.
         let command =
             format!("kubectl debug node/{} -it --profile=sysadmin --image=busybox -- mv /host/FILE /host/FILE.aside", node.name_any());
-        found.push(Finding::error(called(node), format!("{}: {}. {advice}", c.reason, c.message.trim_end_matches('.')), command));
+        found.push(Finding::error(display_name(node), format!("{}: {}. {advice}", c.reason, c.message.trim_end_matches('.')), command));
     }
     if let Some(c) = status.capacity.filter(|c| c.total_bytes > 0) {
         let percent = c.free_bytes * 100 / c.total_bytes;
         let what = format!("{percent} % of its data root is free ({} of {} MiB)", c.free_bytes >> 20, c.total_bytes >> 20);
         let command = "kubectl yoi ls workspaces -A";
         match percent {
-            ..3 => found.push(Finding::error(called(node), what, command)),
-            3..10 => found.push(Finding::warning(called(node), what, command)),
+            ..3 => found.push(Finding::error(display_name(node), what, command)),
+            3..10 => found.push(Finding::warning(display_name(node), what, command)),
             _ => {}
         }
     }
     if status.runtime_digests.is_empty() {
-        found.push(Finding::error(called(node), "it has no yoi-runtime to give to agents", mounter));
+        found.push(Finding::error(display_name(node), "it has no yoi-runtime to give to agents", mounter));
     }
     found
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{found, healthy};
+    use super::super::sample::{expect_finding, healthy};
     use super::super::{Severity, check_named};
 
     #[test]
     fn a_data_root_that_fills_up_is_a_warning_and_then_an_error() {
         for (free, severity) in [(9, Severity::Warning), (2, Severity::Error)] {
-            let mut world = healthy();
-            let status = world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
+            let mut observed = healthy();
+            let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
             status.capacity = Some(yoi_crds::node::Capacity { total_bytes: 100 << 20, free_bytes: free << 20 });
-            assert_eq!(found(&world, "nodes", "of its data root is free").severity, severity);
+            assert_eq!(expect_finding(&observed, "nodes", "of its data root is free").severity, severity);
         }
     }
 
     #[test]
     fn a_record_that_cannot_be_read_is_an_error_on_a_node_that_is_ready() {
-        let mut world = healthy();
-        let conditions = &mut world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions;
+        let mut observed = healthy();
+        let conditions = &mut observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions;
         let mut readable = yoi_crds::Condition { type_: "JournalReadable".to_owned(), ..conditions[0].clone() };
         conditions.push(readable.clone());
-        assert_eq!(check_named(&world, "nodes")[0].severity, Severity::Ok, "every record can be read");
+        assert_eq!(check_named(&observed, "nodes")[0].severity, Severity::Ok, "every record can be read");
         (readable.status, readable.reason) = (yoi_crds::ConditionStatus::False, "JournalDamaged".to_owned());
         readable.message = "failed to understand the record /var/lib/yoi/journal/x.json: EOF (and 1 more)".to_owned();
-        world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions[1] = readable;
-        let told = found(&world, "nodes", "JournalDamaged: failed to understand the record /var/lib/yoi/journal/x.json");
-        assert_eq!((told.object.as_str(), told.severity), ("WorkspaceNode n", Severity::Error));
-        assert!(told.message.contains("move it away") && told.command.unwrap().starts_with("kubectl debug node/n "));
+        observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions[1] = readable;
+        let finding = expect_finding(&observed, "nodes", "JournalDamaged: failed to understand the record /var/lib/yoi/journal/x.json");
+        assert_eq!((finding.object.as_str(), finding.severity), ("WorkspaceNode n", Severity::Error));
+        assert!(finding.message.contains("move it away") && finding.command.unwrap().starts_with("kubectl debug node/n "));
     }
 
     #[test]
     fn nodes_without_a_shim_and_offers_without_a_node_are_told() {
-        let mut world = healthy();
-        world.workspace_nodes.as_mut().unwrap().clear();
-        found(&world, "nodes", "no WorkspaceNode");
-        let mut world = healthy();
-        world.nodes.as_mut().unwrap().clear();
-        assert_eq!(found(&world, "nodes", "its Node is gone").command.unwrap(), "kubectl delete workspacenode n");
+        let mut observed = healthy();
+        observed.workspace_nodes.as_mut().unwrap().clear();
+        expect_finding(&observed, "nodes", "no WorkspaceNode");
+        let mut observed = healthy();
+        observed.nodes.as_mut().unwrap().clear();
+        assert_eq!(expect_finding(&observed, "nodes", "its Node is gone").command.unwrap(), "kubectl delete workspacenode n");
     }
 
     #[test]
     fn a_kubelet_without_our_driver_and_a_node_without_a_provider_are_told() {
-        let mut world = healthy();
-        world.csi_nodes.as_mut().unwrap()[0].spec.drivers.clear();
-        found(&world, "nodes", "does not know the driver");
-        let mut world = healthy();
-        let status = world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
+        let mut observed = healthy();
+        observed.csi_nodes.as_mut().unwrap()[0].spec.drivers.clear();
+        expect_finding(&observed, "nodes", "does not know the driver");
+        let mut observed = healthy();
+        let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
         status.conditions[0].status = yoi_crds::ConditionStatus::False;
         status.providers[0].available = false;
-        assert!(found(&world, "nodes", "Btrfs").message.contains("no btrfs here"));
-        let status = world.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
+        assert!(expect_finding(&observed, "nodes", "Btrfs").message.contains("no btrfs here"));
+        let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
         status.conditions[0].status = yoi_crds::ConditionStatus::True;
-        assert_eq!(found(&world, "nodes", "no snapshots").severity, Severity::Note);
+        assert_eq!(expect_finding(&observed, "nodes", "no snapshots").severity, Severity::Note);
     }
 
     #[test]
-    fn the_good_word_tells_what_each_node_offers() {
-        let said = check_named(&healthy(), "nodes");
-        assert!(said[0].message.contains("Btrfs and Copy, kernel 6.18, 0.5 of 1 GiB free"), "{said:?}");
+    fn the_ok_finding_lists_what_each_node_offers() {
+        let findings = check_named(&healthy(), "nodes");
+        assert!(findings[0].message.contains("Btrfs and Copy, kernel 6.18, 0.5 of 1 GiB free"), "{findings:?}");
     }
 }

@@ -1,13 +1,13 @@
-//! Network policies that nothing enforces. No API says whether they are: it is judged by the network plugins that are known to.
+//! Network policies that nothing enforces. No API tells whether a network plugin enforces them, so the check knows the plugins that do.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::ResourceExt;
 
 use super::super::finding::Finding;
-use super::super::world::{World, seen};
+use super::super::observed::{ObservedCluster, listed};
 use super::or_ok;
 
-/// Beginnings of the names of DaemonSets (or of their containers) that enforce NetworkPolicies.
+/// Prefixes of the names of DaemonSets, or of their containers, that enforce NetworkPolicies.
 const ENFORCERS: &[&str] = &[
     "calico-node",
     "canal",
@@ -24,11 +24,11 @@ const ENFORCERS: &[&str] = &[
     "aws-network-policy-agent",
     "aws-node-network-policy",
 ];
-/// kindnet enforces them since the images of kind 0.24, which bear dates.
+/// Since this image, of kind 0.24, kindnet enforces them. Its tags are dates.
 const KINDNET: &str = "v20240813";
 
-pub fn check(world: &World) -> Vec<Finding> {
-    let (Ok(sets), Ok(policies)) = (&world.daemon_sets, &world.policies) else { return Vec::new() };
+pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
+    let (Ok(sets), Ok(policies)) = (&observed.daemon_sets, &observed.policies) else { return Vec::new() };
     if let Some(by) = sets.iter().find_map(enforcer) {
         return vec![Finding::ok("NetworkPolicies", format!("{} of agents; {by} is known to enforce them", policies.len()))];
     }
@@ -41,12 +41,12 @@ pub fn check(world: &World) -> Vec<Finding> {
         "{} of agents in {} exist, and nothing here is known to enforce them (judged by the names of {} DaemonSets): agents can reach every address",
         policies.len(),
         places.into_iter().collect::<Vec<_>>().join(", "),
-        seen(&world.daemon_sets).len()
+        listed(&observed.daemon_sets).len()
     );
     vec![Finding::warning("NetworkPolicies", what, COMMAND)]
 }
 
-/// Which plugin a cluster can take is its admin's choice; this one only enforces, beside any network.
+/// Installs a plugin that only enforces policies and works beside any network plugin.
 const COMMAND: &str = "kubectl apply -f https://raw.githubusercontent.com/kubernetes-sigs/kube-network-policies/main/install.yaml";
 
 fn enforcer(set: &DaemonSet) -> Option<String> {
@@ -62,20 +62,20 @@ fn enforcer(set: &DaemonSet) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{found, healthy};
+    use super::super::sample::{expect_finding, healthy};
     use super::super::{Severity, check_named};
     use serde_json::json;
 
     fn with(name: &str, image: &str) -> Vec<super::Finding> {
-        let mut world = healthy();
+        let mut observed = healthy();
         let set = json!({ "metadata": { "name": name, "namespace": "kube-system" }, "spec": { "selector": {}, "template": {
             "spec": { "containers": [{ "name": "c", "image": image }] } } } });
-        *world.daemon_sets.as_mut().unwrap() = vec![serde_json::from_value(set).unwrap()];
-        check_named(&world, "policies")
+        *observed.daemon_sets.as_mut().unwrap() = vec![serde_json::from_value(set).unwrap()];
+        check_named(&observed, "policies")
     }
 
     #[test]
-    fn a_known_plugin_is_believed_and_an_old_kindnet_is_not() {
+    fn a_known_plugin_enforces_policies_and_an_old_kindnet_does_not() {
         for (name, image) in [("cilium", "x"), ("calico-node", "x"), ("kindnet", "docker.io/kindest/kindnetd:v20250512-df8de77b")] {
             assert_eq!(with(name, image)[0].severity, Severity::Ok, "{name}");
         }
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn where_nothing_enforces_it_says_that_this_is_a_judgement() {
-        let mut world = healthy();
-        world.daemon_sets.as_mut().unwrap().retain(|d| d.metadata.name.as_deref() == Some("yoi-agent-shim"));
-        assert!(found(&world, "policies", "nothing here is known").message.contains("judged by the names of 1 DaemonSets"));
+        let mut observed = healthy();
+        observed.daemon_sets.as_mut().unwrap().retain(|d| d.metadata.name.as_deref() == Some("yoi-agent-shim"));
+        assert!(expect_finding(&observed, "policies", "nothing here is known").message.contains("judged by the names of 1 DaemonSets"));
     }
 }

@@ -1,28 +1,33 @@
-//! What the user may not see. It is said and counted, never passed.
+//! What could not be read, mostly because the user has not got the permission. Each is one finding of severity unknown.
 
 use super::super::finding::{Finding, Severity};
-use super::super::world::{Because, World};
+use super::super::observed::{ObservedCluster, ReadFailureCause};
 
-pub fn check(world: &World) -> Vec<Finding> {
-    let missed = world.not_looked();
-    if missed.is_empty() {
+pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
+    let failures = observed.read_failures();
+    if failures.is_empty() {
         return vec![Finding::ok("your rights", "everything could be looked at")];
     }
-    let finding = |missed: &&super::super::world::NotLooked| {
-        let right = &missed.right;
-        let (why, command) = match &missed.because {
-            Because::Forbidden => (format!("could not look: you may not {right}"), format!("kubectl auth can-i {right}{}", place(world))),
-            Because::Absent => ("could not look: the API server knows no such kind".to_owned(), "kubectl api-resources".to_owned()),
-            Because::Late => {
+    let finding = |failure: &&super::super::observed::ReadFailure| {
+        let permission = &failure.permission;
+        let (why, command) = match &failure.cause {
+            ReadFailureCause::Forbidden => (
+                format!("could not look: you may not {permission}"),
+                format!("kubectl auth can-i {permission}{}", namespace_flag(observed)),
+            ),
+            ReadFailureCause::Absent => {
+                ("could not look: the API server knows no such kind".to_owned(), "kubectl api-resources".to_owned())
+            }
+            ReadFailureCause::TimedOut => {
                 ("could not look: the API server did not answer in time".to_owned(), "kubectl get --raw /readyz?verbose".to_owned())
             }
-            Because::Failed(words) => (format!("could not look: {words}"), "kubectl get --raw /readyz?verbose".to_owned()),
+            ReadFailureCause::Failed(words) => (format!("could not look: {words}"), "kubectl get --raw /readyz?verbose".to_owned()),
         };
-        Finding::of(Severity::Unknown, right, why, command)
+        Finding::of(Severity::Unknown, permission, why, command)
     };
-    missed.iter().map(finding).collect()
+    failures.iter().map(finding).collect()
 }
 
-fn place(world: &World) -> String {
-    world.scope.as_ref().map_or_else(|| " -A".to_owned(), |namespace| format!(" -n {namespace}"))
+fn namespace_flag(observed: &ObservedCluster) -> String {
+    observed.scope.as_ref().map_or_else(|| " -A".to_owned(), |namespace| format!(" -n {namespace}"))
 }

@@ -1,4 +1,4 @@
-//! Worlds for the tables of the checks.
+//! Observed clusters for the tests of the checks.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::super::finding::Finding;
-use super::super::world::{Because, Called, Looked, NotLooked, Right, World};
+use super::super::observed::{ApiCall, ObservedCluster, Permission, ReadFailure, ReadFailureCause, ReadResult};
 
 const NOW: &str = "2026-11-21T12:00:00Z";
-const JUST: &str = "2026-11-21T11:59:58Z";
+const SHORTLY_BEFORE: &str = "2026-11-21T11:59:58Z";
 
-fn list<T: DeserializeOwned>(items: Vec<Value>) -> Looked<Vec<T>> {
+fn list<T: DeserializeOwned>(items: Vec<Value>) -> ReadResult<Vec<T>> {
     Ok(items.into_iter().map(|item| serde_json::from_value(item).unwrap()).collect())
 }
 
-/// A CA of ten years, as the operator makes it.
+/// Returns a CA of ten years, as the operator makes it.
 fn ca() -> ByteString {
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.not_before = rcgen::date_time_ymd(2026, 11, 20);
@@ -43,8 +43,8 @@ fn met(type_: &str) -> Value {
     json!([{ "type": type_, "status": "True", "reason": "AllMet", "message": "m", "lastTransitionTime": NOW, "observedGeneration": 1 }])
 }
 
-/// One node `n`, one agent `a` with all that belongs to it in namespace `ns`, everything as the charts make it, Cilium as the network.
-pub fn healthy() -> World {
+/// Returns a cluster with one node `n`, one agent `a` and all its objects in namespace `ns`, the charts, and Cilium.
+pub fn healthy() -> ObservedCluster {
     let meta = |name: &str| json!({ "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "creationTimestamp": NOW });
     let set = |name: &str, namespace: &str| {
         json!({ "metadata": { "name": name, "namespace": namespace, "labels": labels(name, env!("CARGO_PKG_VERSION")) },
@@ -55,10 +55,10 @@ pub fn healthy() -> World {
         json!({ "metadata": { "name": name, "annotations": { "storageclass.kubernetes.io/is-default-class": default.to_string() } },
             "provisioner": provisioner, "volumeBindingMode": binding })
     };
-    World {
+    ObservedCluster {
         now: NOW.parse().unwrap(),
         scope: None,
-        home: "yoi-system".to_owned(),
+        operator_namespace: "yoi-system".to_owned(),
         version: env!("CARGO_PKG_VERSION"),
         server: (1, 34),
         crds: Ok(yoi_crds::all()),
@@ -86,8 +86,8 @@ pub fn healthy() -> World {
             services
         },
         gateway_slices: list(vec![slice()]),
-        called: Ok(Called { took: Duration::from_millis(4), failure: None }),
-        rights: Ok(vec![Right {
+        api_call: Ok(ApiCall { took: Duration::from_millis(4), failure: None }),
+        permissions: Ok(vec![Permission {
             account: "system:serviceaccount:yoi-system:yoi-gateway".to_owned(),
             verb: "create",
             resource: "tokenreviews",
@@ -115,7 +115,7 @@ pub fn healthy() -> World {
         peers: list(vec![]),
         workspaces: list(vec![json!({ "metadata": meta("a"), "spec": { "source": { "project": { "name": "p" } } },
             "status": { "nodeName": "n", "conditions": met("Ready") } })]),
-        pods: list(vec![json!({ "metadata": { "name": "a-1", "namespace": "ns", "uid": "uid-a-1", "creationTimestamp": JUST,
+        pods: list(vec![json!({ "metadata": { "name": "a-1", "namespace": "ns", "uid": "uid-a-1", "creationTimestamp": SHORTLY_BEFORE,
             "labels": { "yoi.dev/yoipod": "a", "yoi.dev/role": "agent" } }, "spec": { "nodeName": "n", "containers": [] }, "status": {
             "phase": "Running", "containerStatuses": [{ "name": "agent", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
             "state": { "running": { "startedAt": NOW } } }] } })]),
@@ -125,72 +125,72 @@ pub fn healthy() -> World {
     }
 }
 
-/// A cluster where nothing of ours is installed.
-pub fn empty() -> World {
-    let mut world = healthy();
-    world.crds = list(vec![]);
-    world.deployments = list(vec![]);
-    world.daemon_sets = list(vec![]);
-    world.budgets = list(vec![]);
-    world.leases = list(vec![]);
-    world.our_pods = list(vec![]);
-    world.api_services = list(vec![]);
-    world.gateway_slices = list(vec![]);
-    world.classes = list(vec![]);
-    world.drivers = list(vec![]);
-    world.workspace_nodes = list(vec![]);
-    world.yoipods = list(vec![]);
-    world.pods = list(vec![]);
-    world
+/// Returns a cluster where Yoi is not installed.
+pub fn empty() -> ObservedCluster {
+    let mut observed = healthy();
+    observed.crds = list(vec![]);
+    observed.deployments = list(vec![]);
+    observed.daemon_sets = list(vec![]);
+    observed.budgets = list(vec![]);
+    observed.leases = list(vec![]);
+    observed.our_pods = list(vec![]);
+    observed.api_services = list(vec![]);
+    observed.gateway_slices = list(vec![]);
+    observed.classes = list(vec![]);
+    observed.drivers = list(vec![]);
+    observed.workspace_nodes = list(vec![]);
+    observed.yoipods = list(vec![]);
+    observed.pods = list(vec![]);
+    observed
 }
 
-/// Somebody who may do nothing at all.
-pub fn blind() -> World {
-    fn no<T>(right: &str) -> Looked<T> {
-        Err(NotLooked { right: right.to_owned(), because: Because::Forbidden })
+/// Returns what a user without any permission observes.
+pub fn without_permissions() -> ObservedCluster {
+    fn forbidden<T>(permission: &str) -> ReadResult<T> {
+        Err(ReadFailure { permission: permission.to_owned(), cause: ReadFailureCause::Forbidden })
     }
-    World {
+    ObservedCluster {
         scope: Some("ns".to_owned()),
-        crds: no("list crds"),
-        nodes: no("list nodes"),
-        workspace_nodes: no("list workspacenodes"),
-        csi_nodes: no("list csinodes"),
-        deployments: no("list deployments"),
-        daemon_sets: no("list daemonsets"),
-        budgets: no("list budgets"),
-        leases: no("list leases"),
-        our_pods: no("list our pods"),
-        api_services: no("list apiservices"),
-        gateway_slices: no("list gateway slices"),
-        called: no("get /apis"),
-        rights: no("create subjectaccessreviews"),
-        classes: no("list classes"),
-        drivers: no("list drivers"),
-        namespaces: no("list namespaces"),
-        dns_services: no("list services"),
-        dns_slices: no("list dns slices"),
-        policies: no("list policies"),
-        projects: no("list projects"),
-        yoipods: no("list yoipods"),
-        peers: no("list peers"),
-        workspaces: no("list workspaces"),
-        pods: no("list pods"),
-        claims: no("list claims"),
-        volumes: no("list volumes"),
-        warnings: no("list events"),
+        crds: forbidden("list crds"),
+        nodes: forbidden("list nodes"),
+        workspace_nodes: forbidden("list workspacenodes"),
+        csi_nodes: forbidden("list csinodes"),
+        deployments: forbidden("list deployments"),
+        daemon_sets: forbidden("list daemonsets"),
+        budgets: forbidden("list budgets"),
+        leases: forbidden("list leases"),
+        our_pods: forbidden("list our pods"),
+        api_services: forbidden("list apiservices"),
+        gateway_slices: forbidden("list gateway slices"),
+        api_call: forbidden("get /apis"),
+        permissions: forbidden("create subjectaccessreviews"),
+        classes: forbidden("list classes"),
+        drivers: forbidden("list drivers"),
+        namespaces: forbidden("list namespaces"),
+        dns_services: forbidden("list services"),
+        dns_slices: forbidden("list dns slices"),
+        policies: forbidden("list policies"),
+        projects: forbidden("list projects"),
+        yoipods: forbidden("list yoipods"),
+        peers: forbidden("list peers"),
+        workspaces: forbidden("list workspaces"),
+        pods: forbidden("list pods"),
+        claims: forbidden("list claims"),
+        volumes: forbidden("list volumes"),
+        warnings: forbidden("list events"),
         ..healthy()
     }
 }
 
-/// The finding of `check` that says `words`.
-pub fn found(world: &World, check: &str, words: &str) -> Finding {
-    let all = super::all(world);
+/// Returns the finding of `check` whose message contains `words`.
+pub fn expect_finding(observed: &ObservedCluster, check: &str, words: &str) -> Finding {
+    let all = super::all(observed);
     let one = all.iter().find(|f| f.check == check && f.message.contains(words));
     one.unwrap_or_else(|| panic!("{check} says nowhere `{words}`: {all:#?}")).clone()
 }
 
-/// The agent says this instead of being Ready, since [`World::now`].
-pub fn condition(world: &mut World, type_: &str, reason: &str, message: &str) {
-    let said = json!([{ "type": type_, "status": "False", "reason": reason, "message": message, "lastTransitionTime": NOW, "observedGeneration": 1 }]);
-    world.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = serde_json::from_value(said).unwrap();
+/// Replaces the conditions of the agent by this one, which is False since [`ObservedCluster::now`].
+pub fn set_condition(observed: &mut ObservedCluster, type_: &str, reason: &str, message: &str) {
+    let conditions = json!([{ "type": type_, "status": "False", "reason": reason, "message": message, "lastTransitionTime": NOW, "observedGeneration": 1 }]);
+    observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = serde_json::from_value(conditions).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What should have gone and has not, and what stays behind on purpose.
+//! Deletions that do not end, volumes that are left over, and sessions that are kept on purpose.
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
 use kube::ResourceExt;
@@ -8,237 +8,237 @@ use yoi_crds::name::{annotation, finalizer, label};
 use yoi_crds::reason::condition;
 
 use super::super::finding::Finding;
-use super::super::world::{World, called, replicas, seen};
+use super::super::observed::{ObservedCluster, display_name, listed, replicas};
 use super::or_ok;
 
-/// A deletion usually takes seconds; a Pod's grace is half a minute.
-const PATIENCE: i64 = 60;
+/// A deletion usually takes seconds, and a Pod's grace period is half a minute.
+const GRACE_SECONDS: i64 = 60;
 
-pub fn check(world: &World) -> Vec<Finding> {
+pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    found.extend(seen(&world.projects).iter().filter_map(|o| deleting(world, o, None)));
-    found.extend(seen(&world.yoipods).iter().filter_map(|o| deleting(world, o, held_by_pod(world, o))));
-    found.extend(seen(&world.peers).iter().filter_map(|o| deleting(world, o, None)));
-    found.extend(seen(&world.workspaces).iter().filter_map(|o| deleting(world, o, held_by_node(world, o))));
-    found.extend(seen(&world.pods).iter().filter_map(|o| deleting(world, o, None)));
-    found.extend(seen(&world.claims).iter().filter_map(|o| deleting(world, o, None)));
-    found.extend(seen(&world.namespaces).iter().filter_map(|n| terminating(world, n)));
-    found.extend(seen(&world.volumes).iter().filter_map(|v| released(world, v)));
-    found.extend(kept(world));
-    let complete = world.yoipods.is_ok()
-        && world.workspaces.is_ok()
-        && world.projects.is_ok()
-        && world.peers.is_ok()
-        && world.namespaces.is_ok()
-        && world.claims.is_ok()
-        && world.volumes.is_ok();
+    found.extend(listed(&observed.projects).iter().filter_map(|o| stuck_deletion(observed, o, None)));
+    found.extend(listed(&observed.yoipods).iter().filter_map(|o| stuck_deletion(observed, o, pod_not_ended(observed, o))));
+    found.extend(listed(&observed.peers).iter().filter_map(|o| stuck_deletion(observed, o, None)));
+    found.extend(listed(&observed.workspaces).iter().filter_map(|o| stuck_deletion(observed, o, tree_not_destroyed(observed, o))));
+    found.extend(listed(&observed.pods).iter().filter_map(|o| stuck_deletion(observed, o, None)));
+    found.extend(listed(&observed.claims).iter().filter_map(|o| stuck_deletion(observed, o, None)));
+    found.extend(listed(&observed.namespaces).iter().filter_map(|n| stuck_namespace(observed, n)));
+    found.extend(listed(&observed.volumes).iter().filter_map(|v| left_over_volume(observed, v)));
+    found.extend(orphaned_sessions(observed));
+    let complete = observed.yoipods.is_ok()
+        && observed.workspaces.is_ok()
+        && observed.projects.is_ok()
+        && observed.peers.is_ok()
+        && observed.namespaces.is_ok()
+        && observed.claims.is_ok()
+        && observed.volumes.is_ok();
     or_ok(found, complete, "deletions", || "nothing is held, and no volume of ours is left over".to_owned())
 }
 
-fn deleting<K>(world: &World, object: &K, held: Option<(String, String)>) -> Option<Finding>
+fn stuck_deletion<K>(observed: &ObservedCluster, object: &K, held: Option<(String, String)>) -> Option<Finding>
 where
     K: kube::Resource<DynamicType = ()>,
 {
-    let age = world.age(object.meta().deletion_timestamp.as_ref()?.0);
-    if age < PATIENCE {
+    let age = observed.age(object.meta().deletion_timestamp.as_ref()?.0);
+    if age < GRACE_SECONDS {
         return None;
     }
-    let since = format!("being deleted for {}", crate::show::span(age));
+    let since = format!("being deleted for {}", crate::show::duration(age));
     let kind = K::plural(&());
-    let place = object.namespace().map(|n| format!(" -n {n}")).unwrap_or_default();
+    let namespace_flag = object.namespace().map(|n| format!(" -n {n}")).unwrap_or_default();
     let name = object.name_any();
     let ours = [finalizer::OPERATOR, finalizer::NODE_DATA];
-    // Kubernetes' own go by themselves, as soon as what they protect is free.
+    // Kubernetes takes off its own finalizers as soon as nothing uses the object.
     let foreign = |f: &String| !ours.contains(&f.as_str()) && !f.starts_with("kubernetes.io/") && !f.starts_with("foregroundDeletion");
     let finalizers = object.finalizers();
     if let Some((n, foreign)) = finalizers.iter().enumerate().find(|(_, f)| foreign(f)) {
-        // The test makes it certain that the finalizer that was meant goes, and no other.
+        // The `test` makes sure that no other finalizer is removed than this one.
         let command = format!(
-            "kubectl patch {kind} {name}{place} --type=json -p '[{{\"op\":\"test\",\"path\":\"/metadata/finalizers/{n}\",\"value\":\"{foreign}\"}},\
+            "kubectl patch {kind} {name}{namespace_flag} --type=json -p '[{{\"op\":\"test\",\"path\":\"/metadata/finalizers/{n}\",\"value\":\"{foreign}\"}},\
              {{\"op\":\"remove\",\"path\":\"/metadata/finalizers/{n}\"}}]'"
         );
         let what = format!("{since}: held by finalizer {foreign}, which is none of ours; if whoever set it is gone, take it off");
-        return Some(Finding::error(called(object), what, command));
+        return Some(Finding::error(display_name(object), what, command));
     }
     if let Some((why, command)) = held {
-        return Some(Finding::error(called(object), format!("{since}: {why}"), command));
+        return Some(Finding::error(display_name(object), format!("{since}: {why}"), command));
     }
-    let command = format!("kubectl describe {kind} {name}{place}");
+    let command = format!("kubectl describe {kind} {name}{namespace_flag}");
     if finalizers.iter().any(|f| f == finalizer::OPERATOR) {
-        let idle = world.deployment("yoi-operator").is_some_and(|d| replicas(d) == 0);
+        let idle = observed.deployment("yoi-operator").is_some_and(|d| replicas(d) == 0);
         let (what, command) = if idle {
             (
                 "the operator, which must let it go, is scaled to 0",
-                format!("kubectl scale deployment yoi-operator -n {} --replicas=1", world.home),
+                format!("kubectl scale deployment yoi-operator -n {} --replicas=1", observed.operator_namespace),
             )
         } else {
             ("the operator has not let it go", command)
         };
-        return Some(Finding::error(called(object), format!("{since}: {what}"), command));
+        return Some(Finding::error(display_name(object), format!("{since}: {what}"), command));
     }
     let held =
         if finalizers.is_empty() { "its Pod or node has not let it go".to_owned() } else { format!("held by {}", finalizers.join(", ")) };
-    Some(Finding::warning(called(object), format!("{since}: {held}"), command))
+    Some(Finding::warning(display_name(object), format!("{since}: {held}"), command))
 }
 
-/// An agent goes after its Pod.
-fn held_by_pod(world: &World, yoipod: &yoi_crds::YoiPod) -> Option<(String, String)> {
+/// An agent is deleted after its Pod. Returns the Pod that has not ended, and the command that shows it.
+fn pod_not_ended(observed: &ObservedCluster, yoipod: &yoi_crds::YoiPod) -> Option<(String, String)> {
     let current = yoipod.status.as_ref()?.pod.as_ref()?;
-    let pod = seen(&world.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid))?;
+    let pod = listed(&observed.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid))?;
     let namespace = yoipod.namespace().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_else(|| "none".to_owned());
     let command = format!("kubectl describe pod {} -n {namespace}", current.name);
     Some((format!("its Pod {} on node {node} has not ended", current.name), command))
 }
 
-/// A tree goes by its node's shim, and only when nobody uses it.
-fn held_by_node(world: &World, workspace: &AgentWorkspace) -> Option<(String, String)> {
+/// The shim of a node destroys a tree once nothing uses it. Returns why it has not, and the command that shows more.
+fn tree_not_destroyed(observed: &ObservedCluster, workspace: &AgentWorkspace) -> Option<(String, String)> {
     if !workspace.finalizers().iter().any(|f| f == finalizer::NODE_DATA) {
         return None;
     }
     let status = workspace.status.clone().unwrap_or_default();
     let node = status.node_name?;
-    let pods = seen(&world.our_pods);
+    let pods = listed(&observed.our_pods);
     let on_node = |p: &&k8s_openapi::api::core::v1::Pod| {
         p.labels().get("app.kubernetes.io/name").is_some_and(|n| n == "yoi-agent-shim")
             && p.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(&node)
     };
-    if world.our_pods.is_ok() && !pods.iter().any(|p| on_node(&p)) {
+    if observed.our_pods.is_ok() && !pods.iter().any(|p| on_node(&p)) {
         let command = "kubectl get daemonset yoi-agent-shim -A".to_owned();
         return Some((format!("no shim runs on node {node}, which must destroy the tree"), command));
     }
-    let said = find(&status.conditions, condition::CLEANED_UP)?;
+    let condition = find(&status.conditions, condition::CLEANED_UP)?;
     let command = format!("kubectl get pods -n {} -o wide", workspace.namespace().unwrap_or_default());
-    Some((format!("{}: {}", said.reason, said.message), command))
+    Some((format!("{}: {}", condition.reason, condition.message), command))
 }
 
-fn terminating(world: &World, namespace: &Namespace) -> Option<Finding> {
-    let age = world.age(namespace.metadata.deletion_timestamp.as_ref()?.0);
+fn stuck_namespace(observed: &ObservedCluster, namespace: &Namespace) -> Option<Finding> {
+    let age = observed.age(namespace.metadata.deletion_timestamp.as_ref()?.0);
     let conditions = namespace.status.as_ref()?.conditions.as_ref()?;
-    let said = |type_: &str| conditions.iter().find(|c| c.type_ == type_ && c.status == "True").and_then(|c| c.message.clone());
-    if let Some(words) = said("NamespaceDeletionDiscoveryFailure").filter(|words| words.contains("runtime.yoi.dev")) {
+    let message_of = |type_: &str| conditions.iter().find(|c| c.type_ == type_ && c.status == "True").and_then(|c| c.message.clone());
+    if let Some(message) = message_of("NamespaceDeletionDiscoveryFailure").filter(|message| message.contains("runtime.yoi.dev")) {
         let what = format!(
-            "being deleted for {}: it cannot end while the aggregated API runtime.yoi.dev does not answer: {words}",
-            crate::show::span(age)
+            "being deleted for {}: it cannot end while the aggregated API runtime.yoi.dev does not answer: {message}",
+            crate::show::duration(age)
         );
-        return Some(Finding::error(called(namespace), what, world.mend_gateway()));
+        return Some(Finding::error(display_name(namespace), what, observed.fix_gateway_command()));
     }
-    if age < PATIENCE {
+    if age < GRACE_SECONDS {
         return None;
     }
-    // Only what is held by us; other reasons are other people's.
-    let held = said("NamespaceFinalizersRemaining").filter(|words| words.contains("yoi.dev/"));
-    let left = said("NamespaceContentRemaining").filter(|words| words.contains("yoi.dev"));
-    let words = held.or(left)?;
+    // Only what our own objects and finalizers hold is a finding.
+    let finalizers = message_of("NamespaceFinalizersRemaining").filter(|message| message.contains("yoi.dev/"));
+    let content = message_of("NamespaceContentRemaining").filter(|message| message.contains("yoi.dev"));
+    let message = finalizers.or(content)?;
     let command = format!("kubectl yoi doctor -n {}", namespace.name_any());
-    Some(Finding::error(called(namespace), format!("being deleted for {}: {words}", crate::show::span(age)), command))
+    Some(Finding::error(display_name(namespace), format!("being deleted for {}: {message}", crate::show::duration(age)), command))
 }
 
-fn released(world: &World, volume: &PersistentVolume) -> Option<Finding> {
+fn left_over_volume(observed: &ObservedCluster, volume: &PersistentVolume) -> Option<Finding> {
     let status = volume.status.as_ref()?;
     if status.phase.as_deref() != Some("Released") || volume.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let (namespace, name) = (claim.namespace.clone().unwrap_or_default(), claim.name.clone().unwrap_or_default());
-    if world.scope.as_ref().is_some_and(|scope| *scope != namespace) {
+    if observed.scope.as_ref().is_some_and(|scope| *scope != namespace) {
         return None;
     }
-    let since = status.last_phase_transition_time.as_ref().map_or(i64::MAX, |t| world.age(t.0));
+    let since = status.last_phase_transition_time.as_ref().map_or(i64::MAX, |t| observed.age(t.0));
     let ours = volume.annotations().get(annotation::PROVISIONED_BY).is_some_and(|by| by == "csi.yoi.dev")
         || volume.spec.as_ref().and_then(|s| s.csi.as_ref()).is_some_and(|csi| csi.driver == "csi.yoi.dev");
     let command = format!("kubectl delete pv {}", volume.name_any());
     let retained = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref() == Some("Retain");
     match (ours, name.ends_with("-session") && retained) {
-        (true, _) if since >= PATIENCE => {
-            Some(Finding::warning(called(volume), format!("its claim {namespace}/{name} is gone, and it was left behind"), command))
+        (true, _) if since >= GRACE_SECONDS => {
+            Some(Finding::warning(display_name(volume), format!("its claim {namespace}/{name} is gone, and it was left behind"), command))
         }
         (false, true) => {
             let what = format!("it holds the session of claim {namespace}/{name}, which is gone; it is kept until somebody deletes it");
-            Some(Finding::note(called(volume), what, command))
+            Some(Finding::note(display_name(volume), what, command))
         }
         (_, _) => None,
     }
 }
 
-/// Sessions whose agent is gone: kept on purpose, and told so that nobody forgets them.
-fn kept(world: &World) -> Vec<Finding> {
-    let (Ok(yoipods), Ok(claims)) = (&world.yoipods, &world.claims) else { return Vec::new() };
+/// Returns a note for each session whose agent is gone. Sessions are kept on purpose.
+fn orphaned_sessions(observed: &ObservedCluster) -> Vec<Finding> {
+    let (Ok(yoipods), Ok(claims)) = (&observed.yoipods, &observed.claims) else { return Vec::new() };
     let orphan = |c: &&k8s_openapi::api::core::v1::PersistentVolumeClaim| {
         let owner = c.labels().get(label::YOIPOD);
         c.metadata.deletion_timestamp.is_none()
             && owner.is_some_and(|name| !yoipods.iter().any(|y| y.name_any() == *name && y.namespace() == c.namespace()))
     };
-    let tell = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
+    let finding = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
         let owner = claim.labels().get(label::YOIPOD).cloned().unwrap_or_default();
         let command = format!("kubectl delete pvc {} -n {}", claim.name_any(), claim.namespace().unwrap_or_default());
-        Finding::note(called(claim), format!("it keeps the session of YoiPod {owner}, which is gone"), command)
+        Finding::note(display_name(claim), format!("it keeps the session of YoiPod {owner}, which is gone"), command)
     };
-    claims.iter().filter(orphan).map(tell).collect()
+    claims.iter().filter(orphan).map(finding).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{found, healthy};
+    use super::super::sample::{expect_finding, healthy};
     use super::super::{Severity, check_named};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     #[test]
     fn a_foreign_finalizer_is_named_and_taken_off_by_a_patch_that_tests_it() {
-        let mut world = healthy();
-        let then = world.now - jiff::SignedDuration::from_secs(61);
-        let workspace = &mut world.workspaces.as_mut().unwrap()[0];
+        let mut observed = healthy();
+        let then = observed.now - jiff::SignedDuration::from_secs(61);
+        let workspace = &mut observed.workspaces.as_mut().unwrap()[0];
         workspace.metadata.deletion_timestamp = Some(Time(then));
         workspace.metadata.finalizers = Some(vec!["yoi.dev/operator".to_owned(), "a.b/c".to_owned()]);
-        let command = found(&world, "stuck", "held by finalizer a.b/c").command.unwrap();
+        let command = expect_finding(&observed, "stuck", "held by finalizer a.b/c").command.unwrap();
         assert!(command.contains(r#"{"op":"test","path":"/metadata/finalizers/1","value":"a.b/c"}"#), "{command}");
-        world.now = then;
-        assert_eq!(check_named(&world, "stuck")[0].severity, Severity::Ok, "a young deletion is none");
+        observed.now = then;
+        assert_eq!(check_named(&observed, "stuck")[0].severity, Severity::Ok, "a young deletion is none");
     }
 
     #[test]
     fn a_deletion_names_the_pod_the_shim_or_the_operator_that_holds_it() {
-        let mut world = healthy();
-        let then = Some(Time(world.now - jiff::SignedDuration::from_secs(61)));
-        world.yoipods.as_mut().unwrap()[0].metadata.deletion_timestamp.clone_from(&then);
-        found(&world, "stuck", "its Pod a-1 on node n has not ended");
-        let workspace = &mut world.workspaces.as_mut().unwrap()[0];
+        let mut observed = healthy();
+        let then = Some(Time(observed.now - jiff::SignedDuration::from_secs(61)));
+        observed.yoipods.as_mut().unwrap()[0].metadata.deletion_timestamp.clone_from(&then);
+        expect_finding(&observed, "stuck", "its Pod a-1 on node n has not ended");
+        let workspace = &mut observed.workspaces.as_mut().unwrap()[0];
         workspace.metadata.deletion_timestamp.clone_from(&then);
         workspace.metadata.finalizers = Some(vec!["yoi.dev/node-data".to_owned()]);
-        world.our_pods.as_mut().unwrap().clear();
-        found(&world, "stuck", "no shim runs on node n");
-        let project = &mut world.projects.as_mut().unwrap()[0];
+        observed.our_pods.as_mut().unwrap().clear();
+        expect_finding(&observed, "stuck", "no shim runs on node n");
+        let project = &mut observed.projects.as_mut().unwrap()[0];
         project.metadata.deletion_timestamp = then;
         project.metadata.finalizers = Some(vec!["yoi.dev/operator".to_owned()]);
-        found(&world, "stuck", "the operator has not let it go");
+        expect_finding(&observed, "stuck", "the operator has not let it go");
     }
 
     #[test]
     fn a_namespace_that_cannot_end_because_of_our_api_names_the_cause_at_once() {
-        let mut world = healthy();
+        let mut observed = healthy();
         let stuck = json!({ "metadata": { "name": "x", "deletionTimestamp": "2026-11-21T12:00:00Z" }, "status": { "conditions": [
             { "type": "NamespaceDeletionDiscoveryFailure", "status": "True", "reason": "DiscoveryFailed",
               "message": "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: runtime.yoi.dev/v1alpha1" }
         ] } });
-        world.namespaces.as_mut().unwrap().push(serde_json::from_value(stuck).unwrap());
-        let finding = found(&world, "stuck", "cannot end while the aggregated API");
+        observed.namespaces.as_mut().unwrap().push(serde_json::from_value(stuck).unwrap());
+        let finding = expect_finding(&observed, "stuck", "cannot end while the aggregated API");
         assert_eq!(finding.object, "Namespace x");
     }
 
     #[test]
     fn a_volume_of_ours_that_was_left_behind_is_a_warning_and_a_kept_session_a_note() {
-        let mut world = healthy();
+        let mut observed = healthy();
         let volume = |name: &str, by: &str, claim: &str| {
             serde_json::from_value(json!({ "metadata": { "name": name, "annotations": { "pv.kubernetes.io/provisioned-by": by } },
                 "spec": { "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "namespace": "ns", "name": claim } },
                 "status": { "phase": "Released", "lastPhaseTransitionTime": "2026-11-20T12:00:00Z" } }))
             .unwrap()
         };
-        *world.volumes.as_mut().unwrap() = vec![volume("v", "csi.yoi.dev", "w"), volume("s", "other", "a-session")];
-        assert_eq!(found(&world, "stuck", "left behind").severity, Severity::Warning);
-        assert_eq!(found(&world, "stuck", "kept until somebody").severity, Severity::Note);
-        world.yoipods.as_mut().unwrap().clear();
-        assert_eq!(found(&world, "stuck", "session of YoiPod a").command.unwrap(), "kubectl delete pvc a-session -n ns");
+        *observed.volumes.as_mut().unwrap() = vec![volume("v", "csi.yoi.dev", "w"), volume("s", "other", "a-session")];
+        assert_eq!(expect_finding(&observed, "stuck", "left behind").severity, Severity::Warning);
+        assert_eq!(expect_finding(&observed, "stuck", "kept until somebody").severity, Severity::Note);
+        observed.yoipods.as_mut().unwrap().clear();
+        assert_eq!(expect_finding(&observed, "stuck", "session of YoiPod a").command.unwrap(), "kubectl delete pvc a-session -n ns");
     }
 }

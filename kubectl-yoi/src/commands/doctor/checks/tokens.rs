@@ -1,59 +1,59 @@
-//! Whether agents are known to the gateway: what it may ask of the API server, and who should have reported and has not.
+//! Whether the gateway can authenticate agents: its permissions at the API server, and running agents that have not reported.
 
 use kube::ResourceExt;
 
 use super::super::finding::Finding;
-use super::super::world::{World, called, seen};
+use super::super::observed::{ObservedCluster, display_name, listed};
 use super::or_ok;
 
-/// After this a runtime has dialled, been judged and reported, or will not.
-const PATIENCE: i64 = 60;
+/// Within this time a runtime that can connects and reports. In seconds.
+const GRACE_SECONDS: i64 = 60;
 
-pub fn check(world: &World) -> Vec<Finding> {
+pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let mut found = Vec::new();
-    for right in seen(&world.rights).iter().filter(|r| !r.allowed) {
-        let what = format!("it may not {} {}", right.verb, right.resource);
-        found.push(Finding::error(format!("User {}", right.account), what, world.reapply("yoi-operator")));
+    for permission in listed(&observed.permissions).iter().filter(|r| !r.allowed) {
+        let what = format!("it may not {} {}", permission.verb, permission.resource);
+        found.push(Finding::error(format!("User {}", permission.account), what, observed.reapply_command("yoi-operator")));
     }
-    let mut lines = 0;
-    for yoipod in seen(&world.yoipods) {
+    let mut reported = 0;
+    for yoipod in listed(&observed.yoipods) {
         let status = yoipod.status.clone().unwrap_or_default();
         let Some(current) = &status.pod else { continue };
-        let Some(pod) = seen(&world.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid)) else { continue };
+        let Some(pod) = listed(&observed.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid)) else { continue };
         let containers = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
-        let since = containers.filter_map(|c| c.state.as_ref()?.running.as_ref()?.started_at.as_ref()).map(|t| world.age(t.0)).min();
-        let heard = status.report.as_ref().is_some_and(|r| r.pod_uid == current.uid);
+        let since = containers.filter_map(|c| c.state.as_ref()?.running.as_ref()?.started_at.as_ref()).map(|t| observed.age(t.0)).min();
+        let has_reported = status.report.as_ref().is_some_and(|r| r.pod_uid == current.uid);
         match since {
-            Some(_) if heard => lines += 1,
-            Some(seconds) if seconds >= PATIENCE => {
+            Some(_) if has_reported => reported += 1,
+            Some(seconds) if seconds >= GRACE_SECONDS => {
                 let what =
                     format!("Pod {} has run for {seconds} s, and its runtime has not reported: no gateway knows its token", current.name);
                 let command = format!("kubectl logs {} -n {} --tail=20", current.name, yoipod.namespace().unwrap_or_default());
-                found.push(Finding::error(called(yoipod), what, command));
+                found.push(Finding::error(display_name(yoipod), what, command));
             }
             Some(_) | None => {}
         }
     }
-    let complete = world.rights.is_ok() && world.yoipods.is_ok() && world.pods.is_ok();
-    or_ok(found, complete, "tokens", || format!("gateway and operator have their rights; {lines} running agents have reported"))
+    let complete = observed.permissions.is_ok() && observed.yoipods.is_ok() && observed.pods.is_ok();
+    or_ok(found, complete, "tokens", || format!("gateway and operator have their rights; {reported} running agents have reported"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{found, healthy};
+    use super::super::sample::{expect_finding, healthy};
 
     #[test]
-    fn a_gateway_that_may_not_judge_tokens_is_told() {
-        let mut world = healthy();
-        world.rights.as_mut().unwrap()[0].allowed = false;
-        assert!(found(&world, "tokens", "may not create tokenreviews").command.unwrap().contains("helm get manifest"));
+    fn a_gateway_that_may_not_review_tokens_is_told() {
+        let mut observed = healthy();
+        observed.permissions.as_mut().unwrap()[0].allowed = false;
+        assert!(expect_finding(&observed, "tokens", "may not create tokenreviews").command.unwrap().contains("helm get manifest"));
     }
 
     #[test]
     fn an_agent_that_runs_and_was_never_heard_is_told() {
-        let mut world = healthy();
-        world.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().report = None;
-        world.now += jiff::SignedDuration::from_secs(61);
-        assert_eq!(found(&world, "tokens", "has not reported").command.unwrap(), "kubectl logs a-1 -n ns --tail=20");
+        let mut observed = healthy();
+        observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().report = None;
+        observed.now += jiff::SignedDuration::from_secs(61);
+        assert_eq!(expect_finding(&observed, "tokens", "has not reported").command.unwrap(), "kubectl logs a-1 -n ns --tail=20");
     }
 }

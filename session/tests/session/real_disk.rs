@@ -1,14 +1,14 @@
-//! The same on the machine's own disk.
+//! The main promises on the disk of this machine.
 #![expect(clippy::disallowed_methods, reason = "looks at what really is on the disk, from two threads")]
 
 use std::{path::Path, sync::Arc, thread};
 
 use yoi_session::{
-    Error, Inbox, InboxMessage, Lock, Log, Preallocate, Put, Reader, Sender, Token, Wake, current,
+    Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Sender, Token, Wake, current,
     disk::{Disk, RealDisk},
 };
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn take(root: &Path, run: u64) -> yoi_session::Result<Arc<Lock>> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -16,7 +16,7 @@ fn take(root: &Path, run: u64) -> yoi_session::Result<Arc<Lock>> {
 }
 
 #[test]
-fn a_life_and_the_next() {
+fn a_second_pod_finds_what_the_first_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let lock = take(dir.path(), 1).unwrap();
     let other: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -35,12 +35,12 @@ fn a_life_and_the_next() {
     assert_eq!((&replay.entries, &replay.cut), (&entries, &None));
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     let message = InboxMessage { id: "m".into(), from: Sender::Person { user: "grace".into() }, text: "hi".into(), wake: Wake::Run };
-    assert_eq!(inbox.put(message.clone()).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(message.clone()).unwrap(), PutOutcome::Accepted);
     drop(inbox);
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     assert_eq!(inbox.pending().collect::<Vec<_>>(), [&message]);
     entries.extend(log.append(&[message.body()], at(), &mut counter()).unwrap());
-    inbox.settle("m").unwrap();
+    inbox.mark_delivered("m").unwrap();
     log.close().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), 4);

@@ -7,7 +7,7 @@ use yoi_session::{
 };
 use yoi_wire::entry::Entry;
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn outside(disk: &MemoryDisk) -> Reader {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -56,11 +56,11 @@ fn reading_on_does_not_read_from_the_start() {
     let (mut log, _) = open(&disk).unwrap();
     let mut reader = log.reader();
     let (_, token) = reader.read(Token::Start, 99).unwrap();
-    // Should the start be looked at again, it is found damaged.
+    // A reader that looks at the start again finds it damaged.
     let mut bytes = disk.bytes(&segment_path()).unwrap();
     bytes[30] ^= 1;
     let path = segment_path();
-    let file = disk.open(&path, yoi_session::disk::Mode::Write).unwrap();
+    let file = disk.open(&path, yoi_session::disk::OpenMode::Write).unwrap();
     file.write_at(&bytes, 0).unwrap();
     log.append(&[notice(1)], at(), &mut counter()).unwrap();
     assert_eq!(reader.read(token, 9).unwrap().0.len(), 1);
@@ -77,14 +77,14 @@ fn a_reader_beside_the_log_sees_what_is_acknowledged_and_nothing_else() {
         acked.extend(log.append(&vec![notice(n); n % 4 + 1], at(), &mut ids).unwrap());
         token = reader.read(token, 3).unwrap().1;
     }
-    // Sync, then also the cut after it: the lines stay in the file.
+    // The sync fails and the cut after it too, so the lines stay in the file.
     disk.fail(2, DiskFault::Eio, true);
     log.append(&[notice(1)], at(), &mut ids).unwrap_err();
-    disk.heal();
+    disk.clear_fault();
     assert_eq!(all(&mut outside(&disk), Token::Start, 9).len(), acked.len() + 1);
     assert_eq!(all(&mut reader, Token::Start, 9), acked);
     drop(log);
-    // Opening makes it good, and the same reader goes on.
+    // The log opens again, and the same reader goes on.
     let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     assert_eq!(replay.entries.len(), acked.len() + 1);
     assert_eq!(all(&mut reader, Token::Start, 9), replay.entries);
@@ -99,7 +99,7 @@ fn after(entry: &Entry) -> Token {
 }
 
 #[test]
-fn entries_before_damage_are_read_and_then_the_damage_is_told() {
+fn entries_before_damage_are_read_and_then_the_damage_is_an_error() {
     let (disk, entries) = written(&[1; 6]);
     let mut bytes = disk.bytes(&segment_path()).unwrap();
     let third = bytes.windows(2).position(|two| two == b"n2").unwrap();
@@ -125,9 +125,9 @@ fn a_session_of_several_segments_is_one_sequence() {
     let whole = disk.bytes(&segment_path()).unwrap();
     let second = Uuid::from_u128(SEGMENT.as_u128() + 5);
     let path = segment_path().with_file_name(format!("{second}.jsonl"));
-    // The last append stands in a second segment, as after a compaction.
+    // The last append is in a second segment, as after a compaction.
     let split = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(2).unwrap().0 + 1;
-    disk.open(&path, yoi_session::disk::Mode::CreateNew).unwrap();
+    disk.open(&path, yoi_session::disk::OpenMode::CreateNew).unwrap();
     disk.set_bytes(&path, &whole[split..]);
     disk.set_bytes(&segment_path(), &whole[..split]);
     for max in [1, 2, 99] {
@@ -145,7 +145,7 @@ fn a_session_of_several_segments_is_one_sequence() {
 }
 
 #[test]
-fn no_session_is_said_so() {
+fn a_missing_session_is_an_error() {
     let disk = MemoryDisk::new(Path::new(ROOT));
     assert!(matches!(outside(&disk).read(Token::Start, 1), Err(Error::NoSession { .. })));
     assert!(matches!(Log::open(&take(&disk, 1).unwrap(), SESSION, Preallocate::Off), Err(Error::NoSession { .. })));

@@ -1,21 +1,21 @@
-//! The lock, and which session the agent has.
+//! Tests of the lock and of `current.json`.
 
 use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 use yoi_session::{
     Damage, Error, Lock, Log, Preallocate, current,
-    disk::{DiskFault, MemoryDisk, Survive},
+    disk::{DiskFault, MemoryDisk, Retained},
 };
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn new() -> MemoryDisk {
     MemoryDisk::new(Path::new(ROOT))
 }
 
 #[test]
-fn one_writer_at_a_time_and_the_other_is_told_whom() {
+fn a_second_writer_is_refused_and_told_who_holds_the_lock() {
     let disk = new();
     let lock = take(&disk, 3).unwrap();
     let error = take(&disk, 4).unwrap_err();
@@ -26,21 +26,21 @@ fn one_writer_at_a_time_and_the_other_is_told_whom() {
 }
 
 #[test]
-fn an_earlier_pod_never_comes_back() {
+fn an_earlier_pod_cannot_take_the_lock_again() {
     let disk = new();
     drop(take(&disk, 3).unwrap());
     drop(take(&disk, 5).unwrap());
-    disk.crash(Survive::Synced);
+    disk.crash(Retained::Synced);
     let error = take(&disk, 4).unwrap_err();
     assert!(matches!(error, Error::LowerGeneration { ours: 4, seen: 5 }));
     assert!(!error.retryable());
-    // A container that starts again in the same Pod.
+    // The container starts again in the same Pod.
     drop(take(&disk, 5).unwrap());
     assert_eq!(disk.bytes(Path::new("/volume/lock")).unwrap().split(|byte| *byte == b'\n').count(), 3, "one line a Pod");
 }
 
 #[test]
-fn a_holder_that_died_while_it_recorded_itself_does_not_bar_the_next() {
+fn a_holder_that_died_while_it_recorded_itself_does_not_block_the_next() {
     let disk = new();
     drop(take(&disk, 3).unwrap());
     let path = Path::new("/volume/lock");
@@ -61,7 +61,7 @@ fn a_lock_that_failed_is_not_held() {
         let disk = new();
         disk.fail(nth, DiskFault::Eio, false);
         let taken = take(&disk, 1);
-        if disk.done().len() < nth {
+        if disk.operations().len() < nth {
             assert!(nth > 5);
             return;
         }
@@ -79,8 +79,9 @@ fn a_session_is_created_once_and_opened_once_at_a_time() {
     assert!(matches!(Log::open(&lock, SESSION, Preallocate::Off), Err(Error::AlreadyOpen { .. })));
     drop(log);
     assert!(matches!(Log::create(&lock, SESSION, Uuid::from_u128(9), Preallocate::Off), Err(Error::SessionExists { .. })));
-    let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
-    assert_eq!((log.last_seq(), replay.entries), (0, Vec::new()));
+    let (mut log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
+    assert_eq!((replay.state.last_seq, replay.entries), (0, Vec::new()));
+    assert_eq!(log.append(&[notice(1)], at(), &mut counter()).unwrap()[0].seq, 1);
     drop(lock);
     assert!(matches!(take(&disk, 1), Err(Error::Locked { .. })), "an open log keeps the lock");
 }
@@ -88,19 +89,19 @@ fn a_session_is_created_once_and_opened_once_at_a_time() {
 #[test]
 fn the_current_session_is_the_old_one_or_the_new_one() {
     let (old, new_one) = (Uuid::from_u128(1), Uuid::from_u128(2));
-    for survive in [Survive::Synced, Survive::Written].into_iter().chain((0..20).map(|seed| Survive::Some { seed })) {
+    for retained in [Retained::Synced, Retained::Written].into_iter().chain((0..20).map(|seed| Retained::Random { seed })) {
         for nth in 1.. {
             let disk = new();
             let lock = take(&disk, 1).unwrap();
             assert_eq!(current::read(&disk, Path::new(ROOT)).unwrap(), None);
             current::write(&lock, old).unwrap();
-            let before = disk.done().len();
+            let before = disk.operations().len();
             disk.fail(nth, DiskFault::Eio, true);
             let wrote = current::write(&lock, new_one);
-            let done = disk.done().len() < before + nth;
-            disk.crash(survive);
+            let done = disk.operations().len() < before + nth;
+            disk.crash(retained);
             let read = current::read(&disk, Path::new(ROOT)).unwrap().unwrap();
-            assert!(read == new_one || (read == old && wrote.is_err()), "{survive:?} {nth}");
+            assert!(read == new_one || (read == old && wrote.is_err()), "{retained:?} {nth}");
             if done {
                 break;
             }

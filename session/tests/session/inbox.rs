@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use yoi_session::{
-    Error, Inbox, InboxMessage, Lock, Log, LogState, Put, Sender, Wake,
-    disk::{DiskFault, MemoryDisk, Survive},
+    Error, Inbox, InboxMessage, Lock, Log, LogState, PutOutcome, Sender, Wake,
+    disk::{DiskFault, MemoryDisk, Retained},
     fold,
     inbox::{MAX_ID, MAX_MESSAGES, MAX_TEXT},
 };
 use yoi_wire::entry::Body;
 
-use crate::bed::*;
+use crate::fixture::*;
 
 fn message(id: &str) -> InboxMessage {
     InboxMessage { id: id.into(), from: Sender::Agent(agent("bob")), text: format!("text of {id}"), wake: Wake::Run }
@@ -29,22 +29,22 @@ fn ids(inbox: &Inbox) -> Vec<String> {
 fn g5_a_full_inbox_refuses_the_sender() {
     let (_, _, mut inbox) = set_up();
     for n in 0..MAX_MESSAGES {
-        assert_eq!(inbox.put(message(&n.to_string())).unwrap(), Put::Accepted);
+        assert_eq!(inbox.put(message(&n.to_string())).unwrap(), PutOutcome::Accepted);
     }
-    assert_eq!(inbox.put(message("one more")).unwrap(), Put::Full { limit: MAX_MESSAGES });
-    assert_eq!(inbox.put(message("7")).unwrap(), Put::Duplicate);
-    inbox.settle("0").unwrap();
-    assert_eq!(inbox.put(message("one more")).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(message("one more")).unwrap(), PutOutcome::Full { limit: MAX_MESSAGES });
+    assert_eq!(inbox.put(message("7")).unwrap(), PutOutcome::Duplicate);
+    inbox.mark_delivered("0").unwrap();
+    assert_eq!(inbox.put(message("one more")).unwrap(), PutOutcome::Accepted);
 }
 
 #[test]
 fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     let (disk, _, mut inbox) = set_up();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
-    assert_eq!(inbox.put(message("m2")).unwrap(), Put::Accepted);
-    disk.crash(Survive::Synced);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Accepted);
+    assert_eq!(inbox.put(message("m2")).unwrap(), PutOutcome::Accepted);
+    disk.crash(Retained::Synced);
 
-    // The next Pod delivers the first one and dies before it settles.
+    // The next Pod delivers the first message and dies before it removes it from the inbox.
     let lock = take(&disk, 2).unwrap();
     let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     let inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
@@ -52,13 +52,13 @@ fn g6_an_accepted_message_survives_a_crash_and_is_delivered_once() {
     let body = inbox.pending().next().unwrap().body();
     assert!(matches!(&body, Body::PeerMessage(peer) if peer.text == "text of m1" && peer.from == agent("bob")));
     log.append(&[body], at(), &mut counter()).unwrap();
-    disk.crash(Survive::Written);
+    disk.crash(Retained::Written);
 
     let lock = take(&disk, 3).unwrap();
     let (_log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     assert_eq!(ids(&inbox), ["m2"]);
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     assert_eq!(replay.state.unanswered, ["m1"]);
 }
 
@@ -67,20 +67,20 @@ fn an_id_is_accepted_once_also_after_it_was_settled() {
     let (disk, lock, mut inbox) = set_up();
     let (mut log, replay) = Log::open(&lock, SESSION, SMALL).unwrap();
     inbox.put(message("m1")).unwrap();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     let entries = log.append(&[inbox.pending().next().unwrap().body()], at(), &mut counter()).unwrap();
-    inbox.settle("m1").unwrap();
-    inbox.settle("m1").unwrap();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    inbox.mark_delivered("m1").unwrap();
+    inbox.mark_delivered("m1").unwrap();
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     let state = entries.iter().fold(replay.state, fold::apply);
     let mut inbox = Inbox::open(&lock, SESSION, &state).unwrap();
-    assert_eq!(inbox.put(message("m1")).unwrap(), Put::Duplicate);
+    assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Duplicate);
     assert_eq!(inbox.pending().len(), 0);
     drop(disk);
 }
 
 #[test]
-fn messages_keep_their_order_and_their_words() {
+fn messages_keep_their_order_and_their_text() {
     let (_, lock, mut inbox) = set_up();
     let mut sent = Vec::new();
     for n in (0..30).rev() {
@@ -100,14 +100,14 @@ fn messages_keep_their_order_and_their_words() {
 #[test]
 fn too_long_a_message_is_refused() {
     let (disk, _, mut inbox) = set_up();
-    let before = disk.done().len();
+    let before = disk.operations().len();
     let mut long = message("m1");
     long.text = "x".repeat(MAX_TEXT + 1);
-    assert_eq!(inbox.put(long.clone()).unwrap(), Put::TooLong { limit: MAX_TEXT });
-    assert_eq!(inbox.put(message(&"x".repeat(MAX_ID + 1))).unwrap(), Put::TooLong { limit: MAX_ID });
-    assert_eq!(disk.done().len(), before);
+    assert_eq!(inbox.put(long.clone()).unwrap(), PutOutcome::TooLong { limit: MAX_TEXT });
+    assert_eq!(inbox.put(message(&"x".repeat(MAX_ID + 1))).unwrap(), PutOutcome::TooLong { limit: MAX_ID });
+    assert_eq!(disk.operations().len(), before);
     long.text.pop();
-    assert_eq!(inbox.put(long).unwrap(), Put::Accepted);
+    assert_eq!(inbox.put(long).unwrap(), PutOutcome::Accepted);
 }
 
 #[test]
@@ -115,18 +115,18 @@ fn a_failed_put_may_be_tried_again_and_comes_once() {
     for nth in 1.. {
         let (disk, _, mut inbox) = set_up();
         inbox.put(message("m0")).unwrap();
-        let before = disk.done().len();
+        let before = disk.operations().len();
         disk.fail(nth, DiskFault::Enospc, false);
         let first = inbox.put(message("m1"));
-        if disk.done().len() < before + nth {
+        if disk.operations().len() < before + nth {
             assert!(nth > 4);
             return;
         }
         assert_eq!(first.unwrap_err().reason(), "DiskFull");
         assert_eq!(ids(&inbox), ["m0"]);
-        assert_eq!(inbox.put(message("m1")).unwrap(), Put::Accepted);
-        for survive in [Survive::Synced, Survive::Written] {
-            disk.crash(survive);
+        assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Accepted);
+        for retained in [Retained::Synced, Retained::Written] {
+            disk.crash(retained);
             let lock = take(&disk, 1).unwrap();
             assert_eq!(ids(&Inbox::open(&lock, SESSION, &LogState::default()).unwrap()), ["m0", "m1"]);
         }

@@ -1,4 +1,4 @@
-//! What the tests stand on: a disk in memory, a counter for ids, a clock that stands.
+//! What all tests use: a disk in memory, a counter for ids, a fixed time, entries of each kind.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,7 @@ use yoi_wire::entry::{
 pub const ROOT: &str = "/volume";
 pub const SESSION: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 pub const SEGMENT: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002);
-/// Small steps, so that tests cross them.
+/// Steps so small that tests cross them.
 pub const SMALL: Preallocate = Preallocate::Ahead(2048);
 
 pub fn at() -> SystemTime {
@@ -48,7 +48,7 @@ pub fn segment_path() -> PathBuf {
     Path::new(ROOT).join(format!("sessions/{SESSION}/{SEGMENT}.jsonl"))
 }
 
-/// A disk with an empty session that nobody has open.
+/// Returns a disk with an empty session that no log has open.
 pub fn disk() -> MemoryDisk {
     let disk = MemoryDisk::new(Path::new(ROOT));
     Log::create(&take(&disk, 1).unwrap(), SESSION, SEGMENT, Preallocate::Off).unwrap();
@@ -59,7 +59,7 @@ pub fn open(disk: &MemoryDisk) -> Result<(Log, Replay)> {
     Log::open(&take(disk, 1)?, SESSION, Preallocate::Off)
 }
 
-/// A disk whose log holds appends of these sizes, trimmed; and its entries.
+/// Returns a disk whose closed log holds appends of so many entries each, and these entries.
 pub fn written(appends: &[usize]) -> (MemoryDisk, Vec<Entry>) {
     let disk = disk();
     let (mut log, _) = open(&disk).unwrap();
@@ -73,7 +73,7 @@ pub fn written(appends: &[usize]) -> (MemoryDisk, Vec<Entry>) {
     (disk, entries)
 }
 
-/// A line as another version might write it, newline included.
+/// Returns a line as another version might write it, newline included.
 pub fn line(seq: u64, run: u64, kind: &str, optional: bool) -> Vec<u8> {
     let mut line = Vec::new();
     let id = Uuid::from_u128(u128::from(seq));
@@ -93,7 +93,7 @@ pub fn started() -> Body {
     Body::SessionStarted(SessionStarted { session: SESSION.to_string(), agent: agent("ada"), format: FORMAT })
 }
 
-/// Half of them end in a letter of three bytes.
+/// Returns the `n`th notice. Every second one ends in a letter of three bytes.
 pub fn notice(n: usize) -> Body {
     let message = if n.is_multiple_of(2) { format!("n{n} 水") } else { format!("n{n}") };
     Body::Notice(Notice { reason: "Seen".into(), message })

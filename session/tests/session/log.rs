@@ -1,12 +1,12 @@
 use serde_json::Value;
 use yoi_session::{
     Error, Log, MAX_LINE, Preallocate,
-    disk::{DiskFault, Survive},
+    disk::{DiskFault, Retained},
     fold,
 };
 use yoi_wire::entry::{Body, InputFrom, Notice, ToolOutcome};
 
-use crate::bed::{self, *};
+use crate::fixture::{self, *};
 
 #[test]
 fn f1_all_complete_lines_load_when_the_last_is_torn() {
@@ -60,7 +60,7 @@ fn f4_a_tool_call_without_its_end_is_interrupted_and_not_run_again() {
     let before = [started(), input("t1", InputFrom::Task), run_started("r1"), asks(&["a", "b", "c"]), tool_started("a"), tool_ended("a")];
     log.append(&before, at(), &mut ids).unwrap();
     log.append(&[tool_started("b")], at(), &mut ids).unwrap();
-    disk.crash(Survive::Synced);
+    disk.crash(Retained::Synced);
 
     let (mut log, replay) = open(&disk).unwrap();
     assert_eq!(
@@ -87,7 +87,7 @@ fn f4_a_tool_call_without_its_end_is_interrupted_and_not_run_again() {
 #[test]
 fn f5_what_a_full_disk_refuses_is_not_shown_and_not_in_history() {
     for fault in [DiskFault::Enospc, DiskFault::Edquot] {
-        // The write, and the sync after it.
+        // The first operation is the write, the second its sync.
         for nth in 1..=2 {
             let (disk, entries) = written(&[2]);
             let (mut log, _) = open(&disk).unwrap();
@@ -118,7 +118,7 @@ fn f11_a_newer_kind_is_shown_but_no_runtime_goes_on_from_it() {
         let seen =
             yoi_session::Reader::new(std::sync::Arc::new(disk.clone()), ROOT.as_ref(), SESSION).read(Default::default(), 9).unwrap().0;
         assert_eq!(seen[2].entry.body.kind(), kind);
-        assert!(seen[2].json.contains(kind));
+        assert!(serde_json::to_string(&seen[2].entry).unwrap().contains(kind));
         match open(&disk) {
             Ok((mut log, replay)) => {
                 assert!(optional);
@@ -151,12 +151,12 @@ fn a_session_of_a_newer_format_is_refused() {
 fn an_append_is_one_write_and_one_sync() {
     let (disk, _) = written(&[1]);
     let (mut log, _) = open(&disk).unwrap();
-    let before = disk.done().len();
+    let before = disk.operations().len();
     log.append(&[notice(1), notice(2), notice(3)], at(), &mut counter()).unwrap();
-    let deeds: Vec<_> = disk.done()[before..].iter().map(|(deed, _)| *deed).collect();
-    assert_eq!(deeds, ["write_at", "fdatasync"]);
+    let operations: Vec<_> = disk.operations()[before..].iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(operations, ["write_at", "fdatasync"]);
     assert_eq!(log.append(&[], at(), &mut counter()).unwrap(), []);
-    assert_eq!(disk.done().len(), before + 2, "nothing to append is nothing to do");
+    assert_eq!(disk.operations().len(), before + 2, "nothing to append is nothing to do");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn any_json_tool_reads_a_line_and_anyone_can_check_it() {
 
 #[test]
 fn zeros_ahead_are_no_entries_and_are_trimmed_on_close() {
-    let disk = bed::disk();
+    let disk = fixture::disk();
     let lock = take(&disk, 1).unwrap();
     let mut ids = counter();
     let mut written = Vec::new();
@@ -192,9 +192,11 @@ fn zeros_ahead_are_no_entries_and_are_trimmed_on_close() {
     }
     let (log, _) = Log::open(&lock, SESSION, Preallocate::default()).unwrap();
     drop(log);
-    let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
-    assert_eq!((replay.entries, log.last_seq()), (written.clone(), written.len() as u64));
+    let (mut log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
+    let last = written.len() as u64;
+    assert_eq!((replay.entries, replay.state.last_seq), (written, last));
     assert_eq!(disk.bytes(&segment_path()).unwrap().last(), Some(&b'\n'));
+    assert_eq!(log.append(&[notice(1)], at(), &mut ids).unwrap()[0].seq, last + 1);
 }
 
 #[test]
@@ -209,7 +211,7 @@ fn what_cannot_be_written_is_refused_and_the_log_goes_on() {
 }
 
 #[test]
-fn a_newer_kind_may_say_nothing_more() {
+fn an_entry_of_a_newer_kind_may_have_no_body() {
     let disk = disk();
     let mut bytes = Vec::new();
     let line = serde_json::json!({ "batch": 1, "id": "x", "seq": 1, "run": 1, "at": "", "kind": "Hush", "optional": true, "more": [1] });

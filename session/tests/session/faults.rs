@@ -1,0 +1,154 @@
+//! Fails every disk operation once, with and without a power cut. What was acknowledged is there afterwards, once.
+#![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
+
+use yoi_session::{
+    Preallocate,
+    disk::{DiskFault, Retained},
+};
+
+use crate::{
+    fault_harness::{CALLS, Scenario, run_scenario, sweep},
+    fixture::SMALL,
+    planted_disks::PlantedFault,
+};
+
+const FAULTS: [DiskFault; 5] = [DiskFault::Eio, DiskFault::Enospc, DiskFault::Edquot, DiskFault::Erofs, DiskFault::Short];
+
+const PLAIN: Scenario = Scenario {
+    fault: DiskFault::Eio,
+    lasting: false,
+    power: None,
+    again: None,
+    end: Retained::Synced,
+    preallocate: SMALL,
+    planted: PlantedFault::None,
+    inbox_not_told: false,
+};
+
+/// Runs one scenario for every operation, and returns how many there were. Each call has to fail at least once.
+fn sweep_all_calls(scenario: &Scenario) -> usize {
+    let failed = sweep(scenario).unwrap_or_else(|error| panic!("{error}"));
+    for call in CALLS {
+        assert!(failed.keys().any(|(name, _)| *name == call), "nothing failed under {call}: {scenario:?}");
+    }
+    failed.values().sum()
+}
+
+fn report(what: &str, runs: usize, at_least: usize) {
+    println!("disk faults: {what}: {runs} runs, one operation failed in each");
+    assert!(runs >= at_least, "{what}: {runs} runs, of at least {at_least}");
+}
+
+/// Runs all kinds of faults with one kind of power cut, once with zeros ahead and lasting without.
+fn all(power: Option<Retained>) -> usize {
+    let ways = FAULTS.into_iter().flat_map(|fault| [(fault, false, SMALL), (fault, true, Preallocate::Off)]);
+    ways.map(|(fault, lasting, preallocate)| sweep_all_calls(&Scenario { fault, lasting, power, preallocate, ..PLAIN })).sum()
+}
+
+#[test]
+fn every_call_fails_in_each_of_its_disk_operations() {
+    let mut lines = Vec::new();
+    for ((call, operation), times) in sweep(&PLAIN).unwrap() {
+        lines.push(format!("{call}: {operation} {times}"));
+    }
+    println!("disk faults, for each kind:\n  {}", lines.join("\n  "));
+    // Fewer pairs than today are a smaller sweep. Whoever means that changes the number.
+    assert!(lines.len() >= 50, "{} pairs of call and operation", lines.len());
+}
+
+#[test]
+fn a_failed_operation_loses_nothing_that_was_acknowledged() {
+    report("the process dies, the power stays", all(None), 1700);
+}
+
+#[test]
+fn a_failed_operation_with_a_power_cut_loses_nothing_that_was_acknowledged() {
+    report("the power goes, what was synced is there", all(Some(Retained::Synced)), 1700);
+}
+
+#[test]
+fn a_power_cut_that_leaves_all_that_was_written_loses_nothing_that_was_acknowledged() {
+    let written = |lasting| sweep_all_calls(&Scenario { lasting, power: Some(Retained::Written), ..PLAIN });
+    report("the power goes, all that was written is there", written(false) + written(true), 340);
+}
+
+#[test]
+fn a_power_cut_that_leaves_some_sectors_loses_nothing_that_was_acknowledged() {
+    let mut runs = 0;
+    for seed in 0..6 {
+        let power = Some(Retained::Random { seed });
+        runs += sweep_all_calls(&Scenario { lasting: true, power, ..PLAIN });
+        runs += sweep_all_calls(&Scenario { lasting: true, power, preallocate: Preallocate::Off, ..PLAIN });
+    }
+    for seed in 10..150 {
+        run_scenario(
+            &Scenario { lasting: true, power: Some(Retained::Random { seed }), ..PLAIN },
+            40 + usize::try_from(seed).unwrap() % 160,
+        )
+        .unwrap();
+        runs += 1;
+    }
+    report("the power goes, some sectors, lengths and names are there", runs, 2200);
+}
+
+#[test]
+fn a_second_failure_during_recovery_loses_nothing_that_was_acknowledged() {
+    let mut runs = 0;
+    for again in [3, 9, 21] {
+        for power in [None, Some(Retained::Random { seed: 5 })] {
+            runs += sweep_all_calls(&Scenario { lasting: true, power, again: Some(again), ..PLAIN });
+        }
+    }
+    report("and one more while it comes back", runs, 1000);
+}
+
+/// Checks that the harness finds a planted fault.
+fn assert_found(scenario: &Scenario, word: &str) {
+    let error = sweep(scenario).expect_err("a planted fault went unnoticed");
+    println!("seen: {error}");
+    assert!(error.contains(word), "{error}");
+}
+
+#[test]
+fn planted_an_acknowledgement_before_the_sync_is_found() {
+    assert_found(&Scenario { planted: PlantedFault::NoSync, ..PLAIN }, "lost");
+}
+
+#[test]
+fn planted_a_failed_sync_taken_for_a_good_one_is_found() {
+    // A whole append is missing between two others, so the log does not open at all.
+    assert_found(&Scenario { planted: PlantedFault::SwallowedSync, ..PLAIN }, "line 1");
+}
+
+#[test]
+fn planted_names_that_were_never_synced_are_found() {
+    assert_found(&Scenario { planted: PlantedFault::NoDirSync, ..PLAIN }, "lost");
+}
+
+#[test]
+fn planted_an_append_shown_by_replay_and_not_on_the_disk_is_found() {
+    assert_found(&Scenario { planted: PlantedFault::SameAgain, lasting: true, ..PLAIN }, "failed to read");
+}
+
+#[test]
+fn planted_an_inbox_that_is_not_told_what_was_delivered_is_found() {
+    assert_found(&Scenario { inbox_not_told: true, ..PLAIN }, "2 times");
+}
+
+#[test]
+fn planted_a_write_that_is_tried_again_without_a_cut_is_found() {
+    assert_found(
+        &Scenario { planted: PlantedFault::RetriedWrite, fault: DiskFault::Enospc, preallocate: Preallocate::Off, ..PLAIN },
+        "sees another log than the replay",
+    );
+}
+
+#[test]
+fn planted_a_sync_that_is_tried_again_is_found() {
+    assert_found(&Scenario { planted: PlantedFault::RetriedSync, ..PLAIN }, "line 1");
+}
+
+#[test]
+fn planted_an_acceptance_before_the_inboxs_folder_is_synced_is_found() {
+    assert_found(&Scenario { planted: PlantedFault::NoInboxSync, ..PLAIN }, "was accepted and is there 0 times");
+}

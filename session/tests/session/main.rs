@@ -1,0 +1,14 @@
+//! What the crate promises, on a disk in memory with faults, power cuts and damage, and on the disk of this machine.
+
+mod damage;
+mod damage_harness;
+mod fault_harness;
+mod faults;
+mod fixture;
+mod inbox;
+mod lock;
+mod log;
+mod planted_disks;
+mod planted_loaders;
+mod reader;
+mod real_disk;
