@@ -1,4 +1,4 @@
-//! The life of the process: lock, replay, serve, drive, stop.
+//! What the process does from start to stop: lock, replay, serve, drive, stop.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,25 +13,26 @@ use yoi_session::{Error as SessionError, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
 use yoi_wire::hub::gateway_api;
 
-use crate::args::Settings;
-use crate::chance::chance;
-use crate::drive::Driver;
-use crate::memory::{Memory, disk};
-use crate::model::{Model, ModelError, system_prompt};
-use crate::room::{self, Room};
-use crate::serve::{Door, router};
-use crate::signed::Origin;
-use crate::status::{Session, Status, Trouble, keep_told};
-use crate::tools::processes::Children;
+use crate::args::RuntimeSettings;
+use crate::disk_space::{self, DiskSpaceProbe};
+use crate::driver::Driver;
+use crate::log_origin::LogOrigin;
+use crate::model::{ModelClient, ModelError, system_prompt};
+use crate::open_session::{OpenSession, disk};
+use crate::processes::ProcessSupervisor;
+use crate::rng::random_fraction;
+use crate::serve::{ApiState, router};
+use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
 use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
-use crate::tools::{ToolRunner, offers};
+use crate::tools::{ToolRunner, definitions};
 
-/// From the wish to stop to the end of the process, whatever hangs.
-const STOP_WITHIN: Duration = Duration::from_secs(9);
-const LAST_REPORT_WITHIN: Duration = Duration::from_secs(2);
-const DRAIN: Duration = Duration::from_secs(2);
+/// The process ends this long after it was asked to stop, whatever hangs.
+const STOP_TIMEOUT: Duration = Duration::from_secs(9);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The agent cannot run at all.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("failed to watch signals")]
@@ -45,65 +46,65 @@ pub enum AgentError {
 /// Runs the agent until SIGTERM.
 ///
 /// # Errors
-/// What no waiting mends: the Pod is not as it should be.
-pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> {
+/// Signals, tree or model cannot be set up; a restart alone does not help.
+pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), AgentError> {
     let stop = stop_on_signal()?;
-    let children = Arc::new(Children::default());
-    let orphans = children.clone().reap_orphans();
+    let manifest = &settings.manifest;
+    let root = PathBuf::from(&manifest.path);
+    let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
+    let orphans = processes.reap_orphans();
     tokio::spawn(async move {
         if let Err(error) = orphans.await {
             tracing::error!(%error, "orphans are not reaped");
         }
     });
 
-    let manifest = &settings.manifest;
     let secret_missing = manifest.model.needs_key && settings.key.is_none();
-    let status = Status::new(settings.run_generation, secret_missing);
+    let status = RuntimeStatus::new(settings.run_generation, secret_missing);
 
-    let root = PathBuf::from(&manifest.path);
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
-    let shell = Arc::new(Shell::new(children, root.clone(), &manifest.agent.name, &settings.user_env));
+    let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&settings, &manifest.gateway.service));
-    let tools = ToolRunner::new(Arc::new(tree), shell.clone(), caller.clone(), manifest.limits);
+    let tools = ToolRunner::new(Arc::new(tree), shell, caller.clone(), manifest.limits);
     let model = if secret_missing {
         None
     } else {
-        let offers = offers(manifest.limits.tool_seconds);
-        Some(Arc::new(Model::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &offers, settings.patience)?))
+        let definitions = definitions(manifest.limits.tool_seconds);
+        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &definitions, settings.timeouts)?))
     };
 
-    let (opened, memory) = watch::channel(None);
-    let door = Door {
-        room: Arc::new(Room::new(settings.session.clone(), status.clone(), stop.clone())),
-        memory,
+    let (opened, open_session) = watch::channel(None);
+    let api = ApiState {
+        disk_space: Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone())),
+        open_session,
         session_root: settings.session.clone(),
         tree: root,
         shim_socket: settings.shim_socket.clone(),
-        shell,
+        processes,
         stop: stop.clone(),
     };
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&settings, &manifest.gateway.lines),
-        router(door),
+        router(api),
         KeepPolicy::default(),
-        Arc::new(chance),
+        Arc::new(random_fraction),
     );
-    let last_word = CancellationToken::new();
-    let reporter = tokio::spawn(keep_told(caller.clone(), status.clone(), lines.state(), last_word.clone()));
+    let final_report = CancellationToken::new();
+    let reporter = tokio::spawn(send_reports(caller.clone(), status.clone(), lines.state(), final_report.clone()));
     if secret_missing {
         tracing::error!("the model's key is missing; the process ends after a while, so that it starts again with the Secret's content");
-        end_later(&stop, settings.secret_retry);
+        stop_after(&stop, settings.secret_retry);
     }
 
-    let life = Life { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
-    life.live().await;
+    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
+    process.run_sessions().await;
 
     if !secret_missing {
-        status.stopping();
+        status.set_stopping();
     }
-    last_word.cancel();
-    if timeout(LAST_REPORT_WITHIN, reporter).await.is_err() {
+    final_report.cancel();
+    if timeout(FINAL_REPORT_TIMEOUT, reporter).await.is_err() {
         tracing::info!("last report not taken");
     }
     lines.stop().await;
@@ -111,7 +112,7 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
     Ok(())
 }
 
-fn dial(settings: &Settings, address: &str) -> Dial {
+fn dial(settings: &RuntimeSettings, address: &str) -> Dial {
     let gateway = &settings.manifest.gateway;
     Dial {
         address: address.to_owned(),
@@ -119,7 +120,7 @@ fn dial(settings: &Settings, address: &str) -> Dial {
         ca_pem: TextSource::fixed(gateway.ca.clone()),
         path: gateway_api::LINE.to_owned(),
         token: TextSource::file(settings.token.clone()),
-        timings: Timings { drain: DRAIN, ..Timings::default() },
+        timings: Timings { drain: DRAIN_TIMEOUT, ..Timings::default() },
     }
 }
 
@@ -127,26 +128,26 @@ fn stop_on_signal() -> Result<CancellationToken, AgentError> {
     let stop = CancellationToken::new();
     let (mut term, mut int) =
         (signal(SignalKind::terminate()).map_err(AgentError::Signals)?, signal(SignalKind::interrupt()).map_err(AgentError::Signals)?);
-    let stopped = stop.clone();
+    let cancel = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
         tracing::info!("asked to stop");
-        stopped.cancel();
+        cancel.cancel();
     });
-    let asked = stop.clone();
+    let stopping = stop.clone();
     tokio::spawn(async move {
-        asked.cancelled().await;
-        sleep(STOP_WITHIN).await;
+        stopping.cancelled().await;
+        sleep(STOP_TIMEOUT).await;
         tracing::error!("stopping took too long; what is in the log is whole");
         std::process::exit(0);
     });
     Ok(stop)
 }
 
-fn end_later(stop: &CancellationToken, after: Duration) {
+fn stop_after(stop: &CancellationToken, after: Duration) {
     let stop = stop.clone();
     tokio::spawn(async move {
         sleep(after).await;
@@ -154,40 +155,40 @@ fn end_later(stop: &CancellationToken, after: Duration) {
     });
 }
 
-struct Life<'a> {
-    origin: &'a Origin,
-    settings: &'a Settings,
-    status: &'a Status,
+struct AgentProcess<'a> {
+    origin: &'a LogOrigin,
+    settings: &'a RuntimeSettings,
+    status: &'a RuntimeStatus,
     stop: &'a CancellationToken,
-    opened: &'a watch::Sender<Option<Arc<Memory>>>,
+    opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
-    model: Option<Arc<Model>>,
+    model: Option<Arc<ModelClient>>,
 }
 
-impl Life<'_> {
-    /// Holds the lock and drives the conversation until the stop; opens the session again when it broke.
-    async fn live(&self) {
+impl AgentProcess<'_> {
+    /// Takes the lock and drives the conversation until the stop. Opens the session again when it failed.
+    async fn run_sessions(&self) {
         let policy = BackoffPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(10), settled: Duration::from_secs(60) };
         let mut backoff = Backoff::new(policy);
         let (mut lock, mut full) = (None, false);
         while !self.stop.is_cancelled() {
-            let begun = tokio::time::Instant::now();
-            let done = match &lock {
-                // What is left would take the short entries of another attempt, and not the long one that failed.
-                Some(_) if full => tokio::task::block_in_place(|| room::for_a_log(&self.settings.session)).map(|()| full = false),
-                None => self.take_lock().map(|taken| lock = Some(taken)),
+            let started = tokio::time::Instant::now();
+            let result = match &lock {
+                // The little space that is left would take short entries of the next attempt, but not the long one that failed.
+                Some(_) if full => tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| full = false),
+                None => self.take_lock().map(|new| lock = Some(new)),
                 Some(lock) => self.session(lock).await,
             };
-            let Err(error) = done else { continue };
+            let Err(error) = result else { continue };
             full = error.reason() == "DiskFull";
-            self.status.session_is(Session::Broken(Trouble::of(&error)));
-            tracing::error!(reason = error.reason(), error = crate::status::chain(&error), "session not usable");
-            if mended_by_nobody(&error) {
-                // Stays up, so that people can read the log and see why; nothing runs.
+            self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
+            tracing::error!(reason = error.reason(), error = crate::status::error_text(&error), "session not usable");
+            if is_permanent(&error) {
+                // The process stays up without running anything, so that people can read the log and the reason.
                 self.stop.cancelled().await;
                 return;
             }
-            let wait = backoff.after_failure(Some(begun.elapsed()), chance());
+            let wait = backoff.after_failure(Some(started.elapsed()), random_fraction());
             let _ = timeout(wait, self.stop.cancelled()).await;
         }
     }
@@ -199,10 +200,10 @@ impl Life<'_> {
 
     async fn session(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
         let manifest = &self.settings.manifest;
-        let (memory, replay) = tokio::task::block_in_place(|| Memory::open(lock, &manifest.agent))?;
-        if let Some(pointer) = memory.pointer() {
-            self.origin.session(&pointer.id);
-            self.status.session(pointer);
+        let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &manifest.agent))?;
+        if let Some(pointer) = open.pointer() {
+            self.origin.set_session(&pointer.id);
+            self.status.set_session(pointer);
         }
         if let Some(cut) = &replay.cut {
             tracing::warn!(file = %cut.file.display(), line = cut.line, bytes = cut.bytes, "torn end of the log cut");
@@ -212,9 +213,9 @@ impl Life<'_> {
             manifest_digest: self.settings.manifest_digest.clone(),
             cut_bytes: replay.cut_bytes(),
         };
-        self.opened.send_replace(Some(memory.clone()));
+        self.opened.send_replace(Some(open.clone()));
         let driver = Driver {
-            memory: memory.clone(),
+            session: open.clone(),
             model: self.model.clone(),
             tools: self.tools.clone(),
             retries: self.settings.retries,
@@ -224,22 +225,22 @@ impl Life<'_> {
             task: manifest.task.clone(),
             turns_per_run: manifest.limits.turns_per_run,
         };
-        let done = driver.drive(replay, runtime).await;
+        let result = driver.drive(replay, runtime).await;
         self.opened.send_replace(None);
-        memory.close();
-        done
+        open.close();
+        result
     }
 }
 
-/// Whether waiting is in vain: only another volume, version or object helps.
-fn mended_by_nobody(error: &SessionError) -> bool {
+/// Whether trying again cannot help: only another volume, version or object does.
+fn is_permanent(error: &SessionError) -> bool {
     match error {
         SessionError::Damaged { .. }
         | SessionError::LogNewer { .. }
         | SessionError::UnknownKind { .. }
         | SessionError::NoSession { .. }
         | SessionError::SessionExists { .. } => true,
-        // A lower generation too: its Pod is on its way out, and says why until then.
+        // LowerGeneration is here because its Pod is being deleted; until then it reports why it does not run.
         SessionError::Disk { .. }
         | SessionError::Locked { .. }
         | SessionError::LowerGeneration { .. }

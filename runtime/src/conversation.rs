@@ -1,7 +1,7 @@
-//! A conversation as a pure function of what happened to it.
+//! A conversation as a pure function of its events.
 //!
-//! [`apply`] takes a state and an event and gives the next state and what to do now. There is one intent under way at a time, and each ends
-//! in the event that its documentation names; nothing is decided from anything that is not in the log or in an event.
+//! [`apply`] takes a state and an event and returns the next state and the intent to carry out. There is at most one intent at a time, and
+//! each ends with the event that its documentation names. Decisions use only the log and the events.
 
 use std::collections::BTreeMap;
 
@@ -16,92 +16,89 @@ use yoi_wire::manifest::Task;
 
 mod projection;
 
-pub use projection::{Item, ToolResult, project};
+pub use projection::{PromptItem, PromptToolResult, project};
 
+/// What has happened to a conversation.
 #[derive(Clone, Debug)]
-pub enum Event {
-    /// An entry that no intent asked for: replayed, or a notice.
+pub enum ConversationEvent {
+    /// An entry is in the log that no intent asked for: it was replayed, or is a notice.
     Recorded(Entry),
-    /// All of the log was replayed.
-    Started(Start),
+    /// The whole log was replayed.
+    Started(StartInput),
     /// An entry of [`Intent::Append`] is durable.
     Logged(Entry),
-    /// There may be something in the inbox.
-    Woken,
-    /// What the inbox holds.
-    Drained(Vec<InboxMessage>),
+    /// There may be messages in the inbox.
+    InboxChanged,
+    /// The messages that are in the inbox.
+    InboxRead(Vec<InboxMessage>),
+    /// The model answered.
     Answered(Assistant),
-    /// The model cannot be had, after all retries.
-    GaveUp {
-        message: String,
-    },
-    /// Policy lets the call begin.
+    /// The model gave no answer, after all retries.
+    ModelFailed { message: String },
+    /// Policy allows the next call.
     Allowed,
-    /// Policy does not.
-    Refused {
-        output: String,
-    },
-    /// The call that began has ended.
-    Ended {
-        outcome: ToolOutcome,
-        output: String,
-        millis: u64,
-    },
-    /// The process shall end.
+    /// Policy refuses the next call.
+    Refused { output: String },
+    /// The running call has ended.
+    Ended { outcome: ToolOutcome, output: String, millis: u64 },
+    /// The process was asked to stop.
     Stopping,
 }
 
+/// What a process knows when it starts, beside the log.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct StartInput {
     pub runtime: RuntimeStarted,
     pub task: Option<Task>,
     pub turns_per_run: u32,
-    /// False when there is no way to call a model: inputs are kept and no run begins.
+    /// False when no model can be called: inputs are kept and no run starts.
     pub may_run: bool,
 }
 
+/// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
-    /// Put these into the log, in one append; then [`Event::Logged`] for each. Messages among them are settled in the inbox.
+    /// Append these to the log at once and remove messages among them from the inbox; then [`ConversationEvent::Logged`] for each.
     Append(Vec<Body>),
-    /// Look into the inbox; then [`Event::Drained`].
-    Drain,
-    /// Call the model with the projection of the log; then [`Event::Answered`] or [`Event::GaveUp`].
+    /// Read the inbox; then [`ConversationEvent::InboxRead`].
+    ReadInbox,
+    /// Call the model with the projection of the log; then [`ConversationEvent::Answered`] or [`ConversationEvent::ModelFailed`].
     CallModel,
-    /// Ask policy; then [`Event::Allowed`] or [`Event::Refused`].
+    /// Ask policy; then [`ConversationEvent::Allowed`] or [`ConversationEvent::Refused`].
     Check(ToolCall),
-    /// Run the call, whose start is durable; then [`Event::Ended`].
+    /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
     Run(ToolCall),
-    /// Nothing to do until something comes; then [`Event::Woken`].
-    Rest,
-    /// All that had to be said is in the log.
+    /// Wait for a message; then [`ConversationEvent::InboxChanged`].
+    Wait,
+    /// End: everything is in the log.
     Exit,
 }
 
+/// A conversation after the events so far.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct ConversationState {
     pub log: yoi_session::LogState,
     entries: Vec<Entry>,
-    /// What became of each task in the log.
+    /// The state of each task in the log, by its id.
     tasks: BTreeMap<String, TaskState>,
-    /// Model calls of the open run.
+    /// Number of model calls in the open run.
     turns: u32,
     turns_per_run: u32,
     may_run: bool,
     stopping: bool,
-    /// Entries of the append that is under way.
+    /// Entries of the running append that are not yet logged.
     appending: usize,
-    /// The inbox was emptied since the last model call, or since the last rest.
-    drained: bool,
-    /// A run shall begin.
-    due: bool,
-    /// The model's last word asked for nothing more.
-    answered: bool,
-    /// Causes of a run that was interrupted and not taken up again.
+    /// The inbox was read since the last model call or wait.
+    inbox_read: bool,
+    /// A run has to start.
+    run_due: bool,
+    /// The model's last answer had no tool calls.
+    final_answer: bool,
+    /// Causes of a run that was interrupted, until the next run takes them over.
     interrupted: Option<Vec<String>>,
 }
 
-impl State {
+impl ConversationState {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -123,31 +120,31 @@ impl State {
                 if input.from == InputFrom::Task {
                     self.tasks.insert(input.message_id.clone(), TaskState::Submitted);
                 }
-                self.answered = false;
-                self.due |= self.log.open_run.is_none();
+                self.final_answer = false;
+                self.run_due |= self.log.open_run.is_none();
             }
             Body::PeerMessage(_) => {
-                self.answered = false;
-                self.due |= self.log.open_run.is_none();
+                self.final_answer = false;
+                self.run_due |= self.log.open_run.is_none();
             }
             Body::RunStarted(run) => {
-                (self.turns, self.due, self.answered, self.interrupted) = (0, false, false, None);
+                (self.turns, self.run_due, self.final_answer, self.interrupted) = (0, false, false, None);
                 self.mark_tasks(&run.cause, TaskState::Running);
             }
             Body::Assistant(answer) => {
                 self.turns += 1;
-                self.drained = false;
-                self.answered = answer.tool_calls.is_empty();
+                self.inbox_read = false;
+                self.final_answer = answer.tool_calls.is_empty();
             }
             Body::RunEnded(end) => {
                 let cause = self.log.open_run.as_ref().map(|run| run.cause.clone()).unwrap_or_default();
                 match end.outcome {
                     RunOutcome::Finished => self.mark_tasks(&cause, TaskState::Succeeded),
                     RunOutcome::Failed | RunOutcome::LimitReached => self.mark_tasks(&cause, TaskState::Failed),
-                    // Neither: it goes on after the restart.
+                    // The task keeps its state: it goes on after the restart.
                     RunOutcome::Interrupted => self.interrupted = Some(cause),
                 }
-                self.drained = false;
+                self.inbox_read = false;
             }
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
@@ -169,17 +166,17 @@ impl State {
         }
     }
 
-    /// Whether the open run has nothing left to do but to end.
-    fn complete(&self) -> bool {
-        self.answered && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
+    /// Whether the open run can end.
+    fn is_complete(&self) -> bool {
+        self.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
     }
 
-    /// What ends all that is under way.
-    fn closing(&self) -> Vec<Body> {
+    /// Entries that close the open run and its open calls.
+    fn closing_entries(&self) -> Vec<Body> {
         let mut bodies = self.log.recovery();
-        if self.complete() {
+        if self.is_complete() {
             for body in &mut bodies {
-                // The last one died between the model's last word and the entry that says that it was the last.
+                // The last process died between the model's final answer and the entry that ends the run.
                 if let Body::RunEnded(end) = body {
                     (end.outcome, end.message) = (RunOutcome::Finished, None);
                 }
@@ -195,7 +192,7 @@ impl State {
                 cause.push(id);
             }
         }
-        // No other entry has this number, so no other run has this id.
+        // The id is unique, because no other entry has this sequence number.
         Body::RunStarted(RunStarted { run_id: format!("run-{}", self.log.last_seq + 1), cause })
     }
 
@@ -217,14 +214,14 @@ impl State {
             return (self, vec![Intent::Exit]);
         }
         if !self.may_run {
-            return (self, vec![Intent::Rest]);
+            return (self, vec![Intent::Wait]);
         }
         if self.log.open_run.is_none() {
-            if self.due {
+            if self.run_due {
                 let body = self.run_started([]);
                 return self.append(vec![body]);
             }
-            let intent = if self.drained { Intent::Rest } else { Intent::Drain };
+            let intent = if self.inbox_read { Intent::Wait } else { Intent::ReadInbox };
             return (self, vec![intent]);
         }
         if let Some(call) = self.log.open_calls.first() {
@@ -236,7 +233,7 @@ impl State {
             let intent = if call.started.is_some() { Intent::Run(asked) } else { Intent::Check(asked) };
             return (self, vec![intent]);
         }
-        let end = if self.complete() {
+        let end = if self.is_complete() {
             self.run_ended(RunOutcome::Finished, None)
         } else if self.turns >= self.turns_per_run {
             self.run_ended(
@@ -249,17 +246,17 @@ impl State {
         if let Some(end) = end {
             return self.append(vec![end]);
         }
-        let intent = if self.drained { Intent::CallModel } else { Intent::Drain };
+        let intent = if self.inbox_read { Intent::CallModel } else { Intent::ReadInbox };
         (self, vec![intent])
     }
 
-    fn start(mut self, start: Start) -> (Self, Vec<Intent>) {
-        let Start { runtime, task, turns_per_run, may_run } = start;
+    fn start(mut self, start: StartInput) -> (Self, Vec<Intent>) {
+        let StartInput { runtime, task, turns_per_run, may_run } = start;
         (self.turns_per_run, self.may_run) = (turns_per_run, may_run);
-        let mut bodies = self.closing();
-        // Set by the inputs of the past; what counts is what they still wait for.
-        let goes_on = |body: &Body| matches!(body, Body::RunEnded(end) if end.outcome == RunOutcome::Interrupted);
-        self.due = bodies.iter().any(goes_on) || self.interrupted.is_some() || !self.log.unanswered.is_empty();
+        let mut bodies = self.closing_entries();
+        // Replayed inputs have set this. Only inputs without an answer count.
+        let interrupted = |body: &Body| matches!(body, Body::RunEnded(end) if end.outcome == RunOutcome::Interrupted);
+        self.run_due = bodies.iter().any(interrupted) || self.interrupted.is_some() || !self.log.unanswered.is_empty();
         bodies.push(Body::RuntimeStarted(runtime));
         if let Some(task) = task.filter(|task| !self.log.delivered.contains_key(&task.id)) {
             bodies.push(Body::Input(Input { from: InputFrom::Task, message_id: task.id, user: None, text: task.text }));
@@ -267,18 +264,18 @@ impl State {
         self.append(bodies)
     }
 
-    fn take(mut self, messages: Vec<InboxMessage>) -> (Self, Vec<Intent>) {
+    fn take_messages(mut self, messages: Vec<InboxMessage>) -> (Self, Vec<Intent>) {
         let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
-        self.drained = true;
+        self.inbox_read = true;
         let idle = self.log.open_run.is_none();
-        // Messages that do not wake wait for the run that something else begins.
+        // Messages with Wake::Wait are read by the next run that something else starts.
         if new.is_empty() || (idle && new.iter().all(|message| message.wake == Wake::Wait)) {
             return self.decide();
         }
         let mut bodies: Vec<Body> = new.iter().map(InboxMessage::body).collect();
         if idle {
             let run = self.run_started(new.iter().map(|message| message.id.clone()));
-            bodies.push(shifted(run, self.log.last_seq + bodies.len() as u64 + 1));
+            bodies.push(with_run_seq(run, self.log.last_seq + bodies.len() as u64 + 1));
         }
         self.append(bodies)
     }
@@ -290,50 +287,50 @@ impl State {
     }
 }
 
-/// A run's id is the number of its own entry, also when it is not the first of its append.
-fn shifted(body: Body, seq: u64) -> Body {
+/// Sets the run's id to the sequence number of its entry, which may not be the first of its append.
+fn with_run_seq(body: Body, seq: u64) -> Body {
     match body {
         Body::RunStarted(run) => Body::RunStarted(RunStarted { run_id: format!("run-{seq}"), ..run }),
         other => other,
     }
 }
 
-/// The state after one more event, and what to do now.
+/// Returns the state after one more event, and at most one intent.
 #[must_use]
-pub fn apply(mut state: State, event: Event) -> (State, Vec<Intent>) {
+pub fn apply(mut state: ConversationState, event: ConversationEvent) -> (ConversationState, Vec<Intent>) {
     match event {
-        Event::Recorded(entry) => (state.record(entry), Vec::new()),
-        Event::Logged(entry) => {
+        ConversationEvent::Recorded(entry) => (state.record(entry), Vec::new()),
+        ConversationEvent::Logged(entry) => {
             state.appending = state.appending.saturating_sub(1);
             state.record(entry).decide()
         }
-        Event::Started(start) => state.start(start),
-        Event::Woken => {
-            state.drained = false;
+        ConversationEvent::Started(start) => state.start(start),
+        ConversationEvent::InboxChanged => {
+            state.inbox_read = false;
             state.decide()
         }
-        Event::Drained(messages) => state.take(messages),
-        Event::Answered(answer) => {
+        ConversationEvent::InboxRead(messages) => state.take_messages(messages),
+        ConversationEvent::Answered(answer) => {
             let last = answer.tool_calls.is_empty();
             let mut bodies = vec![Body::Assistant(answer)];
-            // In one append: a restart between the two would find a run that looks unfinished.
+            // Both in one append: a restart between them would find a run that looks unfinished.
             bodies.extend(if last { state.run_ended(RunOutcome::Finished, None) } else { None });
             state.append(bodies)
         }
-        Event::GaveUp { message } => match state.run_ended(RunOutcome::Failed, Some(message)) {
+        ConversationEvent::ModelFailed { message } => match state.run_ended(RunOutcome::Failed, Some(message)) {
             Some(end) => state.append(vec![end]),
             None => state.decide(),
         },
-        Event::Allowed => {
+        ConversationEvent::Allowed => {
             let Some(call) = state.log.open_calls.first() else { return state.decide() };
             let body = Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone() });
             state.append(vec![body])
         }
-        Event::Refused { output } => state.end_call(ToolOutcome::Refused, output, None),
-        Event::Ended { outcome, output, millis } => state.end_call(outcome, output, Some(millis)),
-        Event::Stopping => {
+        ConversationEvent::Refused { output } => state.end_call(ToolOutcome::Refused, output, None),
+        ConversationEvent::Ended { outcome, output, millis } => state.end_call(outcome, output, Some(millis)),
+        ConversationEvent::Stopping => {
             state.stopping = true;
-            let bodies = state.closing();
+            let bodies = state.closing_entries();
             if bodies.is_empty() { state.decide() } else { state.append(bodies) }
         }
     }

@@ -1,4 +1,4 @@
-//! What the runtime says of itself, and how it reaches the gateway.
+//! The runtime's report, and how it is sent to the gateway.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,52 +8,55 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::Error as SessionError;
+use yoi_wire::error_chain;
 use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
-use crate::chance::chance;
+use crate::rng::random_fraction;
 
-/// How the session is, as this process has it.
+/// Whether this process can use the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Session {
+pub enum SessionState {
     Starting,
     /// Replayed and locked, and the log takes entries.
     Open,
-    /// It cannot be used.
-    Broken(Trouble),
+    /// It cannot be used, for this reason.
+    Broken(NotReady),
 }
 
-/// A reason of the vocabulary that users see, and the sentence: what is wrong, where, and what to do.
+/// Why the agent is not ready: a CamelCase reason that users see, and a sentence that says what is wrong, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct NotReady {
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Trouble {
+impl NotReady {
+    /// Reason and sentence for an error of the session.
     #[must_use]
-    pub fn of(error: &SessionError) -> Self {
-        let words = chain(error);
+    pub fn from_session_error(error: &SessionError) -> Self {
+        let text = error_text(error);
         let (reason, message) = match error.reason() {
             "DiskFull" => (
                 "DiskFull",
-                format!("the session volume is full: {words}; make room there or enlarge its claim, and the agent goes on by itself"),
+                format!("the session volume is full: {text}; make room there or enlarge its claim, and the agent goes on by itself"),
             ),
-            "SessionLocked" => ("SessionLocked", words),
-            "LogNewer" => ("LogNewer", words),
-            // A disk that refuses for another reason; also an earlier append's, which the next opening settles.
+            "SessionLocked" => ("SessionLocked", text),
+            "LogNewer" => ("LogNewer", text),
+            // The disk failed for another reason, now or at an earlier append. The next opening of the session shows whether it works
+            // again.
             "DiskFailed" | "LogPoisoned" | "EntryRefused" => {
-                ("DiskFailed", format!("the session volume refuses: {words}; once the volume works again, the agent goes on by itself"))
+                ("DiskFailed", format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"))
             }
-            _ => ("ReplayFailed", format!("{words}{}", advice(error))),
+            _ => ("ReplayFailed", format!("{text}{}", recovery_hint(error))),
         };
         Self { reason, message }
     }
 }
 
-/// What a person can do about a session that no waiting mends. The agent does nothing until then, so that nothing is written over.
-fn advice(error: &SessionError) -> &'static str {
+/// What a person can do about a session that does not recover by itself. The agent does nothing until then, so that nothing is overwritten.
+fn recovery_hint(error: &SessionError) -> &'static str {
     let SessionError::Damaged { file, .. } = error else { return "" };
-    // One file a message: the damage is of that message alone.
+    // Each message is one file, so only that message is damaged.
     if file.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "inbox") {
         "; put this file back from a copy of the session volume, or move it out of its folder (its message is then lost, and its sender has to \
          send it again); then stop and start the agent"
@@ -63,34 +66,34 @@ fn advice(error: &SessionError) -> &'static str {
     }
 }
 
-/// What the report is made of: each part has its own teller, and none of them hides another for longer than it lasts.
+/// What the report is computed from. Each field has one writer, so a problem that ends never hides one that lasts.
 #[derive(Clone, Debug)]
-struct Facts {
-    session: Session,
+struct StatusInputs {
+    session: SessionState,
     secret_missing: bool,
-    /// The inbox takes no messages.
-    inbox: Option<Trouble>,
-    /// The model's last word was a failure.
+    /// Why the inbox takes no messages.
+    inbox: Option<NotReady>,
+    /// How the model's last call failed.
     model: Option<String>,
     stopping: bool,
 }
 
-impl Facts {
-    /// The first that stands in the way.
-    fn words(&self) -> (bool, &str, &str) {
+impl StatusInputs {
+    /// Ready, reason and message: the first problem, in order of importance.
+    fn condition(&self) -> (bool, &str, &str) {
         if self.stopping {
             return (false, "Stopping", "the runtime was asked to stop");
         }
         match &self.session {
-            Session::Broken(trouble) => return (false, trouble.reason, &trouble.message),
-            Session::Starting if !self.secret_missing => return (false, "Starting", "the runtime is starting"),
-            Session::Starting | Session::Open => {}
+            SessionState::Broken(failure) => return (false, failure.reason, &failure.message),
+            SessionState::Starting if !self.secret_missing => return (false, "Starting", "the runtime is starting"),
+            SessionState::Starting | SessionState::Open => {}
         }
         if self.secret_missing {
             return (false, "SecretMissing", "the Secret with the model's key is missing, or does not have the key");
         }
-        if let Some(trouble) = &self.inbox {
-            return (false, trouble.reason, &trouble.message);
+        if let Some(failure) = &self.inbox {
+            return (false, failure.reason, &failure.message);
         }
         if let Some(message) = &self.model {
             return (false, "ModelUnreachable", message);
@@ -99,20 +102,13 @@ impl Facts {
     }
 }
 
-/// An error with all its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    plain(&text)
+/// An error with its causes in one line, without the system's error numbers.
+pub fn error_text(error: &dyn std::error::Error) -> String {
+    without_os_error_number(&error_chain(error))
 }
 
-/// Without the numbers that the standard library adds to the system's words.
-pub(crate) fn plain(text: &str) -> String {
+/// Removes the error numbers that the standard library adds, as in `(os error 28)`.
+pub(crate) fn without_os_error_number(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(" (os error ") {
@@ -123,18 +119,19 @@ pub(crate) fn plain(text: &str) -> String {
     out + rest
 }
 
-/// The report as it stands; whoever changes it wakes the reporter.
+/// The runtime's current report. Cheap to clone; every change notifies the subscribers.
 #[derive(Clone, Debug)]
-pub struct Status {
-    facts: Arc<Mutex<Facts>>,
+pub struct RuntimeStatus {
+    inputs: Arc<Mutex<StatusInputs>>,
     sender: watch::Sender<RuntimeReport>,
 }
 
-impl Status {
+impl RuntimeStatus {
+    /// A report with the reason `Starting` or `SecretMissing`.
     #[must_use]
     pub fn new(run_generation: u64, secret_missing: bool) -> Self {
-        let facts = Facts { session: Session::Starting, secret_missing, inbox: None, model: None, stopping: false };
-        let (ready, reason, message) = facts.words();
+        let inputs = StatusInputs { session: SessionState::Starting, secret_missing, inbox: None, model: None, stopping: false };
+        let (ready, reason, message) = inputs.condition();
         let report = RuntimeReport {
             run_generation,
             ready,
@@ -144,32 +141,33 @@ impl Status {
             task: None,
             activity: Activity::Idle,
         };
-        Self { facts: Arc::new(Mutex::new(facts)), sender: watch::channel(report).0 }
+        Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }
 
-    /// How the session is.
-    pub fn session_is(&self, session: Session) {
-        self.update(|facts| facts.session = session);
+    /// Sets whether the session can be used.
+    pub fn set_session_state(&self, session: SessionState) {
+        self.update(|inputs| inputs.session = session);
     }
 
-    /// Why the inbox takes nothing; `None` when it does.
-    pub fn inbox_is(&self, trouble: Option<Trouble>) {
-        self.update(|facts| facts.inbox = trouble);
+    /// Sets why the inbox takes no messages; `None` when it does.
+    pub fn set_inbox_failure(&self, failure: Option<NotReady>) {
+        self.update(|inputs| inputs.inbox = failure);
     }
 
-    /// How the model's last call failed; `None` when it did not.
-    pub fn model_is(&self, failure: Option<String>) {
-        self.update(|facts| facts.model = failure);
+    /// Sets how the model's last call failed; `None` when it did not.
+    pub fn set_model_failure(&self, failure: Option<String>) {
+        self.update(|inputs| inputs.model = failure);
     }
 
-    pub fn stopping(&self) {
-        self.update(|facts| facts.stopping = true);
+    /// Reports that the runtime stops. This hides every other reason.
+    pub fn set_stopping(&self) {
+        self.update(|inputs| inputs.stopping = true);
     }
 
-    fn update(&self, change: impl FnOnce(&mut Facts)) {
-        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut facts);
-        let (ready, reason, message) = facts.words();
+    fn update(&self, change: impl FnOnce(&mut StatusInputs)) {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut inputs);
+        let (ready, reason, message) = inputs.condition();
         let changed = self.sender.send_if_modified(|report| {
             let new = RuntimeReport { ready, reason: reason.to_owned(), message: message.to_owned(), ..report.clone() };
             replace(report, new)
@@ -179,69 +177,80 @@ impl Status {
         }
     }
 
-    pub fn session(&self, session: SessionPointer) {
+    /// Sets which session and segment are open.
+    pub fn set_session(&self, session: SessionPointer) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { session: Some(session), ..report.clone() }));
     }
 
-    pub fn progress(&self, activity: Activity, task: Option<TaskReport>) {
+    /// Sets the agent's activity and the state of its task.
+    pub fn set_progress(&self, activity: Activity, task: Option<TaskReport>) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity, task, ..report.clone() }));
     }
 
+    /// The report as it is now.
     #[must_use]
     pub fn report(&self) -> RuntimeReport {
         self.sender.borrow().clone()
     }
 
+    /// The report, and a notification of every change.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<RuntimeReport> {
+    pub fn subscribe(&self) -> watch::Receiver<RuntimeReport> {
         self.sender.subscribe()
     }
 }
 
+/// Returns whether the report changed.
 fn replace(report: &mut RuntimeReport, new: RuntimeReport) -> bool {
     let changed = *report != new;
     *report = new;
     changed
 }
 
-async fn tell(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
+async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
     caller.post_json(gateway_api::REPORT, report).await
 }
 
-/// Tells the gateway every state, again after each new line, and after a failure with backoff.
-/// Ends when the state that stood at the last word was taken. One report after another and none given up on its way:
-/// the gateway takes up what reaches it side by side, and an older one could so become the last.
-pub async fn keep_told(caller: RequestClient, status: Status, mut lines: watch::Receiver<LineSetState>, last_word: CancellationToken) {
+/// Sends every change of the report to the gateway, the report again after each new line, and retries with back-off.
+///
+/// Ends when the gateway has taken the report that is current after `final_report` is cancelled. Reports are sent one after another and
+/// never aborted: the gateway handles requests concurrently, so an aborted older report could be written last.
+pub async fn send_reports(
+    caller: RequestClient,
+    status: RuntimeStatus,
+    mut lines: watch::Receiver<LineSetState>,
+    final_report: CancellationToken,
+) {
     let policy = BackoffPolicy { first: Duration::from_millis(250), cap: Duration::from_secs(15), settled: Duration::ZERO };
-    let (mut backoff, mut reports) = (Backoff::new(policy), status.watch());
+    let (mut backoff, mut reports) = (Backoff::new(policy), status.subscribe());
     loop {
-        let last = last_word.is_cancelled();
+        let last = final_report.is_cancelled();
         let report = reports.borrow_and_update().clone();
-        match tell(&caller, &report).await {
+        match send_report(&caller, &report).await {
             Ok(_) if last => return,
             Ok(_) => {
                 backoff = Backoff::new(policy);
                 tracing::debug!(reason = report.reason, "report taken");
                 tokio::select! {
                     changed = reports.changed() => if changed.is_err() { return },
-                    () = one_more_line(&mut lines) => {}
-                    () = last_word.cancelled() => {}
+                    () = wait_for_new_line(&mut lines) => {}
+                    () = final_report.cancelled() => {}
                 }
             }
             Err(error) => {
-                let delay = backoff.after_failure(None, chance());
-                tracing::info!(error = %error.failure(), retry_in = ?delay, "report not taken");
+                let delay = backoff.after_failure(None, random_fraction());
+                tracing::info!(error = %error.fault(), retry_in = ?delay, "report not taken");
                 tokio::select! {
                     () = sleep(delay) => {}
-                    () = last_word.cancelled(), if !last => {}
+                    () = final_report.cancelled(), if !last => {}
                 }
             }
         }
     }
 }
 
-/// A gateway that has come up may know nothing of us.
-async fn one_more_line(lines: &mut watch::Receiver<LineSetState>) {
+/// Returns when a line was added: a gateway that has just started may not have this runtime's report.
+async fn wait_for_new_line(lines: &mut watch::Receiver<LineSetState>) {
     let mut up = lines.borrow_and_update().up();
     while lines.changed().await.is_ok() {
         let now = lines.borrow_and_update().up();
@@ -250,7 +259,7 @@ async fn one_more_line(lines: &mut watch::Receiver<LineSetState>) {
         }
         up = now;
     }
-    // The lines are stopped.
+    // The lines are stopped, so none is added any more.
     std::future::pending::<()>().await;
 }
 
@@ -263,47 +272,46 @@ mod tests {
 
     use super::*;
 
-    fn reasons(status: &Status) -> (bool, String) {
+    fn reasons(status: &RuntimeStatus) -> (bool, String) {
         let report = status.report();
         (report.ready, report.reason)
     }
 
     #[test]
-    fn one_trouble_that_ends_does_not_hide_another_that_lasts() {
-        let status = Status::new(1, false);
+    fn a_problem_that_ends_does_not_hide_one_that_lasts() {
+        let status = RuntimeStatus::new(1, false);
         assert_eq!(reasons(&status), (false, "Starting".to_owned()));
-        status.session_is(Session::Open);
+        status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
-        status.model_is(Some("m".to_owned()));
-        status.inbox_is(Some(Trouble { reason: "DiskFull", message: "d".to_owned() }));
+        status.set_model_failure(Some("m".to_owned()));
+        status.set_inbox_failure(Some(NotReady { reason: "DiskFull", message: "d".to_owned() }));
         assert_eq!(reasons(&status).1, "DiskFull");
-        status.model_is(None);
+        status.set_model_failure(None);
         assert_eq!(reasons(&status).1, "DiskFull", "an answer of the model makes no room");
-        status.model_is(Some("m".to_owned()));
-        status.inbox_is(None);
+        status.set_model_failure(Some("m".to_owned()));
+        status.set_inbox_failure(None);
         assert_eq!(reasons(&status).1, "ModelUnreachable");
-        status.session_is(Session::Broken(Trouble { reason: "ReplayFailed", message: "r".to_owned() }));
+        status.set_session_state(SessionState::Broken(NotReady { reason: "ReplayFailed", message: "r".to_owned() }));
         assert_eq!(reasons(&status).1, "ReplayFailed");
-        status.stopping();
+        status.set_stopping();
         assert_eq!(reasons(&status).1, "Stopping");
     }
 
     #[test]
-    fn a_sentence_names_the_place_and_what_to_do_and_no_number_of_the_systems() {
-        let full = SessionError::Disk {
-            operation: "append to",
-            path: PathBuf::from("/session/x.jsonl"),
-            source: io::Error::from_raw_os_error(28),
-        };
-        let said = Trouble::of(&full);
-        assert_eq!(said.reason, "DiskFull");
+    fn a_message_names_the_file_and_what_to_do_and_has_no_error_number() {
+        let full =
+            SessionError::Disk { operation: "append to", path: PathBuf::from("/session/x.jsonl"), source: io::Error::from_raw_os_error(28) };
+        let not_ready = NotReady::from_session_error(&full);
+        assert_eq!(not_ready.reason, "DiskFull");
         assert!(
-            said.message.contains("/session/x.jsonl: No space left on device; make room") && !said.message.contains("os error"),
-            "{said:?}"
+            not_ready.message.contains("/session/x.jsonl: No space left on device; make room") && !not_ready.message.contains("os error"),
+            "{not_ready:?}"
         );
         let read_only = SessionError::Disk { operation: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
-        assert_eq!(Trouble::of(&read_only).reason, "DiskFailed");
-        let damaged = |file: &str| Trouble::of(&SessionError::Damaged { file: PathBuf::from(file), line: 7, what: Damage::Checksum });
+        assert_eq!(NotReady::from_session_error(&read_only).reason, "DiskFailed");
+        let damaged = |file: &str| {
+            NotReady::from_session_error(&SessionError::Damaged { file: PathBuf::from(file), line: 7, what: Damage::Checksum })
+        };
         let message = damaged("/s/sessions/a/inbox/1.json");
         assert!(message.reason == "ReplayFailed" && message.message.contains("1.json line 7") && message.message.contains("move it out"));
         let log = damaged("/s/sessions/a/b.jsonl");

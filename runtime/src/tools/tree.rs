@@ -1,8 +1,8 @@
-//! The tree, and paths beneath it.
+//! The source tree, and paths beneath its root.
 //!
-//! A path is walked once by descriptors to the place that it means, links judged by their target, and then opened by the kernel beneath
-//! the root without following anything (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). What is swapped in between makes the open
-//! fail; it never makes it land elsewhere.
+//! A path is first resolved to a path without links: every link on the way is read and its target checked. Then the kernel opens that path
+//! beneath the root without following any link (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). If a component is exchanged for a
+//! link in between, the open fails; it never opens a file elsewhere.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,11 +16,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, 
 use rustix::io::Errno;
 use uuid::Uuid;
 
-/// As many as the kernel follows.
+/// The most links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// How often a path that changes under the walk is walked again.
-const TRIES: usize = 3;
+/// How often a path is resolved when it changes meanwhile.
+const MAX_WALKS: usize = 3;
 
+/// Why a path cannot be used. The text is for the model.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     #[error("sandbox_violation: {given:?} leads out of the tree")]
@@ -35,6 +36,7 @@ pub enum PathError {
     Io { given: String, source: io::Error },
 }
 
+/// An open root folder.
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
@@ -43,17 +45,19 @@ pub struct Tree {
 
 /// Where a path leads, relative to the root, without links.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct ResolvedPath {
     names: Vec<OsString>,
 }
 
-impl Place {
+impl ResolvedPath {
     fn path(&self) -> PathBuf {
         if self.names.is_empty() { PathBuf::from(".") } else { self.names.iter().collect() }
     }
 }
 
 impl Tree {
+    /// Opens the root.
+    ///
     /// # Errors
     /// The system's.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -61,12 +65,12 @@ impl Tree {
         Ok(Self { root, path: path.to_owned() })
     }
 
-    /// Whether a path lies beneath the root. It need not exist.
+    /// Checks that a path lies beneath the root. It need not exist.
     ///
     /// # Errors
-    /// It does not, or it is no path; a path that cannot be walked for another reason passes, and fails when it is used.
+    /// It leads out of the tree or is not a path. A path that cannot be resolved for another reason passes, and fails when it is used.
     pub fn check(&self, given: &str) -> Result<(), PathError> {
-        match self.place(given) {
+        match self.resolve(given) {
             Ok(_) | Err(PathError::Io { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -77,36 +81,36 @@ impl Tree {
     /// # Errors
     /// It leads out of the tree, is not there, or is no regular file.
     pub fn read(&self, given: &str) -> Result<File, PathError> {
-        let fd = self.stubborn(given, |place| {
-            // A FIFO would wait for its writer.
-            self.openat2(&place.path(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+        let fd = self.retry_on_change(given, |resolved| {
+            // Without NONBLOCK, opening a FIFO would wait for its writer.
+            self.openat2(&resolved.path(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
         })?;
         let kind = fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode)).map_err(|error| io_error(given, error))?;
         match kind {
             FileType::RegularFile => Ok(File::from(fd)),
-            FileType::Directory => Err(refused(given, io::ErrorKind::IsADirectory)),
+            FileType::Directory => Err(io_kind_error(given, io::ErrorKind::IsADirectory)),
             _ => Err(PathError::Io { given: given.to_owned(), source: io::Error::other("it is not a regular file") }),
         }
     }
 
-    /// Puts a file at a path, whole, with the folders that it needs; durable on return, also its name. A link is kept; the file that it
-    /// leads to is replaced.
+    /// Replaces a file atomically, and makes the folders that it needs. Content and name are durable on return. A link is kept, and the
+    /// file that it leads to is replaced.
     ///
     /// # Errors
-    /// It leads out of the tree, a folder stands there, or the system's.
+    /// The path leads out of the tree or is a folder, or the system's.
     pub fn replace(&self, given: &str, content: &[u8]) -> Result<(), PathError> {
-        self.stubborn(given, |place| {
-            let (name, parents) = place.names.split_last().ok_or(Errno::ISDIR)?;
-            let parent = self.folder(parents)?;
-            self.put(&parent, name, content)
+        self.retry_on_change(given, |resolved| {
+            let (name, parents) = resolved.names.split_last().ok_or(Errno::ISDIR)?;
+            let parent = self.create_dirs(parents)?;
+            self.write_file(&parent, name, content)
         })
     }
 
-    fn put(&self, parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
+    fn write_file(&self, parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
         let mode = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => return Err(Errno::ISDIR),
-                // A link that was not there when the path was walked.
+                // The link was not there when the path was resolved.
                 FileType::Symlink => return Err(Errno::LOOP),
                 _ => Some(Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO)),
             },
@@ -121,10 +125,10 @@ impl Tree {
                 rustix::fs::fchmod(&file, mode)?;
             }
             file.write_all(content)?;
-            // The log will say that it was written: then it was.
+            // The session's log will say that the file was written, so it has to survive a power loss.
             file.sync_data()?;
             renameat(parent, &new, parent, name)?;
-            sync(parent)?;
+            sync_dir(parent)?;
             Ok::<(), io::Error>(())
         })();
         written.map_err(|error| {
@@ -133,16 +137,17 @@ impl Tree {
         })
     }
 
-    /// Opens a folder, making what is missing.
-    fn folder(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
+    /// Opens a folder and makes the ones that are missing.
+    fn create_dirs(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
         let mut folder = self.openat2(Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
         for name in names {
-            let next =
-                || openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), STRICT);
+            let next = || {
+                openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), RESOLVE_FLAGS)
+            };
             folder = match next() {
                 Err(Errno::NOENT) => {
                     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
-                        Ok(()) => sync(&folder)?,
+                        Ok(()) => sync_dir(&folder)?,
                         Err(Errno::EXIST) => {}
                         Err(error) => return Err(error),
                     }
@@ -156,18 +161,18 @@ impl Tree {
 
     fn openat2(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         loop {
-            match openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), STRICT) {
-                // Something was renamed while the kernel looked.
+            match openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), RESOLVE_FLAGS) {
+                // A rename happened during the lookup.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return done,
             }
         }
     }
 
-    /// Walks to the place and does the deed there; a link that appears in between (`ELOOP`) means another walk.
-    fn stubborn<T>(&self, given: &str, deed: impl Fn(&Place) -> Result<T, Errno>) -> Result<T, PathError> {
-        for _ in 0..TRIES {
-            match deed(&self.place(given)?) {
+    /// Resolves the path and runs `operation` on the result. Starts again when a link has appeared in between (`ELOOP`).
+    fn retry_on_change<T>(&self, given: &str, operation: impl Fn(&ResolvedPath) -> Result<T, Errno>) -> Result<T, PathError> {
+        for _ in 0..MAX_WALKS {
+            match operation(&self.resolve(given)?) {
                 Err(Errno::LOOP) => {}
                 Err(Errno::XDEV) => return Err(PathError::Outside { given: given.to_owned() }),
                 done => return done.map_err(|error| io_error(given, error)),
@@ -176,12 +181,12 @@ impl Tree {
         Err(PathError::Changed { given: given.to_owned() })
     }
 
-    fn place(&self, given: &str) -> Result<Place, PathError> {
+    fn resolve(&self, given: &str) -> Result<ResolvedPath, PathError> {
         let outside = || PathError::Outside { given: given.to_owned() };
         if given.is_empty() || given.contains('\0') {
             return Err(PathError::NotAPath { given: given.to_owned() });
         }
-        let mut rest: VecDeque<OsString> = self.beneath(Path::new(given)).ok_or_else(outside)?;
+        let mut rest: VecDeque<OsString> = self.names_beneath(Path::new(given)).ok_or_else(outside)?;
         let mut names: Vec<OsString> = Vec::new();
         let mut links = 0;
         while let Some(name) = rest.pop_front() {
@@ -193,9 +198,9 @@ impl Tree {
             let so_far: PathBuf = names.iter().collect();
             let fd = match self.openat2(&so_far, OFlags::PATH | OFlags::NOFOLLOW) {
                 Ok(fd) => fd,
-                // Nothing there: then there are no links in what follows either, and `..` goes back over names that are not there.
+                // Nothing is there, so no further component is a link, and `..` only removes names.
                 Err(Errno::NOENT) => continue,
-                // A link was put where a folder was a moment ago; the strict open decides.
+                // A folder was exchanged for a link. The final open refuses it.
                 Err(Errno::LOOP) => continue,
                 Err(error) => return Err(io_error(given, error)),
             };
@@ -213,16 +218,16 @@ impl Tree {
             if target.is_absolute() {
                 names.clear();
             }
-            let target = self.beneath(&target).ok_or_else(outside)?;
+            let target = self.names_beneath(&target).ok_or_else(outside)?;
             for name in target.into_iter().rev() {
                 rest.push_front(name);
             }
         }
-        Ok(Place { names })
+        Ok(ResolvedPath { names })
     }
 
-    /// The names of a path; of an absolute one, those below the root. `None` when it starts elsewhere.
-    fn beneath(&self, path: &Path) -> Option<VecDeque<OsString>> {
+    /// The names of a path; for an absolute path, those below the root. `None` when it is not below the root.
+    fn names_beneath(&self, path: &Path) -> Option<VecDeque<OsString>> {
         let path = if path.is_absolute() { path.strip_prefix(&self.path).ok()? } else { path };
         path.components()
             .filter(|component| !matches!(component, Component::CurDir))
@@ -236,18 +241,18 @@ impl Tree {
 }
 
 /// Makes the names in a folder durable.
-fn sync(folder: &OwnedFd) -> Result<(), Errno> {
-    // The descriptor only names the folder; this one may be synced.
+fn sync_dir(folder: &OwnedFd) -> Result<(), Errno> {
+    // `folder` is an O_PATH descriptor, which cannot be synced.
     rustix::fs::fsync(openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 fn io_error(given: &str, error: Errno) -> PathError {
     PathError::Io { given: given.to_owned(), source: error.into() }
 }
 
-fn refused(given: &str, kind: io::ErrorKind) -> PathError {
+fn io_kind_error(given: &str, kind: io::ErrorKind) -> PathError {
     PathError::Io { given: given.to_owned(), source: kind.into() }
 }
 

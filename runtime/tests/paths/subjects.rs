@@ -1,4 +1,4 @@
-//! Who is tried: the runtime's tools, by their one door; and two that only compare prefixes.
+//! The tools under test: the runtime's, and two planted faults that only compare prefixes.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
-use yoi_runtime::tools::processes::Children;
+use yoi_runtime::processes::ProcessSupervisor;
 use yoi_runtime::tools::shell::Shell;
 use yoi_runtime::tools::tree::Tree;
-use yoi_runtime::tools::{End, ToolRunner};
+use yoi_runtime::tools::{CallResult, ToolRunner};
 use yoi_wire::entry::{ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
-/// What Write writes.
+/// The content that Write writes.
 pub const WRITTEN: &str = "written by the tool";
 
-pub trait Hand {
-    /// The sentence of a refusal before anything began.
+pub trait PathTools {
+    /// The message of a refusal before the call starts.
     fn check(&self, tool: &str, args: &Value) -> Option<String>;
-    fn run(&self, tool: &str, args: &Value) -> End;
+    fn run(&self, tool: &str, args: &Value) -> CallResult;
 }
 
-/// A call for each tool that takes a path. Edit fits what is inside and what is outside.
+/// A call for each tool that takes a path. Edit's old text is in files inside and outside.
 pub fn calls(path: &str) -> [(&'static str, Value); 3] {
     [
         ("Read", json!({"path": path})),
@@ -32,17 +32,17 @@ pub fn calls(path: &str) -> [(&'static str, Value); 3] {
     ]
 }
 
-/// The runtime's.
-pub struct Tools {
+/// The runtime's tools.
+pub struct RuntimeTools {
     runner: ToolRunner,
     runtime: Runtime,
 }
 
-impl Tools {
+impl RuntimeTools {
     pub fn new(tree: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let shell = Shell::new(Arc::new(Children::default()), tree.to_owned(), "a", &[]);
-        let nobody = Dial {
+        let shell = Shell::new(Arc::new(ProcessSupervisor::new(tree.to_owned(), "a", &[])));
+        let unused_gateway = Dial {
             address: "127.0.0.1:9".into(),
             server_name: "nobody.test".into(),
             ca_pem: TextSource::fixed(""),
@@ -51,7 +51,7 @@ impl Tools {
             timings: Timings::default(),
         };
         let runner =
-            ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), RequestClient::new(nobody), RunLimits::default());
+            ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), RequestClient::new(unused_gateway), RunLimits::default());
         Self { runner, runtime }
     }
 
@@ -60,36 +60,36 @@ impl Tools {
     }
 }
 
-impl Hand for Tools {
+impl PathTools for RuntimeTools {
     fn check(&self, tool: &str, args: &Value) -> Option<String> {
         self.runner.check(&Self::call(tool, args)).err()
     }
 
-    fn run(&self, tool: &str, args: &Value) -> End {
+    fn run(&self, tool: &str, args: &Value) -> CallResult {
         self.runtime.block_on(self.runner.run(&Self::call(tool, args)))
     }
 }
 
 /// How a prefix is compared.
 #[derive(Clone, Copy, Debug)]
-pub enum Naive {
-    /// `.` and `..` are taken out of the text, and the rest has to begin with the root.
-    Words,
-    /// The path, or its folder where it is not there yet, is made canonical and has to begin with the root; then the path is opened.
+pub enum PrefixMethod {
+    /// `.` and `..` are removed from the text, and the rest has to begin with the root.
+    Text,
+    /// The path, or its folder if it does not exist, is made canonical and has to begin with the root. Then the given path is opened.
     Canonical,
 }
 
-/// The planted fault.
-pub struct Prefix {
+/// Tools with a planted fault.
+pub struct PrefixCheck {
     pub root: PathBuf,
-    pub how: Naive,
+    pub how: PrefixMethod,
 }
 
-impl Prefix {
+impl PrefixCheck {
     fn place(&self, given: &str) -> Option<PathBuf> {
         let path = self.root.join(given);
-        let judged = match self.how {
-            Naive::Words => path.components().fold(PathBuf::new(), |mut so_far, component| {
+        let result = match self.how {
+            PrefixMethod::Text => path.components().fold(PathBuf::new(), |mut so_far, component| {
                 if component == Component::ParentDir {
                     so_far.pop();
                 } else {
@@ -97,28 +97,28 @@ impl Prefix {
                 }
                 so_far
             }),
-            Naive::Canonical => match path.canonicalize() {
+            PrefixMethod::Canonical => match path.canonicalize() {
                 Ok(path) => path,
                 Err(_) => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
             },
         };
-        // As text, the way it is done where nobody thought of a neighbour whose name begins alike.
-        judged.to_str()?.starts_with(self.root.to_str()?).then_some(path)
+        // Compared as text: a neighbour whose name begins with the tree's name passes.
+        result.to_str()?.starts_with(self.root.to_str()?).then_some(path)
     }
 }
 
-impl Hand for Prefix {
+impl PathTools for PrefixCheck {
     fn check(&self, _tool: &str, args: &Value) -> Option<String> {
         let given = args["path"].as_str().unwrap_or_default();
         self.place(given).is_none().then(|| "sandbox_violation".to_owned())
     }
 
-    fn run(&self, tool: &str, args: &Value) -> End {
+    fn run(&self, tool: &str, args: &Value) -> CallResult {
         let given = args["path"].as_str().unwrap_or_default();
-        let Some(path) = self.place(given) else { return End { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
-        // Only so that it does not wait for the FIFO's writer.
+        let Some(path) = self.place(given) else { return CallResult { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
+        // Avoids waiting for the writer of the FIFO.
         if path.exists() && !path.is_file() {
-            return End { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
+            return CallResult { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
         }
         let done = match tool {
             "Read" => fs::read_to_string(&path),
@@ -126,8 +126,8 @@ impl Hand for Prefix {
             _ => path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, WRITTEN)).map(|()| "wrote".into()),
         };
         match done {
-            Ok(output) => End { outcome: ToolOutcome::Succeeded, output },
-            Err(error) => End { outcome: ToolOutcome::Failed, output: error.to_string() },
+            Ok(output) => CallResult { outcome: ToolOutcome::Succeeded, output },
+            Err(error) => CallResult { outcome: ToolOutcome::Failed, output: error.to_string() },
         }
     }
 }

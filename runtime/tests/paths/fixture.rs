@@ -1,4 +1,4 @@
-//! A tree, and canaries around it.
+//! A tree with canary files around it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-/// Stands in every file outside.
+/// The content of every file outside.
 pub const SECRET: &str = "the-canary's-secret";
-/// Stands in every file of the tree that is there from the start.
+/// The first content of every file in the tree.
 pub const INSIDE: &str = "one inside";
 
-/// `<outer>/tree`, and beside it what no tool may read or change.
-pub struct World {
+/// `<outer>/tree`, and files beside it that no tool may read or change.
+pub struct TreeFixture {
     outer: TempDir,
     before: BTreeMap<PathBuf, Canary>,
     /// Open on a folder and on a file outside, so that `/proc/self/fd` leads there.
@@ -34,9 +34,9 @@ struct Canary {
     content: Vec<u8>,
 }
 
-impl World {
+impl TreeFixture {
     pub fn new() -> Self {
-        // In memory where that is possible: thousands of writes are made durable here.
+        // In memory where possible, because the tests make thousands of writes durable.
         let outer = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let path = outer.path().canonicalize().unwrap();
         for dir in ["tree/dir/sub", "tree-beside", "outside/dir", "outside/empty"] {
@@ -54,7 +54,7 @@ impl World {
         for file in [".git/HEAD", ".git/config"] {
             fs::write(tree.join(file), INSIDE).unwrap();
         }
-        // Devices that give bytes without end, and that are none: only root makes them, for the others they are missing names.
+        // An endless device, and one that does not exist. Only root can make them; without root the names are missing.
         for (name, kind, device) in
             [("device", FileType::CharacterDevice, makedev(1, 5)), ("block", FileType::BlockDevice, makedev(7, 4095))]
         {
@@ -67,13 +67,13 @@ impl World {
         let socket = UnixListener::bind(tree.join("socket")).unwrap();
         mknodat(CWD, tree.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         let (folder, file) = (File::open(path.join("outside")).unwrap(), File::open(path.join("secret")).unwrap());
-        let mut world = Self { outer, before: BTreeMap::new(), folder, file, _socket: socket };
-        world.links();
-        world.before = world.canaries();
-        world
+        let mut fixture = Self { outer, before: BTreeMap::new(), folder, file, _socket: socket };
+        fixture.links();
+        fixture.before = fixture.canaries();
+        fixture
     }
 
-    /// Links of all kinds, out of the tree and about in it.
+    /// Makes links that lead out of the tree, within it, and in loops.
     fn links(&self) {
         let (outer, tree) = (self.outer(), self.tree());
         let (folder, file) = (self.folder.as_raw_fd(), self.file.as_raw_fd());
@@ -157,9 +157,11 @@ impl World {
         found
     }
 
+    /// Checks that nothing was changed outside the tree.
+    ///
     /// # Errors
-    /// What was changed outside.
-    pub fn untouched(&self) -> Result<(), String> {
+    /// What was changed.
+    pub fn check_untouched(&self) -> Result<(), String> {
         let after = self.canaries();
         if let Some(new) = after.keys().find(|path| !self.before.contains_key(*path)) {
             return Err(format!("{} was made outside", new.display()));
@@ -170,27 +172,29 @@ impl World {
         }
     }
 
+    /// Checks that no file of the tree holds the secret.
+    ///
     /// # Errors
-    /// The file of the tree that holds what stood outside.
-    pub fn nothing_brought_in(&self) -> Result<(), String> {
-        let mut brought = None;
+    /// The file that does.
+    pub fn check_no_secret_inside(&self) -> Result<(), String> {
+        let mut found = None;
         walk(&self.tree(), &mut |path| {
             let meta = fs::symlink_metadata(path).unwrap();
             if meta.is_file() && fs::read(path).unwrap().windows(SECRET.len()).any(|part| part == SECRET.as_bytes()) {
-                brought = Some(path.to_owned());
+                found = Some(path.to_owned());
             }
             true
         });
-        brought.map_or(Ok(()), |path| Err(format!("the secret stands in {}", path.display())))
+        found.map_or(Ok(()), |path| Err(format!("the secret is in {}", path.display())))
     }
 
-    /// The canaries as they are now, from here on.
-    pub fn settle(&mut self) {
+    /// Takes the present state of the files outside as unchanged.
+    pub fn reset_canaries(&mut self) {
         self.before = self.canaries();
     }
 }
 
-/// Goes down where `visit` says so; never through a link.
+/// Visits a path, and the entries of a folder when `visit` returns true. Follows no links.
 fn walk(path: &Path, visit: &mut dyn FnMut(&Path) -> bool) {
     if visit(path) && fs::symlink_metadata(path).unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {

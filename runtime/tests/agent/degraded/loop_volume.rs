@@ -1,11 +1,11 @@
-//! A small disk of its own, with the kernel's own errors.
+//! A small disk, so that errors come from the kernel.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An ext4 on a loop device over a folder.
-pub struct Volume {
+/// An ext4 file system on a loop device, mounted over a folder.
+pub struct LoopVolume {
     image: PathBuf,
     at: PathBuf,
 }
@@ -19,20 +19,20 @@ fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
     ok
 }
 
-impl Volume {
-    /// `None`, said aloud, where there is no right to mount.
+impl LoopVolume {
+    /// `None`, and a skipped test, where mounting is not allowed.
     pub fn over(at: &Path, mebibytes: u64) -> Option<Self> {
         let image = at.with_extension("img");
         std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
-        // Nothing kept back for root: full is full for everybody.
+        // No blocks are reserved for root, so that the disk is full for every user.
         if !run("mkfs.ext4", &[&"-q", &"-F", &"-m", &"0", &image]) {
-            crate::must::skipped("no mkfs.ext4");
+            crate::skip::skip("no mkfs.ext4");
             return None;
         }
         Self::mount(&image, at)
     }
 
-    /// What a machine would find that lost its power now: the bytes that have reached the disk.
+    /// A copy of the bytes that have reached the disk: the volume after a power loss at this moment.
     pub fn after_power_loss(&self, at: &Path) -> Option<Self> {
         let image = at.with_extension("img");
         std::fs::copy(&self.image, &image).unwrap();
@@ -42,7 +42,7 @@ impl Volume {
 
     fn mount(image: &Path, at: &Path) -> Option<Self> {
         if !run("mount", &[&"-o", &"loop", &image, &at]) {
-            crate::must::skipped("no right to mount a small disk");
+            crate::skip::skip("no right to mount a small disk");
             return None;
         }
         Some(Self { image: image.to_owned(), at: at.to_owned() })
@@ -52,7 +52,7 @@ impl Volume {
         self.at.join("ballast")
     }
 
-    /// Not a block is left.
+    /// Fills the volume to the last block.
     pub fn fill(&self) {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
         for size in [1 << 20, 64 << 10, 4 << 10, 1] {
@@ -65,7 +65,7 @@ impl Volume {
         std::fs::remove_file(self.ballast()).unwrap();
     }
 
-    /// As after an error of the device: the kernel writes no more.
+    /// Makes the kernel refuse further writes, as after an error of the device.
     pub fn break_down(&self) {
         assert!(run("mount", &[&"-o", &"remount,abort", &self.at]));
     }
@@ -77,7 +77,7 @@ impl Volume {
     }
 }
 
-impl Drop for Volume {
+impl Drop for LoopVolume {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
     }

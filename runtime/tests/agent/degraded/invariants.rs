@@ -1,4 +1,4 @@
-//! What must hold whatever happens. Each of these is seen to find a fault in `planted`.
+//! Checks that hold in every test. `planted` shows for each that it finds a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,73 +8,73 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::RuntimeReport;
 
-use crate::bench::Bench;
+use crate::harness::Harness;
 use crate::restarts::person;
 use crate::talk::Item;
 
-/// Asked of an agent while its world is poor.
-const SOON: Duration = Duration::from_secs(1);
+/// How fast an agent has to answer while something around it fails.
+const RESPONSE_TIME: Duration = Duration::from_secs(1);
 
-/// Messages are taken and the log is read while it lasts, and not only after it. A machine that does other work too may be slow once: of a few
-/// times, the quickest counts. The last message's id is given back.
-pub async fn obeys(bench: &Bench, id: &str) -> String {
-    let (mut quickest, mut last) = (Duration::MAX, String::new());
+/// Asserts that the agent takes messages and gives its log while the failure lasts. A busy machine may be slow once, so the fastest of
+/// several tries counts. Returns the id of the last message.
+pub async fn assert_responsive(harness: &Harness, id: &str) -> String {
+    let (mut fastest, mut last) = (Duration::MAX, String::new());
     for attempt in 0..20 {
         last = format!("while-{id}-{attempt}");
-        let begun = Instant::now();
-        let (status, body) = bench.gateway.deliver(&last, person(), "say hello").await;
+        let started = Instant::now();
+        let (status, body) = harness.gateway.deliver(&last, person(), "say hello").await;
         assert_eq!(status, StatusCode::OK, "{body:?}");
-        assert!(!bench.gateway.log("").await.is_empty());
-        quickest = quickest.min(begun.elapsed());
-        if quickest < SOON {
+        assert!(!harness.gateway.log("").await.is_empty());
+        fastest = fastest.min(started.elapsed());
+        if fastest < RESPONSE_TIME {
             return last;
         }
     }
-    panic!("a message and the log took {quickest:?} at best; the last was {last}");
+    panic!("a message and the log took {fastest:?} at best; the last was {last}");
 }
 
-/// A sentence for people: no debug print, no number of the system's, no key, no word of the conversation.
-pub fn sentence(message: &str) {
+/// Asserts that a message is for people: no debug output, no error number, no key.
+pub fn assert_user_sentence(message: &str) {
     for wrong in ["Error {", "Error(", "Some(", "None", "Ok(", "{ ", "kind:", "os error", "\\\"", "::", "sk-secret"] {
         assert!(!message.contains(wrong), "{wrong:?} in {message:?}");
     }
     assert!(message.len() > 10 && message.len() < 600, "{message:?}");
 }
 
-/// Reports never claim to be ready and unable at once, and each says it in a sentence.
-pub fn reports(reports: &[RuntimeReport]) {
+/// Asserts that only reports with the reason Replayed are ready, and that each has a message for people.
+pub fn assert_reports(reports: &[RuntimeReport]) {
     for report in reports {
         assert_eq!(report.ready, report.reason == "Replayed", "{report:?}");
-        sentence(&report.message);
+        assert_user_sentence(&report.message);
     }
 }
 
-/// What a log tells the model, counted by a second hand: not by the runtime's own projection.
-fn told(entries: &[Entry]) -> Vec<String> {
-    let mut told = Vec::new();
+/// What a request made from the log has to hold. Computed without the runtime's own projection.
+fn expected_prompt(entries: &[Entry]) -> Vec<String> {
+    let mut expected = Vec::new();
     for entry in entries {
         match &entry.body {
-            Body::Input(input) => told.push(format!("user {}", input.text)),
-            Body::PeerMessage(message) => told.push(format!("user [message from agent {}]\n{}", message.from.name, message.text)),
+            Body::Input(input) => expected.push(format!("user {}", input.text)),
+            Body::PeerMessage(message) => expected.push(format!("user [message from agent {}]\n{}", message.from.name, message.text)),
             Body::Assistant(answer) if !answer.text.is_empty() || !answer.tool_calls.is_empty() => {
-                told.push(format!("assistant {}", answer.text));
+                expected.push(format!("assistant {}", answer.text));
             }
-            Body::ToolEnded(end) => told.push(format!("result {}", end.output)),
+            Body::ToolEnded(end) => expected.push(format!("result {}", end.output)),
             _ => {}
         }
     }
-    told
+    expected
 }
 
-/// Every request holds what the log held at that time: its beginning, in its order, and nothing else.
+/// Checks that every request holds a beginning of the log, in its order, and nothing else.
 ///
 /// # Errors
-/// The first that does not.
-pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Result<(), String> {
-    let told = told(entries);
-    for (number, request) in heard.iter().enumerate() {
+/// The first request that does not.
+pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
+    let expected = expected_prompt(entries);
+    for (number, request) in requests.iter().enumerate() {
         let read = if request.get("max_tokens").is_some() { crate::anthropic::read(request) } else { crate::openai::read(request) };
-        let said: Vec<String> = read?
+        let sent: Vec<String> = read?
             .items
             .into_iter()
             .map(|item| match item {
@@ -83,27 +83,27 @@ pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Re
                 Item::Result(text) => format!("result {text}"),
             })
             .collect();
-        // Anthropic's format has one message of the user where the log has two entries: the joined text counts.
-        let (said, told) = (said.join("\n"), told.join("\n"));
-        if !told.starts_with(&said) {
-            return Err(format!("request {number} says what the log does not:\n{said}\n--- log\n{told}"));
+        // Anthropic's format joins two entries of the log to one message, so the joined texts are compared.
+        let (sent, expected) = (sent.join("\n"), expected.join("\n"));
+        if !expected.starts_with(&sent) {
+            return Err(format!("request {number} has text that is not in the log:\n{sent}\n--- log\n{expected}"));
         }
     }
     Ok(())
 }
 
-/// No message, call or end of a call stands twice, and no call began that was not asked for.
+/// Checks that no message and no start or end of a run is in the log twice, and that each call started at most once and was asked for.
 ///
 /// # Errors
-/// What stands twice.
-pub fn nothing_twice(entries: &[Entry]) -> Result<(), String> {
+/// What is in the log twice.
+pub fn check_no_duplicates(entries: &[Entry]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     let (mut asked, mut open): (BTreeMap<&str, usize>, Option<&str>) = (BTreeMap::new(), None);
     for entry in entries {
         let once = match &entry.body {
             Body::Input(input) => Some(format!("message {}", input.message_id)),
             Body::PeerMessage(message) => Some(format!("message {}", message.message_id)),
-            Body::RunStarted(run) => Some(format!("begin of {}", run.run_id)),
+            Body::RunStarted(run) => Some(format!("start of {}", run.run_id)),
             Body::RunEnded(run) => Some(format!("end of {}", run.run_id)),
             Body::Assistant(answer) => {
                 for call in &answer.tool_calls {
@@ -130,27 +130,27 @@ pub fn nothing_twice(entries: &[Entry]) -> Result<(), String> {
         if let Some(once) = once
             && !seen.insert(once.clone())
         {
-            return Err(format!("{once} stands twice"));
+            return Err(format!("{once} is in the log twice"));
         }
     }
     Ok(())
 }
 
-/// A command that leaves a line in a file ran as often as the log says that it began.
+/// Checks that a command, which adds a line to `trace` each time, ran as often as the log says.
 ///
 /// # Errors
 /// Both numbers.
-pub fn ran_as_logged(entries: &[Entry], trace: &Path) -> Result<(), String> {
+pub fn check_runs_match_log(entries: &[Entry], trace: &Path) -> Result<(), String> {
     let began = entries.iter().filter(|entry| matches!(entry.body, Body::ToolStarted(_))).count();
-    let ran = crate::bench::lines(trace);
+    let ran = crate::harness::lines(trace);
     if ran == began { Ok(()) } else { Err(format!("the command ran {ran} times, and the log tells of {began}")) }
 }
 
-/// Every message that was acknowledged is in the log once, and none that was not.
+/// Checks that every acknowledged message is in the log once.
 ///
 /// # Errors
-/// The first that is lost or doubled.
-pub fn as_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(), String> {
+/// The first that is lost or there twice.
+pub fn check_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(), String> {
     for id in acknowledged {
         let count = entries
             .iter()
@@ -167,8 +167,8 @@ pub fn as_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(),
     Ok(())
 }
 
-/// Processes of this machine whose command line holds `mark` and that still live.
-pub fn alive(mark: &str) -> Vec<String> {
+/// Living processes of this machine with `mark` in their command line.
+pub fn living_processes(mark: &str) -> Vec<String> {
     let mut alive = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -181,10 +181,10 @@ pub fn alive(mark: &str) -> Vec<String> {
     alive
 }
 
-/// All of the above that needs nothing but the bench.
-pub fn well(bench: &Bench) {
-    let entries = bench.entries();
-    nothing_twice(&entries).unwrap();
-    nothing_but_the_log(&entries, &bench.heard.lock().unwrap()).unwrap();
-    reports(&bench.gateway.reports());
+/// Asserts all of the above that needs nothing but the harness.
+pub fn assert_invariants(harness: &Harness) {
+    let entries = harness.entries();
+    check_no_duplicates(&entries).unwrap();
+    check_prompts_match_log(&entries, &harness.requests.lock().unwrap()).unwrap();
+    assert_reports(&harness.gateway.reports());
 }

@@ -1,4 +1,4 @@
-//! The session as this process has it open: log and inbox, and who wants to know of changes.
+//! The open session: its log, its inbox, and notifications of changes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +11,19 @@ use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome
 use yoi_wire::entry::{AgentRef, Body, Entry, FORMAT, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
-/// An open session. Shared between the conversation, which writes the log, and the line, which reads it and fills the inbox.
+/// An open session. The conversation writes its log; requests of the gateway read the log and fill the inbox.
 #[derive(Debug)]
-pub struct Memory {
-    /// `None` once it is closed.
+pub struct OpenSession {
+    /// `None` after [`OpenSession::close`].
     log: Mutex<Option<Log>>,
     inbox: Mutex<Inbox>,
-    /// Something is in the inbox.
-    pub woken: Notify,
-    /// The seq of the last entry.
+    /// Notified when a message was stored in the inbox.
+    pub message_stored: Notify,
+    /// The sequence number of the last entry.
     appended: watch::Sender<u64>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,11 +32,11 @@ pub fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-impl Memory {
-    /// Opens the agent's session, or makes it. What is replayed has at least one entry.
+impl OpenSession {
+    /// Opens the agent's session, or creates it. The replay has at least one entry.
     ///
     /// # Errors
-    /// The session's.
+    /// The session's log or inbox cannot be opened.
     pub fn open(lock: &Arc<Lock>, agent: &AgentRef) -> Result<(Arc<Self>, Replay)> {
         let (log, replay) = match current::read(&**lock.disk(), lock.root())? {
             Some(session) => Log::open(lock, session, Preallocate::default())?,
@@ -49,34 +49,34 @@ impl Memory {
         };
         let session = log.session();
         let inbox = Inbox::open(lock, session, &replay.state)?;
-        let memory = Self {
+        let open = Self {
             log: Mutex::new(Some(log)),
             inbox: Mutex::new(inbox),
-            woken: Notify::new(),
+            message_stored: Notify::new(),
             appended: watch::channel(replay.state.last_seq).0,
         };
         let mut replay = replay;
-        // Also after a crash between making the session and its first entry.
+        // The log is also empty after a crash between creating the session and its first entry.
         if replay.entries.is_empty() {
             let first = SessionStarted { session: session.to_string(), agent: agent.clone(), format: FORMAT };
-            let entries = memory.append(&[Body::SessionStarted(first)])?;
+            let entries = open.append(&[Body::SessionStarted(first)])?;
             replay.state = yoi_session::fold::fold(&entries);
             replay.entries = entries;
         }
-        Ok((Arc::new(memory), replay))
+        Ok((Arc::new(open), replay))
     }
 
-    /// Durable on return; messages among the bodies leave the inbox.
+    /// Appends entries, durable on return, and removes messages among them from the inbox.
     ///
     /// # Errors
-    /// The log's; it then has to be opened again.
+    /// The append failed. The session then has to be opened again.
     pub fn append(&self, bodies: &[Body]) -> Result<Vec<Entry>> {
         let entries = {
-            let mut log = held(&self.log);
+            let mut log = lock(&self.log);
             let Some(log) = log.as_mut() else { return Err(Error::NoSession { session: Uuid::nil() }) };
             log.append(bodies, SystemTime::now(), &mut Uuid::now_v7)?
         };
-        let mut inbox = held(&self.inbox);
+        let mut inbox = lock(&self.inbox);
         for entry in &entries {
             let id = match &entry.body {
                 Body::Input(input) => &input.message_id,
@@ -84,7 +84,7 @@ impl Memory {
                 _ => continue,
             };
             if let Err(error) = inbox.mark_delivered(id) {
-                // The log has it; the next opening removes the file.
+                // The message is in the log, so the next opening removes its file.
                 tracing::warn!(%error, "delivered message left in the inbox");
             }
         }
@@ -94,40 +94,45 @@ impl Memory {
         Ok(entries)
     }
 
+    /// Stores a message in the inbox, durable on return, and notifies the conversation.
+    ///
     /// # Errors
     /// The disk's.
     pub fn put(&self, message: InboxMessage) -> Result<PutOutcome> {
-        let put = held(&self.inbox).put(message)?;
+        let put = lock(&self.inbox).put(message)?;
         if put == PutOutcome::Accepted {
-            self.woken.notify_one();
+            self.message_stored.notify_one();
         }
         Ok(put)
     }
 
+    /// The messages in the inbox, oldest first.
     #[must_use]
     pub fn pending(&self) -> Vec<InboxMessage> {
-        held(&self.inbox).pending().cloned().collect()
+        lock(&self.inbox).pending().cloned().collect()
     }
 
-    /// Changes with every append, and is closed with this session.
+    /// The sequence number of the last entry. It changes with every append, and the channel closes when this value is dropped.
     #[must_use]
     pub fn appended(&self) -> watch::Receiver<u64> {
         self.appended.subscribe()
     }
 
+    /// A reader of the log; `None` after [`OpenSession::close`].
     #[must_use]
     pub fn reader(&self) -> Option<Reader> {
-        held(&self.log).as_ref().map(Log::reader)
+        lock(&self.log).as_ref().map(Log::reader)
     }
 
+    /// Session and segment, for the report; `None` after [`OpenSession::close`].
     #[must_use]
     pub fn pointer(&self) -> Option<SessionPointer> {
-        held(&self.log).as_ref().map(|log| SessionPointer { id: log.session().to_string(), segment: log.segment().to_string() })
+        lock(&self.log).as_ref().map(|log| SessionPointer { id: log.session().to_string(), segment: log.segment().to_string() })
     }
 
-    /// Closes the log; nothing is lost when it fails.
+    /// Closes the log and trims it. Nothing is lost when that fails.
     pub fn close(&self) {
-        if let Some(log) = held(&self.log).take()
+        if let Some(log) = lock(&self.log).take()
             && let Err(error) = log.close()
         {
             tracing::warn!(%error, "log not trimmed");
@@ -135,11 +140,11 @@ impl Memory {
     }
 }
 
-/// A reader of the agent's session when this process does not have it open.
+/// A reader of the agent's session for when this process does not have it open; `None` when there is no session.
 ///
 /// # Errors
-/// The disk's; `None` when there is no session.
-pub fn reader_beside(root: &Path) -> Result<Option<Reader>> {
+/// The disk's.
+pub fn closed_session_reader(root: &Path) -> Result<Option<Reader>> {
     let disk = disk();
     Ok(current::read(&*disk, root)?.map(|session| Reader::new(disk, root, session)))
 }

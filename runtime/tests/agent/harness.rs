@@ -1,4 +1,4 @@
-//! A Pod's folders without a Pod, and the binary in them.
+//! The folders of a Pod, the runtime's binary, a fake gateway and a scripted model.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use yoi_wire::identity::env;
 use crate::gateway::Gateway;
 use crate::{script, server};
 
-pub struct Bench {
+pub struct Harness {
     pub dir: TempDir,
     pub gateway: Gateway,
     pub model_url: String,
@@ -26,16 +26,16 @@ pub struct Bench {
     pub user_env: Vec<(&'static str, &'static str)>,
     pub limits: serde_json::Value,
     pub shim_socket: PathBuf,
-    /// More of the runtime's environment.
+    /// More variables for the runtime.
     pub env: Vec<(&'static str, String)>,
-    /// What the model was asked, in order.
-    pub heard: Heard,
+    /// Requests to the model, in order.
+    pub requests: ModelRequests,
 }
 
-/// Bodies of requests.
-pub type Heard = Arc<Mutex<Vec<serde_json::Value>>>;
+/// Bodies of requests to the model.
+pub type ModelRequests = Arc<Mutex<Vec<serde_json::Value>>>;
 
-/// The binary as PID 1 would be; killed with the test.
+/// The running binary. Killed when it is dropped.
 pub struct Runtime {
     pub child: Child,
 }
@@ -47,7 +47,7 @@ impl Drop for Runtime {
     }
 }
 
-/// After this a runtime that was asked to stop has stopped by itself. At 9 s it would end with its log open.
+/// A runtime that was asked to stop has ended by then. After 9 s it would end with its log open.
 pub const STOPPED: Duration = Duration::from_secs(5);
 
 impl Runtime {
@@ -59,10 +59,10 @@ impl Runtime {
     pub async fn terminate(&mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        self.ended().await
+        self.wait_for_exit().await
     }
 
-    pub async fn ended(&mut self) -> ExitStatus {
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
         for _ in 0..1200 {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
@@ -73,12 +73,12 @@ impl Runtime {
     }
 }
 
-impl Bench {
+impl Harness {
     pub async fn new(script: &str) -> Self {
         Self::with_key(script, None).await
     }
 
-    /// The model wants `key` when there is one.
+    /// The model requires `key`, if there is one.
     pub async fn with_key(script: &str, key: Option<&'static str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["tree", "session", "tmp", "home"] {
@@ -88,10 +88,10 @@ impl Bench {
         std::fs::write(dir.path().join("script.yaml"), script).unwrap();
         let shelf = Arc::new(script::Shelf::new(dir.path().join("script.yaml")));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // No slash at the end: the runtime has to add it.
+        // Without a slash at the end, which the runtime has to add.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let heard = Heard::default();
-        let router = heard_by(&heard, server::router(shelf, key.map(str::to_owned)));
+        let requests = ModelRequests::default();
+        let router = record_requests(&requests, server::router(shelf, key.map(str::to_owned)));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             shim_socket: dir.path().join("shim.sock"),
@@ -104,7 +104,7 @@ impl Bench {
             key: None,
             user_env: Vec::new(),
             env: Vec::new(),
-            heard,
+            requests,
             limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
         }
     }
@@ -130,7 +130,7 @@ impl Bench {
         });
         std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
-        // Another build of it, for measurements.
+        // The variable names another build, for measurements.
         let binary = std::env::var_os("YOI_RUNTIME_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_yoi-runtime").into());
         let mut command = Command::new(binary);
         command.arg("agent").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -148,14 +148,14 @@ impl Bench {
         Runtime { child: command.spawn().unwrap() }
     }
 
-    /// What the process wrote to its own log.
+    /// The process's own log.
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default()
     }
 
-    /// A router of the scripted model with this script, whose requests this bench hears.
+    /// A scripted model with the same script, whose requests are recorded too.
     pub fn model(&self) -> axum::Router {
-        heard_by(&self.heard, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
+        record_requests(&self.requests, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
     }
 
     pub fn entries(&self) -> Vec<Entry> {
@@ -165,7 +165,7 @@ impl Bench {
         read.map(|(entries, _)| entries.into_iter().map(|raw| raw.entry).collect()).unwrap_or_default()
     }
 
-    pub async fn until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
+    pub async fn wait_until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
         for _ in 0..2400 {
             let entries = self.entries();
             if done(&entries) {
@@ -177,21 +177,21 @@ impl Bench {
         panic!("not in time: {what}\n{}\n{stderr}", kinds(&self.entries()));
     }
 
-    /// Until so many runs have ended.
-    pub async fn runs(&self, count: usize) -> Vec<Entry> {
-        self.until("runs", |entries| outcomes(entries).len() >= count).await
+    /// Waits until `count` runs have ended.
+    pub async fn wait_for_runs(&self, count: usize) -> Vec<Entry> {
+        self.wait_until("runs", |entries| outcomes(entries).len() >= count).await
     }
 }
 
-/// The model's router, with an ear at its door.
-pub fn heard_by(heard: &Heard, router: axum::Router) -> axum::Router {
-    let heard = heard.clone();
+/// The router with each request recorded.
+pub fn record_requests(requests: &ModelRequests, router: axum::Router) -> axum::Router {
+    let requests = requests.clone();
     router.layer(axum::middleware::from_fn(move |request: axum::extract::Request, next: axum::middleware::Next| {
-        let heard = heard.clone();
+        let requests = requests.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = axum::body::to_bytes(body, 64 << 20).await.unwrap();
-            heard.lock().unwrap().push(serde_json::from_slice(&body).unwrap_or_default());
+            requests.lock().unwrap().push(serde_json::from_slice(&body).unwrap_or_default());
             next.run(axum::extract::Request::from_parts(head, body.into())).await
         }
     }))

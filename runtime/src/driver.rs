@@ -1,0 +1,189 @@
+//! Carries out the intents of a conversation, one at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use yoi_session::{Error, Replay};
+use yoi_wire::entry::{Body, Notice, RuntimeStarted};
+use yoi_wire::hub::TaskReport;
+use yoi_wire::manifest::Task;
+
+use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
+use crate::model::{ModelClient, RetryPolicy};
+use crate::open_session::OpenSession;
+use crate::rng::random_fraction;
+use crate::status::{RuntimeStatus, SessionState};
+use crate::tools::ToolRunner;
+
+/// The most notices in the log for one model call.
+const MAX_NOTICES: u32 = 8;
+
+/// Drives one conversation.
+pub struct Driver {
+    pub session: Arc<OpenSession>,
+    /// `None`: the model's key is missing.
+    pub model: Option<Arc<ModelClient>>,
+    pub tools: ToolRunner,
+    pub retries: RetryPolicy,
+    /// How long the endpoint may refuse the key before this process ends, so that the next one reads the Secret's new content.
+    pub key_retry: Duration,
+    pub status: RuntimeStatus,
+    pub stop: CancellationToken,
+    pub task: Option<Task>,
+    pub turns_per_run: u32,
+}
+
+impl Driver {
+    /// Drives the conversation until the process is asked to stop and the log has the end of everything that was running.
+    ///
+    /// # Errors
+    /// An append failed. Nothing that depends on it was done. The caller opens the session again.
+    pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
+        let mut state = ConversationState::default();
+        for entry in replay.entries {
+            (state, _) = apply(state, ConversationEvent::Recorded(entry));
+        }
+        let start = StartInput { runtime, task: self.task.clone(), turns_per_run: self.turns_per_run, may_run: self.model.is_some() };
+        let mut intents;
+        (state, intents) = apply(state, ConversationEvent::Started(start));
+        let mut stopping = false;
+        loop {
+            // An append is carried out even when stopping: its entries say what has happened.
+            let stop = self.stop.is_cancelled() && !stopping && !matches!(intents.first(), Some(Intent::Append(_)));
+            let events = if stop {
+                stopping = true;
+                vec![ConversationEvent::Stopping]
+            } else {
+                match intents.pop() {
+                    Some(Intent::Exit) => return Ok(()),
+                    Some(intent) => self.execute(intent, &mut state).await?,
+                    // There is no intent only while an append is running, and each append ends within this loop.
+                    None => vec![ConversationEvent::InboxChanged],
+                }
+            };
+            for event in events {
+                (state, intents) = apply(state, event);
+            }
+            self.update_status(&state);
+        }
+    }
+
+    async fn execute(&self, intent: Intent, state: &mut ConversationState) -> Result<Vec<ConversationEvent>, Error> {
+        Ok(match intent {
+            Intent::Append(bodies) => {
+                let entries = block_in_place(|| self.session.append(&bodies))?;
+                // Only now: a log that can be replayed but takes no entries is not usable.
+                self.status.set_session_state(SessionState::Open);
+                if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
+                    self.tools.start_run();
+                }
+                for entry in &entries {
+                    // Only the kind is logged, never the content: transcripts stay on the session volume.
+                    tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_id(&entry.body), "entry logged");
+                }
+                entries.into_iter().map(ConversationEvent::Logged).collect()
+            }
+            Intent::ReadInbox => vec![ConversationEvent::InboxRead(self.session.pending())],
+            Intent::CallModel => self.call_model(state).await?,
+            Intent::Check(call) => vec![match block_in_place(|| self.tools.check(&call)) {
+                Ok(()) => ConversationEvent::Allowed,
+                Err(output) => {
+                    tracing::info!(tool = call.tool, call = call.call_id, "tool refused");
+                    ConversationEvent::Refused { output }
+                }
+            }],
+            Intent::Run(call) => {
+                let started = Instant::now();
+                tokio::select! {
+                    end = self.tools.run(&call) => {
+                        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
+                        vec![ConversationEvent::Ended { outcome: end.outcome, output: end.output, millis }]
+                    }
+                    // Dropping the call ends its processes.
+                    () = self.stop.cancelled() => Vec::new(),
+                }
+            }
+            Intent::Wait => {
+                crate::allocator::release_free_memory();
+                tokio::select! {
+                    () = self.session.message_stored.notified() => vec![ConversationEvent::InboxChanged],
+                    () = self.stop.cancelled() => Vec::new(),
+                }
+            }
+            Intent::Exit => Vec::new(),
+        })
+    }
+
+    async fn call_model(&self, state: &mut ConversationState) -> Result<Vec<ConversationEvent>, Error> {
+        let Some(model) = &self.model else {
+            return Ok(vec![ConversationEvent::ModelFailed { message: "the model's key is missing".to_owned() }]);
+        };
+        let (mut failed, mut notices, mut last) = (0, 0, String::new());
+        let mut refused_since: Option<Instant> = None;
+        loop {
+            let answer = tokio::select! {
+                answer = model.call(project(state.entries())) => answer,
+                () = self.stop.cancelled() => return Ok(Vec::new()),
+            };
+            let failure = match answer {
+                Ok(answer) => {
+                    self.status.set_model_failure(None);
+                    return Ok(vec![ConversationEvent::Answered(answer)]);
+                }
+                Err(failure) => failure,
+            };
+            failed += 1;
+            let wait = self.retries.wait_after(failed, &failure, random_fraction());
+            tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
+            self.status.set_model_failure(Some(failure.summary.clone()));
+            // One notice for each kind of failure. The count bounds them when two kinds alternate.
+            if wait.is_some() && notices < MAX_NOTICES && failure.summary != last {
+                notices += 1;
+                last.clone_from(&failure.summary);
+                let notice = Notice { reason: "ModelUnreachable".to_owned(), message: failure.detail.clone() };
+                for entry in block_in_place(|| self.session.append(&[Body::Notice(notice)]))? {
+                    *state = apply(std::mem::take(state), ConversationEvent::Recorded(entry)).0;
+                }
+            }
+            let Some(wait) = wait else { return Ok(vec![ConversationEvent::ModelFailed { message: failure.detail }]) };
+            let since = if failure.key_refused { *refused_since.get_or_insert_with(Instant::now) } else { Instant::now() };
+            if !failure.key_refused {
+                refused_since = None;
+            }
+            if since.elapsed() >= self.key_retry {
+                tracing::error!("the model's key is refused; the process ends, so that it starts again with the Secret's content");
+                self.stop.cancel();
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.stop.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    fn update_status(&self, state: &ConversationState) {
+        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)? }));
+        self.status.set_progress(state.activity(), task);
+    }
+}
+
+/// The id of the tool call that an entry is about.
+fn call_id(body: &Body) -> Option<&str> {
+    match body {
+        Body::ToolStarted(start) => Some(&start.call_id),
+        Body::ToolEnded(end) => Some(&end.call_id),
+        Body::SessionStarted(_)
+        | Body::RuntimeStarted(_)
+        | Body::Input(_)
+        | Body::PeerMessage(_)
+        | Body::RunStarted(_)
+        | Body::Assistant(_)
+        | Body::RunEnded(_)
+        | Body::Notice(_)
+        | Body::Unknown { .. } => None,
+    }
+}

@@ -1,0 +1,34 @@
+//! Memory of an idle agent.
+
+use yoi_wire::hub::Activity;
+
+use crate::harness::{EXAMPLE, Harness};
+
+/// A value of `/proc/PID/status`, in KiB.
+fn status_kib(pid: u32, what: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The limit is 10 MiB for the shipped build (`YOI_RUNTIME_BINARY`) and 24 MiB for a debug build.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_agent_uses_little_memory_before_and_after_its_work() {
+    let bar = if std::env::var_os("YOI_RUNTIME_BINARY").is_some() { 10 << 10 } else { 24 << 10 };
+    let harness = Harness::new(EXAMPLE).await;
+    let fresh = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    harness.gateway.log("").await;
+    let settled = |pid: u32, when: &str| {
+        let [all, own, file] = ["VmRSS", "RssAnon", "RssFile"].map(|what| status_kib(pid, what));
+        println!("{when}: {all} KiB resident, {own} of its own, {file} of its file");
+        assert!(all <= bar, "{when}: {all} KiB");
+    };
+    settled(fresh.child.id(), "before any work");
+    drop(fresh);
+    let harness = Harness::new(EXAMPLE).await;
+    let worked = harness.start(1, Some("write the greeting"));
+    harness.wait_for_runs(1).await;
+    harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle && report.task.is_some()).await;
+    settled(worked.child.id(), "after a run of three turns");
+}
