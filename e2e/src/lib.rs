@@ -1,10 +1,10 @@
 //! The witness: what tests on a real cluster need. It drives the shipped charts, images and programs, and knows no rim from inside.
 //!
-//! `cargo xtask test` starts the cluster, installs the charts and says in the environment where things are (see [`stage::Stage`]).
+//! `cargo xtask test` starts the cluster, installs the charts and says in the environment where things are (see [`test_namespace::TestNamespace`]).
 
-pub mod fixture;
+pub mod fixtures;
+mod poll;
 pub mod program;
-mod soon;
-pub mod stage;
+pub mod test_namespace;
 
-pub use soon::soon;
+pub use poll::poll_until;

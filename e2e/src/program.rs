@@ -8,16 +8,16 @@ use tokio::io::AsyncWriteExt;
 
 /// What a program said and how it ended.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// # Errors
     /// When it ended with another code than 0.
-    pub fn ok(self) -> Result<Said> {
+    pub fn exit_ok(self) -> Result<CommandOutput> {
         if self.code != 0 {
             bail!("exit code {}\nstdout: {}\nstderr: {}", self.code, self.out, self.err);
         }
@@ -29,7 +29,7 @@ impl Said {
 ///
 /// # Errors
 /// When it cannot be started or does not end.
-pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<Said> {
+pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<CommandOutput> {
     let mut child = tokio::process::Command::new(program)
         .args(args)
         .envs(env.iter().copied())
@@ -46,7 +46,7 @@ pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Opti
     let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())
         .await
         .with_context(|| format!("{program} {args:?} did not end in two minutes"))??;
-    Ok(Said {
+    Ok(CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),

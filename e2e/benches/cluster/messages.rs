@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::knock;
 use crate::measure::{Row, Samples};
@@ -27,33 +27,33 @@ const LOADS: [(u32, u32, Option<f64>); 2] = [(100, 20, None), (1_000, 6, Some(50
 type Line = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
 
 pub async fn run() -> Result<Vec<Row>> {
-    let stage = Stage::open("bench-messages").await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("bench-messages").await?;
+    ns.create_empty_project("p").await?;
     let senders: Vec<String> = (0..SENDERS).map(|n| format!("a{n}")).collect();
     let receivers: Vec<String> = (0..RECEIVERS).map(|n| format!("r{n:02}")).collect();
     // Nothing listens there: what arrives waits in the log and the inbox, and no model's time is measured with it.
     let model = json!({ "provider": "OpenAI", "name": "none", "baseUrl": "http://127.0.0.1:9/v1/" });
     for name in senders.iter().chain(&receivers) {
-        stage.agent(name, "p", json!({ "model": model, "session": { "retain": "Delete" } })).await?;
+        ns.create_agent(name, "p", json!({ "model": model, "session": { "retain": "Delete" } })).await?;
     }
-    try_join_all(senders.iter().chain(&receivers).map(|name| stage.agent_ready(name))).await?;
+    try_join_all(senders.iter().chain(&receivers).map(|name| ns.wait_agent_ready(name))).await?;
     let pair = |n: usize| (senders[n % SENDERS].as_str(), receivers[n % RECEIVERS].as_str());
     for n in 0..RECEIVERS {
         let (a, b) = pair(n);
         let peer = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": format!("{a}.{b}") },
             "spec": { "members": [a, b] } });
-        stage.apply(&peer.to_string()).await?;
+        ns.apply(&peer.to_string()).await?;
     }
     for n in 0..RECEIVERS {
         let (a, b) = pair(n);
-        stage.condition::<YoiPeer>(&format!("{a}.{b}"), "Ready", ConditionStatus::True).await?;
+        ns.wait_condition::<YoiPeer>(&format!("{a}.{b}"), "Ready", ConditionStatus::True).await?;
     }
 
-    let gateways = knock::gateways(&stage).await?;
+    let gateways = knock::gateways(&ns).await?;
     let mut lines: Vec<(Line, String)> = vec![];
     for (n, sender) in senders.iter().enumerate() {
         let gateway = &gateways[n % gateways.len()];
-        lines.push((gateway.http2(knock::RUNTIMES).await?, knock::token_of(&stage, sender).await?));
+        lines.push((gateway.http2(knock::RUNTIMES).await?, knock::token_of(&ns, sender).await?));
     }
 
     let mut rows = vec![];
@@ -69,9 +69,9 @@ pub async fn run() -> Result<Vec<Row>> {
     }
     eprintln!();
     for name in &receivers {
-        ensure!(stage.get::<YoiPod>(name).await.is_ok(), "{name} went away");
+        ensure!(ns.get::<YoiPod>(name).await.is_ok(), "{name} went away");
     }
-    stage.close().await?;
+    ns.remove().await?;
     rows.iter().for_each(Row::show);
     Ok(rows)
 }

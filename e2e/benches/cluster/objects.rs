@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::program;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::measure::Row;
 use crate::writes::{Writes, quiet_writes, writes};
@@ -19,72 +19,72 @@ const RUNNING: usize = 20;
 const QUIET: Duration = Duration::from_secs(60);
 
 pub async fn run() -> Result<Vec<Row>> {
-    let stage = Stage::open("bench-objects").await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("bench-objects").await?;
+    ns.create_empty_project("p").await?;
     let idle = memory().await?;
 
     eprint!("\r  {RUNNING} running agents ");
-    let first = quiet_writes(&stage).await?;
+    let first = quiet_writes(&ns).await?;
     let agents: Vec<String> = (0..RUNNING).map(|n| format!("r{n}")).collect();
     for agent in &agents {
-        stage.agent(agent, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        ns.create_agent(agent, "p", json!({ "session": { "retain": "Delete" } })).await?;
     }
     for agent in &agents {
-        stage.agent_ready(agent).await?;
+        ns.wait_agent_ready(agent).await?;
     }
-    let ready = quiet_writes(&stage).await?.since(first);
+    let ready = quiet_writes(&ns).await?.since(first);
     for agent in &agents {
-        stage.api::<YoiPod>().delete(agent, &DeleteParams::default()).await?;
+        ns.api::<YoiPod>().delete(agent, &DeleteParams::default()).await?;
     }
     for agent in &agents {
-        stage.until_gone::<YoiPod>(agent).await?;
+        ns.wait_gone::<YoiPod>(agent).await?;
     }
-    let before = quiet_writes(&stage).await?;
+    let before = quiet_writes(&ns).await?;
 
     eprint!("\r  {MANY} YoiPods ");
     // Stopped: a thousand Pods are more than one node has, and the operator holds a stopped agent's objects as it does a running one's.
     let names: Vec<usize> = (0..MANY).collect();
     stream::iter(names.iter().map(|n| {
-        let stage = &stage;
+        let ns = &ns;
         async move {
             let object: YoiPod = serde_json::from_value(json!({
                 "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": format!("a{n}") },
                 "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "Wait." } }, "desiredState": "Stopped" },
             }))?;
-            stage.api::<YoiPod>().create(&PostParams::default(), &object).await?;
+            ns.api::<YoiPod>().create(&PostParams::default(), &object).await?;
             anyhow::Ok(())
         }
     }))
     .buffer_unordered(16)
     .try_collect::<()>()
     .await?;
-    settled::<YoiPod>(&stage).await?;
-    let after_pods = quiet_writes(&stage).await?;
+    settled::<YoiPod>(&ns).await?;
+    let after_pods = quiet_writes(&ns).await?;
 
     eprint!("\r  {MANY} AgentWorkspaces ");
     stream::iter(names.iter().map(|n| {
-        let stage = &stage;
+        let ns = &ns;
         async move {
             let object: AgentWorkspace = serde_json::from_value(json!({
                 "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": format!("w{n}") },
                 "spec": { "source": { "project": { "name": "p" } }, "claim": true, "binding": "Immediate" },
             }))?;
-            stage.api::<AgentWorkspace>().create(&PostParams::default(), &object).await?;
+            ns.api::<AgentWorkspace>().create(&PostParams::default(), &object).await?;
             anyhow::Ok(())
         }
     }))
     .buffer_unordered(16)
     .try_collect::<()>()
     .await?;
-    settled::<AgentWorkspace>(&stage).await?;
-    let after_workspaces = quiet_writes(&stage).await?;
+    settled::<AgentWorkspace>(&ns).await?;
+    let after_workspaces = quiet_writes(&ns).await?;
     let full = memory().await?;
 
     eprint!("\r  quiet for {} s ", QUIET.as_secs());
     tokio::time::sleep(QUIET).await;
-    let silence = writes(&stage).await?.since(after_workspaces);
+    let silence = writes(&ns).await?.since(after_workspaces);
     eprintln!();
-    stage.close().await?;
+    ns.remove().await?;
 
     let mut rows = vec![
         Row::number("operator's memory (RSS), nothing but an empty project", "MiB", idle, Some(64.0)),
@@ -119,20 +119,20 @@ async fn memory() -> Result<f64> {
     let look = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' < $p/cmdline 2>/dev/null) in */yoi-operator\\ *|*/yoi-operator|/yoi-operator*) \
                 grep VmRSS $p/status;; esac; done";
     let args: Vec<&str> = words.chain(["sh", "-c", look]).collect();
-    let said = program::run(program, &args, &[], None).await?.ok()?;
+    let said = program::run(program, &args, &[], None).await?.exit_ok()?;
     let kib: Vec<f64> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
     ensure!(!kib.is_empty(), "no operator runs in the node: {}{}", said.out, said.err);
     Ok(kib.into_iter().fold(0.0, f64::max) / 1024.0)
 }
 
 /// Every object has a word of the operator's.
-async fn settled<K>(stage: &Stage) -> Result<()>
+async fn settled<K>(ns: &TestNamespace) -> Result<()>
 where
-    K: yoi_e2e::stage::Object,
+    K: yoi_e2e::test_namespace::NamespacedObject,
 {
     let began = std::time::Instant::now();
     loop {
-        let all = stage.api::<K>().list(&ListParams::default()).await?.items;
+        let all = ns.api::<K>().list(&ListParams::default()).await?.items;
         let spoken = all.iter().filter(|object| {
             let object = serde_json::to_value(object).unwrap_or_default();
             object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == "Ready"))
@@ -141,7 +141,7 @@ where
         if all >= MANY && spoken == all {
             return Ok(());
         }
-        ensure!(began.elapsed() < 4 * PATIENCE, "{spoken} of {all} have a condition Ready");
+        ensure!(began.elapsed() < 4 * TIMEOUT, "{spoken} of {all} have a condition Ready");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

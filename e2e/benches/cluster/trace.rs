@@ -7,7 +7,7 @@ use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use tokio::task::JoinSet;
-use yoi_e2e::stage::{Object, Stage};
+use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
 struct Seen {
     at: Instant,
@@ -26,8 +26,8 @@ impl Trace {
         Self { seen: Arc::default(), followers: JoinSet::new() }
     }
 
-    pub fn follow<K: Object>(&mut self, stage: &Stage, kind: &'static str) {
-        let (api, seen) = (stage.api::<K>(), self.seen.clone());
+    pub fn follow<K: NamespacedObject>(&mut self, ns: &TestNamespace, kind: &'static str) {
+        let (api, seen) = (ns.api::<K>(), self.seen.clone());
         self.followers.spawn(async move {
             let mut stream = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
             while let Some(next) = stream.next().await {

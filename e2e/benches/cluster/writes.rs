@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Writes {
@@ -27,14 +27,14 @@ fn sum(text: &str, wanted: impl Fn(&str) -> bool) -> u64 {
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64
 }
 
-pub async fn writes(stage: &Stage) -> Result<Writes> {
-    let get = |path: String| stage.client.request_text(http::Request::get(path).body(vec![]).expect("a path without odd characters"));
+pub async fn writes(ns: &TestNamespace) -> Result<Writes> {
+    let get = |path: String| ns.client.request_text(http::Request::get(path).body(vec![]).expect("a path without odd characters"));
     let server = get("/metrics".into()).await?;
     let ours = sum(&server, |line| {
         let changes = ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")));
         line.starts_with("apiserver_request_total{") && line.contains("group=\"yoi.dev\"") && changes
     });
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), "yoi-system");
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
     let mut operators = 0;
     for pod in pods.list(&ListParams::default().labels("app.kubernetes.io/name=yoi-operator")).await? {
         let text = get(format!("/api/v1/namespaces/yoi-system/pods/{}:8080/proxy/metrics", pod.name_any())).await?;
@@ -46,16 +46,16 @@ pub async fn writes(stage: &Stage) -> Result<Writes> {
 }
 
 /// Once two looks ten seconds apart agree.
-pub async fn quiet_writes(stage: &Stage) -> Result<Writes> {
+pub async fn quiet_writes(ns: &TestNamespace) -> Result<Writes> {
     let began = std::time::Instant::now();
-    let mut last = writes(stage).await.context("failed to count what is written")?;
+    let mut last = writes(ns).await.context("failed to count what is written")?;
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let now = writes(stage).await?;
+        let now = writes(ns).await?;
         if now == last {
             return Ok(now);
         }
-        ensure!(began.elapsed() < 4 * PATIENCE, "objects are written again and again");
+        ensure!(began.elapsed() < 4 * TIMEOUT, "objects are written again and again");
         last = now;
     }
 }

@@ -7,29 +7,29 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::TestNamespace;
 
 fn charts(name: &str) -> String {
     format!("{}/../charts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-async fn helm(args: &[&str]) -> Result<Said> {
+async fn helm(args: &[&str]) -> Result<CommandOutput> {
     program::run(&std::env::var("YOI_HELM")?, args, &[], None).await
 }
 
-async fn template(chart: &str, more: &[&str]) -> Result<Said> {
+async fn template(chart: &str, more: &[&str]) -> Result<CommandOutput> {
     helm(&[&["template", chart, &charts(chart), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
 }
 
-async fn rendered(more: &[&str]) -> Result<Said> {
+async fn rendered(more: &[&str]) -> Result<CommandOutput> {
     template("yoi-operator", more).await
 }
 
 #[tokio::test]
 async fn both_charts_are_clean_under_strict_lint() -> Result<()> {
     for chart in ["yoi-crds", "yoi-operator"] {
-        helm(&["lint", "--strict", &charts(chart)]).await?.ok()?;
+        helm(&["lint", "--strict", &charts(chart)]).await?.exit_ok()?;
     }
     Ok(())
 }
@@ -52,21 +52,21 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
 
 #[tokio::test]
 async fn every_rendered_object_passes_the_servers_strict_dry_run() -> Result<()> {
-    let stage = Stage::open("charts").await?;
+    let ns = TestNamespace::create("charts").await?;
     let other = ["--set", "shim.loopBtrfs.enabled=true", "--set", "logFormat=text", "--set", "image.pullSecrets[0].name=s"];
     for (chart, more) in [("yoi-crds", &[][..]), ("yoi-operator", &[]), ("yoi-operator", &other)] {
-        let objects = template(chart, more).await?.ok()?.out;
+        let objects = template(chart, more).await?.exit_ok()?.out;
         let kubectl = std::env::var("YOI_KUBECTL")?;
         let args = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"];
-        let said = program::run(&kubectl, &args, &[], Some(&objects)).await?.ok()?;
+        let said = program::run(&kubectl, &args, &[], Some(&objects)).await?.exit_ok()?;
         ensure!(!said.err.to_lowercase().contains("warning"), "{chart}: {}", said.err);
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
-    let objects = rendered(&[]).await?.ok()?.out;
+    let objects = rendered(&[]).await?.exit_ok()?.out;
     for document in objects.split("\n---") {
         let object: serde_json::Value = serde_yaml::from_str(document)?;
         if object["kind"] == "ClusterRole" || object["kind"] == "Role" {
@@ -103,7 +103,7 @@ fn tokens<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
 #[tokio::test]
 async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody() -> Result<()> {
     for more in [&[][..], &["--set", "shim.loopBtrfs.enabled=true", "--set", "shim.dataRoot=/srv/yoi"]] {
-        let objects = rendered(more).await?.ok()?.out;
+        let objects = rendered(more).await?.exit_ok()?.out;
         let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
         let sets: Vec<DaemonSet> =
             documents.into_iter().filter(|o| o["kind"] == "DaemonSet").map(serde_json::from_value).collect::<Result<_, _>>()?;
@@ -141,12 +141,12 @@ async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody(
 
 #[tokio::test]
 async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> Result<()> {
-    let stage = Stage::open("network").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", serde_json::json!({})).await?;
-    stage.agent_ready("a").await?;
-    let policies: Vec<NetworkPolicy> = stage.list("").await?;
+    let ns = TestNamespace::create("network").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", serde_json::json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let policies: Vec<NetworkPolicy> = ns.list("").await?;
     let agents = policies.iter().filter_map(|p| p.spec.as_ref()).find(|s| {
         let labels = s.pod_selector.as_ref().and_then(|p| p.match_labels.as_ref());
         labels.and_then(|l| l.get("yoi.dev/role")).map(String::as_str) == Some("agent")
@@ -162,9 +162,9 @@ async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> 
     }
     // The policy selects the agent that runs here.
     let selected = agents.pod_selector.as_ref().and_then(|p| p.match_labels.clone()).unwrap_or_default();
-    let pod: Vec<Pod> = stage.list("yoi.dev/yoipod=a").await?;
+    let pod: Vec<Pod> = ns.list("yoi.dev/yoipod=a").await?;
     let borne = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();
     ensure!(selected.iter().all(|(key, value)| borne.get(key) == Some(value)), "{selected:?} does not select {borne:?}");
     ensure!(agents.egress.iter().flatten().all(|r| r.ports.as_ref().is_some_and(|p| !p.is_empty())), "a rule without ports: {egress}");
-    stage.close().await
+    ns.remove().await
 }

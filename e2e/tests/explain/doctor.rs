@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Finding {
@@ -23,14 +23,14 @@ struct Report {
 }
 
 /// What the doctor says, by its exit code consistent with its words.
-pub async fn doctor(stage: &Stage, args: &[&str]) -> Result<Vec<Finding>> {
+pub async fn doctor(ns: &TestNamespace, args: &[&str]) -> Result<Vec<Finding>> {
     let all = args.contains(&"-A");
     let words = [&["doctor", "-o", "json"], args].concat();
-    let said = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { stage.yoi(&words).await? };
+    let said = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { ns.yoi(&words).await? };
     read(&said)
 }
 
-pub fn read(said: &Said) -> Result<Vec<Finding>> {
+pub fn read(said: &CommandOutput) -> Result<Vec<Finding>> {
     let report: Report = serde_json::from_str(&said.out).with_context(|| format!("no report: {said:?}"))?;
     let has = |severity: &str| report.findings.iter().any(|f| f.severity == severity);
     let expected = match (has("error") || has("warning"), has("unknown")) {
@@ -47,22 +47,22 @@ pub fn read(said: &Said) -> Result<Vec<Finding>> {
 }
 
 /// Asks until the doctor names it.
-pub async fn named(stage: &Stage, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
+pub async fn named(ns: &TestNamespace, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
     let start = Instant::now();
     loop {
-        let findings = doctor(stage, args).await?;
+        let findings = doctor(ns, args).await?;
         let bad = |f: &&Finding| f.check == check && f.object.contains(object) && f.message.contains(words);
         if let Some(found) = findings.iter().find(bad) {
             println!("{} {}: {}\n  $ {}", found.severity, found.object, found.message, found.command);
             return Ok(found.clone());
         }
-        ensure!(start.elapsed() < PATIENCE, "{check} never says `{words}` of {object}: {findings:#?}");
+        ensure!(start.elapsed() < TIMEOUT, "{check} never says `{words}` of {object}: {findings:#?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
 /// A line as a person types it, with kubectl, helm and the plugin on PATH.
-pub async fn run(line: &str) -> Result<Said> {
+pub async fn run(line: &str) -> Result<CommandOutput> {
     let mut path = Vec::new();
     for variable in ["YOI_KUBECTL", "YOI_HELM", "YOI_KUBECTL_YOI"] {
         let program = std::path::PathBuf::from(std::env::var(variable)?);

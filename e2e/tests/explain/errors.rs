@@ -7,21 +7,21 @@ use anyhow::{Result, ensure};
 use axum::Router;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::TestNamespace;
 
 use super::CLUSTER;
 use super::doctor::run;
 use super::people::person;
 
 /// The plugin with another kubeconfig.
-async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<Said> {
+async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<CommandOutput> {
     let plugin = std::env::var("YOI_KUBECTL_YOI")?;
     program::run(&plugin, args, &[("KUBECONFIG", &kubeconfig.to_string_lossy())], None).await
 }
 
 /// It failed with `code` and all of `words`, says what next, and says it without Rust.
-fn told(said: &Said, code: i32, words: &[&str]) -> Result<()> {
+fn told(said: &CommandOutput, code: i32, words: &[&str]) -> Result<()> {
     ensure!(said.code == code, "exit code {}, not {code}: {said:?}", said.code);
     for word in words {
         ensure!(said.err.contains(word), "`{word}` is not in: {}", said.err);
@@ -123,28 +123,28 @@ async fn the_doctor_ends_though_the_api_server_hangs() -> Result<()> {
 #[tokio::test]
 async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Result<()> {
     let _whole = CLUSTER.read().await;
-    let stage = Stage::open("mistakes").await?;
-    let here = stage.namespace.clone();
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    told(&stage.yoi(&["log", "absent"]).await?, 3, &[&format!("YoiPod {here}/absent does not exist"), "\n  next: kubectl yoi ls agents"])?;
-    told(&stage.yoi(&["run", "a", "-p", "absent"]).await?, 3, &[&format!("YoiProject {here}/absent does not exist"), "\n  next: "])?;
-    told(&stage.yoi(&["workspace", "rm", "w"]).await?, 3, &[&format!("AgentWorkspace {here}/w does not exist"), "\n  next: "])?;
-    let itself = stage.yoi(&["peer", "a", "a"]).await?;
+    let ns = TestNamespace::create("mistakes").await?;
+    let here = ns.name.clone();
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    told(&ns.yoi(&["log", "absent"]).await?, 3, &[&format!("YoiPod {here}/absent does not exist"), "\n  next: kubectl yoi ls agents"])?;
+    told(&ns.yoi(&["run", "a", "-p", "absent"]).await?, 3, &[&format!("YoiProject {here}/absent does not exist"), "\n  next: "])?;
+    told(&ns.yoi(&["workspace", "rm", "w"]).await?, 3, &[&format!("AgentWorkspace {here}/w does not exist"), "\n  next: "])?;
+    let itself = ns.yoi(&["peer", "a", "a"]).await?;
     told(&itself, 1, &[&format!("YoiPod {here}/a"), "cannot be its own peer", &format!("kubectl yoi ls agents -n {here}")])?;
 
-    stage.agent("still", "p", json!({ "desiredState": "Stopped" })).await?;
-    stage.unmet::<yoi_crds::YoiPod>("still", "Ready", "Stopped").await?;
-    told(&stage.yoi(&["send", "still", "x"]).await?, 5, &[&format!("YoiPod {here}/still"), "is Stopped", "kubectl yoi start still"])?;
-    told(&stage.yoi(&["diff", "still"]).await?, 5, &["is Stopped", "kubectl yoi start still"])?;
+    ns.create_agent("still", "p", json!({ "desiredState": "Stopped" })).await?;
+    ns.wait_reason::<yoi_crds::YoiPod>("still", "Ready", "Stopped").await?;
+    told(&ns.yoi(&["send", "still", "x"]).await?, 5, &[&format!("YoiPod {here}/still"), "is Stopped", "kubectl yoi start still"])?;
+    told(&ns.yoi(&["diff", "still"]).await?, 5, &["is Stopped", "kubectl yoi start still"])?;
 
-    stage.agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
-    stage.unmet::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
-    told(&stage.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
+    ns.create_agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
+    ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
+    told(&ns.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
 
-    let nobody = person(&stage, "nobody", None).await?;
+    let nobody = person(&ns, "nobody", None).await?;
     for verb in [&["ls"][..], &["log", "still"], &["stop", "still"]] {
-        told(&stage.yoi_as(&nobody, verb).await?, 4, &["failed to ", "forbidden", "\n  next: ask for the role yoi-edit"])?;
+        told(&ns.yoi_as(&nobody, verb).await?, 4, &["failed to ", "forbidden", "\n  next: ask for the role yoi-edit"])?;
     }
     std::fs::remove_file(nobody)?;
 
@@ -155,28 +155,28 @@ async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Res
         ("frobnicate", "unrecognized"),
         ("stop a --timeout x", "duration"),
     ] {
-        let said = stage.yoi(&line.split(' ').collect::<Vec<_>>()).await?;
+        let said = ns.yoi(&line.split(' ').collect::<Vec<_>>()).await?;
         ensure!(said.code == 2 && said.err.contains(words) && said.err.contains("--help"), "{line}: {said:?}");
     }
     // A reader that goes away is no error.
-    let said = program::run("bash", &["-c", "set -o pipefail; \"$YOI_KUBECTL_YOI\" crds | head -1"], &[], None).await?.ok()?;
+    let said = program::run("bash", &["-c", "set -o pipefail; \"$YOI_KUBECTL_YOI\" crds | head -1"], &[], None).await?.exit_ok()?;
     ensure!(said.out == "---\n" && said.err.is_empty(), "{said:?}");
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_gateway_that_is_absent_is_told_to_who_wants_a_log() -> Result<()> {
     let _broken = CLUSTER.write().await;
-    let stage = Stage::open("absent").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "desiredState": "Stopped" })).await?;
-    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0").await?.ok()?;
+    let ns = TestNamespace::create("absent").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "desiredState": "Stopped" })).await?;
+    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0").await?.exit_ok()?;
     let gone = "kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available=false --timeout=60s";
     let waited = run(gone).await;
-    let said = stage.yoi(&["log", "a"]).await;
-    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=2").await?.ok()?;
+    let said = ns.yoi(&["log", "a"]).await;
+    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=2").await?.exit_ok()?;
     waited?.ok()?;
-    told(&said?, 5, &[&format!("YoiPod {}/a", stage.namespace), "\n  next: ", "kubectl yoi doctor"])?;
-    run("kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available --timeout=100s").await?.ok()?;
-    stage.close().await
+    told(&said?, 5, &[&format!("YoiPod {}/a", ns.name), "\n  next: ", "kubectl yoi doctor"])?;
+    run("kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available --timeout=100s").await?.exit_ok()?;
+    ns.remove().await
 }

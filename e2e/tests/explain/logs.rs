@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Map, Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::{PATIENCE, Stage, uid};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 
 use super::CLUSTER;
 
@@ -29,8 +29,8 @@ fn said(line: &str) -> Option<Value> {
 }
 
 /// The lines of all replicas that hold one of these words.
-async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
-    let api: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+async fn about(ns: &TestNamespace, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
+    let api: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
     let mut lines = Vec::new();
     for pod in api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items {
         let name = pod.name_any();
@@ -38,7 +38,7 @@ async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), w
         if !container.is_empty() {
             args.extend(["-c", container]);
         }
-        let log = stage.kubectl(&args).await?.ok()?.out;
+        let log = ns.kubectl(&args).await?.exit_ok()?.out;
         for line in log.lines().filter(|line| words.iter().any(|word| line.contains(word))) {
             lines.push(said(line).with_context(|| format!("{app}: not a line of JSON: {line}"))?);
         }
@@ -49,25 +49,25 @@ async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), w
 #[tokio::test]
 async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     let _whole = CLUSTER.read().await;
-    let stage = Stage::open("logs").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "say it" })).await?;
-    stage.task_complete("a").await?;
-    let (yoipod, workspace): (YoiPod, AgentWorkspace) = (stage.get("a").await?, stage.get("a").await?);
+    let ns = TestNamespace::create("logs").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
+    ns.wait_task_complete("a").await?;
+    let (yoipod, workspace): (YoiPod, AgentWorkspace) = (ns.get("a").await?, ns.get("a").await?);
     let status = yoipod.status.as_ref().context("no status")?;
     let (run, pod) = (status.run_generation.context("no run")?, status.pod.as_ref().context("no Pod")?);
-    let (agent, tree, object) = (uid(&yoipod), uid(&workspace), format!("{}/a", stage.namespace));
+    let (agent, tree, object) = (uid(&yoipod), uid(&workspace), format!("{}/a", ns.name));
     // An agent may have worked before the kubelet has told that its container runs, and until then it gives no log.
-    stage.pod_ready(&pod.name).await?;
-    let own = stage.kubectl(&["logs", &pod.name]).await?.ok()?.out;
+    ns.wait_pod_ready(&pod.name).await?;
+    let own = ns.kubectl(&["logs", &pod.name]).await?.exit_ok()?.out;
     let line = own.lines().next_back().and_then(said).context("the runtime says nothing")?;
     ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
-    stage.yoi(&["send", "a", "once more"]).await?.ok()?;
+    ns.yoi(&["send", "a", "once more"]).await?.exit_ok()?;
     // Its line ends, and its tree is unmounted.
-    stage.yoi(&["stop", "a", "--wait"]).await?.ok()?;
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
 
-    let words = [stage.namespace.as_str(), &agent, &tree];
+    let words = [ns.name.as_str(), &agent, &tree];
     // What must be said of it, by whom, and whether the run is known there.
     let wanted = [
         vec![("step done", &agent, true)],
@@ -78,9 +78,9 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
         let start = std::time::Instant::now();
         loop {
-            let lines = about(&stage, writer, &words).await?;
+            let lines = about(&ns, writer, &words).await?;
             for line in &lines {
-                let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", stage.namespace)));
+                let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", ns.name)));
                 let uid = line["uid"].as_str().is_some_and(|uid| !uid.is_empty());
                 ensure!(ours && uid, "{} does not say whose it is: {line}", writer.1);
             }
@@ -90,9 +90,9 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
             };
             let Some((message, uid, _)) = wanted.iter().find(|one| !has(one)) else { break };
             // A log is read a little behind what is written to it.
-            ensure!(start.elapsed() < PATIENCE, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
+            ensure!(start.elapsed() < TIMEOUT, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
     }
-    stage.close().await
+    ns.remove().await
 }

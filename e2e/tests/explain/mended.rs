@@ -3,21 +3,21 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::doctor::{Finding, doctor, run};
 
 /// Asks until the doctor says it no more.
-pub async fn healed(stage: &Stage, args: &[&str], finding: &Finding) -> Result<()> {
+pub async fn healed(ns: &TestNamespace, args: &[&str], finding: &Finding) -> Result<()> {
     let start = Instant::now();
     loop {
-        let findings = doctor(stage, args).await?;
+        let findings = doctor(ns, args).await?;
         let Some(still) =
             findings.iter().find(|f| f.check == finding.check && f.object == finding.object && f.severity == finding.severity)
         else {
             return Ok(());
         };
-        ensure!(start.elapsed() < PATIENCE, "it still says {still:?}");
+        ensure!(start.elapsed() < TIMEOUT, "it still says {still:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

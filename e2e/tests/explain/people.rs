@@ -5,28 +5,28 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use serde_json::json;
+use yoi_e2e::poll_until;
 use yoi_e2e::program;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::CLUSTER;
 use super::doctor::read;
 
 /// A kubeconfig of a service account of this namespace that is bound to `role`.
-pub async fn person(stage: &Stage, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
-    stage.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
+pub async fn person(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
+    ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     if let Some(role) = role {
-        let account = format!("{}:{name}", stage.namespace);
-        stage.kubectl(&["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account]).await?.ok()?;
+        let account = format!("{}:{name}", ns.name);
+        ns.kubectl(&["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account]).await?.exit_ok()?;
     }
-    let accounts: Api<ServiceAccount> = stage.api();
+    let accounts: Api<ServiceAccount> = ns.api();
     let request: TokenRequest = serde_json::from_value(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }))?;
     let token = accounts.create_token_request(name, &PostParams::default(), &request).await?.status.map(|s| s.token).unwrap_or_default();
     let mut config: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
     config["users"] = json!([{ "name": name, "user": { "token": token } }]);
     config["contexts"] = json!([{ "name": "c", "context": { "cluster": config["clusters"][0]["name"], "user": name } }]);
     config["current-context"] = json!("c");
-    let path = std::env::temp_dir().join(format!("{}-{name}.kubeconfig", stage.namespace));
+    let path = std::env::temp_dir().join(format!("{}-{name}.kubeconfig", ns.name));
     std::fs::write(&path, config.to_string())?;
     Ok(path)
 }
@@ -34,13 +34,13 @@ pub async fn person(stage: &Stage, name: &str, role: Option<&str>) -> Result<std
 #[tokio::test]
 async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Result<()> {
     let _whole = CLUSTER.read().await;
-    let stage = Stage::open("viewer").await?;
-    stage.empty_project("p").await?;
-    let file = person(&stage, "viewer", Some("yoi-view")).await?;
+    let ns = TestNamespace::create("viewer").await?;
+    ns.create_empty_project("p").await?;
+    let file = person(&ns, "viewer", Some("yoi-view")).await?;
     let mut last = Vec::new();
     // The API server hears of a binding a little after it has taken it, and what answers late is rightly said to.
-    let looked = soon(PATIENCE, "a look at all that a viewer may see", async || {
-        let said = stage.yoi_as(&file, &["doctor", "-o", "json"]).await?;
+    let looked = poll_until(TIMEOUT, "a look at all that a viewer may see", async || {
+        let said = ns.yoi_as(&file, &["doctor", "-o", "json"]).await?;
         let findings = read(&said)?;
         ensure!(!findings.iter().any(|f| f.severity == "error"), "{findings:#?}");
         let whole = said.code == 4 && !findings.iter().any(|f| f.object.contains("yoiprojects"));
@@ -62,7 +62,7 @@ async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Res
         ensure!(!findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} passes unseen: {findings:#?}");
     }
     std::fs::remove_file(file)?;
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
@@ -76,9 +76,9 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
     let kubectl = std::env::var("YOI_KUBECTL")?;
     // kubectl's own way to ask, as its completion scripts do.
-    let said = program::run(&kubectl, &["__complete", "yoi", "do"], &[("PATH", &path)], None).await?.ok()?;
+    let said = program::run(&kubectl, &["__complete", "yoi", "do"], &[("PATH", &path)], None).await?.exit_ok()?;
     ensure!(said.out.lines().next().is_some_and(|l| l.starts_with("doctor\t")) && said.out.contains("\n:4"), "{said:?}");
-    let said = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.ok()?;
+    let said = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.exit_ok()?;
     ensure!(said.out.starts_with("json\n"), "{said:?}");
     std::fs::remove_dir_all(folder)?;
     Ok(())
@@ -88,7 +88,7 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
 async fn a_reason_is_explained_without_a_cluster() -> Result<()> {
     let plugin = std::env::var("YOI_KUBECTL_YOI")?;
     let nowhere = [("KUBECONFIG", "/nonexistent")];
-    let said = program::run(&plugin, &["explain", "secretmissing"], &nowhere, None).await?.ok()?;
+    let said = program::run(&plugin, &["explain", "secretmissing"], &nowhere, None).await?.exit_ok()?;
     ensure!(said.out.starts_with("SecretMissing: ") && said.out.contains("\n  $ kubectl create secret"), "{said:?}");
     let said = program::run(&plugin, &["explain", "secret"], &nowhere, None).await?;
     ensure!(said.code == 3 && said.err.contains("did you mean SecretMissing"), "{said:?}");

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use yoi_crds::YoiPeer;
-use yoi_e2e::stage::{Object, Stage};
+use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
 use crate::churn::Churn;
 use crate::world::AGENTS;
@@ -22,9 +22,9 @@ pub struct Inhabitant {
 }
 
 /// All of the namespace but what settles for itself: workspaces and YoiPods, see [`Churn::open`].
-pub async fn take(stage: &Stage) -> Result<BTreeSet<Inhabitant>> {
-    async fn add<K: Object>(stage: &Stage, all: &mut BTreeSet<Inhabitant>) -> Result<()> {
-        let listed = stage.api::<K>().list(&ListParams::default()).await?.items;
+pub async fn take(ns: &TestNamespace) -> Result<BTreeSet<Inhabitant>> {
+    async fn add<K: NamespacedObject>(ns: &TestNamespace, all: &mut BTreeSet<Inhabitant>) -> Result<()> {
+        let listed = ns.api::<K>().list(&ListParams::default()).await?.items;
         all.extend(listed.iter().map(|object| Inhabitant {
             kind: K::kind(&()).into_owned(),
             name: object.name_any(),
@@ -33,12 +33,12 @@ pub async fn take(stage: &Stage) -> Result<BTreeSet<Inhabitant>> {
         Ok(())
     }
     let mut all = BTreeSet::new();
-    add::<Pod>(stage, &mut all).await?;
-    add::<PersistentVolumeClaim>(stage, &mut all).await?;
-    add::<ConfigMap>(stage, &mut all).await?;
-    add::<Secret>(stage, &mut all).await?;
-    add::<NetworkPolicy>(stage, &mut all).await?;
-    add::<YoiPeer>(stage, &mut all).await?;
+    add::<Pod>(ns, &mut all).await?;
+    add::<PersistentVolumeClaim>(ns, &mut all).await?;
+    add::<ConfigMap>(ns, &mut all).await?;
+    add::<Secret>(ns, &mut all).await?;
+    add::<NetworkPolicy>(ns, &mut all).await?;
+    add::<YoiPeer>(ns, &mut all).await?;
     Ok(all)
 }
 

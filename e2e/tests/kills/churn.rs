@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::{Object, Stage};
+use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
 use crate::chance::Chance;
 
@@ -33,14 +33,14 @@ pub async fn persist<T, F: Future<Output = kube::Result<T>>>(mut deed: impl FnMu
     }
 }
 
-pub async fn create<K: Object>(stage: &Stage, object: Value) -> Result<()> {
+pub async fn create<K: NamespacedObject>(ns: &TestNamespace, object: Value) -> Result<()> {
     let object: K = serde_json::from_value(object)?;
-    let (api, how) = (stage.api::<K>(), Default::default());
+    let (api, how) = (ns.api::<K>(), Default::default());
     persist(|| api.create(&how, &object)).await.map(drop)
 }
 
-pub async fn delete<K: Object>(stage: &Stage, name: &str) -> Result<()> {
-    let (api, how) = (stage.api::<K>(), Default::default());
+pub async fn delete<K: NamespacedObject>(ns: &TestNamespace, name: &str) -> Result<()> {
+    let (api, how) = (ns.api::<K>(), Default::default());
     persist(|| api.delete(name, &how)).await.map(drop)
 }
 
@@ -82,33 +82,33 @@ impl Churn {
     }
 
     /// All of it, at random moments of the next seconds; what the last round made goes.
-    pub async fn run(&self, stage: &Stage, chance: &mut Chance) -> Result<()> {
-        let image = stage.image("agent")?;
+    pub async fn run(&self, ns: &TestNamespace, chance: &mut Chance) -> Result<()> {
+        let image = ns.image("agent")?;
         let path = "/workspace/tree";
         let moments: Vec<Duration> = (0..4 + HASTY).map(|_| chance.millis(0, 4000)).collect();
         let short: Vec<Duration> = (0..1 + HASTY).map(|_| chance.millis(0, 700)).collect();
         let claim = async {
             sleep(moments[0]).await;
             let spec = json!({ "path": path, "claim": true, "source": { "project": { "name": "p" } } });
-            create::<AgentWorkspace>(stage, workspace(&self.name("claim"), &spec)).await?;
-            create::<Pod>(stage, guest(&self.name("guest"), &self.name("claim"), image)).await
+            create::<AgentWorkspace>(ns, workspace(&self.name("claim"), &spec)).await?;
+            create::<Pod>(ns, guest(&self.name("guest"), &self.name("claim"), image)).await
         };
         let forked = async {
             sleep(moments[1]).await;
-            create::<AgentWorkspace>(stage, fork(&self.name("fork"))).await
+            create::<AgentWorkspace>(ns, fork(&self.name("fork"))).await
         };
         let agent = async {
             sleep(moments[2]).await;
             let name = self.name("brief");
             let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name }, "spec": {
                 "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "You are brief." } }, "session": { "retain": "Delete" } } });
-            create::<YoiPod>(stage, object).await?;
+            create::<YoiPod>(ns, object).await?;
             sleep(short[0] * 8).await;
-            delete::<YoiPod>(stage, &name).await
+            delete::<YoiPod>(ns, &name).await
         };
         let last = async {
             sleep(moments[3]).await;
-            self.remove_last(stage).await
+            self.remove_last(ns).await
         };
         let hasty = futures::future::try_join_all((0..HASTY).map(|number| {
             let at = usize::try_from(number).unwrap_or_default();
@@ -116,30 +116,30 @@ impl Churn {
             async move {
                 sleep(before).await;
                 let name = format!("hasty-{}-{number}", self.round);
-                create::<AgentWorkspace>(stage, fork(&name)).await?;
+                create::<AgentWorkspace>(ns, fork(&name)).await?;
                 sleep(between).await;
-                delete::<AgentWorkspace>(stage, &name).await
+                delete::<AgentWorkspace>(ns, &name).await
             }
         }));
         futures::try_join!(claim, forked, agent, last, hasty).map(drop)
     }
 
-    async fn remove_last(&self, stage: &Stage) -> Result<()> {
+    async fn remove_last(&self, ns: &TestNamespace) -> Result<()> {
         let Some(round) = self.round.checked_sub(1) else { return Ok(()) };
-        Churn { round }.remove(stage).await
+        Churn { round }.remove(ns).await
     }
 
-    pub async fn remove(&self, stage: &Stage) -> Result<()> {
-        delete::<Pod>(stage, &self.name("guest")).await?;
+    pub async fn remove(&self, ns: &TestNamespace) -> Result<()> {
+        delete::<Pod>(ns, &self.name("guest")).await?;
         for what in ["claim", "fork", "proof"] {
-            delete::<AgentWorkspace>(stage, &self.name(what)).await?;
+            delete::<AgentWorkspace>(ns, &self.name(what)).await?;
         }
         Ok(())
     }
 
     /// After the last blow: a fork that only living processes can make.
-    pub async fn prove(&self, stage: &Stage) -> Result<()> {
-        create::<AgentWorkspace>(stage, fork(&self.name("proof"))).await
+    pub async fn prove(&self, ns: &TestNamespace) -> Result<()> {
+        create::<AgentWorkspace>(ns, fork(&self.name("proof"))).await
     }
 
     /// Whether this round made it, to stay until the next one.

@@ -21,9 +21,9 @@ pub async fn print(world: &World) {
 }
 
 async fn gather(world: &World) -> Result<Vec<String>> {
-    let pods = Api::<Pod>::all(world.stage.client.clone()).list(&ListParams::default()).await?.items;
+    let pods = Api::<Pod>::all(world.ns.client.clone()).list(&ListParams::default()).await?.items;
     let mut lines: Vec<String> = pods.iter().filter(|pod| !pod_ready(pod)).map(told).collect();
-    let mut warnings = world.stage.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
+    let mut warnings = world.ns.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
     let at = |event: &Event| event.last_timestamp.as_ref().map(|time| time.0).or_else(|| event.event_time.as_ref().map(|time| time.0));
     warnings.sort_by_key(at);
     lines.extend(warnings.iter().rev().take(EVENTS).rev().map(|event| {

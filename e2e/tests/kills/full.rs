@@ -8,8 +8,8 @@ use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage, uid};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 use yoi_wire::entry::Body;
 use yoi_wire::people::LogLine;
 
@@ -63,7 +63,7 @@ impl<'a> Filling<'a> {
     }
 
     async fn taken(&self) -> Result<()> {
-        soon(PATIENCE, "the data root is full", async || Ok(self.there("full").await?.then_some(()))).await.map(drop)
+        poll_until(TIMEOUT, "the data root is full", async || Ok(self.there("full").await?.then_some(()))).await.map(drop)
     }
 
     async fn there(&self, what: &str) -> Result<bool> {
@@ -73,7 +73,7 @@ impl<'a> Filling<'a> {
     /// Gives the room back.
     async fn end(self) -> Result<()> {
         self.node.sh(&format!("rm -f {0}", self.flag)).await?;
-        soon(PATIENCE, "the filler has ended", async || Ok((!self.there("busy").await?).then_some(()))).await?;
+        poll_until(TIMEOUT, "the filler has ended", async || Ok((!self.there("busy").await?).then_some(()))).await?;
         // Truncated first: a full Btrfs may have no room for the record of an unlinking.
         self.node
             .sh(&format!(
@@ -86,52 +86,52 @@ impl<'a> Filling<'a> {
             "mkdir {0} && dd if=/dev/zero of={0}/much bs=1M count=128 conv=fsync 2> /dev/null && echo room; rm -rf {0}; sync -f \"$ROOT\"/pool",
             self.folder
         );
-        soon(PATIENCE, "there is room again", async || Ok(self.node.sh(&room).await?.contains("room").then_some(()))).await.map(drop)
+        poll_until(TIMEOUT, "there is room again", async || Ok(self.node.sh(&room).await?.contains("room").then_some(()))).await.map(drop)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_data_root_is_said_takes_no_tree_away_and_room_lets_all_go_on() -> Result<()> {
     let node = Node::of_environment()?;
-    let stage = Stage::open("full-root").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("full-root").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
     for name in ["old", "leaves"] {
-        stage.agent(name, "p", json!({ "session": { "retain": "Delete" } })).await?;
-        stage.agent_ready(name).await?;
+        ns.create_agent(name, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        ns.wait_agent_ready(name).await?;
     }
-    let filling = Filling::new(&node, &stage.namespace);
+    let filling = Filling::new(&node, &ns.name);
     let refused = async {
         filling.begin().await?;
         filling.taken().await?;
-        while_full(&stage).await
+        while_full(&ns).await
     };
     let refused = refused.await;
     filling.end().await?;
     let young = refused?;
     // Nobody asks again: there is room, and that is enough.
     let waits = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
-    stage.agent_ready(&young).await.with_context(waits)?;
-    stage.condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
-    let said = write_much(&stage, 2).await?;
+    ns.wait_agent_ready(&young).await.with_context(waits)?;
+    ns.wait_condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
+    let said = write_much(&ns, 2).await?;
     ensure!(said.contains("it ended with 0"), "{said}");
-    stage.close().await
+    ns.remove().await
 }
 
 /// So many trees may find the moment between two turns of the filler.
 const LUCKY: usize = 20;
 
 /// Gives the name of the agent whose tree was refused.
-async fn while_full(stage: &Stage) -> Result<String> {
+async fn while_full(ns: &TestNamespace) -> Result<String> {
     let mut refused = None;
     for number in 0..LUCKY {
         let name = format!("young-{number}");
-        stage.agent(&name, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        ns.create_agent(&name, "p", json!({ "session": { "retain": "Delete" } })).await?;
         let told = |workspace: Option<&AgentWorkspace>| {
             let told = find(&workspace?.status.as_ref()?.conditions, "Provisioned")?.clone();
             (told.status == ConditionStatus::True || told.reason == "OutOfSpace").then_some(told)
         };
-        let provisioned = stage.until(&name, "provisioned or refused", told).await?;
+        let provisioned = ns.wait_for(&name, "provisioned or refused", told).await?;
         if provisioned.status != ConditionStatus::True {
             ensure!(provisioned.message.contains("No space left on device"), "{}", provisioned.message);
             refused = Some(name);
@@ -139,8 +139,8 @@ async fn while_full(stage: &Stage) -> Result<String> {
         }
     }
     let young = refused.with_context(|| format!("the data root is full, and {LUCKY} trees were made in it"))?;
-    let ready = stage
-        .until::<YoiPod, _>(&young, "said to be without room", |agent| {
+    let ready = ns
+        .wait_for::<YoiPod, _>(&young, "said to be without room", |agent| {
             let ready = find(&agent?.status.as_ref()?.conditions, "Ready")?;
             (ready.status == ConditionStatus::False && ready.message.contains("No space left")).then(|| ready.clone())
         })
@@ -148,22 +148,22 @@ async fn while_full(stage: &Stage) -> Result<String> {
     ensure!(ready.reason == "OutOfSpace", "{ready:?}");
 
     // Who is there works on, hears of it, stops, and comes back to its own tree.
-    let tree = uid(&stage.get::<AgentWorkspace>("old").await?);
-    let said = write_much(stage, 1).await?;
+    let tree = uid(&ns.get::<AgentWorkspace>("old").await?);
+    let said = write_much(ns, 1).await?;
     ensure!(said.contains("No space left on device"), "{said}");
-    stage.yoi(&["stop", "old", "--wait"]).await?.ok()?;
-    stage.yoi(&["start", "old", "--wait"]).await?.ok()?;
-    ensure!(uid(&stage.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
+    ns.yoi(&["stop", "old", "--wait"]).await?.exit_ok()?;
+    ns.yoi(&["start", "old", "--wait"]).await?.exit_ok()?;
+    ensure!(uid(&ns.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
 
     // Doctor names the node, once the shim has looked.
-    soon(PATIENCE, "doctor names the full data root", async || {
-        let said = stage.yoi(&["doctor"]).await?;
+    poll_until(TIMEOUT, "doctor names the full data root", async || {
+        let said = ns.yoi(&["doctor"]).await?;
         Ok((said.out.contains("of its data root is free") && said.code != 0).then_some(()))
     })
     .await?;
 
     // What a new project gets is not chosen by what fails for the moment.
-    let nodes = Api::<WorkspaceNode>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+    let nodes = Api::<WorkspaceNode>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     let offers = nodes.iter().filter_map(|node| node.status.as_ref()).flat_map(|status| &status.providers).collect::<Vec<_>>();
     ensure!(
         offers.iter().any(|p| p.name == ProviderName::Btrfs && p.available),
@@ -171,20 +171,20 @@ async fn while_full(stage: &Stage) -> Result<String> {
     );
 
     // A tree can go.
-    let gone = uid(&stage.get::<AgentWorkspace>("leaves").await?);
-    stage.delete::<YoiPod>("leaves").await?;
-    stage.until_gone::<YoiPod>("leaves").await?;
-    stage.until_gone::<AgentWorkspace>("leaves").await.with_context(|| format!("the tree {gone} does not go from a full data root"))?;
+    let gone = uid(&ns.get::<AgentWorkspace>("leaves").await?);
+    ns.delete::<YoiPod>("leaves").await?;
+    ns.wait_gone::<YoiPod>("leaves").await?;
+    ns.wait_gone::<AgentWorkspace>("leaves").await.with_context(|| format!("the tree {gone} does not go from a full data root"))?;
     Ok(young)
 }
 
 /// What the command said when the agent `old` was told for the nth time.
-async fn write_much(stage: &Stage, nth: usize) -> Result<String> {
-    stage.yoi(&["send", "old", "write much"]).await?.ok()?;
+async fn write_much(ns: &TestNamespace, nth: usize) -> Result<String> {
+    ns.yoi(&["send", "old", "write much"]).await?.exit_ok()?;
     let said = |log: &[LogLine]| {
         let ended = log.iter().filter_map(|line| if let Body::ToolEnded(end) = &line.entry.body { Some(&end.output) } else { None });
         let done = log.iter().filter(|line| line.entry.body.kind() == "RunEnded").count() == nth;
         ended.into_iter().nth(nth - 1).filter(|_| done).cloned()
     };
-    stage.log_until("old", "the end of a run in which much was written", said).await
+    ns.wait_log("old", "the end of a run in which much was written", said).await
 }

@@ -77,7 +77,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
             }
         }
         let left = Churn::new(kinds.len() as u64 - 1);
-        left.remove(&world.stage).await?;
+        left.remove(&world.ns).await?;
         world.close().await?;
     }
     table.print();
@@ -96,10 +96,10 @@ async fn play(world: &World, turn: u64, kind: Kind, chance: &mut Chance) -> Resu
         let done = strike::strike(world, kind, chance).await;
         (done, Instant::now())
     };
-    let ((done, struck), churned) = tokio::join!(struck, churn.run(&world.stage, &mut moments));
+    let ((done, struck), churned) = tokio::join!(struck, churn.run(&world.ns, &mut moments));
     churned?;
     let (said, mut broken) = done?;
-    churn.prove(&world.stage).await?;
+    churn.prove(&world.ns).await?;
     world.work(false);
     world.proof();
     let (mut settled, open) = settle::settle(world, &churn, struck).await?;

@@ -147,7 +147,7 @@ impl Node {
     /// Ends the node as a loss of power does, and starts it.
     pub async fn reboot(&self) -> Result<()> {
         let words: Vec<&str> = self.reboot.iter().map(String::as_str).collect();
-        program::run(words[0], &words[1..], &[], None).await?.ok().map(drop)
+        program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
     }
 
     /// A file of a tree, by the UID of its workspace; empty when it is not there.

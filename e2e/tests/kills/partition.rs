@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::is_true;
-use yoi_e2e::stage::uid;
+use yoi_e2e::test_namespace::uid;
 
 use crate::chance::Chance;
 use crate::churn::{create, delete, persist, pod_ready, workspace};
@@ -23,7 +23,7 @@ use crate::world::World;
 const NAMES: [&str; 4] = ["late-0", "late-1", "late-2", "late-3"];
 
 pub async fn late_writes(world: &World, chance: &mut Chance) -> Result<(String, Vec<String>)> {
-    let client = &world.stage.client;
+    let client = &world.ns.client;
     scale(world, 2).await?;
     let leader = until("a leader", Duration::from_secs(60), async || {
         let leader = holder(world).await?;
@@ -57,7 +57,7 @@ pub async fn late_writes(world: &World, chance: &mut Chance) -> Result<(String, 
         }
     }
     for name in NAMES {
-        delete::<AgentWorkspace>(&world.stage, name).await?;
+        delete::<AgentWorkspace>(&world.ns, name).await?;
     }
     scale(world, 1).await?;
     Ok((format!("the leader cut off for {:.1} s", closed.as_secs_f32()), wrong))
@@ -66,7 +66,7 @@ pub async fn late_writes(world: &World, chance: &mut Chance) -> Result<(String, 
 /// While nothing of the leader's comes through: what was made anew.
 async fn between(world: &World, leader: &Pod, process: u32, chance: &mut Chance, old: &[Bound]) -> Result<Vec<Bound>> {
     for name in NAMES {
-        delete::<AgentWorkspace>(&world.stage, name).await?;
+        delete::<AgentWorkspace>(&world.ns, name).await?;
     }
     // It hears of it, and begins to act.
     sleep(chance.millis(600, 1500)).await;
@@ -77,8 +77,8 @@ async fn between(world: &World, leader: &Pod, process: u32, chance: &mut Chance,
     })
     .await?;
     until("the end of the old objects", Duration::from_secs(90), async || {
-        let left = world.stage.api::<PersistentVolumeClaim>().list(&Default::default()).await?.items;
-        let workspaces = world.stage.api::<AgentWorkspace>().list(&Default::default()).await?.items;
+        let left = world.ns.api::<PersistentVolumeClaim>().list(&Default::default()).await?.items;
+        let workspaces = world.ns.api::<AgentWorkspace>().list(&Default::default()).await?.items;
         let old_left =
             left.iter().any(|c| old.iter().any(|o| o.claim == uid(c))) || workspaces.iter().any(|w| NAMES.contains(&w.name_any().as_str()));
         Ok((!old_left).then_some(()))
@@ -100,14 +100,14 @@ struct Bound {
 
 async fn make(world: &World, name: &str) -> Result<()> {
     let spec = json!({ "path": "/workspace/tree", "claim": true, "binding": "Immediate", "source": { "project": { "name": "p" } } });
-    create::<AgentWorkspace>(&world.stage, workspace(name, &spec)).await
+    create::<AgentWorkspace>(&world.ns, workspace(name, &spec)).await
 }
 
 async fn seen(world: &World) -> Result<Vec<Bound>> {
     let mut found = Vec::new();
     for name in NAMES {
-        let claim = world.stage.api::<PersistentVolumeClaim>().get_opt(name).await?;
-        let workspace = world.stage.api::<AgentWorkspace>().get_opt(name).await?;
+        let claim = world.ns.api::<PersistentVolumeClaim>().get_opt(name).await?;
+        let workspace = world.ns.api::<AgentWorkspace>().get_opt(name).await?;
         let going = claim.as_ref().is_none_or(|c| c.metadata.deletion_timestamp.is_some())
             || workspace.as_ref().is_none_or(|w| w.metadata.deletion_timestamp.is_some());
         let (workspace, claim) = (workspace.as_ref().map(uid).unwrap_or_default(), claim.as_ref().map(uid).unwrap_or_default());
@@ -118,7 +118,7 @@ async fn seen(world: &World) -> Result<Vec<Bound>> {
 
 async fn ready(world: &World) -> Result<Vec<Bound>> {
     until("workspaces with their claims", Duration::from_secs(90), async || {
-        let all = world.stage.api::<AgentWorkspace>().list(&Default::default()).await?.items;
+        let all = world.ns.api::<AgentWorkspace>().list(&Default::default()).await?.items;
         let ready = |name: &&str| {
             let found = all.iter().find(|w| w.name_any() == **name).and_then(|w| w.status.as_ref());
             found.is_some_and(|s| is_true(&s.conditions, "Ready"))
@@ -130,7 +130,7 @@ async fn ready(world: &World) -> Result<Vec<Bound>> {
 }
 
 async fn holder(world: &World) -> Result<String> {
-    let leases: Api<Lease> = Api::namespaced(world.stage.client.clone(), "yoi-system");
+    let leases: Api<Lease> = Api::namespaced(world.ns.client.clone(), "yoi-system");
     Ok(leases.get("yoi-operator").await?.spec.and_then(|s| s.holder_identity).unwrap_or_default())
 }
 
@@ -156,7 +156,7 @@ async fn quiet(node: &Node, process: u32) -> Result<()> {
 }
 
 async fn scale(world: &World, replicas: i32) -> Result<()> {
-    let api: Api<Deployment> = Api::namespaced(world.stage.client.clone(), "yoi-system");
+    let api: Api<Deployment> = Api::namespaced(world.ns.client.clone(), "yoi-system");
     let (how, patch) = (PatchParams::default(), Patch::Merge(json!({ "spec": { "replicas": replicas } })));
     persist(|| api.patch("yoi-operator", &how, &patch)).await?;
     until("so many operators", Duration::from_secs(90), async || {

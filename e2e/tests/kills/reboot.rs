@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::time::sleep;
 use yoi_crds::AgentWorkspace;
-use yoi_e2e::stage::{PATIENCE, uid};
+use yoi_e2e::test_namespace::{TIMEOUT, uid};
 
 use crate::chance::Chance;
 use crate::churn::Churn;
@@ -58,13 +58,13 @@ async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
     let world = World::open(&node, &mut chance, false).await?;
     let churn = Churn::new(0);
     world.work(true);
-    churn.run(&world.stage, &mut chance).await?;
-    churn.prove(&world.stage).await?;
+    churn.run(&world.ns, &mut chance).await?;
+    churn.prove(&world.ns).await?;
     world.work(false);
     let (_, open) = settle::settle(&world, &churn, std::time::Instant::now()).await?;
     ensure!(open.is_empty(), "before the reboot:\n  {}", open.join("\n  "));
     let mut trees = world.trees.clone();
-    trees.insert("claim-0", uid(&world.stage.get::<AgentWorkspace>("claim-0").await?));
+    trees.insert("claim-0", uid(&world.ns.get::<AgentWorkspace>("claim-0").await?));
     let mut before = Vec::new();
     for workspace in trees.values() {
         fill(&node, workspace).await?;
@@ -90,7 +90,7 @@ async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
         let now = tree(&node, workspace).await?;
         ensure!(now == before, "another tree than before:\n{before}\nnow\n{now}");
     }
-    let pods: Vec<Pod> = world.stage.list("").await?;
+    let pods: Vec<Pod> = world.ns.list("").await?;
     for (name, workspace) in &trees {
         let own = |pod: &&Pod| {
             let label = pod.labels().get("yoi.dev/yoipod");
@@ -103,6 +103,6 @@ async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
     ensure!(node.pids(Part::Runtime).await?.len() >= AGENTS.len(), "not every agent runs");
     let broken = [world.broken().await?, world.left_over(&churn).await?.1].concat();
     ensure!(broken.is_empty(), "after the reboot:\n  {}", broken.join("\n  "));
-    churn.remove(&world.stage).await?;
-    tokio::time::timeout(PATIENCE + Duration::from_secs(180), world.close()).await?
+    churn.remove(&world.ns).await?;
+    tokio::time::timeout(TIMEOUT + Duration::from_secs(180), world.close()).await?
 }

@@ -79,11 +79,11 @@ pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Set
 }
 
 async fn view(world: &World, churn: &Churn) -> Result<View> {
-    let (client, all) = (&world.stage.client, ListParams::default());
+    let (client, all) = (&world.ns.client, ListParams::default());
     let pods = Api::<Pod>::all(client.clone()).list(&all).await?.items;
-    let own: Vec<Pod> = pods.iter().filter(|p| p.namespace().as_deref() == Some(&world.stage.namespace)).cloned().collect();
-    let workspaces = world.stage.api::<AgentWorkspace>().list(&all).await?.items;
-    let yoipods = world.stage.api::<YoiPod>().list(&all).await?.items;
+    let own: Vec<Pod> = pods.iter().filter(|p| p.namespace().as_deref() == Some(&world.ns.name)).cloned().collect();
+    let workspaces = world.ns.api::<AgentWorkspace>().list(&all).await?.items;
+    let yoipods = world.ns.api::<YoiPod>().list(&all).await?.items;
     let mut open = churn.open(&workspaces, &yoipods, &own);
     for agent in AGENTS {
         let found = yoipods.iter().find(|y| y.name_any() == agent).and_then(|y| y.status.as_ref());
@@ -134,11 +134,11 @@ async fn controllers_are_behind(world: &World, workspaces: &[AgentWorkspace], yo
     if workspaces.iter().any(orphan) {
         return Ok(true);
     }
-    let claims = world.stage.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
+    let claims = world.ns.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
     if claims.iter().any(|c| only(&c.metadata, "kubernetes.io/pvc-protection") && !used(&c.name_any())) {
         return Ok(true);
     }
-    let volumes = Api::<PersistentVolume>::all(world.stage.client.clone()).list(&ListParams::default()).await?.items;
+    let volumes = Api::<PersistentVolume>::all(world.ns.client.clone()).list(&ListParams::default()).await?.items;
     Ok(volumes.iter().any(|v| only(&v.metadata, "kubernetes.io/pv-protection")))
 }
 
@@ -155,7 +155,7 @@ async fn mount_retried(world: &World, pods: &[Pod]) -> Result<bool> {
     if waiting.is_empty() {
         return Ok(false);
     }
-    let events = world.stage.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
+    let events = world.ns.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
     Ok(events.iter().any(|event| {
         let about = event.involved_object.name.as_deref().unwrap_or_default();
         let failed = ["FailedMount", "FailedCreatePodSandBox", "FailedSync"].contains(&event.reason.as_deref().unwrap_or_default());

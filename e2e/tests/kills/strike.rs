@@ -224,7 +224,7 @@ async fn power_cut(world: &World, chance: &mut Chance) -> Result<String> {
     disk.cut(&kill).await?;
     // The containers that the kubelet starts again would have the dead file system: their Pods go, as they do with a node.
     let quick = DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() };
-    let pods = world.stage.api::<Pod>();
+    let pods = world.ns.api::<Pod>();
     for pod in world.agent_pods().await? {
         persist(|| pods.delete(&pod, &quick)).await?;
     }

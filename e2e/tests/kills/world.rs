@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
-use yoi_e2e::stage::{Stage, uid};
+use yoi_e2e::test_namespace::{TestNamespace, uid};
 
 use crate::census::{self, Inhabitant};
 use crate::chance::Chance;
@@ -64,7 +64,7 @@ rules:
 "#;
 
 pub struct World {
-    pub stage: Stage,
+    pub ns: TestNamespace,
     pub node: Node,
     pub disk: Option<Disk>,
     pub accounts: Vec<Arc<Account>>,
@@ -83,35 +83,35 @@ impl World {
         let client = Client::try_default().await?;
         let others = node.pids(crate::node::Part::Runtime).await?.len();
         let before = Inventory::take(&client, node).await?;
-        let stage = Stage::open("kills").await?;
+        let ns = TestNamespace::create("kills").await?;
         let name = format!("kills-{:x}", chance.below(1 << 30));
         let disk = if power { Some(Disk::make(&client, node, &name, AGENTS.len()).await?) } else { None };
-        stage.model(SCRIPT).await?;
-        stage.empty_project("p").await?;
+        ns.create_model(SCRIPT).await?;
+        ns.create_empty_project("p").await?;
         let session = disk
             .as_ref()
             .map_or(json!({ "retain": "Delete" }), |disk| json!({ "claimTemplate": { "storageClassName": disk.name, "size": "16Mi" } }));
         for agent in AGENTS {
-            stage.agent(agent, "p", json!({ "session": session })).await?;
+            ns.create_agent(agent, "p", json!({ "session": session })).await?;
         }
         let peer = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": "a.b" }, "spec": { "members": ["a", "b"] } });
-        stage.apply(&peer.to_string()).await?;
+        ns.apply(&peer.to_string()).await?;
         let mut trees = BTreeMap::new();
         for agent in AGENTS {
-            stage.agent_ready(agent).await?;
-            trees.insert(agent, uid(&stage.get::<AgentWorkspace>(agent).await?));
+            ns.wait_agent_ready(agent).await?;
+            trees.insert(agent, uid(&ns.get::<AgentWorkspace>(agent).await?));
         }
-        stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
-        let accounts: Vec<_> = AGENTS.iter().map(|agent| Account::new(&stage.namespace, agent)).collect();
+        ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+        let accounts: Vec<_> = AGENTS.iter().map(|agent| Account::new(&ns.name, agent)).collect();
         let mut tasks = JoinSet::new();
         for account in &accounts {
-            account.start(&stage.client, &mut tasks, chance.branch(&account.agent));
+            account.start(&ns.client, &mut tasks, chance.branch(&account.agent));
         }
         // What is there for the world's whole life.
         let mounted = Inventory::take(&client, node).await?;
         let before = before.with(disk.iter().flat_map(|disk| mounted.called(&disk.name)));
-        let first = census::take(&stage).await?;
-        Ok(World { stage, node: node.clone(), disk, accounts, trees, before, first, others, tasks })
+        let first = census::take(&ns).await?;
+        Ok(World { ns, node: node.clone(), disk, accounts, trees, before, first, others, tasks })
     }
 
     pub fn work(&self, on: bool) {
@@ -151,7 +151,7 @@ impl World {
 
     /// The whole log; asked for again only when Kubernetes itself did not lead there.
     async fn log_of(&self, account: &Account) -> Result<Vec<String>> {
-        let (client, begun) = (&self.stage.client, Instant::now());
+        let (client, begun) = (&self.ns.client, Instant::now());
         loop {
             let before = endpoints::behind(client).await?;
             let error = match account.log(client).await {
@@ -171,14 +171,14 @@ impl World {
     pub async fn left_over(&self, round: &Churn) -> Result<(Duration, Vec<String>)> {
         let (begun, mut patience) = (Instant::now(), Patience::default());
         loop {
-            let mut left = inventory::held(&self.stage.client, &self.stage.namespace).await?;
-            left.extend(census::strangers(&census::take(&self.stage).await?, &self.first, round));
-            left.extend(Inventory::strays(&self.stage.client, &self.node, &self.before).await?);
-            left.extend(inventory::connections(&self.stage.client, &self.node, AGENTS.len() + self.others).await?);
+            let mut left = inventory::held(&self.ns.client, &self.ns.name).await?;
+            left.extend(census::strangers(&census::take(&self.ns).await?, &self.first, round));
+            left.extend(Inventory::strays(&self.ns.client, &self.node, &self.before).await?);
+            left.extend(inventory::connections(&self.ns.client, &self.node, AGENTS.len() + self.others).await?);
             if left.is_empty() {
                 return Ok((begun.elapsed(), left));
             }
-            if begun.elapsed() < patience::KUBERNETES && !endpoints::behind(&self.stage.client).await?.is_empty() {
+            if begun.elapsed() < patience::KUBERNETES && !endpoints::behind(&self.ns.client).await?.is_empty() {
                 patience.again();
             }
             let overdue = patience.overdue(&left, Instant::now());
@@ -191,8 +191,8 @@ impl World {
 
     /// What the model was shown, by its own account.
     async fn shown(&self) -> Result<String> {
-        let path = format!("/api/v1/namespaces/{}/pods/scripted-model:8080/proxy/shown", self.stage.namespace);
-        Ok(self.stage.client.request_text(Request::get(path).body(Vec::new())?).await?)
+        let path = format!("/api/v1/namespaces/{}/pods/scripted-model:8080/proxy/shown", self.ns.name);
+        Ok(self.ns.client.request_text(Request::get(path).body(Vec::new())?).await?)
     }
 
     /// Calls whose outcome is unknown, and all calls, so far.
@@ -203,7 +203,7 @@ impl World {
 
     /// Pods of one of our Deployments or of the DaemonSet.
     pub async fn pods(&self, namespace: &str, app: &str) -> Result<Vec<Pod>> {
-        let api: Api<Pod> = Api::namespaced(self.stage.client.clone(), namespace);
+        let api: Api<Pod> = Api::namespaced(self.ns.client.clone(), namespace);
         Ok(api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items)
     }
 
@@ -211,13 +211,13 @@ impl World {
     pub async fn close(mut self) -> Result<()> {
         self.work(false);
         self.tasks.shutdown().await;
-        let World { stage, node, disk, before, others, .. } = self;
-        let client = stage.client.clone();
+        let World { ns, node, disk, before, others, .. } = self;
+        let client = ns.client.clone();
         // Kept when their YoiPods go, as is promised; here nobody wants them.
         for agent in AGENTS {
-            crate::churn::delete::<YoiPod>(&stage, agent).await?;
+            crate::churn::delete::<YoiPod>(&ns, agent).await?;
         }
-        stage.close().await?;
+        ns.remove().await?;
         if let Some(disk) = disk {
             disk.remove().await?;
         }
@@ -238,7 +238,7 @@ impl World {
     pub async fn agent_pods(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for agent in AGENTS {
-            let pod: YoiPod = self.stage.get(agent).await?;
+            let pod: YoiPod = self.ns.get(agent).await?;
             match pod.status.and_then(|s| s.pod) {
                 Some(pod) => names.push(pod.name),
                 None => bail!("{agent} has no Pod"),

@@ -11,7 +11,7 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, ConditionStatus, YoiPod};
-use yoi_e2e::stage::{Stage, uid};
+use yoi_e2e::test_namespace::{TestNamespace, uid};
 
 use crate::case::{Case, KINDS, Kind, Must, Way};
 use crate::judge::{conditions, unsaid};
@@ -32,10 +32,10 @@ pub struct Outcome {
 }
 
 pub async fn run() -> Result<Outcome> {
-    let stage = Stage::open("oddities").await?;
-    let processes = processes(&stage).await?;
-    let server = Server::new(&stage.client, &stage.namespace);
-    let mut outcome = Outcome { before: healthy(&stage, "before").await?, ..Outcome::default() };
+    let ns = TestNamespace::create("oddities").await?;
+    let processes = processes(&ns).await?;
+    let server = Server::new(&ns.client, &ns.name);
+    let mut outcome = Outcome { before: healthy(&ns, "before").await?, ..Outcome::default() };
 
     // Whole objects of every kind and class, as many as a small cluster can hold.
     let cases = chosen();
@@ -62,14 +62,14 @@ pub async fn run() -> Result<Outcome> {
             }
         }
     }
-    outcome.made += relations(&stage).await?;
-    outcome.slowest = told(&stage, &expected, &mut outcome.reasons).await?;
-    related(&stage).await?;
+    outcome.made += relations(&ns).await?;
+    outcome.slowest = told(&ns, &expected, &mut outcome.reasons).await?;
+    related(&ns).await?;
 
-    outcome.after = healthy(&stage, "after").await?;
-    outcome.writes = writes(&stage, Duration::from_secs(20)).await?;
-    unharmed(&stage, &processes).await?;
-    stage.close().await?;
+    outcome.after = healthy(&ns, "after").await?;
+    outcome.writes = writes(&ns, Duration::from_secs(20)).await?;
+    unharmed(&ns, &processes).await?;
+    ns.remove().await?;
     Ok(outcome)
 }
 
@@ -102,11 +102,11 @@ fn chosen() -> Vec<Case> {
 }
 
 /// A project and an agent of it; how long until the agent is Ready.
-async fn healthy(stage: &Stage, name: &str) -> Result<Duration> {
+async fn healthy(ns: &TestNamespace, name: &str) -> Result<Duration> {
     let start = Instant::now();
-    stage.empty_project(name).await?;
-    stage.agent(name, name, json!({})).await?;
-    stage.agent_ready(name).await?;
+    ns.create_empty_project(name).await?;
+    ns.create_agent(name, name, json!({})).await?;
+    ns.wait_agent_ready(name).await?;
     Ok(start.elapsed())
 }
 
@@ -125,13 +125,13 @@ fn pair(a: &str, b: &str) -> Value {
 }
 
 /// Objects that are odd by what they name, or by who made something beside them.
-async fn relations(stage: &Stage) -> Result<usize> {
+async fn relations(ns: &TestNamespace) -> Result<usize> {
     // Only in another namespace, and gone again.
-    let beside = stage.beside().await?;
+    let beside = ns.create_other().await?;
     beside.apply(&tree("elsewhere", &json!({ "source": { "empty": {} } })).to_string()).await?;
-    stage.apply(&tree("gone", &json!({ "source": { "empty": {} } })).to_string()).await?;
-    stage.delete::<AgentWorkspace>("gone").await?;
-    stage.until_gone::<AgentWorkspace>("gone").await?;
+    ns.apply(&tree("gone", &json!({ "source": { "empty": {} } })).to_string()).await?;
+    ns.delete::<AgentWorkspace>("gone").await?;
+    ns.wait_gone::<AgentWorkspace>("gone").await?;
     let claim = |name: &str| {
         json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name }, "spec": {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "none-such", "resources": { "requests": { "storage": "1Gi" } } } })
@@ -168,21 +168,21 @@ async fn relations(stage: &Stage) -> Result<usize> {
         pair("nobody", "nothing"),
     ];
     for object in &objects {
-        stage.apply(&object.to_string()).await?;
+        ns.apply(&object.to_string()).await?;
     }
     // Later than the first, also by the clock of the API server, which counts in seconds.
-    stage.condition::<YoiPod>("first-there", "Accepted", ConditionStatus::True).await?;
+    ns.wait_condition::<YoiPod>("first-there", "Accepted", ConditionStatus::True).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    stage.apply(&agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } })).to_string()).await?;
-    forgeries(stage).await?;
-    beside.close().await?;
+    ns.apply(&agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } })).to_string()).await?;
+    forgeries(ns).await?;
+    beside.remove().await?;
     Ok(objects.len() + 4)
 }
 
 /// What somebody with rights to Pods and claims, or to a status, can write beside our objects.
-async fn forgeries(stage: &Stage) -> Result<()> {
-    stage.apply(&agent("forged", &json!({})).to_string()).await?;
-    let forged: YoiPod = stage.get("forged").await?;
+async fn forgeries(ns: &TestNamespace) -> Result<()> {
+    ns.apply(&agent("forged", &json!({})).to_string()).await?;
+    let forged: YoiPod = ns.get("forged").await?;
     let owner = json!([{ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "forged", "uid": uid(&forged), "controller": true }]);
     let pod: Pod = serde_json::from_value(json!({
         "metadata": { "name": "forged-1", "ownerReferences": owner, "labels": { "yoi.dev/role": "agent", "yoi.dev/yoipod": "forged" },
@@ -191,16 +191,18 @@ async fn forgeries(stage: &Stage) -> Result<()> {
             "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{ "name": "agent", "image": "none", "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } } }] },
     }))?;
-    stage.merge::<YoiPod>("forged", &json!({ "spec": { "desiredState": "Running" } })).await?;
-    stage.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    ns.merge_patch::<YoiPod>("forged", &json!({ "spec": { "desiredState": "Running" } })).await?;
+    ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
     // A tree that is its own owner, and whose claims are other people's.
-    let shared: AgentWorkspace = stage.get("shared").await?;
+    let shared: AgentWorkspace = ns.get("shared").await?;
     let own =
         json!([{ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "name": "shared", "uid": uid(&shared), "controller": false }]);
-    stage
-        .merge::<AgentWorkspace>("shared", &json!({ "metadata": { "ownerReferences": own, "labels": { "yoi.dev/yoipod": "nobody" } } }))
-        .await?;
-    let claims = stage.api::<PersistentVolumeClaim>();
+    ns.merge_patch::<AgentWorkspace>(
+        "shared",
+        &json!({ "metadata": { "ownerReferences": own, "labels": { "yoi.dev/yoipod": "nobody" } } }),
+    )
+    .await?;
+    let claims = ns.api::<PersistentVolumeClaim>();
     let claim: PersistentVolumeClaim = serde_json::from_value(
         json!({ "metadata": { "name": "stray", "labels": { "yoi.dev/workspace": "shared", "yoi.dev/yoipod": "nobody" } },
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none-such", "resources": { "requests": { "storage": "1Gi" } } } }),
@@ -210,13 +212,13 @@ async fn forgeries(stage: &Stage) -> Result<()> {
     let status = json!({ "status": { "runGeneration": 999_999_999, "pod": { "name": "none", "uid": "none" },
         "report": { "podUID": "none", "runGeneration": -7, "ready": true, "reason": "Ünsinn", "message": "" },
         "live": { "podUID": "", "activity": "💥", "observedAt": "yesterday" }, "task": { "id": "", "state": "Nonsense" } } });
-    let api = stage.api::<YoiPod>();
+    let api = ns.api::<YoiPod>();
     api.patch_status("squatter", &Default::default(), &kube::api::Patch::Merge(&status)).await?;
     Ok(())
 }
 
 /// What each of the relations must say.
-async fn related(stage: &Stage) -> Result<()> {
+async fn related(ns: &TestNamespace) -> Result<()> {
     for (name, reason) in [
         ("no-project", "SourceNotFound"),
         ("no-tree", "SourceNotFound"),
@@ -229,7 +231,7 @@ async fn related(stage: &Stage) -> Result<()> {
         ("second-there", "InvalidSpec"),
         ("squatter", "InvalidSpec"),
     ] {
-        stage.unmet::<YoiPod>(name, "Accepted", reason).await?;
+        ns.wait_reason::<YoiPod>(name, "Accepted", reason).await?;
     }
     for (name, reason) in [
         ("orphan", "SourceNotFound"),
@@ -239,19 +241,19 @@ async fn related(stage: &Stage) -> Result<()> {
         ("of-nothing", "SourceNotFound"),
         ("taken-name", "InvalidSpec"),
     ] {
-        stage.unmet::<AgentWorkspace>(name, "Accepted", reason).await?;
+        ns.wait_reason::<AgentWorkspace>(name, "Accepted", reason).await?;
     }
     for name in ["hen", "egg"] {
-        stage.unmet::<AgentWorkspace>(name, "Ready", "SourceNotSealed").await?;
+        ns.wait_reason::<AgentWorkspace>(name, "Ready", "SourceNotSealed").await?;
     }
-    stage.unmet::<AgentWorkspace>("based-nowhere", "Ready", "NodeLost").await?;
+    ns.wait_reason::<AgentWorkspace>("based-nowhere", "Ready", "NodeLost").await?;
     for name in ["before.nobody", "nobody.nothing"] {
-        stage.unmet::<yoi_crds::YoiPeer>(name, "Ready", "MemberMissing").await?;
+        ns.wait_reason::<yoi_crds::YoiPeer>(name, "Ready", "MemberMissing").await?;
     }
     Ok(())
 }
 
-fn api(stage: &Stage, kind: Kind) -> Api<DynamicObject> {
+fn api(ns: &TestNamespace, kind: Kind) -> Api<DynamicObject> {
     let resource = ApiResource {
         group: "yoi.dev".into(),
         version: "v1alpha1".into(),
@@ -259,17 +261,17 @@ fn api(stage: &Stage, kind: Kind) -> Api<DynamicObject> {
         kind: kind.word().into(),
         plural: kind.plural(),
     };
-    Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource)
+    Api::namespaced_with(ns.client.clone(), &ns.name, &resource)
 }
 
 /// Waits until every object of the namespace has said something fit for people; gives back the longest silence of those that are known by name.
-async fn told(stage: &Stage, known: &BTreeMap<(Kind, String), String>, reasons: &mut BTreeMap<String, usize>) -> Result<Duration> {
+async fn told(ns: &TestNamespace, known: &BTreeMap<(Kind, String), String>, reasons: &mut BTreeMap<String, usize>) -> Result<Duration> {
     let start = Instant::now();
     loop {
         let mut silent = Vec::new();
         reasons.clear();
         for kind in KINDS.into_iter().filter(|k| k.namespaced()) {
-            for object in api(stage, kind).list(&ListParams::default()).await? {
+            for object in api(ns, kind).list(&ListParams::default()).await? {
                 let name = object.metadata.name.clone().unwrap_or_default();
                 let what = known.get(&(kind, name.clone())).cloned().unwrap_or_else(|| format!("{} {name}", kind.word()));
                 let value = serde_json::to_value(&object)?;
@@ -295,12 +297,12 @@ async fn told(stage: &Stage, known: &BTreeMap<(Kind, String), String>, reasons: 
 }
 
 /// Changes of our objects in this namespace, while nobody does anything.
-async fn writes(stage: &Stage, during: Duration) -> Result<usize> {
+async fn writes(ns: &TestNamespace, during: Duration) -> Result<usize> {
     let mut count = 0;
     let versions = async || -> Result<BTreeMap<String, String>> {
         let mut all = BTreeMap::new();
         for kind in KINDS.into_iter().filter(|k| k.namespaced()) {
-            for object in api(stage, kind).list(&ListParams::default()).await? {
+            for object in api(ns, kind).list(&ListParams::default()).await? {
                 let name = format!("{} {}", kind.word(), object.metadata.name.unwrap_or_default());
                 all.insert(name, object.metadata.resource_version.unwrap_or_default());
             }
@@ -320,10 +322,10 @@ async fn writes(stage: &Stage, during: Duration) -> Result<usize> {
 type Processes = BTreeMap<String, i32>;
 
 /// Our Pods with the restarts of their containers.
-async fn processes(stage: &Stage) -> Result<Processes> {
+async fn processes(ns: &TestNamespace) -> Result<Processes> {
     let mut all = BTreeMap::new();
     for namespace in ["yoi-system", "yoi-node"] {
-        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         for pod in pods.list(&ListParams::default()).await? {
             let restarts =
                 pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()).into_iter().flatten().map(|c| c.restart_count).sum();
@@ -333,12 +335,12 @@ async fn processes(stage: &Stage) -> Result<Processes> {
     Ok(all)
 }
 
-async fn unharmed(stage: &Stage, before: &Processes) -> Result<()> {
-    let now = processes(stage).await?;
+async fn unharmed(ns: &TestNamespace, before: &Processes) -> Result<()> {
+    let now = processes(ns).await?;
     ensure!(&now == before, "our Pods and their restarts were {before:?} and are {now:?}");
     for (pod, _) in now {
         let (namespace, name) = pod.split_once('/').context("a namespace")?;
-        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         let containers = pods.get(name).await?.spec.map(|s| s.containers).unwrap_or_default();
         for container in containers {
             let params = LogParams { container: Some(container.name.clone()), since_seconds: Some(600), ..LogParams::default() };

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 const CHANGED: [&str; 3] = ["yoiprojects.yoi.dev", "yoipods.yoi.dev", "agentworkspaces.yoi.dev"];
 /// Whoever holds it may change the CRDs of the cluster.
@@ -16,9 +16,9 @@ const LOCK: &str = "e2e-changes-crds";
 
 /// A newer version's schema is in force only while this runs its own few lines; whatever happens, the present one is put back.
 pub async fn run() -> Result<()> {
-    let stage = Stage::open("newer").await?;
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
-    lock(&stage).await?;
+    let ns = TestNamespace::create("newer").await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
+    lock(&ns).await?;
     let mut before = Vec::new();
     for name in CHANGED {
         before.push(serde_json::to_value(crds.get(name).await?.spec)?);
@@ -27,28 +27,28 @@ pub async fn run() -> Result<()> {
         for (name, spec) in CHANGED.iter().zip(&before) {
             put(&crds, name, newer(spec.clone())?).await?;
         }
-        store(&stage).await
+        store(&ns).await
     };
     let stored = tokio::time::timeout(Duration::from_secs(60), stored).await;
     for (name, spec) in CHANGED.iter().zip(&before) {
         put(&crds, name, spec.clone()).await.with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
     }
-    unlock(&stage).await?;
+    unlock(&ns).await?;
     stored.context("the newer schemas were not served within a minute")??;
 
     for (name, reason) in [("odd-word", "InvalidSpec"), ("odd-source", "InvalidSpec")] {
-        stage.unmet::<AgentWorkspace>(name, "Accepted", reason).await?;
+        ns.wait_reason::<AgentWorkspace>(name, "Accepted", reason).await?;
     }
-    stage.unmet::<YoiPod>("odd-state", "Accepted", "InvalidSpec").await?;
-    stage.unmet::<YoiPod>("odd-agent", "Accepted", "InvalidSpec").await?;
-    stage.unmet::<YoiProject>("odd-source", "Ready", "InvalidSpec").await?;
+    ns.wait_reason::<YoiPod>("odd-state", "Accepted", "InvalidSpec").await?;
+    ns.wait_reason::<YoiPod>("odd-agent", "Accepted", "InvalidSpec").await?;
+    ns.wait_reason::<YoiProject>("odd-source", "Ready", "InvalidSpec").await?;
     // The watches go on: what comes after is seen by everybody who must see it.
-    stage.empty_project("after").await?;
-    stage.agent("after", "after", json!({})).await?;
-    stage.agent_ready("after").await?;
-    let listed = stage.yoi(&["ls"]).await?;
+    ns.create_empty_project("after").await?;
+    ns.create_agent("after", "after", json!({})).await?;
+    ns.wait_agent_ready("after").await?;
+    let listed = ns.yoi(&["ls"]).await?;
     ensure!(listed.code == 0, "kubectl yoi cannot list any more: {}", listed.err);
-    stage.close().await
+    ns.remove().await
 }
 
 /// The schema of a version to come.
@@ -83,7 +83,7 @@ async fn put(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> R
 }
 
 /// Stored as soon as the newer schemas are served.
-async fn store(stage: &Stage) -> Result<()> {
+async fn store(ns: &TestNamespace) -> Result<()> {
     let agent = |more: Value| {
         let mut spec =
             json!({ "projectRef": { "name": "nowhere" }, "agent": { "builtin": {} }, "model": { "provider": "OpenAI", "name": "m" } });
@@ -101,7 +101,7 @@ async fn store(stage: &Stage) -> Result<()> {
         let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string();
         let start = Instant::now();
         loop {
-            let said = stage.try_apply(&object).await?;
+            let said = ns.try_apply(&object).await?;
             if said.code == 0 {
                 break;
             }
@@ -112,14 +112,14 @@ async fn store(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-fn locks(stage: &Stage) -> Api<ConfigMap> {
-    Api::namespaced(stage.client.clone(), "default")
+fn locks(ns: &TestNamespace) -> Api<ConfigMap> {
+    Api::namespaced(ns.client.clone(), "default")
 }
 
-async fn lock(stage: &Stage) -> Result<()> {
+async fn lock(ns: &TestNamespace) -> Result<()> {
     let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": LOCK } }))?;
     for _ in 0..240 {
-        match locks(stage).create(&PostParams::default(), &map).await {
+        match locks(ns).create(&PostParams::default(), &map).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(s)) if s.is_already_exists() => tokio::time::sleep(Duration::from_millis(500)).await,
             Err(e) => return Err(e.into()),
@@ -128,7 +128,7 @@ async fn lock(stage: &Stage) -> Result<()> {
     bail!("ConfigMap default/{LOCK} is held by another run; delete it if there is none")
 }
 
-async fn unlock(stage: &Stage) -> Result<()> {
-    locks(stage).delete(LOCK, &DeleteParams::default()).await?;
+async fn unlock(ns: &TestNamespace) -> Result<()> {
+    locks(ns).delete(LOCK, &DeleteParams::default()).await?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::case::{Case, KINDS, Kind, Must};
 use crate::judge::Report;
@@ -52,16 +52,16 @@ pub struct Dropped {
 
 /// All rules are dropped from copies of our kinds; which of them are missed, and by what?
 pub async fn without_rules() -> Result<Dropped> {
-    let stage = Stage::open("planted").await?;
-    remove(&stage).await?;
-    let found = planted(&stage).await;
-    remove(&stage).await?;
-    stage.close().await?;
+    let ns = TestNamespace::create("planted").await?;
+    remove(&ns).await?;
+    let found = planted(&ns).await;
+    remove(&ns).await?;
+    ns.remove().await?;
     found
 }
 
-async fn planted(stage: &Stage) -> Result<Dropped> {
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+async fn planted(ns: &TestNamespace) -> Result<Dropped> {
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     for crd in copies()? {
         let made = crds.create(&PostParams::default(), &crd).await?;
         let name = made.metadata.name.context("a name")?;
@@ -69,7 +69,7 @@ async fn planted(stage: &Stage) -> Result<Dropped> {
     }
     let cases: Vec<Case> = nonsense::all().into_iter().filter(|c| c.must == Must::Refuse).collect();
     let cases = Arc::new(cases);
-    let real = Server::new(&stage.client, &stage.namespace);
+    let real = Server::new(&ns.client, &ns.name);
     let copy = Server { group: GROUP.to_owned(), ..real.clone() };
     stand(&real).await?;
     stand_when_served(&copy).await?;
@@ -126,8 +126,8 @@ fn copies() -> Result<Vec<CustomResourceDefinition>> {
         .collect()
 }
 
-async fn remove(stage: &Stage) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+async fn remove(ns: &TestNamespace) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     let names: Vec<String> = KINDS.into_iter().filter(|k| k.namespaced()).map(|k| format!("{}.{GROUP}", k.plural())).collect();
     for name in &names {
         match crds.delete(name, &DeleteParams::default()).await {

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use serde_json::Value;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::case::{Case, KINDS, Must, Way, object};
 use crate::judge::Report;
@@ -19,9 +19,9 @@ use crate::{rust, schema, specimen};
 const AT_ONCE: usize = 6;
 
 pub async fn run() -> Result<Report> {
-    let stage = Stage::open("manifests").await?;
-    same_schema(&stage).await?;
-    let server = Server::new(&stage.client, &stage.namespace);
+    let ns = TestNamespace::create("manifests").await?;
+    same_schema(&ns).await?;
+    let server = Server::new(&ns.client, &ns.name);
     stand(&server).await?;
     let cases: Arc<Vec<Case>> = Arc::new(crate::cases());
     let said = all_said(&server, &cases).await?;
@@ -60,7 +60,7 @@ pub async fn run() -> Result<Report> {
             report.fault(case, format!("taken at apply, and then the operator's {kind} is refused: {}", refusal.message));
         }
     }
-    stage.close().await?;
+    ns.remove().await?;
     Ok(report)
 }
 
@@ -99,8 +99,8 @@ pub async fn stand(server: &Server) -> Result<()> {
 }
 
 /// Cases are made from the schemas of this tree, and judged by those of the cluster: they must be the same.
-async fn same_schema(stage: &Stage) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+async fn same_schema(ns: &TestNamespace) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     for kind in KINDS {
         let there = serde_json::to_value(&crds.get(&format!("{}.yoi.dev", kind.plural())).await?.spec.versions[0].schema)?;
         let differs = there["openAPIV3Schema"] != schema::of(kind);

@@ -9,8 +9,8 @@ use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
 use crate::{diagnosed, on_node, ready_is, send_until_taken, sentence, stops};
@@ -22,15 +22,15 @@ struct Small {
 }
 
 impl Small {
-    async fn make(stage: &Stage) -> Result<Self> {
-        let name = stage.namespace.clone();
+    async fn make(ns: &TestNamespace) -> Result<Self> {
+        let name = ns.name.clone();
         let folder = format!("/tmp/{name}");
         // Not below the node's temporary folder alone: the mount must be the node's, where the kubelet looks.
         let script = format!(
             "mkdir -p {folder}/m; truncate -s 24M {folder}/img; mkfs.ext4 -q -F -m 0 {folder}/img; mount -o loop {folder}/img {folder}/m; chmod 0777 {folder}/m"
         );
-        on_node(&script).await?.ok().context("failed to make a small disk in the node")?;
-        let nodes = Api::<Node>::all(stage.client.clone()).list(&Default::default()).await?.items;
+        on_node(&script).await?.exit_ok().context("failed to make a small disk in the node")?;
+        let nodes = Api::<Node>::all(ns.client.clone()).list(&Default::default()).await?.items;
         let node = nodes.first().context("no node")?;
         let host = node.labels().get("kubernetes.io/hostname").cloned().unwrap_or_else(|| node.name_any());
         let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name }, "spec": {
@@ -38,10 +38,10 @@ impl Small {
             "claimRef": { "namespace": name, "name": "small" }, "local": { "path": format!("{folder}/m") },
             "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
                 { "key": "kubernetes.io/hostname", "operator": "In", "values": [host] }] }] } } } });
-        stage.apply(&volume.to_string()).await?;
+        ns.apply(&volume.to_string()).await?;
         let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "small" }, "spec": {
             "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": { "requests": { "storage": "24Mi" } } } });
-        stage.apply(&claim.to_string()).await?;
+        ns.apply(&claim.to_string()).await?;
         Ok(Self { folder, volume: name })
     }
 
@@ -50,41 +50,41 @@ impl Small {
             "for size in 1M 64k 4k 1; do dd if=/dev/zero bs=$size of={0}/m/ballast oflag=append conv=notrunc 2>/dev/null || true; done; sync {0}/m/ballast",
             self.folder
         );
-        on_node(&script).await?.ok().map(drop)
+        on_node(&script).await?.exit_ok().map(drop)
     }
 
     async fn make_room(&self) -> Result<()> {
-        on_node(&format!("rm {}/m/ballast", self.folder)).await?.ok().map(drop)
+        on_node(&format!("rm {}/m/ballast", self.folder)).await?.exit_ok().map(drop)
     }
 
-    async fn remove(self, stage: &Stage) -> Result<()> {
-        Api::<PersistentVolume>::all(stage.client.clone()).delete(&self.volume, &DeleteParams::default()).await?;
-        on_node(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await?.ok().map(drop)
+    async fn remove(self, ns: &TestNamespace) -> Result<()> {
+        Api::<PersistentVolume>::all(ns.client.clone()).delete(&self.volume, &DeleteParams::default()).await?;
+        on_node(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await?.exit_ok().map(drop)
     }
 }
 
 #[tokio::test]
 async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_go_on() -> Result<()> {
-    let stage = Stage::open("poor-full").await?;
-    stage.model("rules: [{ steps: [{ text: Hello. }] }]").await?;
-    stage.empty_project("p").await?;
-    let small = Small::make(&stage).await?;
-    stage.agent("a", "p", json!({ "session": { "claimName": "small" } })).await?;
-    stage.agent_ready("a").await?;
-    stage.yoi(&["send", "a", "the first word"]).await?.ok()?;
+    let ns = TestNamespace::create("poor-full").await?;
+    ns.create_model("rules: [{ steps: [{ text: Hello. }] }]").await?;
+    ns.create_empty_project("p").await?;
+    let small = Small::make(&ns).await?;
+    ns.create_agent("a", "p", json!({ "session": { "claimName": "small" } })).await?;
+    ns.wait_agent_ready("a").await?;
+    ns.yoi(&["send", "a", "the first word"]).await?.exit_ok()?;
 
     small.fill().await?;
-    let refused = stage.yoi(&["send", "a", "a word that finds no room"]).await?;
+    let refused = ns.yoi(&["send", "a", "a word that finds no room"]).await?;
     ensure!(refused.code != 0 && refused.err.contains("the message was not taken: the session volume is full"), "{refused:?}");
-    let condition = ready_is(&stage, "a", "DiskFull").await?;
+    let condition = ready_is(&ns, "a", "DiskFull").await?;
     sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
-    diagnosed(&stage, "agents", "YoiPod", "a", "the session volume is full").await?;
-    stage.yoi(&["log", "a"]).await?.ok()?;
+    diagnosed(&ns, "agents", "YoiPod", "a", "the session volume is full").await?;
+    ns.yoi(&["log", "a"]).await?.exit_ok()?;
     small.make_room().await?;
-    stage.condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
-    send_until_taken(&stage, "a", "a word that finds room").await?;
-    let log = stage
-        .log_until("a", "the message", |log| {
+    ns.wait_condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
+    send_until_taken(&ns, "a", "a word that finds room").await?;
+    let log = ns
+        .wait_log("a", "the message", |log| {
             log.iter().any(|l| matches!(&l.entry.body, Body::Input(input) if input.text == "a word that finds room")).then(|| log.to_vec())
         })
         .await?;
@@ -95,25 +95,25 @@ async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_g
 
     // Full again: it stops, and starts on the full volume, and says so as soon as it wants room.
     small.fill().await?;
-    stops(&stage, "a", Duration::from_secs(40)).await?;
+    stops(&ns, "a", Duration::from_secs(40)).await?;
     small.fill().await?;
-    stage.yoi(&["start", "a"]).await?.ok()?;
-    let (condition, _) = soon(PATIENCE, "the agent that started on a full volume says so", async || {
+    ns.yoi(&["start", "a"]).await?.exit_ok()?;
+    let (condition, _) = poll_until(TIMEOUT, "the agent that started on a full volume says so", async || {
         // What the start let go has room for a word or two, until it is filled too.
-        if stage.yoi(&["send", "a", "a word to a full volume"]).await?.code == 0 {
+        if ns.yoi(&["send", "a", "a word to a full volume"]).await?.code == 0 {
             small.fill().await?;
         }
-        let conditions = stage.get::<YoiPod>("a").await?.status.unwrap_or_default().conditions;
+        let conditions = ns.get::<YoiPod>("a").await?.status.unwrap_or_default().conditions;
         Ok(find(&conditions, "Ready").filter(|c| c.reason == "DiskFull").cloned())
     })
     .await?;
     sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
     small.make_room().await?;
-    stage.agent_ready("a").await?;
-    send_until_taken(&stage, "a", "the last word").await?;
-    stage.delete::<YoiPod>("a").await?;
-    stage.until_gone::<YoiPod>("a").await?;
-    let closed = small.remove(&stage).await;
-    stage.close().await?;
+    ns.wait_agent_ready("a").await?;
+    send_until_taken(&ns, "a", "the last word").await?;
+    ns.delete::<YoiPod>("a").await?;
+    ns.wait_gone::<YoiPod>("a").await?;
+    let closed = small.remove(&ns).await;
+    ns.remove().await?;
     closed
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionStatus;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::{diagnosed, sentence};
 
@@ -28,53 +28,53 @@ fn service(name: &str, app: &str) -> String {
 
 #[tokio::test]
 async fn a_git_server_that_fails_is_named_holds_nobody_else_up_and_is_asked_again() -> Result<()> {
-    let stage = Stage::open("poor-git").await?;
-    stage.git().await?;
-    stage.apply(&server("silent", "push @k, $c")).await?;
-    stage.apply(&server("babble", "while(print $c \"x\" x 65536) {}")).await?;
-    stage.pod_ready("silent").await?;
-    stage.pod_ready("babble").await?;
-    let url = |host: &str, path: &str| format!("git://{host}.{}.svc:9418/{path}.git", stage.namespace);
+    let ns = TestNamespace::create("poor-git").await?;
+    ns.create_git_server().await?;
+    ns.apply(&server("silent", "push @k, $c")).await?;
+    ns.apply(&server("babble", "while(print $c \"x\" x 65536) {}")).await?;
+    ns.wait_pod_ready("silent").await?;
+    ns.wait_pod_ready("babble").await?;
+    let url = |host: &str, path: &str| format!("git://{host}.{}.svc:9418/{path}.git", ns.name);
     let git = |url: String, reference: Option<&str>| match reference {
         Some(reference) => json!({ "git": { "url": url, "ref": reference } }),
         None => json!({ "git": { "url": url } }),
     };
-    stage.project("silent", git(url("silent", "project"), None)).await?;
-    stage.project("babble", git(url("babble", "project"), None)).await?;
-    stage.project("absent", git(url("absent", "project"), None)).await?;
-    stage.project("refless", git(url("git", "project"), Some("no-such-branch"))).await?;
-    stage.project("nameless", git(url("git", "no-such-project"), None)).await?;
-    stage.project("good", git(url("git", "project"), None)).await?;
+    ns.create_project("silent", git(url("silent", "project"), None)).await?;
+    ns.create_project("babble", git(url("babble", "project"), None)).await?;
+    ns.create_project("absent", git(url("absent", "project"), None)).await?;
+    ns.create_project("refless", git(url("git", "project"), Some("no-such-branch"))).await?;
+    ns.create_project("nameless", git(url("git", "no-such-project"), None)).await?;
+    ns.create_project("good", git(url("git", "project"), None)).await?;
     let failed = async |name: &str, words: &str| -> Result<()> {
-        let condition = stage.unmet::<YoiProject>(name, "Ready", "PopulateFailed").await?;
+        let condition = ns.wait_reason::<YoiProject>(name, "Ready", "PopulateFailed").await?;
         sentence(&condition, words)
     };
     let silent = async {
         // Meanwhile it says what it waits for.
-        let condition = stage.unmet::<YoiProject>("silent", "Ready", "Populating").await?;
+        let condition = ns.wait_reason::<YoiProject>("silent", "Ready", "Populating").await?;
         ensure!(!condition.message.is_empty(), "no word on what it waits for");
         failed("silent", "the server has sent nothing for 60 s").await
     };
-    let good = async { stage.condition::<YoiProject>("good", "Ready", ConditionStatus::True).await.map(drop) };
+    let good = async { ns.wait_condition::<YoiProject>("good", "Ready", ConditionStatus::True).await.map(drop) };
     futures::try_join!(
         good,
         silent,
         failed("babble", "protocol error"),
         async {
             failed("absent", "unable to look up absent").await?;
-            diagnosed(&stage, "dns", "YoiProject", "absent", "unable to look up absent").await
+            diagnosed(&ns, "dns", "YoiProject", "absent", "unable to look up absent").await
         },
         failed("refless", "the source has no branch, tag or commit no-such-branch"),
         async {
             failed("nameless", "access denied or repository not exported").await?;
-            diagnosed(&stage, "agents", "YoiProject", "nameless", "access denied or repository not exported").await
+            diagnosed(&ns, "agents", "YoiProject", "nameless", "access denied or repository not exported").await
         },
     )?;
     // Mended, each goes on by itself: a server that is there now, a branch that is named now.
-    stage.apply(&service("absent", "git")).await?;
-    stage.merge::<YoiProject>("refless", &json!({ "spec": { "source": { "git": { "ref": "main" } } } })).await?;
-    futures::try_join!(async { stage.condition::<YoiProject>("absent", "Ready", ConditionStatus::True).await.map(drop) }, async {
-        stage.condition::<YoiProject>("refless", "Ready", ConditionStatus::True).await.map(drop)
+    ns.apply(&service("absent", "git")).await?;
+    ns.merge_patch::<YoiProject>("refless", &json!({ "spec": { "source": { "git": { "ref": "main" } } } })).await?;
+    futures::try_join!(async { ns.wait_condition::<YoiProject>("absent", "Ready", ConditionStatus::True).await.map(drop) }, async {
+        ns.wait_condition::<YoiProject>("refless", "Ready", ConditionStatus::True).await.map(drop)
     },)?;
-    stage.close().await
+    ns.remove().await
 }

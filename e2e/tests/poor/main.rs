@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use yoi_crds::{Condition, YoiPod};
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 /// What the want of an agent may add to the time of a message and a look at the log.
 const SOON: Duration = Duration::from_secs(1);
 
 /// People can speak to the agent and read its log. What that takes on this machine anyhow is measured beside it, on an agent that does not
 /// exist. No rule of a script knows the words: a run that is under way goes on as it was.
-async fn obeys(stage: &Stage, agent: &str) -> Result<()> {
+async fn obeys(ns: &TestNamespace, agent: &str) -> Result<()> {
     let both = async |agent: &str| -> Result<(Duration, i32)> {
         let begun = Instant::now();
-        let sent = stage.yoi(&["send", agent, "are you there"]).await?;
-        let read = stage.yoi(&["log", agent, "--tail", "1"]).await?;
+        let sent = ns.yoi(&["send", agent, "are you there"]).await?;
+        let read = ns.yoi(&["log", agent, "--tail", "1"]).await?;
         Ok((begun.elapsed(), sent.code.max(read.code)))
     };
     let (mut quickest, mut anyhow) = (Duration::MAX, Duration::ZERO);
@@ -41,9 +41,9 @@ async fn obeys(stage: &Stage, agent: &str) -> Result<()> {
 }
 
 /// Stopped within seconds, its log closed and still to be read.
-async fn stops(stage: &Stage, agent: &str, within: Duration) -> Result<()> {
+async fn stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> {
     let begun = Instant::now();
-    stage.yoi(&["stop", agent, "--wait"]).await?.ok()?;
+    ns.yoi(&["stop", agent, "--wait"]).await?.exit_ok()?;
     ensure!(begun.elapsed() < within, "{agent} took {:?} to stop", begun.elapsed());
     Ok(())
 }
@@ -59,15 +59,15 @@ fn sentence(condition: &Condition, words: &str) -> Result<()> {
 }
 
 /// The doctor names this object for what ails it, by this check, as an error; asked again until it does.
-async fn diagnosed(stage: &Stage, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
-    let object = format!("{kind} {}/{name}", stage.namespace);
-    let finding = doctor::named(stage, &[], check, &object, words).await?;
+async fn diagnosed(ns: &TestNamespace, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
+    let object = format!("{kind} {}/{name}", ns.name);
+    let finding = doctor::named(ns, &[], check, &object, words).await?;
     ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
     Ok(())
 }
 
 /// A command in the node, as root.
-async fn on_node(script: &str) -> Result<Said> {
+async fn on_node(script: &str) -> Result<CommandOutput> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["sh", "-euc", script]);
@@ -75,19 +75,19 @@ async fn on_node(script: &str) -> Result<Said> {
 }
 
 /// Sends until it is taken: the agent has just been able to take it again.
-async fn send_until_taken(stage: &Stage, agent: &str, text: &str) -> Result<()> {
+async fn send_until_taken(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let said = stage.yoi(&["send", agent, text]).await?;
+        let said = ns.yoi(&["send", agent, text]).await?;
         if said.code == 0 {
             return Ok(());
         }
-        ensure!(begun.elapsed() < PATIENCE, "the message is not taken: {}", said.err);
+        ensure!(begun.elapsed() < TIMEOUT, "the message is not taken: {}", said.err);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 /// Waits until a YoiPod's Ready condition holds this reason, and gives it back.
-async fn ready_is(stage: &Stage, agent: &str, reason: &str) -> Result<Condition> {
-    stage.unmet::<YoiPod>(agent, "Ready", reason).await
+async fn ready_is(ns: &TestNamespace, agent: &str, reason: &str) -> Result<Condition> {
+    ns.wait_reason::<YoiPod>(agent, "Ready", reason).await
 }

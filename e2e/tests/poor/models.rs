@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
 use crate::{diagnosed, obeys, ready_is, sentence, stops};
@@ -39,11 +39,11 @@ rules:
 "#;
 
 /// Says which it is, since when, obeys meanwhile, goes on by itself, and has done its work once.
-async fn recovers(stage: &Stage, agent: &str, words: &str) -> Result<()> {
-    let first = ready_is(stage, agent, "ModelUnreachable").await?;
+async fn recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> {
+    let first = ready_is(ns, agent, "ModelUnreachable").await?;
     sentence(&first, words)?;
-    obeys(stage, agent).await?;
-    let now = stage.get::<YoiPod>(agent).await?.status.unwrap_or_default().conditions;
+    obeys(ns, agent).await?;
+    let now = ns.get::<YoiPod>(agent).await?.status.unwrap_or_default().conditions;
     let now = find(&now, "Ready").cloned();
     ensure!(
         now.as_ref().is_some_and(|c| c.status == ConditionStatus::True || c.last_transition_time == first.last_transition_time),
@@ -52,13 +52,13 @@ async fn recovers(stage: &Stage, agent: &str, words: &str) -> Result<()> {
     if agent == "late" {
         // By both checks: what ails the agent, and that it is a name.
         for check in ["agents", "dns"] {
-            diagnosed(stage, check, "YoiPod", agent, words).await?;
+            diagnosed(ns, check, "YoiPod", agent, words).await?;
         }
-        stage.apply(&late_service(&json!({ "app": "scripted-model" }))).await?;
+        ns.apply(&late_service(&json!({ "app": "scripted-model" }))).await?;
     }
-    stage.task_complete(agent).await?;
-    let log = stage
-        .log_until(agent, "the end of its work", |log| {
+    ns.wait_task_complete(agent).await?;
+    let log = ns
+        .wait_log(agent, "the end of its work", |log| {
             log.iter().any(|l| matches!(&l.entry.body, Body::Assistant(a) if a.text == "done")).then(|| log.to_vec())
         })
         .await?;
@@ -72,7 +72,7 @@ async fn recovers(stage: &Stage, agent: &str, words: &str) -> Result<()> {
         notices.remove(1);
     }
     ensure!(notices.len() == 1 && notices[0].contains(words), "{agent}: {notices:?}");
-    stage.condition::<YoiPod>(agent, "Ready", ConditionStatus::True).await.map(drop)
+    ns.wait_condition::<YoiPod>(agent, "Ready", ConditionStatus::True).await.map(drop)
 }
 
 fn late_service(selector: &Value) -> String {
@@ -83,52 +83,52 @@ fn late_service(selector: &Value) -> String {
 
 #[tokio::test]
 async fn an_agent_says_why_its_model_does_not_answer_obeys_and_goes_on_by_itself() -> Result<()> {
-    let stage = Stage::open("poor-models").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    let at = |host: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://{host}.{}.svc:8080/v1/", stage.namespace) });
+    let ns = TestNamespace::create("poor-models").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    let at = |host: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://{host}.{}.svc:8080/v1/", ns.name) });
     for (name, task) in [("busy", "be overloaded"), ("page", "be a web page"), ("cut", "break off"), ("quiet", "be quiet")] {
-        stage.agent(name, "p", json!({ "task": task })).await?;
+        ns.create_agent(name, "p", json!({ "task": task })).await?;
     }
-    stage.agent("late", "p", json!({ "task": "to your work", "model": at("late-model") })).await?;
+    ns.create_agent("late", "p", json!({ "task": "to your work", "model": at("late-model") })).await?;
     let stopped = async {
-        stage.agent_ready("quiet").await?;
-        stage.log_until("quiet", "a run", |log| log.iter().any(|l| l.entry.body.kind() == "RunStarted").then_some(())).await?;
-        obeys(&stage, "quiet").await?;
-        stops(&stage, "quiet", Duration::from_secs(40)).await
+        ns.wait_agent_ready("quiet").await?;
+        ns.wait_log("quiet", "a run", |log| log.iter().any(|l| l.entry.body.kind() == "RunStarted").then_some(())).await?;
+        obeys(&ns, "quiet").await?;
+        stops(&ns, "quiet", Duration::from_secs(40)).await
     };
     futures::try_join!(
-        recovers(&stage, "busy", "answered 503 Service Unavailable"),
-        recovers(&stage, "page", "no stream of a chat; check spec.model.baseUrl"),
-        recovers(&stage, "cut", "broke its answer off"),
-        recovers(&stage, "late", "has a name that cannot be resolved; check spec.model.baseUrl"),
+        recovers(&ns, "busy", "answered 503 Service Unavailable"),
+        recovers(&ns, "page", "no stream of a chat; check spec.model.baseUrl"),
+        recovers(&ns, "cut", "broke its answer off"),
+        recovers(&ns, "late", "has a name that cannot be resolved; check spec.model.baseUrl"),
         stopped,
     )?;
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_key_that_the_endpoint_refuses_is_said_and_never_shown() -> Result<()> {
-    let stage = Stage::open("poor-key").await?;
-    stage.model_with_key(SCRIPT, "sk-the-right-key").await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("poor-key").await?;
+    ns.create_model_with_key(SCRIPT, "sk-the-right-key").await?;
+    ns.create_empty_project("p").await?;
     let secret = |key: &str| {
         json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "model" }, "stringData": { "apiKey": key } }).to_string()
     };
-    stage.apply(&secret("sk-the-wrong-key")).await?;
-    let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace),
+    ns.apply(&secret("sk-the-wrong-key")).await?;
+    let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name),
         "authSecretRef": { "name": "model", "key": "apiKey" } });
-    stage.agent("a", "p", json!({ "task": "to your work", "model": model })).await?;
-    let condition = ready_is(&stage, "a", "ModelUnreachable").await?;
+    ns.create_agent("a", "p", json!({ "task": "to your work", "model": model })).await?;
+    let condition = ready_is(&ns, "a", "ModelUnreachable").await?;
     sentence(&condition, "answered 401 Unauthorized; it does not take the key: correct the Secret")?;
-    diagnosed(&stage, "agents", "YoiPod", "a", "answered 401 Unauthorized; it does not take the key").await?;
-    obeys(&stage, "a").await?;
-    let said = stage.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.ok()?.out;
+    diagnosed(&ns, "agents", "YoiPod", "a", "answered 401 Unauthorized; it does not take the key").await?;
+    obeys(&ns, "a").await?;
+    let said = ns.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.exit_ok()?.out;
     ensure!(!said.contains("sk-the-wrong-key"), "an object holds the key");
     // As the sentence says: corrected, stopped and started, and the run goes on.
-    stage.apply(&secret("sk-the-right-key")).await?;
-    stops(&stage, "a", Duration::from_secs(40)).await?;
-    stage.yoi(&["start", "a"]).await?.ok()?;
-    stage.task_complete("a").await?;
-    stage.close().await
+    ns.apply(&secret("sk-the-right-key")).await?;
+    stops(&ns, "a", Duration::from_secs(40)).await?;
+    ns.yoi(&["start", "a"]).await?.exit_ok()?;
+    ns.wait_task_complete("a").await?;
+    ns.remove().await
 }

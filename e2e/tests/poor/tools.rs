@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::{Body, RunOutcome, ToolEnded, ToolOutcome};
 use yoi_wire::people::LogLine;
 
@@ -44,20 +44,20 @@ fn runs(log: &[LogLine]) -> Vec<RunOutcome> {
 
 #[tokio::test]
 async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Result<()> {
-    let stage = Stage::open("poor-tools").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("unruly", "p", json!({ "task": "misbehave", "limits": { "toolSeconds": 4 } })).await?;
-    stage.agent("suicide", "p", json!({ "task": "end yourself" })).await?;
-    stage.agent("stuck", "p", json!({ "task": "never end", "limits": { "toolSeconds": 3000 } })).await?;
+    let ns = TestNamespace::create("poor-tools").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("unruly", "p", json!({ "task": "misbehave", "limits": { "toolSeconds": 4 } })).await?;
+    ns.create_agent("suicide", "p", json!({ "task": "end yourself" })).await?;
+    ns.create_agent("stuck", "p", json!({ "task": "never end", "limits": { "toolSeconds": 3000 } })).await?;
     let begun = async |agent: &str| {
-        stage.log_until(agent, "a call", |log| log.iter().any(|l| l.entry.body.kind() == "ToolStarted").then_some(())).await
+        ns.wait_log(agent, "a call", |log| log.iter().any(|l| l.entry.body.kind() == "ToolStarted").then_some(())).await
     };
     let unruly = async {
         begun("unruly").await?;
-        obeys(&stage, "unruly").await?;
-        stage.task_complete("unruly").await?;
-        let ends = ends(&stage.log("unruly").await?);
+        obeys(&ns, "unruly").await?;
+        ns.wait_task_complete("unruly").await?;
+        let ends = ends(&ns.log("unruly").await?);
         ensure!(ends.len() >= 8, "{ends:?}");
         // Before a command ends them all, and after.
         for count in [&ends[4], &ends[7]] {
@@ -71,8 +71,8 @@ async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Resu
         Ok(())
     };
     let suicide = async {
-        stage.task_complete("suicide").await?;
-        let log = stage.log("suicide").await?;
+        ns.wait_task_complete("suicide").await?;
+        let log = ns.log("suicide").await?;
         let ends = ends(&log);
         ensure!(ends[0].outcome == ToolOutcome::Unknown && ends[1].output.starts_with("1\n"), "{ends:?}");
         ensure!(runs(&log).first() == Some(&RunOutcome::Interrupted), "{:?}", runs(&log));
@@ -80,15 +80,15 @@ async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Resu
     };
     let stuck = async {
         begun("stuck").await?;
-        obeys(&stage, "stuck").await?;
-        stops(&stage, "stuck", Duration::from_secs(40)).await?;
-        stage.yoi(&["start", "stuck", "--wait"]).await?.ok()?;
-        let log = stage.log("stuck").await?;
+        obeys(&ns, "stuck").await?;
+        stops(&ns, "stuck", Duration::from_secs(40)).await?;
+        ns.yoi(&["start", "stuck", "--wait"]).await?.exit_ok()?;
+        let log = ns.log("stuck").await?;
         ensure!(ends(&log)[0].outcome == ToolOutcome::Unknown && runs(&log).first() == Some(&RunOutcome::Interrupted), "{log:?}");
         // Closed by the runtime that was stopped, not by the one that came after it.
         ensure!(log.iter().find(|l| l.entry.body.kind() == "RunEnded").is_some_and(|l| l.entry.run == 1), "{log:?}");
         Ok(())
     };
     futures::try_join!(unruly, suicide, stuck)?;
-    stage.close().await
+    ns.remove().await
 }

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::program;
-use yoi_e2e::stage::Stage;
-use yoi_wire::hub::gateway_api;
+use yoi_e2e::test_namespace::TestNamespace;
+use yoi_wire::hub::asked;
 
 use crate::knock::{API, Gateway, RUNTIMES, SERVER, gateways, pod_of, token_of};
 
@@ -65,7 +65,7 @@ async fn weight() -> Result<(u64, u64)> {
     let script = "for p in /proc/[0-9]*; do if grep -qx yoi-gateway $p/comm 2>/dev/null; then \
         echo $(grep VmRSS $p/status | tr -dc 0-9) $(ls $p/fd | wc -l); fi; done";
     words.extend(["sh", "-c", script]);
-    let said = program::run(words[0], &words[1..], &[], None).await?.ok()?;
+    let said = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
     let mut most = (0, 0);
     for line in said.out.lines() {
         let mut numbers = line.split(' ').filter_map(|n| n.parse::<u64>().ok());
@@ -77,8 +77,8 @@ async fn weight() -> Result<(u64, u64)> {
     Ok(most)
 }
 
-async fn restarts(stage: &Stage, gateways: &[Gateway]) -> Result<i32> {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), "yoi-system");
+async fn restarts(ns: &TestNamespace, gateways: &[Gateway]) -> Result<i32> {
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
     let mut all = 0;
     for gateway in gateways {
         let pod = pods.get(&gateway.pod).await.context("a gateway's Pod is gone")?;
@@ -273,8 +273,8 @@ async fn greedy(gateway: &Gateway, token: &str, path: &'static str, body: String
 }
 
 /// Stops an agent's runtime where it stands: its lines stay open, and answer nothing.
-async fn strike_dumb(stage: &Stage, agent: &str) -> Result<String> {
-    let pod: Pod = stage.get(&pod_of(stage, agent).await?).await?;
+async fn strike_dumb(ns: &TestNamespace, agent: &str) -> Result<String> {
+    let pod: Pod = ns.get(&pod_of(ns, agent).await?).await?;
     let uid = pod.metadata.uid.context("a Pod without UID")?;
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
@@ -283,7 +283,7 @@ async fn strike_dumb(stage: &Stage, agent: &str) -> Result<String> {
          then kill -STOP ${{p#/proc/}} && echo ${{p#/proc/}}; fi; done"
     );
     words.extend(["sh", "-c", &script]);
-    let said = program::run(words[0], &words[1..], &[], None).await?.ok()?.out;
+    let said = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?.out;
     ensure!(said.split_whitespace().count() == 1, "the runtime of {agent} was not found: {said:?}");
     Ok(said.trim().to_owned())
 }
@@ -292,29 +292,29 @@ async fn wake(pid: &str) -> Result<()> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["kill", "-CONT", pid]);
-    program::run(words[0], &words[1..], &[], None).await?.ok().map(drop)
+    program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and times that other tests disturb: cargo xtask test --all"]
 async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Result<()> {
-    let stage = Stage::open("abuse").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("abuse").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
     for name in ["a", "b", "bad", "dumb"] {
-        stage.agent(name, "p", json!({})).await?;
+        ns.create_agent(name, "p", json!({})).await?;
     }
     for name in ["a", "b", "bad", "dumb"] {
-        stage.agent_ready(name).await?;
+        ns.wait_agent_ready(name).await?;
     }
     for (one, other) in [("a", "b"), ("bad", "dumb"), ("b", "bad")] {
-        stage.yoi(&["peer", one, other]).await?.ok()?;
+        ns.yoi(&["peer", one, other]).await?.exit_ok()?;
         let (first, second) = if one < other { (one, other) } else { (other, one) };
-        stage.condition::<YoiPeer>(&format!("{first}.{second}"), "Ready", ConditionStatus::True).await?;
+        ns.wait_condition::<YoiPeer>(&format!("{first}.{second}"), "Ready", ConditionStatus::True).await?;
     }
-    let gateways = gateways(&stage).await?;
-    let before = restarts(&stage, &gateways).await?;
-    let (token, bad) = (token_of(&stage, "a").await?, token_of(&stage, "bad").await?);
+    let gateways = gateways(&ns).await?;
+    let before = restarts(&ns, &gateways).await?;
+    let (token, bad) = (token_of(&ns, "a").await?, token_of(&ns, "bad").await?);
     let mut honest = Vec::new();
     for (n, gateway) in gateways.iter().enumerate() {
         let gateway = gateway.clone();
@@ -337,17 +337,15 @@ async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Re
     all.extend(during("resets by strangers", first, || again(8, |n| resets(at(n), None))).await?);
     all.extend(during("resets by an agent", first, || again(8, |n| resets(at(n), Some(&bad)))).await?);
     all.extend(during("tokens that nobody made", first, || again(16, |n| bogus_token(at(n), n))).await?);
-    all.extend(
-        during("an agent that asks without end", first, || again(3, |n| greedy(at(n), &bad, gateway_api::LIST_PODS, "{}".into()))).await?,
-    );
-    let dumb = strike_dumb(&stage, "dumb").await?;
+    all.extend(during("an agent that asks without end", first, || again(3, |n| greedy(at(n), &bad, asked::LIST_PODS, "{}".into()))).await?);
+    let dumb = strike_dumb(&ns, "dumb").await?;
     let message = json!({ "to": "dumb", "messageId": "m", "text": "t".repeat(60_000) }).to_string();
     let silent = during("a line that never answers", first, || again(3, |n| greedy(at(n), &bad, gateway_api::SEND, message.clone()))).await;
     wake(&dumb).await?;
     all.extend(silent?);
     // Somebody new gets in from an address of his own, while one address takes all that it can.
-    let pod = pod_of(&stage, "a").await?;
-    let url = format!("https://{SERVER}:{RUNTIMES}{}", gateway_api::LIST_PODS);
+    let pod = pod_of(&ns, "a").await?;
+    let url = format!("https://{SERVER}:{RUNTIMES}{}", asked::LIST_PODS);
     let line = format!(
         "curl -sk -m 10 -o /dev/null -w '%{{http_code}}' -H \"Authorization: Bearer $(cat /var/run/yoi/token)\" -H 'Content-Type: application/json' -d '{{}}' {url}"
     );
@@ -355,7 +353,7 @@ async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Re
         let mut worst = Duration::ZERO;
         for _ in 0..10 {
             let began = Instant::now();
-            let said = stage.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
+            let said = ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
             ensure!(said.out.trim() == "200", "a newcomer is not let in: {said:?}");
             worst = worst.max(began.elapsed());
         }
@@ -376,11 +374,11 @@ async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Re
         all[all.len() * 99 / 100],
         base.0 >> 20
     );
-    ensure!(restarts(&stage, &gateways).await? == before, "a gateway was restarted");
+    ensure!(restarts(&ns, &gateways).await? == before, "a gateway was restarted");
     for gateway in &gateways {
         let ready =
-            stage.kubectl(&["-n", "yoi-system", "wait", "--for=condition=Ready", &format!("pod/{}", gateway.pod), "--timeout=5s"]).await?;
+            ns.kubectl(&["-n", "yoi-system", "wait", "--for=condition=Ready", &format!("pod/{}", gateway.pod), "--timeout=5s"]).await?;
         ensure!(ready.code == 0, "a gateway is not ready: {ready:?}");
     }
-    stage.close().await
+    ns.remove().await
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 /// The cluster, as the bearer of a token sees it: no certificate of the tester's own.
 pub async fn bearer(token: &str) -> Result<Client> {
@@ -29,8 +29,8 @@ pub async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>
 }
 
 /// A token of a service account, made by whoever may make it; bound to a Pod when one is given.
-pub async fn token(stage: &Stage, namespace: &str, account: &str, audiences: &[&str], pod: Option<&Pod>) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(stage.client.clone(), namespace);
+pub async fn token(ns: &TestNamespace, namespace: &str, account: &str, audiences: &[&str], pod: Option<&Pod>) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(ns.client.clone(), namespace);
     let bound = pod.map(|pod| json!({ "kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid }));
     let request: TokenRequest =
         serde_json::from_value(json!({ "spec": { "audiences": audiences, "expirationSeconds": 3600, "boundObjectRef": bound } }))?;
@@ -39,8 +39,8 @@ pub async fn token(stage: &Stage, namespace: &str, account: &str, audiences: &[&
 }
 
 /// One Pod of ours.
-pub async fn our_pod(stage: &Stage, namespace: &str, app: &str) -> Result<Pod> {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+pub async fn our_pod(ns: &TestNamespace, namespace: &str, app: &str) -> Result<Pod> {
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
     let list = pods.list(&kube::api::ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?;
     list.items.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).with_context(|| format!("no {app}"))
 }

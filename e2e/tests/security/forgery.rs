@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
-use yoi_e2e::stage::{Stage, uid};
+use yoi_e2e::test_namespace::{TestNamespace, uid};
 use yoi_wire::entry::Body;
 use yoi_wire::hub::gateway_api;
 
@@ -13,27 +13,27 @@ use crate::knock::{API, RUNTIMES, gateway, token_of};
 const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
 
 /// a and b are peers, c is their neighbour without a bond; stranger lives in another namespace.
-async fn town(test: &str) -> Result<(Stage, Stage)> {
-    let (stage, other) = (Stage::open(test).await?, Stage::open("stranger").await?);
-    for (stage, names) in [(&stage, &["a", "b", "c"][..]), (&other, &["stranger"])] {
-        stage.model(SCRIPT).await?;
-        stage.empty_project("p").await?;
+async fn town(test: &str) -> Result<(TestNamespace, TestNamespace)> {
+    let (ns, other) = (TestNamespace::create(test).await?, TestNamespace::create("stranger").await?);
+    for (ns, names) in [(&ns, &["a", "b", "c"][..]), (&other, &["stranger"])] {
+        ns.create_model(SCRIPT).await?;
+        ns.create_empty_project("p").await?;
         for name in names {
-            stage.agent(name, "p", json!({})).await?;
+            ns.create_agent(name, "p", json!({})).await?;
         }
     }
     for name in ["a", "b", "c"] {
-        stage.agent_ready(name).await?;
+        ns.wait_agent_ready(name).await?;
     }
-    other.agent_ready("stranger").await?;
-    stage.yoi(&["peer", "a", "b"]).await?.ok()?;
-    stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
-    Ok((stage, other))
+    other.wait_agent_ready("stranger").await?;
+    ns.yoi(&["peer", "a", "b"]).await?.exit_ok()?;
+    ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+    Ok((ns, other))
 }
 
 /// Who is said to have sent each peer message of an agent's log, and what.
-async fn heard(stage: &Stage, agent: &str) -> Result<Vec<(String, String, String)>> {
-    let log = stage.log(agent).await?;
+async fn heard(ns: &TestNamespace, agent: &str) -> Result<Vec<(String, String, String)>> {
+    let log = ns.log(agent).await?;
     Ok(log
         .into_iter()
         .filter_map(|line| match line.entry.body {
@@ -45,11 +45,11 @@ async fn heard(stage: &Stage, agent: &str) -> Result<Vec<(String, String, String
 
 #[tokio::test]
 async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears() -> Result<()> {
-    let (stage, other) = town("forgery").await?;
-    let gateway = gateway(&stage).await?;
-    let token = token_of(&stage, "a").await?;
-    let (a, b): (YoiPod, YoiPod) = (stage.get("a").await?, stage.get("b").await?);
-    let (ns, elsewhere) = (stage.namespace.as_str(), other.namespace.as_str());
+    let (ns, other) = town("forgery").await?;
+    let gateway = gateway(&ns).await?;
+    let token = token_of(&ns, "a").await?;
+    let (a, b): (YoiPod, YoiPod) = (ns.get("a").await?, ns.get("b").await?);
+    let (namespace, elsewhere) = (ns.name.as_str(), other.name.as_str());
     let (mut tries, mut sent) = (0, 0);
 
     // Names that are not a peer's: each the same answer as a name that nobody bears, or nonsense.
@@ -99,7 +99,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
     }
     // Bodies that name another sender, another namespace, another place.
     let forged = [
-        json!({ "from": { "agent": { "namespace": ns, "name": "c", "uid": "x" } } }),
+        json!({ "from": { "agent": { "namespace": namespace, "name": "c", "uid": "x" } } }),
         json!({ "from": "c", "agent": "c", "sender": "c", "name": "c", "uid": uid(&b) }),
         json!({ "namespace": elsewhere, "toNamespace": elsewhere }),
         json!({ "from": { "person": "system:admin" }, "person": "system:admin" }),
@@ -139,7 +139,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         tries += 2;
     }
     // What only the other port, or a line, serves.
-    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{ns}/yoipods/b");
+    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/b");
     let bearer = format!("Bearer {token}");
     for path in [
         "/v1/log",
@@ -169,31 +169,30 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         }
     }
     // A report speaks for its bearer, whatever it says.
-    let before: YoiPod = stage.get("b").await?;
+    let before: YoiPod = ns.get("b").await?;
     let report = json!({ "runGeneration": 99, "ready": false, "reason": "Forged", "message": "m", "activity": "Idle",
-        "agent": { "namespace": ns, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
-    let answer = gateway.as_runtime(&token, gateway_api::REPORT, &report.to_string()).await?;
+        "agent": { "namespace": namespace, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
+    let answer = gateway.as_runtime(&token, asked::REPORT, &report.to_string()).await?;
     ensure!(answer.code == 200 && answer.body["agent"]["name"] == "a" && answer.body["agent"]["uid"] == uid(&a), "{answer:?}");
-    let after: YoiPod = stage.get("b").await?;
+    let after: YoiPod = ns.get("b").await?;
     ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
     tries += 1;
 
     // What came of all that: b heard a and nobody else, the others heard nothing.
-    let got = heard(&stage, "b").await?;
+    let got = heard(&ns, "b").await?;
     let wrong: Vec<_> = got.iter().filter(|(name, from, text)| name != "a" || *from != uid(&a) || !text.starts_with("words ")).collect();
     ensure!(wrong.is_empty(), "b heard {wrong:?}");
-    stage
-        .log_until("b", "all that was sent", |log| {
-            (log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == sent).then_some(())
-        })
-        .await
-        .context(format!("{sent} messages were acknowledged"))?;
-    for (stage, name) in [(&stage, "c"), (&stage, "a"), (&other, "stranger")] {
-        ensure!(heard(stage, name).await?.is_empty(), "{name} got a message of a");
+    ns.wait_log("b", "all that was sent", |log| {
+        (log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == sent).then_some(())
+    })
+    .await
+    .context(format!("{sent} messages were acknowledged"))?;
+    for (ns, name) in [(&ns, "c"), (&ns, "a"), (&other, "stranger")] {
+        ensure!(heard(ns, name).await?.is_empty(), "{name} got a message of a");
     }
     println!("{tries} forged requests, {sent} of them true messages to a peer");
-    other.close().await?;
-    stage.close().await
+    other.remove().await?;
+    ns.remove().await
 }
 
 const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
@@ -201,9 +200,9 @@ const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
 /// Two tokens in one request: the first may not vouch for what the second is taken for.
 #[tokio::test]
 async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
-    let (stage, other) = town("two-tokens").await?;
-    let gateway = gateway(&stage).await?;
-    let (a, c) = (format!("Bearer {}", token_of(&stage, "a").await?), format!("Bearer {}", token_of(&stage, "c").await?));
+    let (ns, other) = town("two-tokens").await?;
+    let gateway = gateway(&ns).await?;
+    let (a, c) = (format!("Bearer {}", token_of(&ns, "a").await?), format!("Bearer {}", token_of(&ns, "c").await?));
     let headers = [("authorization", a.as_str()), ("authorization", c.as_str()), ("content-type", "application/json")];
     let list = gateway.ask(RUNTIMES, None, "POST", gateway_api::LIST_PODS, &headers, "{}").await?;
     if list.code == 200 {
@@ -213,6 +212,6 @@ async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
     } else {
         ensure!([400, 401].contains(&list.code), "{list:?}");
     }
-    other.close().await?;
-    stage.close().await
+    other.remove().await?;
+    ns.remove().await
 }

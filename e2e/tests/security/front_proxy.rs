@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::knock::{API, Pair, gateways};
 
@@ -58,12 +58,12 @@ fn true_one() -> Option<Pair> {
 
 #[tokio::test]
 async fn whoever_is_not_the_front_proxy_is_nobody_whatever_the_headers_say() -> Result<()> {
-    let stage = Stage::open("front").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    let path = |what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/{what}", stage.namespace);
+    let ns = TestNamespace::create("front").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let path = |what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/{what}", ns.name);
     let admin = [("x-remote-user", "system:admin"), ("x-remote-group", "system:masters"), ("content-type", "application/json")];
     let message = json!({ "messageId": "m1", "text": "from nobody" }).to_string();
     let deeds = [
@@ -75,7 +75,7 @@ async fn whoever_is_not_the_front_proxy_is_nobody_whatever_the_headers_say() -> 
     ];
     let wrong = [("of our own making", Some(self_made(FRONT_PROXY)?)), ("of the cluster's users", of_the_cluster()?)];
     let (mut tries, mut controls) = (0, 0);
-    for gateway in gateways(&stage).await? {
+    for gateway in gateways(&ns).await? {
         for (method, path) in &deeds {
             let answer = gateway.ask(API, None, method, path, &admin, &message).await?;
             ensure!(answer.code == 401 && answer.body["reason"] == "Unauthorized", "{method} {path} without a certificate: {answer:?}");
@@ -105,10 +105,10 @@ async fn whoever_is_not_the_front_proxy_is_nobody_whatever_the_headers_say() -> 
         }
     }
     // The control that every cluster has: the same through the API server.
-    stage.kubectl(&["get", "--raw", &path("log")]).await?.ok()?;
-    let log = stage.log("a").await?;
+    ns.kubectl(&["get", "--raw", &path("log")]).await?.exit_ok()?;
+    let log = ns.log("a").await?;
     let heard = log.iter().any(|l| matches!(l.entry.body, yoi_wire::entry::Body::Input(_)));
     ensure!(!heard, "a message of nobody's got through");
     println!("{tries} direct requests refused; {controls} controls with the front proxy's own certificate");
-    stage.close().await
+    ns.remove().await
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use yoi_crds::YoiPod;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 pub const SERVER: &str = "yoi-gateway.yoi-system.svc";
 pub const RUNTIMES: u16 = 8443;
@@ -47,9 +47,9 @@ pub struct Answer {
 }
 
 /// All gateway Pods that are up.
-pub async fn gateways(stage: &Stage) -> Result<Vec<Gateway>> {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), "yoi-system");
-    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), "yoi-system");
+pub async fn gateways(ns: &TestNamespace) -> Result<Vec<Gateway>> {
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
+    let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), "yoi-system");
     let data = secrets.get("yoi-gateway-tls").await?.data.unwrap_or_default();
     let ca = String::from_utf8(data.get("ca.crt").context("the Secret has no ca.crt")?.0.clone())?;
     let list = pods.list(&ListParams::default().labels("app.kubernetes.io/name=yoi-gateway")).await?.items;
@@ -62,8 +62,8 @@ pub async fn gateways(stage: &Stage) -> Result<Vec<Gateway>> {
     Ok(all)
 }
 
-pub async fn gateway(stage: &Stage) -> Result<Gateway> {
-    Ok(gateways(stage).await?.remove(0))
+pub async fn gateway(ns: &TestNamespace) -> Result<Gateway> {
+    Ok(gateways(ns).await?.remove(0))
 }
 
 impl Gateway {
@@ -149,15 +149,15 @@ impl Gateway {
 }
 
 /// The name of the Pod that runs an agent now.
-pub async fn pod_of(stage: &Stage, agent: &str) -> Result<String> {
-    let yoipod: YoiPod = stage.get(agent).await?;
+pub async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<String> {
+    let yoipod: YoiPod = ns.get(agent).await?;
     Ok(yoipod.status.and_then(|s| s.pod).context("the agent has no Pod")?.name)
 }
 
 /// The token that the kubelet put into an agent's container.
-pub async fn token_of(stage: &Stage, agent: &str) -> Result<String> {
-    let pod = pod_of(stage, agent).await?;
-    let token = stage.kubectl(&["exec", &pod, "--", "cat", "/var/run/yoi/token"]).await?.ok()?.out;
+pub async fn token_of(ns: &TestNamespace, agent: &str) -> Result<String> {
+    let pod = pod_of(ns, agent).await?;
+    let token = ns.kubectl(&["exec", &pod, "--", "cat", "/var/run/yoi/token"]).await?.exit_ok()?.out;
     ensure!(token.split('.').count() == 3, "that is no token");
     Ok(token.trim().to_owned())
 }

@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use kube::api::{Api, PostParams};
 use serde_json::json;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::api::{bearer, our_pod, token};
 
 /// One line for each rule: groups, resources, names, verbs.
-async fn powers(stage: &Stage, token: &str, namespace: &str) -> Result<BTreeSet<String>> {
+async fn powers(ns: &TestNamespace, token: &str, namespace: &str) -> Result<BTreeSet<String>> {
     let client = bearer(token).await?;
     let review: SelfSubjectRulesReview = serde_json::from_value(json!({ "spec": { "namespace": namespace } }))?;
     let answer = Api::<SelfSubjectRulesReview>::all(client).create(&PostParams::default(), &review).await?;
-    let status = answer.status.with_context(|| format!("no rules in {}", stage.namespace))?;
+    let status = answer.status.with_context(|| format!("no rules in {}", ns.name))?;
     ensure!(!status.incomplete, "the API server cannot tell all rules: {:?}", status.evaluation_error);
     let sorted = |words: Option<Vec<String>>| {
         let words: BTreeSet<String> = words.unwrap_or_default().into_iter().collect();
@@ -38,20 +38,20 @@ fn committed(text: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn our_accounts_have_the_powers_of_the_committed_list_and_no_more() -> Result<()> {
-    let stage = Stage::open("powers").await?;
-    let plain = self::token(&stage, &stage.namespace, "default", &[], None).await?;
-    let anyhow = powers(&stage, &plain, &stage.namespace).await?;
+    let ns = TestNamespace::create("powers").await?;
+    let plain = self::token(&ns, &ns.name, "default", &[], None).await?;
+    let anyhow = powers(&ns, &plain, &ns.name).await?;
     let mut wrong = Vec::new();
     for (namespace, app, list) in [
         ("yoi-node", "yoi-agent-shim", include_str!("powers/shim.txt")),
         ("yoi-system", "yoi-gateway", include_str!("powers/gateway.txt")),
         ("yoi-system", "yoi-operator", include_str!("powers/operator.txt")),
     ] {
-        let pod = our_pod(&stage, namespace, app).await?;
-        let token = token(&stage, namespace, app, &[], Some(&pod)).await?;
+        let pod = our_pod(&ns, namespace, app).await?;
+        let token = token(&ns, namespace, app, &[], Some(&pod)).await?;
         // Anywhere and in the namespace of its own, but what every account may do.
-        let mut has = powers(&stage, &token, &stage.namespace).await?;
-        has.extend(powers(&stage, &token, namespace).await?);
+        let mut has = powers(&ns, &token, &ns.name).await?;
+        has.extend(powers(&ns, &token, namespace).await?);
         has.retain(|line| !anyhow.contains(line));
         let (listed, lines) = (committed(list), has.iter().cloned().collect::<Vec<_>>().join("\n"));
         let more: Vec<_> = has.difference(&listed).collect();
@@ -61,5 +61,5 @@ async fn our_accounts_have_the_powers_of_the_committed_list_and_no_more() -> Res
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    stage.close().await
+    ns.remove().await
 }

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
 use crate::knock::{pod_of, token_of};
@@ -101,16 +101,16 @@ fn done(said: &str) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Result<()> {
-    let stage = Stage::open("shell").await?;
+    let ns = TestNamespace::create("shell").await?;
     let powers = "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Uid):' /proc/self/status; cat /proc/self/mountinfo; ";
     let command = format!("{powers}{}true", script(&[DEEDS, OF_THE_AGENT]));
     let rules =
         json!({ "rules": [{ "steps": [{ "toolCalls": [{ "tool": "Shell", "args": { "command": command } }] }, { "text": "Tried." }] }] });
-    stage.model(&serde_yaml::to_string(&rules)?).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "try it", "limits": { "toolSeconds": 120 } })).await?;
-    stage.task_complete("a").await?;
-    let said = stage
+    ns.create_model(&serde_yaml::to_string(&rules)?).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "try it", "limits": { "toolSeconds": 120 } })).await?;
+    ns.wait_task_complete("a").await?;
+    let said = ns
         .log("a")
         .await?
         .into_iter()
@@ -130,13 +130,13 @@ async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Resul
     ensure!(said.contains("NoNewPrivs:\t1") && said.contains("Seccomp:\t2") && said.contains("Uid:\t1000"), "{said}");
     // Nothing of the node but what Pods have: no mount of its root, its sockets or other Pods' folders.
     let lent: Vec<_> = said.lines().filter(|l| l.contains(" - ")).filter(|l| l.contains("/pods/") && l.contains("/volumes/")).collect();
-    let uid = stage.get::<k8s_openapi::api::core::v1::Pod>(&pod_of(&stage, "a").await?).await?.metadata.uid.unwrap_or_default();
+    let uid = ns.get::<k8s_openapi::api::core::v1::Pod>(&pod_of(&ns, "a").await?).await?.metadata.uid.unwrap_or_default();
     ensure!(lent.iter().all(|l| l.contains(&uid)), "a folder of another Pod is mounted: {lent:?}");
 
     // The control: the same deeds by a privileged Pod on the same node mostly succeed, so the script tries what it says.
-    let other = stage.beside().await?;
+    let other = ns.create_other().await?;
     let free = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
-    Api::<Namespace>::all(stage.client.clone()).patch(&other.namespace, &PatchParams::default(), &Patch::Merge(&free)).await?;
+    Api::<Namespace>::all(ns.client.clone()).patch(&other.name, &PatchParams::default(), &Patch::Merge(&free)).await?;
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "free" }, "spec": {
         "hostPID": true, "terminationGracePeriodSeconds": 0, "restartPolicy": "Never",
         "containers": [{ "name": "free", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
@@ -144,7 +144,7 @@ async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Resul
             "volumeMounts": [{ "name": "kubelet", "mountPath": "/var/lib/kubelet" }] }],
         "volumes": [{ "name": "kubelet", "hostPath": { "path": "/var/lib/kubelet" } }] } });
     other.apply(&pod.to_string()).await?;
-    other.pod_ready("free").await?;
+    other.wait_pod_ready("free").await?;
     let harmless: Vec<_> = DEEDS
         .iter()
         .filter(|(name, _)| !["trace-init", "set-clock", "sysrq", "write-cgroup", "write-sysctl"].contains(name))
@@ -167,21 +167,21 @@ async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Resul
         ensure!(could.contains(&deed), "a privileged Pod cannot {deed}, so the try proves nothing:\n{control}");
     }
     println!("{tried} deeds tried in an agent's shell, {} of {} done by a privileged Pod", could.len(), harmless.len());
-    other.close().await?;
-    stage.close().await
+    other.remove().await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn an_agents_token_opens_no_kubelet() -> Result<()> {
-    let stage = Stage::open("kubelet").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    let (pod, token) = (pod_of(&stage, "a").await?, token_of(&stage, "a").await?);
+    let ns = TestNamespace::create("kubelet").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let (pod, token) = (pod_of(&ns, "a").await?, token_of(&ns, "a").await?);
     // The node of that Pod: another test makes one that is none.
-    let name = stage.get::<Pod>(&pod).await?.spec.and_then(|spec| spec.node_name).context("the agent's Pod is on no node")?;
-    let node = Api::<Node>::all(stage.client.clone()).get(&name).await?;
+    let name = ns.get::<Pod>(&pod).await?.spec.and_then(|spec| spec.node_name).context("the agent's Pod is on no node")?;
+    let node = Api::<Node>::all(ns.client.clone()).get(&name).await?;
     let addresses = node.status.and_then(|s| s.addresses).unwrap_or_default();
     let address = addresses.into_iter().find(|a| a.type_ == "InternalIP").context("a node without an address")?.address;
     let ask = |auth: &str, url: &str| format!("curl -sk -m 20 -o /dev/null -w '%{{http_code}}' {auth} {url}");
@@ -189,8 +189,8 @@ async fn an_agents_token_opens_no_kubelet() -> Result<()> {
         for auth in [String::new(), format!("-H 'Authorization: Bearer {token}'")] {
             let line = ask(&auth, &format!("https://{address}:10250/{path}"));
             // No answer and a failing one open nothing and prove nothing: the kubelet has itself to ask the API server who that is.
-            let answered = soon(PATIENCE, "an answer of the kubelet", async || {
-                let said = stage.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
+            let answered = poll_until(TIMEOUT, "an answer of the kubelet", async || {
+                let said = ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
                 let code = said.out.trim();
                 Ok((!code.is_empty() && code != "000" && !code.starts_with('5')).then(|| code.to_owned()))
             });
@@ -199,6 +199,6 @@ async fn an_agents_token_opens_no_kubelet() -> Result<()> {
         }
     }
     // The control: it does answer who is allowed, by the API server.
-    stage.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{name}/proxy/configz")]).await?.ok()?;
-    stage.close().await
+    ns.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{name}/proxy/configz")]).await?.exit_ok()?;
+    ns.remove().await
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, WorkspaceNode};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::api::{ask, bearer, our_pod, token};
 
@@ -33,47 +33,49 @@ async fn elsewhere(pods: &Api<Pod>, node: &str) -> Result<Pod> {
 
 #[tokio::test]
 async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
-    let stage = Stage::open("shim-token").await?;
-    let here = our_pod(&stage, NODES, SHIM).await?;
+    let ns = TestNamespace::create("shim-token").await?;
+    let here = our_pod(&ns, NODES, SHIM).await?;
     let this_node = here.spec.as_ref().and_then(|s| s.node_name.clone()).context("the shim has no node")?;
-    let other_node = format!("{}-node", stage.namespace);
+    let other_node = format!("{}-node", ns.name);
     // Without its Node the operator would sweep the offer away. No Pod goes there: it is cordoned and bears no label.
-    let nodes: Api<Node> = Api::all(stage.client.clone());
+    let nodes: Api<Node> = Api::all(ns.client.clone());
     let node = json!({ "metadata": { "name": other_node }, "spec": { "unschedulable": true } });
     nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NODES);
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), NODES);
     let tried = async {
         let there = elsewhere(&pods, &other_node).await?;
-        let tried = tries(&stage, (&here, &this_node), (&there, &other_node)).await;
+        let tried = tries(&ns, (&here, &this_node), (&there, &other_node)).await;
         pods.delete(&other_node, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
         tried
     }
     .await;
     nodes.delete(&other_node, &DeleteParams::default()).await?;
     tried?;
-    let offers: Api<WorkspaceNode> = Api::all(stage.client.clone());
+    let offers: Api<WorkspaceNode> = Api::all(ns.client.clone());
     let swept = await_condition(offers, &other_node, |offer: Option<&WorkspaceNode>| offer.is_none());
     timeout(Duration::from_secs(60), swept).await.context("the offer of a node that is gone stays")??;
-    stage.close().await
+    ns.remove().await
 }
 
-async fn tries(stage: &Stage, here: (&Pod, &str), there: (&Pod, &str)) -> Result<()> {
-    let ns = &stage.namespace;
-    let ours = bearer(&token(stage, NODES, SHIM, &[], Some(here.0)).await?).await?;
-    let theirs = bearer(&token(stage, NODES, SHIM, &[], Some(there.0)).await?).await?;
-    let unbound = bearer(&token(stage, NODES, SHIM, &[], None).await?).await?;
-    let nodes: Api<WorkspaceNode> = Api::all(stage.client.clone());
+async fn tries(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> Result<()> {
+    let namespace = &ns.name;
+    let ours = bearer(&token(ns, NODES, SHIM, &[], Some(here.0)).await?).await?;
+    let theirs = bearer(&token(ns, NODES, SHIM, &[], Some(there.0)).await?).await?;
+    let unbound = bearer(&token(ns, NODES, SHIM, &[], None).await?).await?;
+    let nodes: Api<WorkspaceNode> = Api::all(ns.client.clone());
     nodes.create(&PostParams::default(), &serde_json::from_value(json!({ "metadata": { "name": there.1 }, "spec": {} }))?).await?;
 
     // One tree of this node, and one that the operator put on the other.
-    stage.yoi(&["workspace", "create", "near", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"]).await?.ok()?;
-    stage.condition::<AgentWorkspace>("near", "Ready", ConditionStatus::True).await?;
-    stage.apply(&workspace("far")).await?;
-    stage.condition::<AgentWorkspace>("far", "Accepted", ConditionStatus::True).await?;
-    let far: Api<AgentWorkspace> = stage.api();
+    ns.yoi(&["workspace", "create", "near", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
+        .await?
+        .exit_ok()?;
+    ns.wait_condition::<AgentWorkspace>("near", "Ready", ConditionStatus::True).await?;
+    ns.apply(&workspace("far")).await?;
+    ns.wait_condition::<AgentWorkspace>("far", "Accepted", ConditionStatus::True).await?;
+    let far: Api<AgentWorkspace> = ns.api();
     far.patch_status("far", &PatchParams::default(), &Patch::Merge(json!({ "status": { "nodeName": there.1 } }))).await?;
 
-    let object = |name: &str| format!("/apis/yoi.dev/v1alpha1/namespaces/{ns}/agentworkspaces/{name}");
+    let object = |name: &str| format!("/apis/yoi.dev/v1alpha1/namespaces/{namespace}/agentworkspaces/{name}");
     let status = |name: &str| format!("{}/status", object(name));
     let node = |name: &str| format!("/apis/yoi.dev/v1alpha1/workspacenodes/{name}");
     let nothing = json!({});
@@ -124,9 +126,9 @@ async fn tries(stage: &Stage, here: (&Pod, &str), there: (&Pod, &str)) -> Result
     let spec = [json!({ "spec": { "ttlAfterRelease": "1s" } })];
     let own = words.iter().map(|body| ("PATCH", status("near"), Some(body)));
     let specs = spec.iter().map(|body| ("PATCH", object("near"), Some(body)));
-    let foreign = ["yoi-system", "kube-system", "yoi-node", ns].into_iter().flat_map(|ns| {
-        let core = format!("/api/v1/namespaces/{ns}");
-        let yoi = format!("/apis/yoi.dev/v1alpha1/namespaces/{ns}");
+    let foreign = ["yoi-system", "kube-system", "yoi-node", namespace].into_iter().flat_map(|namespace| {
+        let core = format!("/api/v1/namespaces/{namespace}");
+        let yoi = format!("/apis/yoi.dev/v1alpha1/namespaces/{namespace}");
         vec![
             ("GET", format!("{core}/secrets"), None),
             ("GET", format!("{core}/pods"), None),
@@ -137,8 +139,8 @@ async fn tries(stage: &Stage, here: (&Pod, &str), there: (&Pod, &str)) -> Result
             ("GET", format!("{yoi}/yoipods"), None),
             ("GET", format!("{yoi}/yoiprojects"), None),
             ("GET", format!("{yoi}/yoipeers"), None),
-            ("GET", format!("/apis/events.k8s.io/v1/namespaces/{ns}/events"), None),
-            ("GET", format!("/apis/apps/v1/namespaces/{ns}/deployments"), None),
+            ("GET", format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), None),
+            ("GET", format!("/apis/apps/v1/namespaces/{namespace}/deployments"), None),
         ]
     });
     let cluster = [
@@ -166,6 +168,6 @@ async fn tries(stage: &Stage, here: (&Pod, &str), there: (&Pod, &str)) -> Result
     }
     println!("{count} tries with a stolen shim token");
     far.patch_status("far", &PatchParams::default(), &Patch::Merge(json!({ "status": { "nodeName": null } }))).await?;
-    stage.delete::<AgentWorkspace>("far").await?;
-    stage.until_gone::<AgentWorkspace>("far").await
+    ns.delete::<AgentWorkspace>("far").await?;
+    ns.wait_gone::<AgentWorkspace>("far").await
 }

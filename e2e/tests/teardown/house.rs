@@ -10,9 +10,9 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 use yoi_crds::YoiPod;
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::soon;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::poll_until;
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::{Body, RunOutcome};
 use yoi_wire::people::LogLine;
 
@@ -23,7 +23,7 @@ pub fn chart(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts").join(name)
 }
 
-pub async fn helm(words: &[&str]) -> Result<Said> {
+pub async fn helm(words: &[&str]) -> Result<CommandOutput> {
     program::run(&std::env::var("YOI_HELM")?, &[words, &["--namespace", SYSTEM]].concat(), &[], None).await
 }
 
@@ -54,15 +54,15 @@ impl House {
     /// Both charts, as the README says, with more settings.
     pub async fn install(&self, more: &[&str]) -> Result<()> {
         let crds = chart("yoi-crds");
-        helm(&["upgrade", "--install", "yoi-crds", &crds.to_string_lossy(), "--create-namespace", "--take-ownership"]).await?.ok()?;
+        helm(&["upgrade", "--install", "yoi-crds", &crds.to_string_lossy(), "--create-namespace", "--take-ownership"]).await?.exit_ok()?;
         let (chart, values) = (chart("yoi-operator"), self.values.to_string_lossy().into_owned());
         let chart = chart.to_string_lossy().into_owned();
         let words = ["upgrade", "--install", "yoi-operator", &chart, "-f", &values, "--create-namespace", "--wait", "--timeout", "110s"];
-        helm(&[&words[..], more].concat()).await?.ok().map(drop)
+        helm(&[&words[..], more].concat()).await?.exit_ok().map(drop)
     }
 
     pub async fn uninstall(&self) -> Result<()> {
-        helm(&["uninstall", "yoi-operator", "--wait", "--timeout", "110s"]).await?.ok().map(drop)
+        helm(&["uninstall", "yoi-operator", "--wait", "--timeout", "110s"]).await?.exit_ok().map(drop)
     }
 }
 
@@ -71,7 +71,7 @@ pub async fn on_node(script: &str) -> Result<String> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["sh", "-c", script]);
-    Ok(program::run(words[0], &words[1..], &[], None).await?.ok()?.out)
+    Ok(program::run(words[0], &words[1..], &[], None).await?.exit_ok()?.out)
 }
 
 /// The UIDs of the trees on the node's disk.
@@ -88,9 +88,9 @@ pub async fn mounts_of(words: &BTreeSet<String>) -> Result<Vec<String>> {
 }
 
 /// Why a namespace that is to go is still there; `None` when it is gone.
-pub async fn held(stage: &Stage) -> Result<Option<String>> {
-    let api = Api::<Namespace>::all(stage.client.clone());
-    let Some(namespace) = api.get_opt(&stage.namespace).await? else { return Ok(None) };
+pub async fn held(ns: &TestNamespace) -> Result<Option<String>> {
+    let api = Api::<Namespace>::all(ns.client.clone());
+    let Some(namespace) = api.get_opt(&ns.name).await? else { return Ok(None) };
     let conditions = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
     let said = conditions.into_iter().filter(|c| c.status == "True").map(|c| format!("{}: {}", c.type_, c.message.unwrap_or_default()));
     Ok(Some(said.collect::<Vec<_>>().join("; ")))
@@ -105,9 +105,9 @@ pub struct Alive {
     pub workspace: String,
 }
 
-pub async fn alive(stage: &Stage, agent: &str) -> Result<Alive> {
-    let yoipod: YoiPod = stage.get(agent).await?;
-    let workspace: yoi_crds::AgentWorkspace = stage.get(agent).await?;
+pub async fn alive(ns: &TestNamespace, agent: &str) -> Result<Alive> {
+    let yoipod: YoiPod = ns.get(agent).await?;
+    let workspace: yoi_crds::AgentWorkspace = ns.get(agent).await?;
     let status = yoipod.status.clone().unwrap_or_default();
     Ok(Alive {
         uid: yoipod.metadata.uid.unwrap_or_default(),
@@ -117,8 +117,8 @@ pub async fn alive(stage: &Stage, agent: &str) -> Result<Alive> {
     })
 }
 
-pub async fn pod_of(stage: &Stage, agent: &str) -> Result<Pod> {
-    let pods: Vec<Pod> = stage.list(&format!("yoi.dev/yoipod={agent}")).await?;
+pub async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<Pod> {
+    let pods: Vec<Pod> = ns.list(&format!("yoi.dev/yoipod={agent}")).await?;
     pods.into_iter().find(|p| p.metadata.deletion_timestamp.is_none()).with_context(|| format!("no Pod of {agent}"))
 }
 
@@ -135,18 +135,18 @@ pub fn inputs(log: &[LogLine]) -> usize {
 }
 
 /// Sends until it is taken: a line may need a moment to come back.
-pub async fn send(stage: &Stage, agent: &str, text: &str) -> Result<Duration> {
-    let ((), took) = soon(yoi_e2e::stage::PATIENCE, &format!("a message to {agent} is delivered"), async || {
-        Ok((stage.yoi(&["send", agent, text]).await?.code == 0).then_some(()))
+pub async fn send(ns: &TestNamespace, agent: &str, text: &str) -> Result<Duration> {
+    let ((), took) = poll_until(yoi_e2e::test_namespace::TIMEOUT, &format!("a message to {agent} is delivered"), async || {
+        Ok((ns.yoi(&["send", agent, text]).await?.code == 0).then_some(()))
     })
     .await?;
     Ok(took)
 }
 
 /// No gateway, operator or shim of ours runs.
-pub async fn nobody_home(stage: &Stage) -> Result<bool> {
+pub async fn nobody_home(ns: &TestNamespace) -> Result<bool> {
     for namespace in [SYSTEM, "yoi-node"] {
-        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         let list = pods.list(&ListParams::default().labels("app.kubernetes.io/part-of=yoi")).await?;
         if !list.items.is_empty() {
             return Ok(false);

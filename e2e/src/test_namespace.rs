@@ -18,24 +18,24 @@ use yoi_crds::Condition;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_wire::people::LogLine;
 
-use crate::program::{self, Said};
+use crate::program::{self, CommandOutput};
 
 /// Kinds that live in a namespace.
-pub trait Object:
+pub trait NamespacedObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
 }
-impl<K> Object for K where
+impl<K> NamespacedObject for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
 }
 
 /// How long anything on a busy two-core node may take.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-pub struct Stage {
+pub struct TestNamespace {
     pub client: Client,
-    pub namespace: String,
+    pub name: String,
     images: BTreeMap<String, String>,
 }
 
@@ -43,12 +43,12 @@ fn environment(name: &str) -> Result<String> {
     std::env::var(name).with_context(|| format!("{name} is not set: run these tests by `cargo xtask test`"))
 }
 
-impl Stage {
+impl TestNamespace {
     /// A namespace of its own that enforces Pod Security restricted.
     ///
     /// # Errors
     /// When the environment of `cargo xtask test` is missing or the cluster does not answer.
-    pub async fn open(test: &str) -> Result<Stage> {
+    pub async fn create(test: &str) -> Result<TestNamespace> {
         let images = environment("YOI_IMAGES")?;
         let images = serde_json::from_slice(&std::fs::read(&images).with_context(|| format!("failed to read {images}"))?)?;
         environment("KUBECONFIG")?;
@@ -60,33 +60,33 @@ impl Stage {
                 "pod-security.kubernetes.io/enforce": "restricted", "yoi.dev/e2e": "true" } }
         }))?;
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
-        let stage = Stage { client, namespace, images };
+        let ns = TestNamespace { client, name: namespace, images };
         // Kubernetes makes it a little later, and a Pod or a token that is asked for before is refused.
-        stage.until::<ServiceAccount, ()>("default", "there", |account| account.map(drop)).await?;
-        Ok(stage)
+        ns.wait_for::<ServiceAccount, ()>("default", "there", |account| account.map(drop)).await?;
+        Ok(ns)
     }
 
     /// A second namespace for the same test.
     ///
     /// # Errors
-    /// As [`Stage::open`].
-    pub async fn beside(&self) -> Result<Stage> {
-        Stage::open("beside").await
+    /// As [`TestNamespace::create`].
+    pub async fn create_other(&self) -> Result<TestNamespace> {
+        TestNamespace::create("beside").await
     }
 
     /// Deletes the namespace and waits until it is gone: a deletion that hangs is a failure of the test.
     ///
     /// # Errors
-    /// When it is still there after [`PATIENCE`], with what holds it.
-    pub async fn close(self) -> Result<()> {
+    /// When it is still there after [`TIMEOUT`], with what holds it.
+    pub async fn remove(self) -> Result<()> {
         let api = Api::<Namespace>::all(self.client.clone());
-        api.delete(&self.namespace, &DeleteParams::default()).await?;
+        api.delete(&self.name, &DeleteParams::default()).await?;
         let start = Instant::now();
-        while let Some(namespace) = api.get_opt(&self.namespace).await? {
-            if start.elapsed() > PATIENCE {
+        while let Some(namespace) = api.get_opt(&self.name).await? {
+            if start.elapsed() > TIMEOUT {
                 let held = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
                 let held: Vec<_> = held.into_iter().filter(|c| c.status == "True").filter_map(|c| c.message).collect();
-                bail!("namespace {} is still there after {PATIENCE:?}: {}", self.namespace, held.join("; "));
+                bail!("namespace {} is still there after {TIMEOUT:?}: {}", self.name, held.join("; "));
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -102,8 +102,8 @@ impl Stage {
     }
 
     #[must_use]
-    pub fn api<K: Object>(&self) -> Api<K> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+    pub fn api<K: NamespacedObject>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.name)
     }
 
     /// Applies YAML documents of kinds of this namespace with `kubectl apply`; `$NAMESPACE` and `$image(x)` are replaced.
@@ -111,71 +111,66 @@ impl Stage {
     /// # Errors
     /// With kubectl's words.
     pub async fn apply(&self, yaml: &str) -> Result<()> {
-        self.try_apply(yaml).await?.ok().map(drop)
+        self.try_apply(yaml).await?.exit_ok().map(drop)
     }
 
-    /// As [`Stage::apply`], for what is expected to be refused.
+    /// As [`TestNamespace::apply`], for what is expected to be refused.
     ///
     /// # Errors
     /// When kubectl cannot be run.
-    pub async fn try_apply(&self, yaml: &str) -> Result<Said> {
-        let mut text = yaml.replace("$NAMESPACE", &self.namespace);
+    pub async fn try_apply(&self, yaml: &str) -> Result<CommandOutput> {
+        let mut text = yaml.replace("$NAMESPACE", &self.name);
         for (name, reference) in &self.images {
             text = text.replace(&format!("$image({name})"), reference);
         }
-        program::run(&environment("YOI_KUBECTL")?, &["-n", &self.namespace, "apply", "-f", "-"], &[], Some(&text)).await
+        program::run(&environment("YOI_KUBECTL")?, &["-n", &self.name, "apply", "-f", "-"], &[], Some(&text)).await
     }
 
     /// # Errors
     /// When kubectl cannot be run.
-    pub async fn kubectl(&self, args: &[&str]) -> Result<Said> {
-        program::run(&environment("YOI_KUBECTL")?, &[&["-n", self.namespace.as_str()], args].concat(), &[], None).await
+    pub async fn kubectl(&self, args: &[&str]) -> Result<CommandOutput> {
+        program::run(&environment("YOI_KUBECTL")?, &[&["-n", self.name.as_str()], args].concat(), &[], None).await
     }
 
     /// `kubectl yoi` in this namespace.
     ///
     /// # Errors
     /// When it cannot be run.
-    pub async fn yoi(&self, args: &[&str]) -> Result<Said> {
-        program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.namespace.as_str()], args].concat(), &[], None).await
+    pub async fn yoi(&self, args: &[&str]) -> Result<CommandOutput> {
+        program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.name.as_str()], args].concat(), &[], None).await
     }
 
     /// `kubectl yoi` as another user, by a kubeconfig.
     ///
     /// # Errors
     /// When it cannot be run.
-    pub async fn yoi_as(&self, kubeconfig: &std::path::Path, args: &[&str]) -> Result<Said> {
+    pub async fn yoi_as(&self, kubeconfig: &std::path::Path, args: &[&str]) -> Result<CommandOutput> {
         let kubeconfig = kubeconfig.to_string_lossy();
-        program::run(
-            &environment("YOI_KUBECTL_YOI")?,
-            &[&["-n", self.namespace.as_str()], args].concat(),
-            &[("KUBECONFIG", &kubeconfig)],
-            None,
-        )
-        .await
+        program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.name.as_str()], args].concat(), &[("KUBECONFIG", &kubeconfig)], None)
+            .await
     }
 
     /// # Errors
     /// When it does not exist.
-    pub async fn get<K: Object>(&self, name: &str) -> Result<K> {
+    pub async fn get<K: NamespacedObject>(&self, name: &str) -> Result<K> {
         Ok(self.api::<K>().get(name).await?)
     }
 
     /// # Errors
     /// When the API server refuses.
-    pub async fn list<K: Object>(&self, selector: &str) -> Result<Vec<K>> {
+    pub async fn list<K: NamespacedObject>(&self, selector: &str) -> Result<Vec<K>> {
         Ok(self.api::<K>().list(&ListParams::default().labels(selector)).await?.items)
     }
 
     /// # Errors
     /// When the API server refuses.
-    pub async fn merge<K: Object>(&self, name: &str, patch: &Value) -> Result<K> {
+    pub async fn merge_patch<K: NamespacedObject>(&self, name: &str, patch: &Value) -> Result<K> {
         Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// # Errors
     /// When the API server refuses.
-    pub async fn delete<K: Object>(&self, name: &str) -> Result<()> {
+    pub async fn delete<K: NamespacedObject>(&self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -183,8 +178,13 @@ impl Stage {
     /// Follows one object until `until` answers.
     ///
     /// # Errors
-    /// After [`PATIENCE`], with the object as it was last seen.
-    pub async fn until<K: Object, T>(&self, name: &str, goal: &str, mut until: impl FnMut(Option<&K>) -> Option<T>) -> Result<T> {
+    /// After [`TIMEOUT`], with the object as it was last seen.
+    pub async fn wait_for<K: NamespacedObject, T>(
+        &self,
+        name: &str,
+        goal: &str,
+        mut until: impl FnMut(Option<&K>) -> Option<T>,
+    ) -> Result<T> {
         let mut last = None;
         let following = async {
             let mut stream = watcher::watch_object(self.api::<K>(), name).default_backoff().boxed();
@@ -198,30 +198,30 @@ impl Stage {
             }
             Err(anyhow!("the watch of {name} ended"))
         };
-        let found = tokio::time::timeout(PATIENCE, following).await;
+        let found = tokio::time::timeout(TIMEOUT, following).await;
         match found {
             Ok(found) => found,
             Err(_) => bail!(
-                "{} {}/{name} is not `{goal}` after {PATIENCE:?}: {}",
+                "{} {}/{name} is not `{goal}` after {TIMEOUT:?}: {}",
                 K::kind(&()),
-                self.namespace,
+                self.name,
                 last.map_or_else(|| "it does not exist".to_owned(), |o| serde_json::to_string(&o).unwrap_or_default())
             ),
         }
     }
 
     /// # Errors
-    /// As [`Stage::until`].
-    pub async fn until_gone<K: Object>(&self, name: &str) -> Result<()> {
-        self.until::<K, ()>(name, "gone", |o| o.is_none().then_some(())).await
+    /// As [`TestNamespace::until`].
+    pub async fn wait_gone<K: NamespacedObject>(&self, name: &str) -> Result<()> {
+        self.wait_for::<K, ()>(name, "gone", |o| o.is_none().then_some(())).await
     }
 
     /// Waits for `type_` to be `status`; gives the condition back.
     ///
     /// # Errors
-    /// As [`Stage::until`].
-    pub async fn condition<K: Object>(&self, name: &str, type_: &str, status: ConditionStatus) -> Result<Condition> {
-        self.until::<K, Condition>(name, &format!("{type_}={status:?}"), |object| {
+    /// As [`TestNamespace::until`].
+    pub async fn wait_condition<K: NamespacedObject>(&self, name: &str, type_: &str, status: ConditionStatus) -> Result<Condition> {
+        self.wait_for::<K, Condition>(name, &format!("{type_}={status:?}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
             (found.status == status).then_some(found)
         })
@@ -231,9 +231,9 @@ impl Stage {
     /// Waits for `type_` to be not True for this reason.
     ///
     /// # Errors
-    /// As [`Stage::until`].
-    pub async fn unmet<K: Object>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
-        self.until::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
+    /// As [`TestNamespace::until`].
+    pub async fn wait_reason<K: NamespacedObject>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
+        self.wait_for::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
             (found.status != ConditionStatus::True && found.reason == reason).then_some(found)
         })
@@ -245,15 +245,15 @@ impl Stage {
     /// # Errors
     /// With the plugin's words.
     pub async fn log(&self, agent: &str) -> Result<Vec<LogLine>> {
-        let said = self.yoi(&["log", agent, "-o", "json"]).await?.ok()?;
+        let said = self.yoi(&["log", agent, "-o", "json"]).await?.exit_ok()?;
         said.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not a log line: {line}"))).collect()
     }
 
     /// Reads the log again and again until `until` answers.
     ///
     /// # Errors
-    /// After [`PATIENCE`], with the kinds of the log's entries.
-    pub async fn log_until<T>(&self, agent: &str, goal: &str, until: impl Fn(&[LogLine]) -> Option<T>) -> Result<T> {
+    /// After [`TIMEOUT`], with the kinds of the log's entries.
+    pub async fn wait_log<T>(&self, agent: &str, goal: &str, until: impl Fn(&[LogLine]) -> Option<T>) -> Result<T> {
         let start = Instant::now();
         loop {
             let seen = self.log(agent).await;
@@ -262,22 +262,22 @@ impl Stage {
             {
                 return Ok(found);
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 let seen = seen.map(|lines| lines.iter().map(|l| l.entry.body.kind().to_owned()).collect::<Vec<_>>().join(" "));
-                bail!("the log of {agent} does not show `{goal}` after {PATIENCE:?}: {seen:?}");
+                bail!("the log of {agent} does not show `{goal}` after {TIMEOUT:?}: {seen:?}");
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }
 }
 
-fn conditions<K: Object>(object: &K) -> Vec<Condition> {
+fn conditions<K: NamespacedObject>(object: &K) -> Vec<Condition> {
     let value = serde_json::to_value(object).unwrap_or_default();
     serde_json::from_value(value["status"]["conditions"].clone()).unwrap_or_default()
 }
 
 /// UID of an object that came from the API server.
 #[must_use]
-pub fn uid<K: Object>(object: &K) -> String {
+pub fn uid<K: NamespacedObject>(object: &K) -> String {
     object.uid().unwrap_or_default()
 }

@@ -6,48 +6,48 @@ use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPod, YoiProject};
 
-use crate::stage::Stage;
+use crate::test_namespace::TestNamespace;
 
 /// Where tests' trees are seen.
-pub const PATH: &str = "/workspace/tree";
+pub const TREE_PATH: &str = "/workspace/tree";
 
-impl Stage {
+impl TestNamespace {
     /// A model in this namespace that follows `script` (see the scripted model's documentation).
     ///
     /// # Errors
     /// When it does not get ready.
-    pub async fn model(&self, script: &str) -> Result<()> {
-        self.model_with(script, "").await
+    pub async fn create_model(&self, script: &str) -> Result<()> {
+        self.create_model_with_args(script, "").await
     }
 
     /// A model that refuses whoever does not show `key`.
     ///
     /// # Errors
     /// When it does not get ready.
-    pub async fn model_with_key(&self, script: &str, key: &str) -> Result<()> {
-        self.model_with(script, &format!(", --require-key={key}")).await
+    pub async fn create_model_with_key(&self, script: &str, key: &str) -> Result<()> {
+        self.create_model_with_args(script, &format!(", --require-key={key}")).await
     }
 
-    async fn model_with(&self, script: &str, more: &str) -> Result<()> {
+    async fn create_model_with_args(&self, script: &str, more: &str) -> Result<()> {
         let indented: String = script.lines().map(|line| format!("    {line}\n")).collect();
         let manifest = include_str!("fixtures/model.yaml").replace("$SCRIPT", &indented).replace("$MORE", more);
         self.apply(&manifest).await?;
-        self.pod_ready("scripted-model").await
+        self.wait_pod_ready("scripted-model").await
     }
 
     /// A git server in this namespace with one small repository at `git://git/project.git`.
     ///
     /// # Errors
     /// When it does not get ready.
-    pub async fn git(&self) -> Result<()> {
+    pub async fn create_git_server(&self) -> Result<()> {
         self.apply(include_str!("fixtures/git.yaml")).await?;
-        self.pod_ready("git").await
+        self.wait_pod_ready("git").await
     }
 
     /// # Errors
     /// When it does not get ready.
-    pub async fn pod_ready(&self, name: &str) -> Result<()> {
-        self.until::<Pod, ()>(name, "ready", |pod| {
+    pub async fn wait_pod_ready(&self, name: &str) -> Result<()> {
+        self.wait_for::<Pod, ()>(name, "ready", |pod| {
             let conditions = pod?.status.as_ref()?.conditions.as_ref()?;
             conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
         })
@@ -58,19 +58,19 @@ impl Stage {
     ///
     /// # Errors
     /// When it is refused.
-    pub async fn project(&self, name: &str, source: serde_json::Value) -> Result<()> {
-        self.project_with(name, json!({ "source": source })).await
+    pub async fn create_project(&self, name: &str, source: serde_json::Value) -> Result<()> {
+        self.create_project_with(name, json!({ "source": source })).await
     }
 
     /// A project with these fields of its spec, its model the scripted one.
     ///
     /// # Errors
     /// When it is refused.
-    pub async fn project_with(&self, name: &str, spec: serde_json::Value) -> Result<()> {
+    pub async fn create_project_with(&self, name: &str, spec: serde_json::Value) -> Result<()> {
         let mut project = json!({
             "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": name },
-            "spec": { "path": PATH, "defaults": {
-                "model": { "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", self.namespace) },
+            "spec": { "path": TREE_PATH, "defaults": {
+                "model": { "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", self.name) },
                 "pod": { "env": [
                     { "name": "GIT_AUTHOR_NAME", "value": "Agent" }, { "name": "GIT_AUTHOR_EMAIL", "value": "agent@yoi.example" },
                     { "name": "GIT_COMMITTER_NAME", "value": "Agent" }, { "name": "GIT_COMMITTER_EMAIL", "value": "agent@yoi.example" },
@@ -87,26 +87,26 @@ impl Stage {
     ///
     /// # Errors
     /// When its base is not sealed.
-    pub async fn git_project(&self, name: &str) -> Result<()> {
-        self.git().await?;
-        self.project(name, json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", self.namespace) } })).await?;
-        self.condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
+    pub async fn create_git_project(&self, name: &str) -> Result<()> {
+        self.create_git_server().await?;
+        self.create_project(name, json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", self.name) } })).await?;
+        self.wait_condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
     /// A project whose tree is empty.
     ///
     /// # Errors
     /// When its base is not sealed.
-    pub async fn empty_project(&self, name: &str) -> Result<()> {
-        self.project(name, json!({ "empty": {} })).await?;
-        self.condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
+    pub async fn create_empty_project(&self, name: &str) -> Result<()> {
+        self.create_project(name, json!({ "empty": {} })).await?;
+        self.wait_condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
     /// An agent of `project`, with fields merged into its spec.
     ///
     /// # Errors
     /// When it is refused.
-    pub async fn agent(&self, name: &str, project: &str, more: serde_json::Value) -> Result<()> {
+    pub async fn create_agent(&self, name: &str, project: &str, more: serde_json::Value) -> Result<()> {
         let mut spec = json!({ "projectRef": { "name": project }, "agent": { "builtin": { "instruction": format!("You are {name}.") } } });
         if let (Some(spec), serde_json::Value::Object(more)) = (spec.as_object_mut(), more) {
             spec.extend(more);
@@ -117,13 +117,13 @@ impl Stage {
 
     /// # Errors
     /// When it does not get ready.
-    pub async fn agent_ready(&self, name: &str) -> Result<()> {
-        self.condition::<YoiPod>(name, "Ready", ConditionStatus::True).await.map(drop)
+    pub async fn wait_agent_ready(&self, name: &str) -> Result<()> {
+        self.wait_condition::<YoiPod>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
     /// # Errors
     /// When its task is not complete.
-    pub async fn task_complete(&self, name: &str) -> Result<()> {
-        self.condition::<YoiPod>(name, "TaskComplete", ConditionStatus::True).await.map(drop)
+    pub async fn wait_task_complete(&self, name: &str) -> Result<()> {
+        self.wait_condition::<YoiPod>(name, "TaskComplete", ConditionStatus::True).await.map(drop)
     }
 }

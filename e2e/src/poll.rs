@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 ///
 /// # Errors
 /// What a look itself fails with, at once; and when nothing came in time, the goal.
-pub async fn soon<T>(within: Duration, goal: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<(T, Duration)> {
+pub async fn poll_until<T>(within: Duration, goal: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<(T, Duration)> {
     let start = Instant::now();
     loop {
         if let Some(found) = look().await? {
