@@ -20,7 +20,7 @@ rules:
 ";
 
 #[tokio::test]
-async fn run_wait_ls_log_and_diff_tell_people_and_programs() -> Result<()> {
+async fn run_wait_ls_log_and_diff_print_for_people_and_for_programs() -> Result<()> {
     let ns = TestNamespace::create("plugin").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
@@ -57,7 +57,7 @@ async fn run_wait_ls_log_and_diff_tell_people_and_programs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn exit_codes_mean_something() -> Result<()> {
+async fn each_kind_of_failure_has_its_exit_code() -> Result<()> {
     let ns = TestNamespace::create("codes").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -73,7 +73,7 @@ async fn exit_codes_mean_something() -> Result<()> {
     let late = ns.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
     ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
     for shell in ["bash", "zsh", "fish"] {
-        // Without the namespace that a ns adds: it would do nothing, and is refused.
+        // Without the namespace that `TestNamespace::yoi` adds: it would do nothing, and is refused.
         let script = program::run(&std::env::var("YOI_KUBECTL_YOI")?, &["completion", shell], &[], None).await?.exit_ok()?.out;
         ensure!(script.contains("workspace"), "{shell}");
     }
@@ -81,7 +81,7 @@ async fn exit_codes_mean_something() -> Result<()> {
 }
 
 #[tokio::test]
-async fn kubectl_alone_tells_the_story() -> Result<()> {
+async fn kubectl_get_and_describe_show_conditions_and_events() -> Result<()> {
     let ns = TestNamespace::create("story").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -95,17 +95,17 @@ async fn kubectl_alone_tells_the_story() -> Result<()> {
     ns.wait_agent_ready("a").await?;
     let start = std::time::Instant::now();
     loop {
-        let story = ns.kubectl(&["describe", "yoipod", "a"]).await?.exit_ok()?.out;
-        let events = story.split("Events:").nth(1).unwrap_or_default();
-        let told = ["WorkspaceReady", "Replayed", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
-        if told && events.contains("yoi-operator") {
+        let text = ns.kubectl(&["describe", "yoipod", "a"]).await?.exit_ok()?.out;
+        let events = text.split("Events:").nth(1).unwrap_or_default();
+        let all = ["WorkspaceReady", "Replayed", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
+        if all && events.contains("yoi-operator") {
             break;
         }
-        ensure!(start.elapsed() < std::time::Duration::from_secs(20), "no story in\n{story}");
+        ensure!(start.elapsed() < std::time::Duration::from_secs(20), "no text in\n{text}");
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    let story = ns.kubectl(&["describe", "agentworkspace", "a"]).await?.exit_ok()?.out;
-    let events = story.split("Events:").nth(1).unwrap_or_default();
-    ensure!(events.contains("yoi-agent-shim"), "the shim tells nothing in\n{story}");
+    let text = ns.kubectl(&["describe", "agentworkspace", "a"]).await?.exit_ok()?.out;
+    let events = text.split("Events:").nth(1).unwrap_or_default();
+    ensure!(events.contains("yoi-agent-shim"), "the shim tells nothing in\n{text}");
     ns.remove().await
 }

@@ -9,11 +9,11 @@ use anyhow::Context;
 use clap::Parser;
 
 mod anthropic;
-mod nonsense;
+mod broken_response;
+mod conversation;
 mod openai;
 mod script;
 mod server;
-mod talk;
 
 #[derive(Debug, Parser)]
 #[command(about = "A model endpoint that follows a script")]
@@ -32,12 +32,12 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     let args = Args::parse();
-    let shelf = Arc::new(script::Shelf::new(args.script.clone()));
+    let script_file = Arc::new(script::ScriptFile::new(args.script.clone()));
     // A script that cannot be read should be seen at the start, not at the first request.
-    shelf.script().with_context(|| format!("failed to read the script {}", args.script.display()))?;
+    script_file.script().with_context(|| format!("failed to read the script {}", args.script.display()))?;
     let listener = tokio::net::TcpListener::bind(args.listen).await.with_context(|| format!("failed to listen on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "listening");
-    axum::serve(listener, server::router(shelf, args.require_key))
+    axum::serve(listener, server::router(script_file, args.require_key))
         .with_graceful_shutdown(async {
             let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("SIGTERM can be watched");
             term.recv().await;

@@ -55,7 +55,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::talk::{Item, Talk};
+use crate::conversation::{Conversation, Item};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -119,14 +119,14 @@ pub struct Call {
 
 impl Call {
     /// The arguments as a model would have written them.
-    pub fn written(&self) -> String {
+    pub fn arguments_text(&self) -> String {
         self.raw_args.clone().unwrap_or_else(|| Value::Object(self.args.clone()).to_string())
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Show {
+pub enum BrokenResponse {
     Hang,
     Trickle,
     Html,
@@ -146,20 +146,20 @@ pub struct Fault {
     #[serde(default)]
     pub cut: bool,
     #[serde(default)]
-    pub show: Option<Show>,
-    #[serde(default = "once")]
+    pub show: Option<BrokenResponse>,
+    #[serde(default = "one")]
     pub times: u32,
     #[serde(default)]
     pub retry_after_seconds: Option<u64>,
 }
 
-fn once() -> u32 {
+fn one() -> u32 {
     1
 }
 
-/// A step that was found, with the ids of its calls filled in.
+/// The step that answers a request, with the ids of its calls filled in.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ScriptedAnswer {
     pub step: Step,
     pub calls: Vec<(String, Call)>,
     /// The same for every request of this step of this user message.
@@ -168,13 +168,13 @@ pub struct Found {
 
 impl Script {
     /// The step that this conversation has come to, or a sentence that says why there is none.
-    pub fn next(&self, talk: &Talk) -> Result<Found, String> {
-        for (place, user) in talk.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
+    pub fn next(&self, conversation: &Conversation) -> Result<ScriptedAnswer, String> {
+        for (place, user) in conversation.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
             Item::User(text) => Some((place, text)),
             Item::Assistant(_) | Item::Result(_) => None,
         }) {
-            let turns = talk.items[place..].iter().filter(|item| matches!(item, Item::Assistant(_))).count();
-            let matching = self.rules.iter().enumerate().find(|(_, rule)| rule.when.matches(talk, user, turns));
+            let turns = conversation.items[place..].iter().filter(|item| matches!(item, Item::Assistant(_))).count();
+            let matching = self.rules.iter().enumerate().find(|(_, rule)| rule.when.matches(conversation, user, turns));
             let Some((number, rule)) = matching else { continue };
             let name = rule.name.clone().unwrap_or_else(|| format!("rule-{number}"));
             let at = turns - rule.when.turn;
@@ -182,21 +182,21 @@ impl Script {
             let Some(step) = rule.steps.get(at).or(last) else {
                 return Err(format!("rule {name:?} has {} steps, and the conversation is at step {at}", rule.steps.len()));
             };
-            let everything = talk.everything();
-            if let Some(missing) = step.expect.iter().find(|wanted| !everything.contains(*wanted)) {
+            let all_text = conversation.all_text();
+            if let Some(missing) = step.expect.iter().find(|wanted| !all_text.contains(*wanted)) {
                 return Err(format!("rule {name:?} step {at} expects {missing:?} in the conversation, and it is not there"));
             }
             let calls = step.tool_calls.iter().enumerate();
             let calls = calls
                 .map(|(n, call)| {
                     let id = call.id.clone().unwrap_or_else(|| format!("call-{name}-{place}-{turns}-{n}"));
-                    let args = call.args.iter().map(|(name, value)| (name.clone(), filled(value, user, &id))).collect();
+                    let args = call.args.iter().map(|(name, value)| (name.clone(), substitute(value, user, &id))).collect();
                     (id, Call { args, ..call.clone() })
                 })
                 .collect();
-            return Ok(Found { step: step.clone(), calls, key: format!("{name}/{at}/{place}/{user}") });
+            return Ok(ScriptedAnswer { step: step.clone(), calls, key: format!("{name}/{at}/{place}/{user}") });
         }
-        let newest = talk.items.iter().rev().find_map(|item| match item {
+        let newest = conversation.items.iter().rev().find_map(|item| match item {
             Item::User(text) => Some(text.as_str()),
             Item::Assistant(_) | Item::Result(_) => None,
         });
@@ -208,19 +208,19 @@ impl Script {
 }
 
 /// Texts with what is only known when the model is asked.
-fn filled(value: &Value, user: &str, call: &str) -> Value {
+fn substitute(value: &Value, user: &str, call: &str) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace("{{user}}", user).replace("{{call}}", call)),
-        Value::Array(list) => Value::Array(list.iter().map(|value| filled(value, user, call)).collect()),
-        Value::Object(map) => Value::Object(map.iter().map(|(name, value)| (name.clone(), filled(value, user, call))).collect()),
+        Value::Array(list) => Value::Array(list.iter().map(|value| substitute(value, user, call)).collect()),
+        Value::Object(map) => Value::Object(map.iter().map(|(name, value)| (name.clone(), substitute(value, user, call))).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 
 impl When {
-    fn matches(&self, talk: &Talk, user: &str, turns: usize) -> bool {
-        self.model.as_ref().is_none_or(|wanted| talk.model == *wanted)
-            && self.system_contains.as_ref().is_none_or(|wanted| talk.system.contains(wanted))
+    fn matches(&self, conversation: &Conversation, user: &str, turns: usize) -> bool {
+        self.model.as_ref().is_none_or(|wanted| conversation.model == *wanted)
+            && self.system_contains.as_ref().is_none_or(|wanted| conversation.system.contains(wanted))
             && self.last_user_contains.as_ref().is_none_or(|wanted| user.contains(wanted))
             && turns >= self.turn
     }
@@ -228,13 +228,13 @@ impl When {
 
 /// The script file, parsed again when its text has changed, and how often each fault was shown.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct ScriptFile {
     path: PathBuf,
     parsed: Mutex<Option<(String, Arc<Script>)>>,
     faults: Mutex<HashMap<String, u32>>,
 }
 
-impl Shelf {
+impl ScriptFile {
     pub fn new(path: PathBuf) -> Self {
         Self { path, parsed: Mutex::default(), faults: Mutex::default() }
     }
@@ -252,10 +252,10 @@ impl Shelf {
     }
 
     /// The fault of this step, if it is still to be shown; counts it.
-    pub fn fault(&self, found: &Found) -> Option<Fault> {
-        let fault = found.step.fault.clone()?;
+    pub fn fault(&self, answer: &ScriptedAnswer) -> Option<Fault> {
+        let fault = answer.step.fault.clone()?;
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = faults.entry(found.key.clone()).or_default();
+        let shown = faults.entry(answer.key.clone()).or_default();
         *shown += 1;
         (*shown <= fault.times).then_some(fault)
     }
@@ -265,8 +265,8 @@ impl Shelf {
 mod tests {
     use super::*;
 
-    fn talk(items: Vec<Item>) -> Talk {
-        Talk { model: "small".to_owned(), system: "You are the reviewer.".to_owned(), items }
+    fn conversation(items: Vec<Item>) -> Conversation {
+        Conversation { model: "small".to_owned(), system: "You are the reviewer.".to_owned(), items }
     }
 
     fn user(text: &str) -> Item {
@@ -284,7 +284,7 @@ mod tests {
              - {name: b, when: {lastUserContains: beta}, steps: [{text: b0, expect: [gamma]}]}\n",
         )
         .unwrap();
-        let text = |items| script.next(&talk(items)).map(|found| found.step.text);
+        let text = |items| script.next(&conversation(items)).map(|answer| answer.step.text);
         assert_eq!(text(vec![user("alpha")]).unwrap(), "a0");
         assert_eq!(text(vec![user("alpha"), answer()]).unwrap(), "a1");
         // A message that no rule knows does not disturb.
@@ -302,8 +302,8 @@ mod tests {
             "rules: [{name: a, steps: [{toolCalls: [{tool: Shell, args: {command: 'echo {{user}} {{call}}', deep: [{x: '{{user}}'}]}}]}]}]",
         )
         .unwrap();
-        let found = script.next(&talk(vec![user("alpha 7")])).unwrap();
-        let (id, call) = &found.calls[0];
+        let answer = script.next(&conversation(vec![user("alpha 7")])).unwrap();
+        let (id, call) = &answer.calls[0];
         assert_eq!(call.args["command"], format!("echo alpha 7 {id}"));
         assert_eq!(call.args["deep"][0]["x"], "alpha 7");
     }

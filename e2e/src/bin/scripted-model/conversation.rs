@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 #[derive(Clone, Debug, Default)]
-pub struct Talk {
+pub struct Conversation {
     /// The model that was asked for.
     pub model: String,
     pub system: String,
@@ -18,8 +18,8 @@ pub enum Item {
     Result(String),
 }
 
-impl Talk {
-    pub fn everything(&self) -> String {
+impl Conversation {
+    pub fn all_text(&self) -> String {
         let mut all = self.system.clone();
         for item in &self.items {
             let (Item::User(text) | Item::Assistant(text) | Item::Result(text)) = item;

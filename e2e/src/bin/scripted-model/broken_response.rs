@@ -7,51 +7,54 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream;
 use tokio::time::sleep;
 
-use crate::script::{Found, Show};
-use crate::server::streamed;
+use crate::script::{BrokenResponse, ScriptedAnswer};
+use crate::server::event_stream;
 
 const WORD: &str = "#word#";
 
 /// `None` where the step's own stream is a part of it.
-pub fn answer(show: Show) -> Option<BoxFuture<'static, Response>> {
-    let answer = async move {
+pub fn respond(show: BrokenResponse) -> Option<BoxFuture<'static, Response>> {
+    let response = async move {
         match show {
-            Show::Html => Html("<!DOCTYPE html><html><body>Welcome to nginx!</body></html>\n").into_response(),
-            Show::Noise => {
-                streamed(stream::iter(vec![Ok("data: {\"choices\": [{]\n\nevent: content_block_start\ndata: {]\n\n".to_owned())]))
+            BrokenResponse::Html => Html("<!DOCTYPE html><html><body>Welcome to nginx!</body></html>\n").into_response(),
+            BrokenResponse::Noise => {
+                event_stream(stream::iter(vec![Ok("data: {\"choices\": [{]\n\nevent: content_block_start\ndata: {]\n\n".to_owned())]))
             }
-            Show::Trickle => streamed(stream::unfold(": wait\n".chars().cycle(), async |mut letters| {
+            BrokenResponse::Trickle => event_stream(stream::unfold(": wait\n".chars().cycle(), async |mut letters| {
                 sleep(Duration::from_secs(1)).await;
                 letters.next().map(|letter| (Ok(letter.to_string()), letters))
             })),
-            Show::EndlessLine => streamed(stream::unfold(0, async |n| {
+            BrokenResponse::EndlessLine => event_stream(stream::unfold(0, async |n| {
                 Some((Ok(if n == 0 { "data: {\"x\": \"".to_owned() } else { "a".repeat(64 << 10) }), n + 1))
             })),
-            Show::Hang | Show::Endless | Show::CutCall | Show::CutEnd | Show::Empty => std::future::pending().await,
+            BrokenResponse::Hang | BrokenResponse::Endless | BrokenResponse::CutCall | BrokenResponse::CutEnd | BrokenResponse::Empty => {
+                std::future::pending().await
+            }
         }
     };
-    (!matches!(show, Show::Endless | Show::CutCall | Show::CutEnd | Show::Empty)).then(|| answer.boxed())
+    (!matches!(show, BrokenResponse::Endless | BrokenResponse::CutCall | BrokenResponse::CutEnd | BrokenResponse::Empty))
+        .then(|| response.boxed())
 }
 
 /// The same with one word to say.
-pub fn one_word(mut found: Found) -> Found {
-    WORD.clone_into(&mut found.step.text);
-    found.calls.clear();
-    found
+pub fn with_one_word(mut answer: ScriptedAnswer) -> ScriptedAnswer {
+    WORD.clone_into(&mut answer.step.text);
+    answer.calls.clear();
+    answer
 }
 
 /// The same with nothing to say.
-pub fn speechless(mut found: Found) -> Found {
-    found.step.text.clear();
-    found.calls.clear();
-    found
+pub fn without_output(mut answer: ScriptedAnswer) -> ScriptedAnswer {
+    answer.step.text.clear();
+    answer.calls.clear();
+    answer
 }
 
 /// The events up to the word, and then the word in many times its size, without end.
-pub fn endless(events: Vec<String>) -> Response {
+pub fn endless_stream(events: Vec<String>) -> Response {
     let head: Vec<String> = events.iter().take_while(|event| !event.contains(WORD)).cloned().collect();
     let long = events.get(head.len()).map(|event| event.replace(WORD, &"endless ".repeat(2 << 10))).unwrap_or_default();
-    streamed(stream::unfold(0, move |n| {
+    event_stream(stream::unfold(0, move |n| {
         let event = head.get(n).unwrap_or(&long).clone();
         async move { Some((Ok(event), n + 1)) }
     }))
