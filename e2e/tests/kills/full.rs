@@ -26,7 +26,7 @@ rules:
 
 /// Takes all room, and takes it again as long as it stands: for data by files without content, for metadata by files so small that Btrfs keeps
 /// them there. Once is not enough, because the kernel's cleaner and each commit give room back.
-struct Filling<'a> {
+struct DiskFiller<'a> {
     node: &'a Node,
     /// In the node's /run: there while the filling is wanted; `.busy` while it goes on, `.full` when all was taken once.
     flag: String,
@@ -34,15 +34,15 @@ struct Filling<'a> {
 }
 
 /// The filler ends by itself after this, whatever becomes of its test.
-const FILLED_FOR: Duration = Duration::from_secs(400);
+const FILLER_LIFETIME: Duration = Duration::from_secs(400);
 
-impl<'a> Filling<'a> {
+impl<'a> DiskFiller<'a> {
     fn new(node: &'a Node, name: &str) -> Self {
         Self { node, flag: format!("/run/{name}"), folder: format!("\"$ROOT\"/pool/{name}") }
     }
 
     /// Lets it begin in the node, beside everything else. It looks often whether it is still wanted.
-    async fn begin(&self) -> Result<()> {
+    async fn start(&self) -> Result<()> {
         let script = format!(
             "mkdir {0} && cd {0} && : > {1} && : > {1}.busy || exit 1
              (n=0; end=$(($(date +%s) + {2}))
@@ -57,23 +57,23 @@ impl<'a> Filling<'a> {
              rm -f {1}.busy) < /dev/null > /dev/null 2>&1 &",
             self.folder,
             self.flag,
-            FILLED_FOR.as_secs()
+            FILLER_LIFETIME.as_secs()
         );
         self.node.sh(&script).await.map(drop)
     }
 
-    async fn taken(&self) -> Result<()> {
-        poll_until(TIMEOUT, "the data root is full", async || Ok(self.there("full").await?.then_some(()))).await.map(drop)
+    async fn wait_full(&self) -> Result<()> {
+        poll_until(TIMEOUT, "the data root is full", async || Ok(self.flag_exists("full").await?.then_some(()))).await.map(drop)
     }
 
-    async fn there(&self, what: &str) -> Result<bool> {
+    async fn flag_exists(&self, what: &str) -> Result<bool> {
         Ok(self.node.sh(&format!("test ! -e {}.{what} || echo there", self.flag)).await?.contains("there"))
     }
 
     /// Gives the room back.
-    async fn end(self) -> Result<()> {
+    async fn stop(self) -> Result<()> {
         self.node.sh(&format!("rm -f {0}", self.flag)).await?;
-        poll_until(TIMEOUT, "the filler has ended", async || Ok((!self.there("busy").await?).then_some(()))).await?;
+        poll_until(TIMEOUT, "the filler has ended", async || Ok((!self.flag_exists("busy").await?).then_some(()))).await?;
         // Truncated first: a full Btrfs may have no room for the record of an unlinking.
         self.node
             .sh(&format!(
@@ -91,8 +91,8 @@ impl<'a> Filling<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_data_root_is_said_takes_no_tree_away_and_room_lets_all_go_on() -> Result<()> {
-    let node = Node::of_environment()?;
+async fn a_full_data_root_is_reported_loses_no_tree_and_all_goes_on_when_there_is_room() -> Result<()> {
+    let node = Node::from_environment()?;
     let ns = TestNamespace::create("full-root").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -100,47 +100,47 @@ async fn a_full_data_root_is_said_takes_no_tree_away_and_room_lets_all_go_on() -
         ns.create_agent(name, "p", json!({ "session": { "retain": "Delete" } })).await?;
         ns.wait_agent_ready(name).await?;
     }
-    let filling = Filling::new(&node, &ns.name);
+    let filler = DiskFiller::new(&node, &ns.name);
     let refused = async {
-        filling.begin().await?;
-        filling.taken().await?;
+        filler.start().await?;
+        filler.wait_full().await?;
         while_full(&ns).await
     };
     let refused = refused.await;
-    filling.end().await?;
+    filler.stop().await?;
     let young = refused?;
     // Nobody asks again: there is room, and that is enough.
-    let waits = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
-    ns.wait_agent_ready(&young).await.with_context(waits)?;
+    let context = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
+    ns.wait_agent_ready(&young).await.with_context(context)?;
     ns.wait_condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
-    let said = write_much(&ns, 2).await?;
-    ensure!(said.contains("it ended with 0"), "{said}");
+    let output = write_much(&ns, 2).await?;
+    ensure!(output.contains("it ended with 0"), "{output}");
     ns.remove().await
 }
 
 /// So many trees may find the moment between two turns of the filler.
-const LUCKY: usize = 20;
+const MAX_TREES: usize = 20;
 
 /// Gives the name of the agent whose tree was refused.
 async fn while_full(ns: &TestNamespace) -> Result<String> {
     let mut refused = None;
-    for number in 0..LUCKY {
+    for number in 0..MAX_TREES {
         let name = format!("young-{number}");
         ns.create_agent(&name, "p", json!({ "session": { "retain": "Delete" } })).await?;
-        let told = |workspace: Option<&AgentWorkspace>| {
-            let told = find(&workspace?.status.as_ref()?.conditions, "Provisioned")?.clone();
-            (told.status == ConditionStatus::True || told.reason == "OutOfSpace").then_some(told)
+        let decided = |workspace: Option<&AgentWorkspace>| {
+            let condition = find(&workspace?.status.as_ref()?.conditions, "Provisioned")?.clone();
+            (condition.status == ConditionStatus::True || condition.reason == "OutOfSpace").then_some(condition)
         };
-        let provisioned = ns.wait_for(&name, "provisioned or refused", told).await?;
+        let provisioned = ns.wait_for(&name, "provisioned or refused", decided).await?;
         if provisioned.status != ConditionStatus::True {
             ensure!(provisioned.message.contains("No space left on device"), "{}", provisioned.message);
             refused = Some(name);
             break;
         }
     }
-    let young = refused.with_context(|| format!("the data root is full, and {LUCKY} trees were made in it"))?;
+    let young = refused.with_context(|| format!("the data root is full, and {MAX_TREES} trees were made in it"))?;
     let ready = ns
-        .wait_for::<YoiPod, _>(&young, "said to be without room", |agent| {
+        .wait_for::<YoiPod, _>(&young, "reported as out of space", |agent| {
             let ready = find(&agent?.status.as_ref()?.conditions, "Ready")?;
             (ready.status == ConditionStatus::False && ready.message.contains("No space left")).then(|| ready.clone())
         })
@@ -149,16 +149,16 @@ async fn while_full(ns: &TestNamespace) -> Result<String> {
 
     // Who is there works on, hears of it, stops, and comes back to its own tree.
     let tree = uid(&ns.get::<AgentWorkspace>("old").await?);
-    let said = write_much(ns, 1).await?;
-    ensure!(said.contains("No space left on device"), "{said}");
+    let output = write_much(ns, 1).await?;
+    ensure!(output.contains("No space left on device"), "{output}");
     ns.yoi(&["stop", "old", "--wait"]).await?.exit_ok()?;
     ns.yoi(&["start", "old", "--wait"]).await?.exit_ok()?;
     ensure!(uid(&ns.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
 
     // Doctor names the node, once the shim has looked.
     poll_until(TIMEOUT, "doctor names the full data root", async || {
-        let said = ns.yoi(&["doctor"]).await?;
-        Ok((said.out.contains("of its data root is free") && said.code != 0).then_some(()))
+        let output = ns.yoi(&["doctor"]).await?;
+        Ok((output.out.contains("of its data root is free") && output.code != 0).then_some(()))
     })
     .await?;
 
@@ -181,10 +181,10 @@ async fn while_full(ns: &TestNamespace) -> Result<String> {
 /// What the command said when the agent `old` was told for the nth time.
 async fn write_much(ns: &TestNamespace, nth: usize) -> Result<String> {
     ns.yoi(&["send", "old", "write much"]).await?.exit_ok()?;
-    let said = |log: &[LogLine]| {
+    let output = |log: &[LogLine]| {
         let ended = log.iter().filter_map(|line| if let Body::ToolEnded(end) = &line.entry.body { Some(&end.output) } else { None });
         let done = log.iter().filter(|line| line.entry.body.kind() == "RunEnded").count() == nth;
         ended.into_iter().nth(nth - 1).filter(|_| done).cloned()
     };
-    ns.wait_log("old", "the end of a run in which much was written", said).await
+    ns.wait_log("old", "the end of a run in which much was written", output).await
 }

@@ -11,7 +11,7 @@ use yoi_crds::name::annotation;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_wire::identity::CSI_DRIVER;
 
-use crate::node::{Node, Part};
+use crate::node::{Component, Node};
 
 /// One line for each thing; the last word of a line is what it is called.
 const LIST: &str = r#"
@@ -38,13 +38,13 @@ true
 /// How a line of the storage provisioner's folders begins.
 pub const LOCAL_VOLUME: &str = "local-volume ";
 
-pub struct Inventory {
+pub struct NodeInventory {
     things: BTreeSet<String>,
 }
 
 /// The claims whose volume is released and is its provisioner's to delete. After the API server's death it was seen to hear of that six minutes
 /// late, with its next watch; what we had to do for it is done.
-fn left_to_their_provisioner(volumes: &[PersistentVolume]) -> impl Iterator<Item = String> {
+fn released_claims(volumes: &[PersistentVolume]) -> impl Iterator<Item = String> {
     let of_others = |volume: &&PersistentVolume| {
         let (spec, by) = (volume.spec.as_ref(), volume.annotations().get(annotation::PROVISIONED_BY));
         let delete = spec.and_then(|s| s.persistent_volume_reclaim_policy.as_deref()) == Some("Delete");
@@ -56,7 +56,7 @@ fn left_to_their_provisioner(volumes: &[PersistentVolume]) -> impl Iterator<Item
 
 /// UIDs of claims that the storage provisioner gave up, by its own words: the API server died while it made the folder, and when it came back to
 /// that the claim was gone. It never takes such a folder away, and nobody else knows of it.
-async fn given_up(client: &Client) -> Result<BTreeSet<String>> {
+async fn abandoned_claims(client: &Client) -> Result<BTreeSet<String>> {
     let pods = Api::<Pod>::namespaced(client.clone(), "local-path-storage");
     let mut uids = BTreeSet::new();
     for pod in pods.list(&ListParams::default().labels("app=local-path-provisioner")).await? {
@@ -69,43 +69,43 @@ async fn given_up(client: &Client) -> Result<BTreeSet<String>> {
 }
 
 /// UIDs of everything that lives.
-async fn living(client: &Client) -> Result<BTreeSet<String>> {
+async fn live_uids(client: &Client) -> Result<BTreeSet<String>> {
     let all = ListParams::default();
     let mut uids: BTreeSet<String> = BTreeSet::new();
     uids.extend(Api::<Pod>::all(client.clone()).list(&all).await?.items.iter().filter_map(ResourceExt::uid));
     uids.extend(Api::<AgentWorkspace>::all(client.clone()).list(&all).await?.items.iter().filter_map(ResourceExt::uid));
     uids.extend(Api::<PersistentVolumeClaim>::all(client.clone()).list(&all).await?.items.iter().filter_map(ResourceExt::uid));
-    uids.extend(left_to_their_provisioner(&Api::<PersistentVolume>::all(client.clone()).list(&all).await?.items));
+    uids.extend(released_claims(&Api::<PersistentVolume>::all(client.clone()).list(&all).await?.items));
     Ok(uids)
 }
 
 /// Whether this is a UUID.
-fn uuid(word: &str) -> bool {
+fn is_uuid(word: &str) -> bool {
     word.len() == 36 && word.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 /// All UUIDs in a line.
 fn uuids(line: &str) -> Vec<&str> {
-    (0..line.len().saturating_sub(35)).filter_map(|at| line.get(at..at + 36)).filter(|word| uuid(word)).collect()
+    (0..line.len().saturating_sub(35)).filter_map(|at| line.get(at..at + 36)).filter(|word| is_uuid(word)).collect()
 }
 
-impl Inventory {
-    pub async fn take(client: &Client, node: &Node) -> Result<Inventory> {
+impl NodeInventory {
+    pub async fn collect(client: &Client, node: &Node) -> Result<NodeInventory> {
         let mut things: BTreeSet<String> = node.sh(LIST).await?.lines().map(str::to_owned).collect();
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ListParams::default()).await?.items;
         things.extend(volumes.iter().map(|volume| {
             let claim = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref()).and_then(|c| c.uid.clone()).unwrap_or_default();
             format!("volume {} of the claim {claim}", volume.name_any())
         }));
-        Ok(Inventory { things })
+        Ok(NodeInventory { things })
     }
 
     /// What belongs to nobody.
-    pub async fn strays(client: &Client, node: &Node, before: &Inventory) -> Result<Vec<String>> {
+    pub async fn orphans(client: &Client, node: &Node, before: &NodeInventory) -> Result<Vec<String>> {
         // Things first: what is made meanwhile has its object before it stands on the disk.
-        let now = Inventory::take(client, node).await?;
-        let alive = living(client).await?;
-        let mut strays: Vec<String> = now
+        let now = NodeInventory::collect(client, node).await?;
+        let alive = live_uids(client).await?;
+        let mut orphans: Vec<String> = now
             .things
             .iter()
             .filter(|thing| !before.things.contains(*thing))
@@ -115,31 +115,31 @@ impl Inventory {
             })
             .cloned()
             .collect();
-        strays.extend(now.things.iter().filter(|thing| thing.starts_with("trash ")).cloned());
-        strays.extend(now.things.iter().filter(|thing| thing.starts_with("tree ") && thing.ends_with(".tmp")).cloned());
-        if strays.iter().any(|thing| thing.starts_with(LOCAL_VOLUME)) {
-            let given_up = given_up(client).await?;
-            strays.retain(|thing| !thing.starts_with(LOCAL_VOLUME) || !uuids(thing).iter().any(|uid| given_up.contains(*uid)));
+        orphans.extend(now.things.iter().filter(|thing| thing.starts_with("trash ")).cloned());
+        orphans.extend(now.things.iter().filter(|thing| thing.starts_with("tree ") && thing.ends_with(".tmp")).cloned());
+        if orphans.iter().any(|thing| thing.starts_with(LOCAL_VOLUME)) {
+            let abandoned = abandoned_claims(client).await?;
+            orphans.retain(|thing| !thing.starts_with(LOCAL_VOLUME) || !uuids(thing).iter().any(|uid| abandoned.contains(*uid)));
         }
-        strays.sort();
-        strays.dedup();
-        Ok(strays)
+        orphans.sort();
+        orphans.dedup();
+        Ok(orphans)
     }
 
     /// Things whose line holds this word.
-    pub fn called<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
+    pub fn matching<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
         self.things.iter().filter(move |thing| thing.contains(word)).cloned()
     }
 
-    /// Things of the world's own, which its end takes away.
-    pub fn with(mut self, things: impl IntoIterator<Item = String>) -> Inventory {
+    /// Things of the workload's own, which its end takes away.
+    pub fn with(mut self, things: impl IntoIterator<Item = String>) -> NodeInventory {
         self.things.extend(things);
         self
     }
 }
 
 /// Objects on their way out, and what holds them.
-pub async fn held(client: &Client, namespace: &str) -> Result<Vec<String>> {
+pub async fn stuck_deletions(client: &Client, namespace: &str) -> Result<Vec<String>> {
     fn stuck<K: kube::Resource<DynamicType = ()>>(list: &[K], found: &mut Vec<String>) {
         for object in list {
             let meta = object.meta();
@@ -160,9 +160,9 @@ pub async fn held(client: &Client, namespace: &str) -> Result<Vec<String>> {
 }
 
 /// Agents' connections: locks, processes, lines at each gateway, open sockets there. None is anybody's but a living agent's.
-pub async fn connections(client: &Client, node: &Node, agents: usize) -> Result<Vec<String>> {
+pub async fn connection_problems(client: &Client, node: &Node, agents: usize) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    let runtimes = node.pids(Part::Runtime).await?;
+    let runtimes = node.pids(Component::Runtime).await?;
     if runtimes.len() != agents {
         found.push(format!("{} runtimes for {agents} agents", runtimes.len()));
     }
@@ -182,7 +182,7 @@ pub async fn connections(client: &Client, node: &Node, agents: usize) -> Result<
             found.push(format!("{lines} lines at {} for {agents} agents", gateway.name_any()));
         }
     }
-    for pid in node.pids(Part::Gateway).await? {
+    for pid in node.pids(Component::Gateway).await? {
         // Port 8443, established. A line, and at most the connection of an agent's own requests beside it.
         let open = node.sh(&format!("cat /proc/{pid}/net/tcp /proc/{pid}/net/tcp6 | awk '$2 ~ /:20FB$/ && $4 == \"01\"' | wc -l")).await?;
         let open: usize = open.trim().parse().unwrap_or(usize::MAX);

@@ -24,7 +24,7 @@ pub struct Process {
 
 /// What can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Component {
     Operator,
     Gateway,
     Shim,
@@ -37,58 +37,58 @@ pub enum Part {
     Etcd,
 }
 
-impl Part {
-    pub const ALL: [Part; 10] = [
-        Part::Operator,
-        Part::Gateway,
-        Part::Shim,
-        Part::Mounter,
-        Part::Runtime,
-        Part::Tools,
-        Part::Kubelet,
-        Part::Containerd,
-        Part::ApiServer,
-        Part::Etcd,
+impl Component {
+    pub const ALL: [Component; 10] = [
+        Component::Operator,
+        Component::Gateway,
+        Component::Shim,
+        Component::Mounter,
+        Component::Runtime,
+        Component::Tools,
+        Component::Kubelet,
+        Component::Containerd,
+        Component::ApiServer,
+        Component::Etcd,
     ];
 
     /// What its command line begins with, after the program's folder for parts of the node.
-    fn is(self, line: &str) -> bool {
-        let part = |name: &str| line.split_whitespace().next().is_some_and(|p| p.ends_with("/yoi-cluster")) && line.contains(name);
+    fn matches(self, line: &str) -> bool {
+        let node_part = |name: &str| line.split_whitespace().next().is_some_and(|p| p.ends_with("/yoi-cluster")) && line.contains(name);
         match self {
-            Part::Operator => line.starts_with("/yoi-operator"),
-            Part::Gateway => line.starts_with("/yoi-gateway"),
-            Part::Shim => line.starts_with("/bin/yoi-agent-shim shim"),
-            Part::Mounter => line.starts_with("/bin/yoi-agent-shim mounter"),
-            Part::Runtime => line.starts_with("/yoi/bin/yoi-runtime"),
+            Component::Operator => line.starts_with("/yoi-operator"),
+            Component::Gateway => line.starts_with("/yoi-gateway"),
+            Component::Shim => line.starts_with("/bin/yoi-agent-shim shim"),
+            Component::Mounter => line.starts_with("/bin/yoi-agent-shim mounter"),
+            Component::Runtime => line.starts_with("/yoi/bin/yoi-runtime"),
             // By descent, see `Node::pids`.
-            Part::Tools => false,
-            Part::Kubelet => part(" kubelet "),
-            Part::Containerd => line.split_whitespace().next().is_some_and(|p| p.ends_with("/containerd")),
-            Part::ApiServer => part(" kube-apiserver "),
-            Part::Etcd => part(" etcd "),
+            Component::Tools => false,
+            Component::Kubelet => node_part(" kubelet "),
+            Component::Containerd => line.split_whitespace().next().is_some_and(|p| p.ends_with("/containerd")),
+            Component::ApiServer => node_part(" kube-apiserver "),
+            Component::Etcd => node_part(" etcd "),
         }
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Part::Operator => "operator",
-            Part::Gateway => "gateway",
-            Part::Shim => "shim",
-            Part::Mounter => "mounter",
-            Part::Runtime => "runtime",
-            Part::Tools => "tools",
-            Part::Kubelet => "kubelet",
-            Part::Containerd => "containerd",
-            Part::ApiServer => "API server",
-            Part::Etcd => "etcd",
+            Component::Operator => "operator",
+            Component::Gateway => "gateway",
+            Component::Shim => "shim",
+            Component::Mounter => "mounter",
+            Component::Runtime => "runtime",
+            Component::Tools => "tools",
+            Component::Kubelet => "kubelet",
+            Component::Containerd => "containerd",
+            Component::ApiServer => "API server",
+            Component::Etcd => "etcd",
         })
     }
 }
 
 impl Node {
-    pub fn of_environment() -> Result<Node> {
+    pub fn from_environment() -> Result<Node> {
         let words = |name: &str| -> Result<Vec<String>> {
             let line = std::env::var(name).with_context(|| format!("{name} is not set: run this by `cargo xtask test`"))?;
             Ok(line.split(' ').map(str::to_owned).collect())
@@ -104,8 +104,8 @@ impl Node {
     pub async fn sh(&self, script: &str) -> Result<String> {
         let mut words: Vec<&str> = self.enter.iter().map(String::as_str).collect();
         words.extend(["sh", "-uc", script]);
-        let said = program::run(words[0], &words[1..], &[("ROOT", &self.data_root)], None).await?;
-        Ok(said.ok().with_context(|| format!("failed in the node: {script}"))?.out)
+        let output = program::run(words[0], &words[1..], &[("ROOT", &self.data_root)], None).await?;
+        Ok(output.exit_ok().with_context(|| format!("failed in the node: {script}"))?.out)
     }
 
     pub async fn processes(&self) -> Result<Vec<Process>> {
@@ -119,12 +119,12 @@ impl Node {
     }
 
     /// Ids of the processes of a part, inside the node.
-    pub async fn pids(&self, part: Part) -> Result<Vec<u32>> {
+    pub async fn pids(&self, component: Component) -> Result<Vec<u32>> {
         let all = self.processes().await?;
-        if part != Part::Tools {
-            return Ok(all.iter().filter(|p| part.is(&p.line)).map(|p| p.pid).collect());
+        if component != Component::Tools {
+            return Ok(all.iter().filter(|p| component.matches(&p.line)).map(|p| p.pid).collect());
         }
-        let mut below: BTreeSet<u32> = all.iter().filter(|p| Part::Runtime.is(&p.line)).map(|p| p.pid).collect();
+        let mut below: BTreeSet<u32> = all.iter().filter(|p| Component::Runtime.matches(&p.line)).map(|p| p.pid).collect();
         let runtimes = below.clone();
         loop {
             let more: Vec<u32> = all.iter().filter(|p| below.contains(&p.parent) && !below.contains(&p.pid)).map(|p| p.pid).collect();

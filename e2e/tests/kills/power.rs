@@ -29,7 +29,7 @@ impl Disk {
     }
 
     /// A file system with a folder for each of so many volumes, and the volumes.
-    pub async fn make(client: &Client, node: &Node, name: &str, volumes: usize) -> Result<Disk> {
+    pub async fn create(client: &Client, node: &Node, name: &str, volumes: usize) -> Result<Disk> {
         let (image, mount) = (Self::image(name), Self::mount(name));
         node.sh(&format!(
             "set -e; truncate -s 96M {image}; mkfs.ext4 -q -F {image}; mkdir -p {mount}; mount -o loop {image} {mount}
@@ -73,14 +73,14 @@ impl Disk {
     /// The power comes back, once nobody holds the dead file system any more: its journal is replayed.
     pub async fn restore(&self) -> Result<()> {
         let (image, mount) = (Self::image(&self.name), Self::mount(&self.name));
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             // The loop device goes with its last mount.
-            let held = self.node.sh(&format!("losetup --noheadings --output NAME --associated {image}")).await?;
-            if held.trim().is_empty() {
+            let attached = self.node.sh(&format!("losetup --noheadings --output NAME --associated {image}")).await?;
+            if attached.trim().is_empty() {
                 break;
             }
-            ensure!(begun.elapsed() < Duration::from_secs(120), "the dead file system is still held: {held}");
+            ensure!(started.elapsed() < Duration::from_secs(120), "the dead file system is still attached: {attached}");
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         self.node.sh(&format!("mount -o loop {image} {mount}")).await.map(drop)

@@ -13,11 +13,11 @@ fn input(seq: u64, id: &str) -> String {
     line(seq, "Input", &json!({ "from": "person", "messageId": id, "user": "u", "text": format!("number {id}") }))
 }
 
-fn said(seq: u64, call: &str, tool: &str, args: &Value) -> String {
+fn assistant(seq: u64, call: &str, tool: &str, args: &Value) -> String {
     line(seq, "Assistant", &json!({ "text": "I do.", "toolCalls": [{ "callId": call, "tool": tool, "args": args }] }))
 }
 
-fn begun(seq: u64, call: &str, tool: &str) -> String {
+fn started(seq: u64, call: &str, tool: &str) -> String {
     line(seq, "ToolStarted", &json!({ "callId": call, "tool": tool }))
 }
 
@@ -34,12 +34,12 @@ fn log() -> Vec<String> {
     vec![
         runtime(1),
         input(2, "m1"),
-        said(3, "c1", "Shell", &json!({ "command": "x" })),
-        begun(4, "c1", "Shell"),
+        assistant(3, "c1", "Shell", &json!({ "command": "x" })),
+        started(4, "c1", "Shell"),
         ended(5, "c1", "succeeded"),
         input(6, "m2"),
-        said(7, "c2", "Shell", &json!({ "command": "x" })),
-        begun(8, "c2", "Shell"),
+        assistant(7, "c2", "Shell", &json!({ "command": "x" })),
+        started(8, "c2", "Shell"),
         ended(9, "c2", "unknown"),
         runtime(10),
     ]
@@ -49,7 +49,7 @@ const TRACES: &str = "number 1 c1\nnumber 2 c2\n";
 
 fn found(log: &[String], read: &[String], acknowledged: &[&str], traces: &str) -> Vec<String> {
     let acknowledged: Vec<String> = acknowledged.iter().map(|id| (*id).to_owned()).collect();
-    broken(&Known { agent: "a", log, read, acknowledged: &acknowledged, traces })
+    violations(&AgentHistory { agent: "a", log, read, acknowledged: &acknowledged, traces })
 }
 
 fn only(found: &[String], word: &str) {
@@ -100,7 +100,7 @@ fn a_call_that_was_open_at_a_death_must_be_marked() {
     let mut unmarked = log();
     unmarked.remove(8);
     let found = found(&unmarked, &[], &[], TRACES);
-    assert!(found.iter().any(|said| said.contains("without marking the call c2")), "{found:?}");
+    assert!(found.iter().any(|text| text.contains("without marking the call c2")), "{found:?}");
 }
 
 #[test]
@@ -108,29 +108,29 @@ fn what_a_peer_was_told_to_have_sent_must_have_come_once_and_in_order() {
     let sender = |outcome: &str| {
         let call = |seq: u64, id: &str, text: &str| {
             [
-                said(seq, id, "SendToPeerPod", &json!({ "to": "b", "message": text })),
-                begun(seq + 1, id, "SendToPeerPod"),
+                assistant(seq, id, "SendToPeerPod", &json!({ "to": "b", "message": text })),
+                started(seq + 1, id, "SendToPeerPod"),
                 ended(seq + 2, id, outcome),
             ]
         };
         [call(1, "c1", "told 1"), call(4, "c2", "told 2")].concat()
     };
-    let heard = |texts: &[&str]| -> Vec<String> {
+    let received = |texts: &[&str]| -> Vec<String> {
         let body = |text: &str| json!({ "messageId": text, "from": { "namespace": "n", "name": "a", "uid": "u" }, "text": text });
         texts.iter().zip(1..).map(|(text, seq)| line(seq, "PeerMessage", &body(text))).collect()
     };
-    let told = |outcome: &str, texts: &[&str]| passed_on("a", &sender(outcome), "b", &heard(texts));
-    assert_eq!(told("succeeded", &["told 1", "told 2"]), [""; 0]);
-    assert_eq!(told("unknown", &["told 2"]), [""; 0]);
-    only(&told("succeeded", &["told 1"]), "b never got it");
-    only(&told("unknown", &["told 1", "told 1"]), "heard `told 1` from a 2 times");
-    only(&told("succeeded", &["told 2", "told 1"]), "in another order");
+    let check = |outcome: &str, texts: &[&str]| peer_message_violations("a", &sender(outcome), "b", &received(texts));
+    assert_eq!(check("succeeded", &["told 1", "told 2"]), [""; 0]);
+    assert_eq!(check("unknown", &["told 2"]), [""; 0]);
+    only(&check("succeeded", &["told 1"]), "b never got it");
+    only(&check("unknown", &["told 1", "told 1"]), "heard `told 1` from a 2 times");
+    only(&check("succeeded", &["told 2", "told 1"]), "in another order");
 }
 
 #[test]
 fn what_the_model_was_shown_must_be_in_the_log() {
     let shown = |kind: &str, text: &str| json!({ "system": "You are the agent \"a\".", "kind": kind, "text": text }).to_string();
-    assert_eq!(not_remembered("a", &log(), &[shown("user", "number m1"), shown("result", "out")].join("\n")), [""; 0]);
-    only(&not_remembered("a", &log(), &shown("user", "number m9")), "\"number m9\"");
-    assert_eq!(not_remembered("b", &log(), &shown("user", "number m9")), [""; 0], "another agent's");
+    assert_eq!(unlogged_model_input("a", &log(), &[shown("user", "number m1"), shown("result", "out")].join("\n")), [""; 0]);
+    only(&unlogged_model_input("a", &log(), &shown("user", "number m9")), "\"number m9\"");
+    assert_eq!(unlogged_model_input("b", &log(), &shown("user", "number m9")), [""; 0], "another agent's");
 }

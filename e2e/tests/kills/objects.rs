@@ -1,4 +1,4 @@
-//! The objects of the world's namespace: who is there that nobody asked for.
+//! The objects of the workload's namespace: who is there that nobody asked for.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use yoi_crds::YoiPeer;
 use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
 use crate::churn::Churn;
-use crate::world::AGENTS;
+use crate::workload::AGENTS;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Inhabitant {
+pub struct ObjectName {
     kind: String,
     name: String,
     /// The YoiPod that it is a Pod of.
@@ -22,10 +22,10 @@ pub struct Inhabitant {
 }
 
 /// All of the namespace but what settles for itself: workspaces and YoiPods, see [`Churn::open`].
-pub async fn take(ns: &TestNamespace) -> Result<BTreeSet<Inhabitant>> {
-    async fn add<K: NamespacedObject>(ns: &TestNamespace, all: &mut BTreeSet<Inhabitant>) -> Result<()> {
+pub async fn list(ns: &TestNamespace) -> Result<BTreeSet<ObjectName>> {
+    async fn add<K: NamespacedObject>(ns: &TestNamespace, all: &mut BTreeSet<ObjectName>) -> Result<()> {
         let listed = ns.api::<K>().list(&ListParams::default()).await?.items;
-        all.extend(listed.iter().map(|object| Inhabitant {
+        all.extend(listed.iter().map(|object| ObjectName {
             kind: K::kind(&()).into_owned(),
             name: object.name_any(),
             agent: object.labels().get("yoi.dev/yoipod").cloned(),
@@ -43,13 +43,13 @@ pub async fn take(ns: &TestNamespace) -> Result<BTreeSet<Inhabitant>> {
 }
 
 /// Neither there from the beginning, nor this round's, nor an agent's one Pod.
-pub fn strangers(now: &BTreeSet<Inhabitant>, first: &BTreeSet<Inhabitant>, round: &Churn) -> Vec<String> {
+pub fn unexpected(now: &BTreeSet<ObjectName>, first: &BTreeSet<ObjectName>, round: &Churn) -> Vec<String> {
     let (mut pods, mut found) = (BTreeSet::new(), Vec::new());
     for one in now {
         let expected = match one.agent.as_deref().filter(|agent| one.kind == "Pod" && AGENTS.contains(agent)) {
             // Its name changes with the run; a second one is nobody's.
             Some(agent) => pods.insert(agent),
-            None => first.contains(one) || round.made(&one.kind, &one.name),
+            None => first.contains(one) || round.owns(&one.kind, &one.name),
         };
         if !expected {
             found.push(format!("{} {} belongs to nobody that is there", one.kind, one.name));
@@ -62,23 +62,23 @@ pub fn strangers(now: &BTreeSet<Inhabitant>, first: &BTreeSet<Inhabitant>, round
 mod tests {
     use super::*;
 
-    fn one(kind: &str, name: &str, agent: Option<&str>) -> Inhabitant {
-        Inhabitant { kind: kind.into(), name: name.into(), agent: agent.map(str::to_owned) }
+    fn one(kind: &str, name: &str, agent: Option<&str>) -> ObjectName {
+        ObjectName { kind: kind.into(), name: name.into(), agent: agent.map(str::to_owned) }
     }
 
     #[test]
-    fn a_planted_leak_is_a_stranger_and_nothing_else_is() {
+    fn a_leaked_object_is_unexpected_and_nothing_else_is() {
         let claim = |name: &str| one("PersistentVolumeClaim", name, None);
         let first = BTreeSet::from([claim("a-session"), one("Pod", "a-1", Some("a")), one("Pod", "scripted-model", None)]);
         let mut now = BTreeSet::from([
             claim("a-session"),
             claim("claim-3"),
             one("Pod", "a-7", Some("a")),
-            one("Pod", "guest-3", None),
+            one("Pod", "foreign-3", None),
             one("Pod", "scripted-model", None),
         ]);
         let round = Churn::new(3);
-        assert!(strangers(&now, &first, &round).is_empty());
+        assert!(unexpected(&now, &first, &round).is_empty());
         let leaks = [
             claim("brief-3-session"),
             claim("claim-2"),
@@ -87,7 +87,7 @@ mod tests {
             one("Secret", "s", None),
         ];
         now.extend(leaks.clone());
-        let found = strangers(&now, &first, &round);
+        let found = unexpected(&now, &first, &round);
         assert_eq!(found.len(), leaks.len(), "{found:?}");
     }
 }

@@ -1,17 +1,17 @@
-//! Chance that can be repeated: splitmix64 from a seed.
+//! SeededRng that can be repeated: splitmix64 from a seed.
 
 use std::time::Duration;
 
-pub struct Chance(u64);
+pub struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     pub fn new(seed: u64) -> Self {
-        Chance(seed)
+        SeededRng(seed)
     }
 
     /// Independent of how much of this one was used before or will be after.
-    pub fn branch(&self, name: &str) -> Chance {
-        Chance(name.bytes().fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
+    pub fn branch(&self, name: &str) -> SeededRng {
+        SeededRng(name.bytes().fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
     }
 
     fn next(&mut self) -> u64 {
@@ -30,7 +30,7 @@ impl Chance {
         Duration::from_millis(from + self.below(to - from))
     }
 
-    pub fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[usize::try_from(self.below(of.len() as u64)).unwrap_or_default()]
     }
 

@@ -15,30 +15,30 @@ pub const KUBERNETES: Duration = Duration::from_secs(240);
 /// Each thing has its own time, from when it was first seen: two minutes after everything died the provisioner gives up a Pod, and only then is
 /// that Pod's folder nobody's.
 #[derive(Default)]
-pub struct Patience {
-    begun: Option<Instant>,
+pub struct Deadlines {
+    started: Option<Instant>,
     seen: BTreeMap<String, Instant>,
 }
 
-impl Patience {
+impl Deadlines {
     /// The things that have been left for too long, or all of them after [`ALL`]. What is not left any more is forgotten.
     pub fn overdue(&mut self, left: &[String], now: Instant) -> Vec<String> {
         self.seen.retain(|thing, _| left.contains(thing));
         for thing in left {
             self.seen.entry(thing.clone()).or_insert(now);
         }
-        let all = now.duration_since(*self.begun.get_or_insert(now)) > ALL;
-        let late = |(thing, since): (&String, &Instant)| (all || now.duration_since(*since) > allowed(thing)).then(|| thing.clone());
+        let all = now.duration_since(*self.started.get_or_insert(now)) > ALL;
+        let late = |(thing, since): (&String, &Instant)| (all || now.duration_since(*since) > time_allowed(thing)).then(|| thing.clone());
         self.seen.iter().filter_map(late).collect()
     }
 
     /// All time so far was somebody else's.
-    pub fn again(&mut self) {
+    pub fn reset(&mut self) {
         self.seen.clear();
     }
 }
 
-fn allowed(thing: &str) -> Duration {
+fn time_allowed(thing: &str) -> Duration {
     let provisioners = [LOCAL_VOLUME, "volume pvc-"].iter().any(|kind| thing.starts_with(kind));
     if provisioners { KUBERNETES } else { OURS }
 }
@@ -49,10 +49,10 @@ mod tests {
 
     #[test]
     fn each_thing_has_its_own_time() {
-        let (mut patience, begun) = (Patience::default(), Instant::now());
+        let (mut deadlines, started) = (Deadlines::default(), Instant::now());
         let mut at = |second: u64, left: &[&str]| {
             let left: Vec<String> = left.iter().map(|thing| (*thing).to_owned()).collect();
-            patience.overdue(&left, begun + Duration::from_secs(second))
+            deadlines.overdue(&left, started + Duration::from_secs(second))
         };
         assert!(at(0, &["local-volume x"]).is_empty());
         assert!(at(111, &["local-volume x", "pod-folder y"]).is_empty(), "it has only just come");
@@ -66,10 +66,10 @@ mod tests {
 
     #[test]
     fn the_provisioner_has_longer_and_not_for_ever() {
-        let (mut patience, begun) = (Patience::default(), Instant::now());
+        let (mut deadlines, started) = (Deadlines::default(), Instant::now());
         let left = ["volume pvc-1 of the claim x".to_owned()];
-        assert!(patience.overdue(&left, begun).is_empty());
-        assert!(patience.overdue(&left, begun + KUBERNETES).is_empty());
-        assert_eq!(patience.overdue(&left, begun + KUBERNETES + Duration::from_secs(1)), left);
+        assert!(deadlines.overdue(&left, started).is_empty());
+        assert!(deadlines.overdue(&left, started + KUBERNETES).is_empty());
+        assert_eq!(deadlines.overdue(&left, started + KUBERNETES + Duration::from_secs(1)), left);
     }
 }

@@ -14,10 +14,10 @@ use yoi_wire::entry::Body;
 use yoi_wire::hub::SendResponse;
 use yoi_wire::people::{GROUP, LogLine, PersonMessage, VERSION};
 
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 
 /// One agent as the outside knows it.
-pub struct Account {
+pub struct AgentClient {
     pub agent: String,
     path: String,
     /// Ids, in the order of their acknowledgements; there is one sender.
@@ -25,43 +25,43 @@ pub struct Account {
     /// Lines as they were read, byte for byte.
     read: Mutex<Vec<String>>,
     /// What a reader saw that cannot be.
-    seen_wrong: Mutex<Vec<String>>,
+    reader_errors: Mutex<Vec<String>>,
     number: AtomicU64,
     repeated: AtomicU64,
     /// Messages are sent on and on.
     busy: AtomicBool,
     /// A message is on its way.
-    under_way: AtomicBool,
+    in_flight: AtomicBool,
     /// One more shall be.
     wanted: AtomicBool,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Account {
+impl AgentClient {
     pub fn new(namespace: &str, agent: &str) -> Arc<Self> {
-        Arc::new(Account {
+        Arc::new(AgentClient {
             agent: agent.to_owned(),
             path: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/yoipods/{agent}"),
             acknowledged: Mutex::default(),
             read: Mutex::default(),
-            seen_wrong: Mutex::default(),
+            reader_errors: Mutex::default(),
             number: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             busy: AtomicBool::new(false),
-            under_way: AtomicBool::new(false),
+            in_flight: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
         })
     }
 
-    pub fn work(&self, on: bool) {
+    pub fn set_busy(&self, on: bool) {
         self.busy.store(on, Ordering::SeqCst);
     }
 
     /// One message more, after which there is rest: it shows that all on its way lives.
-    pub fn prove(&self) {
+    pub fn request_message(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
@@ -70,37 +70,37 @@ impl Account {
     }
 
     pub fn acknowledged(&self) -> Vec<String> {
-        held(&self.acknowledged).clone()
+        lock(&self.acknowledged).clone()
     }
 
     pub fn read(&self) -> Vec<String> {
-        held(&self.read).clone()
+        lock(&self.read).clone()
     }
 
-    pub fn seen_wrong(&self) -> Vec<String> {
-        held(&self.seen_wrong).clone()
+    pub fn reader_errors(&self) -> Vec<String> {
+        lock(&self.reader_errors).clone()
     }
 
     /// Starts sender and reader.
-    pub fn start(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut chance: Chance) {
-        let (me, to) = (self.clone(), client.clone());
+    pub fn start(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut rng: SeededRng) {
+        let (this, to) = (self.clone(), client.clone());
         tasks.spawn(async move {
             loop {
-                if me.wanted.load(Ordering::SeqCst) {
-                    me.send(&to).await;
-                    me.wanted.store(false, Ordering::SeqCst);
-                } else if me.busy.load(Ordering::SeqCst) && me.unread() < 4 {
-                    me.send(&to).await;
-                    sleep(chance.millis(200, 1200)).await;
+                if this.wanted.load(Ordering::SeqCst) {
+                    this.send(&to).await;
+                    this.wanted.store(false, Ordering::SeqCst);
+                } else if this.busy.load(Ordering::SeqCst) && this.unread() < 4 {
+                    this.send(&to).await;
+                    sleep(rng.millis(200, 1200)).await;
                 }
                 sleep(Duration::from_millis(100)).await;
             }
         });
-        let (me, from) = (self.clone(), client.clone());
+        let (this, from) = (self.clone(), client.clone());
         tasks.spawn(async move {
             loop {
                 // Broken whenever something dies between the agent and here.
-                let _ = me.follow(&from).await;
+                let _ = this.follow(&from).await;
                 sleep(Duration::from_millis(300)).await;
             }
         });
@@ -108,7 +108,7 @@ impl Account {
 
     /// Sends one message until it is acknowledged, always under the same id.
     async fn send(&self, client: &Client) {
-        self.under_way.store(true, Ordering::SeqCst);
+        self.in_flight.store(true, Ordering::SeqCst);
         let number = self.number.fetch_add(1, Ordering::SeqCst);
         // Every fifth is passed on to the peer by the agent.
         let word = if number % 5 == 4 { "pass" } else { "number" };
@@ -125,8 +125,8 @@ impl Account {
                 }
             }
         }
-        held(&self.acknowledged).push(message.message_id);
-        self.under_way.store(false, Ordering::SeqCst);
+        lock(&self.acknowledged).push(message.message_id);
+        self.in_flight.store(false, Ordering::SeqCst);
     }
 
     async fn post(&self, client: &Client, message: &PersonMessage) -> Result<SendResponse> {
@@ -136,12 +136,12 @@ impl Account {
 
     /// Acknowledged, and not seen in the log.
     fn unread(&self) -> usize {
-        let inputs = held(&self.read).iter().filter(|line| line.contains("\"kind\":\"Input\"")).count();
-        held(&self.acknowledged).len().saturating_sub(inputs)
+        let inputs = lock(&self.read).iter().filter(|line| line.contains("\"kind\":\"Input\"")).count();
+        lock(&self.acknowledged).len().saturating_sub(inputs)
     }
 
     async fn follow(&self, client: &Client) -> Result<()> {
-        let after = held(&self.read).last().and_then(|line| serde_json::from_str::<LogLine>(line).ok());
+        let after = lock(&self.read).last().and_then(|line| serde_json::from_str::<LogLine>(line).ok());
         let (token, mut seq) = after.map_or((None, 0), |line| (Some(line.token), line.entry.seq));
         let token = token.map(|token| format!("&after={token}")).unwrap_or_default();
         let request = Request::get(format!("{}/log?follow=true{token}", self.path)).body(Vec::new())?;
@@ -151,10 +151,10 @@ impl Account {
             let line = line?;
             let parsed: LogLine = serde_json::from_str(&line).context("not a line of a log")?;
             if parsed.entry.seq != seq + 1 {
-                held(&self.seen_wrong).push(format!("a gap in the log of {}: {} comes after {seq}", self.agent, parsed.entry.seq));
+                lock(&self.reader_errors).push(format!("a gap in the log of {}: {} comes after {seq}", self.agent, parsed.entry.seq));
             }
             seq = parsed.entry.seq;
-            held(&self.read).push(line);
+            lock(&self.read).push(line);
         }
         Ok(())
     }
@@ -167,26 +167,26 @@ impl Account {
     }
 
     /// What this agent still has to do, as far as the reader can tell.
-    pub fn open(&self) -> Option<String> {
+    pub fn pending(&self) -> Option<String> {
         let agent = &self.agent;
-        if self.under_way.load(Ordering::SeqCst) || self.wanted.load(Ordering::SeqCst) {
+        if self.in_flight.load(Ordering::SeqCst) || self.wanted.load(Ordering::SeqCst) {
             return Some(format!("a message to {agent} is not acknowledged"));
         }
-        let lines: Vec<LogLine> = held(&self.read).iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let known: std::collections::BTreeSet<&str> = lines.iter().filter_map(|line| input(&line.entry.body)).collect();
-        let missing = held(&self.acknowledged).iter().filter(|id| !known.contains(id.as_str())).count();
+        let lines: Vec<LogLine> = lock(&self.read).iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let known: std::collections::BTreeSet<&str> = lines.iter().filter_map(|line| input_id(&line.entry.body)).collect();
+        let missing = lock(&self.acknowledged).iter().filter(|id| !known.contains(id.as_str())).count();
         if missing > 0 {
             return Some(format!("{missing} acknowledged messages are not in the log of {agent}"));
         }
         let last = |wanted: fn(&Body) -> bool| lines.iter().rposition(|line| wanted(&line.entry.body)).map_or(0, |at| at + 1);
         let ended = last(|body| matches!(body, Body::RunEnded(_)));
-        let begun = last(|body| matches!(body, Body::RunStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::ToolStarted(_)));
-        (ended < begun).then(|| format!("{agent} is at work"))
+        let started = last(|body| matches!(body, Body::RunStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::ToolStarted(_)));
+        (ended < started).then(|| format!("{agent} is at work"))
     }
 }
 
 /// The id of a message from outside.
-pub fn input(body: &Body) -> Option<&str> {
+pub fn input_id(body: &Body) -> Option<&str> {
     match body {
         Body::Input(input) => Some(&input.message_id),
         _ => None,

@@ -16,16 +16,16 @@ use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
 use yoi_e2e::test_namespace::{TestNamespace, uid};
 
-use crate::census::{self, Inhabitant};
-use crate::chance::Chance;
-use crate::checks::{self, Known};
+use crate::agent_client::AgentClient;
+use crate::checks::{self, AgentHistory};
 use crate::churn::Churn;
+use crate::deadlines::{self, Deadlines};
 use crate::endpoints;
-use crate::inventory::{self, Inventory};
-use crate::ledger::Account;
+use crate::inventory::{self, NodeInventory};
 use crate::node::Node;
-use crate::patience::{self, Patience};
+use crate::objects::{self, ObjectName};
 use crate::power::Disk;
+use crate::rng::SeededRng;
 
 pub const AGENTS: [&str; 3] = ["a", "b", "c"];
 
@@ -63,29 +63,29 @@ rules:
   - text: Done.
 "#;
 
-pub struct World {
+pub struct Workload {
     pub ns: TestNamespace,
     pub node: Node,
     pub disk: Option<Disk>,
-    pub accounts: Vec<Arc<Account>>,
+    pub agent_clients: Vec<Arc<AgentClient>>,
     /// UIDs of the agents' trees.
     pub trees: BTreeMap<&'static str, String>,
-    pub before: Inventory,
-    /// Objects that are there for the world's whole life.
-    first: BTreeSet<Inhabitant>,
-    others: usize,
+    pub before: NodeInventory,
+    /// Objects that are there for the workload's whole life.
+    first_objects: BTreeSet<ObjectName>,
+    other_runtimes: usize,
     tasks: JoinSet<()>,
 }
 
-impl World {
+impl Workload {
     /// With `power`, the sessions of the agents lie on a disk whose power can be cut.
-    pub async fn open(node: &Node, chance: &mut Chance, power: bool) -> Result<World> {
+    pub async fn create(node: &Node, rng: &mut SeededRng, power: bool) -> Result<Workload> {
         let client = Client::try_default().await?;
-        let others = node.pids(crate::node::Part::Runtime).await?.len();
-        let before = Inventory::take(&client, node).await?;
+        let other_runtimes = node.pids(crate::node::Component::Runtime).await?.len();
+        let before = NodeInventory::collect(&client, node).await?;
         let ns = TestNamespace::create("kills").await?;
-        let name = format!("kills-{:x}", chance.below(1 << 30));
-        let disk = if power { Some(Disk::make(&client, node, &name, AGENTS.len()).await?) } else { None };
+        let name = format!("kills-{:x}", rng.below(1 << 30));
+        let disk = if power { Some(Disk::create(&client, node, &name, AGENTS.len()).await?) } else { None };
         ns.create_model(SCRIPT).await?;
         ns.create_empty_project("p").await?;
         let session = disk
@@ -102,102 +102,102 @@ impl World {
             trees.insert(agent, uid(&ns.get::<AgentWorkspace>(agent).await?));
         }
         ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
-        let accounts: Vec<_> = AGENTS.iter().map(|agent| Account::new(&ns.name, agent)).collect();
+        let agent_clients: Vec<_> = AGENTS.iter().map(|agent| AgentClient::new(&ns.name, agent)).collect();
         let mut tasks = JoinSet::new();
-        for account in &accounts {
-            account.start(&ns.client, &mut tasks, chance.branch(&account.agent));
+        for agent_client in &agent_clients {
+            agent_client.start(&ns.client, &mut tasks, rng.branch(&agent_client.agent));
         }
-        // What is there for the world's whole life.
-        let mounted = Inventory::take(&client, node).await?;
-        let before = before.with(disk.iter().flat_map(|disk| mounted.called(&disk.name)));
-        let first = census::take(&ns).await?;
-        Ok(World { ns, node: node.clone(), disk, accounts, trees, before, first, others, tasks })
+        // What is there for the workload's whole life.
+        let with_disk = NodeInventory::collect(&client, node).await?;
+        let before = before.with(disk.iter().flat_map(|disk| with_disk.matching(&disk.name)));
+        let first_objects = objects::list(&ns).await?;
+        Ok(Workload { ns, node: node.clone(), disk, agent_clients, trees, before, first_objects, other_runtimes, tasks })
     }
 
-    pub fn work(&self, on: bool) {
-        for account in &self.accounts {
-            account.work(on);
+    pub fn set_busy(&self, on: bool) {
+        for agent_client in &self.agent_clients {
+            agent_client.set_busy(on);
         }
     }
 
     /// One more message to each agent.
-    pub fn proof(&self) {
-        for account in &self.accounts {
-            account.prove();
+    pub fn request_messages(&self) {
+        for agent_client in &self.agent_clients {
+            agent_client.request_message();
         }
     }
 
     /// What the logs say that they should not, or not any more.
-    pub async fn broken(&self) -> Result<Vec<String>> {
-        let mut broken = Vec::new();
-        let shown = self.shown().await?;
+    pub async fn violations(&self) -> Result<Vec<String>> {
+        let mut violations = Vec::new();
+        let model_inputs = self.model_inputs().await?;
         let mut logs = BTreeMap::new();
-        for account in &self.accounts {
-            let read = account.read();
-            let log = self.log_of(account).await?;
-            let traces = self.node.file(&self.trees[account.agent.as_str()], "traces").await?;
-            let acknowledged = account.acknowledged();
-            let known = Known { agent: &account.agent, log: &log, read: &read, acknowledged: &acknowledged, traces: &traces };
-            broken.extend(account.seen_wrong());
-            broken.extend(checks::broken(&known));
-            broken.extend(checks::not_remembered(&account.agent, &log, &shown));
-            logs.insert(account.agent.clone(), log);
+        for agent_client in &self.agent_clients {
+            let read = agent_client.read();
+            let log = self.read_log(agent_client).await?;
+            let traces = self.node.file(&self.trees[agent_client.agent.as_str()], "traces").await?;
+            let acknowledged = agent_client.acknowledged();
+            let history = AgentHistory { agent: &agent_client.agent, log: &log, read: &read, acknowledged: &acknowledged, traces: &traces };
+            violations.extend(agent_client.reader_errors());
+            violations.extend(checks::violations(&history));
+            violations.extend(checks::unlogged_model_input(&agent_client.agent, &log, &model_inputs));
+            logs.insert(agent_client.agent.clone(), log);
         }
         for (from, to) in [("a", "b"), ("b", "a")] {
-            broken.extend(checks::passed_on(from, &logs[from], to, &logs[to]));
+            violations.extend(checks::peer_message_violations(from, &logs[from], to, &logs[to]));
         }
-        Ok(broken)
+        Ok(violations)
     }
 
     /// The whole log; asked for again only when Kubernetes itself did not lead there.
-    async fn log_of(&self, account: &Account) -> Result<Vec<String>> {
-        let (client, begun) = (&self.ns.client, Instant::now());
+    async fn read_log(&self, agent_client: &AgentClient) -> Result<Vec<String>> {
+        let (client, started) = (&self.ns.client, Instant::now());
         loop {
-            let before = endpoints::behind(client).await?;
-            let error = match account.log(client).await {
+            let before = endpoints::missing_pods(client).await?;
+            let error = match agent_client.log(client).await {
                 Ok(log) => return Ok(log),
                 Err(error) => error,
             };
-            let behind = [before, endpoints::behind(client).await?].concat();
-            if behind.is_empty() || begun.elapsed() > patience::KUBERNETES {
-                return Err(error).with_context(|| format!("failed to read the log of {}; {behind:?}", account.agent));
+            let missing = [before, endpoints::missing_pods(client).await?].concat();
+            if missing.is_empty() || started.elapsed() > deadlines::KUBERNETES {
+                return Err(error).with_context(|| format!("failed to read the log of {}; {missing:?}", agent_client.agent));
             }
-            println!("the log of {} is asked for again: {}", account.agent, behind[0]);
+            println!("the log of {} is asked for again: {}", agent_client.agent, missing[0]);
             sleep(Duration::from_secs(1)).await;
         }
     }
 
     /// What belongs to nobody, when it is quiet and there was time to take it away, and how long that took.
-    pub async fn left_over(&self, round: &Churn) -> Result<(Duration, Vec<String>)> {
-        let (begun, mut patience) = (Instant::now(), Patience::default());
+    pub async fn leftovers(&self, round: &Churn) -> Result<(Duration, Vec<String>)> {
+        let (started, mut deadlines) = (Instant::now(), Deadlines::default());
         loop {
-            let mut left = inventory::held(&self.ns.client, &self.ns.name).await?;
-            left.extend(census::strangers(&census::take(&self.ns).await?, &self.first, round));
-            left.extend(Inventory::strays(&self.ns.client, &self.node, &self.before).await?);
-            left.extend(inventory::connections(&self.ns.client, &self.node, AGENTS.len() + self.others).await?);
+            let mut left = inventory::stuck_deletions(&self.ns.client, &self.ns.name).await?;
+            left.extend(objects::unexpected(&objects::list(&self.ns).await?, &self.first_objects, round));
+            left.extend(NodeInventory::orphans(&self.ns.client, &self.node, &self.before).await?);
+            left.extend(inventory::connection_problems(&self.ns.client, &self.node, AGENTS.len() + self.other_runtimes).await?);
             if left.is_empty() {
-                return Ok((begun.elapsed(), left));
+                return Ok((started.elapsed(), left));
             }
-            if begun.elapsed() < patience::KUBERNETES && !endpoints::behind(&self.ns.client).await?.is_empty() {
-                patience.again();
+            if started.elapsed() < deadlines::KUBERNETES && !endpoints::missing_pods(&self.ns.client).await?.is_empty() {
+                deadlines.reset();
             }
-            let overdue = patience.overdue(&left, Instant::now());
+            let overdue = deadlines.overdue(&left, Instant::now());
             if !overdue.is_empty() {
-                return Ok((begun.elapsed(), overdue.into_iter().map(|thing| format!("left over: {thing}")).collect()));
+                return Ok((started.elapsed(), overdue.into_iter().map(|thing| format!("left over: {thing}")).collect()));
             }
             sleep(Duration::from_secs(1)).await;
         }
     }
 
-    /// What the model was shown, by its own account.
-    async fn shown(&self) -> Result<String> {
+    /// What the model was shown, by its own record.
+    async fn model_inputs(&self) -> Result<String> {
         let path = format!("/api/v1/namespaces/{}/pods/scripted-model:8080/proxy/shown", self.ns.name);
         Ok(self.ns.client.request_text(Request::get(path).body(Vec::new())?).await?)
     }
 
     /// Calls whose outcome is unknown, and all calls, so far.
     pub fn calls(&self) -> (usize, usize) {
-        let count = |word: &str| self.accounts.iter().flat_map(|a| a.read()).filter(|line| line.contains(word)).count();
+        let count = |word: &str| self.agent_clients.iter().flat_map(|a| a.read()).filter(|line| line.contains(word)).count();
         (count("\"outcome\":\"unknown\""), count("\"kind\":\"ToolEnded\""))
     }
 
@@ -208,10 +208,10 @@ impl World {
     }
 
     /// The end: all of it goes, and nothing is left.
-    pub async fn close(mut self) -> Result<()> {
-        self.work(false);
+    pub async fn remove(mut self) -> Result<()> {
+        self.set_busy(false);
         self.tasks.shutdown().await;
-        let World { ns, node, disk, before, others, .. } = self;
+        let Workload { ns, node, disk, before, other_runtimes, .. } = self;
         let client = ns.client.clone();
         // Kept when their YoiPods go, as is promised; here nobody wants them.
         for agent in AGENTS {
@@ -221,14 +221,14 @@ impl World {
         if let Some(disk) = disk {
             disk.remove().await?;
         }
-        let mut patience = Patience::default();
+        let mut deadlines = Deadlines::default();
         loop {
-            let mut left = Inventory::strays(&client, &node, &before).await?;
-            left.extend(inventory::connections(&client, &node, others).await?);
+            let mut left = NodeInventory::orphans(&client, &node, &before).await?;
+            left.extend(inventory::connection_problems(&client, &node, other_runtimes).await?);
             if left.is_empty() {
                 return Ok(());
             }
-            let overdue = patience.overdue(&left, Instant::now());
+            let overdue = deadlines.overdue(&left, Instant::now());
             ensure!(overdue.is_empty(), "left over after everything was deleted:\n  {}", overdue.join("\n  "));
             sleep(Duration::from_secs(1)).await;
         }

@@ -14,24 +14,24 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 
 use crate::churn::{Churn, pod_ready};
 use crate::endpoints;
-use crate::world::{AGENTS, World};
+use crate::workload::{AGENTS, Workload};
 
 #[derive(Clone, Debug, Default)]
-pub struct Settled {
+pub struct Convergence {
     pub took: Duration,
     /// Of it, a container or a volume waited for the kubelet's next try, or a deletion for the watch of a controller of Kubernetes.
     pub backed_off: Duration,
     /// After that, until nothing was left over.
     pub cleared: Duration,
-    /// What was open, and when it was last seen so.
-    pub open: BTreeMap<String, Duration>,
+    /// What was pending, and when it was last seen so.
+    pub pending: BTreeMap<String, Duration>,
 }
 
-impl Settled {
+impl Convergence {
     /// What came last, where all of it took so long that somebody asks.
-    pub fn last(&self) -> Option<String> {
+    pub fn slowest(&self) -> Option<String> {
         const SLOW: Duration = Duration::from_secs(15);
-        let (what, until) = self.open.iter().max_by_key(|(_, until)| **until)?;
+        let (what, until) = self.pending.iter().max_by_key(|(_, until)| **until)?;
         (self.took.saturating_sub(self.backed_off) > SLOW).then(|| format!("{what}, until {:.1} s", until.as_secs_f32()))
     }
 }
@@ -45,81 +45,82 @@ pub fn allowed() -> Duration {
 const AT_MOST: Duration = Duration::from_secs(240);
 const STEP: Duration = Duration::from_millis(500);
 
-struct View {
-    open: Vec<String>,
+struct ClusterView {
+    pending: Vec<String>,
     backing_off: bool,
 }
 
-/// Waits, from the moment of the last blow on; a sentence for each thing that is still open when the time is over.
-pub async fn settle(world: &World, churn: &Churn, begun: Instant) -> Result<(Settled, Vec<String>)> {
-    let mut settled = Settled::default();
+/// Waits, from the moment of the last blow on; a sentence for each thing that is still pending when the time is over.
+pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<(Convergence, Vec<String>)> {
+    let mut convergence = Convergence::default();
     let mut last = Instant::now();
     loop {
-        let view = match timeout(Duration::from_secs(15), view(world, churn)).await {
+        let view = match timeout(Duration::from_secs(15), observe(workload, churn)).await {
             Ok(Ok(view)) => view,
-            Ok(Err(error)) => View { open: vec![format!("the API server does not answer: {error:#}")], backing_off: false },
-            Err(_) => View { open: vec!["the API server does not answer".to_owned()], backing_off: false },
+            Ok(Err(error)) => ClusterView { pending: vec![format!("the API server does not answer: {error:#}")], backing_off: false },
+            Err(_) => ClusterView { pending: vec!["the API server does not answer".to_owned()], backing_off: false },
         };
-        settled.took = begun.elapsed();
-        if view.open.is_empty() {
-            return Ok((settled, Vec::new()));
+        convergence.took = since.elapsed();
+        if view.pending.is_empty() {
+            return Ok((convergence, Vec::new()));
         }
         if view.backing_off {
-            settled.backed_off += last.elapsed();
+            convergence.backed_off += last.elapsed();
         }
         last = Instant::now();
-        if settled.took.saturating_sub(settled.backed_off) > allowed() || settled.took > AT_MOST {
-            let open = view.open.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", settled.took.as_secs()));
-            let open = open.collect();
-            return Ok((settled, open));
+        if convergence.took.saturating_sub(convergence.backed_off) > allowed() || convergence.took > AT_MOST {
+            let pending =
+                view.pending.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", convergence.took.as_secs()));
+            let pending = pending.collect();
+            return Ok((convergence, pending));
         }
-        settled.open.extend(view.open.into_iter().map(|what| (what, settled.took)));
+        convergence.pending.extend(view.pending.into_iter().map(|what| (what, convergence.took)));
         sleep(STEP).await;
     }
 }
 
-async fn view(world: &World, churn: &Churn) -> Result<View> {
-    let (client, all) = (&world.ns.client, ListParams::default());
+async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
+    let (client, all) = (&workload.ns.client, ListParams::default());
     let pods = Api::<Pod>::all(client.clone()).list(&all).await?.items;
-    let own: Vec<Pod> = pods.iter().filter(|p| p.namespace().as_deref() == Some(&world.ns.name)).cloned().collect();
-    let workspaces = world.ns.api::<AgentWorkspace>().list(&all).await?.items;
-    let yoipods = world.ns.api::<YoiPod>().list(&all).await?.items;
-    let mut open = churn.open(&workspaces, &yoipods, &own);
+    let own: Vec<Pod> = pods.iter().filter(|p| p.namespace().as_deref() == Some(&workload.ns.name)).cloned().collect();
+    let workspaces = workload.ns.api::<AgentWorkspace>().list(&all).await?.items;
+    let yoipods = workload.ns.api::<YoiPod>().list(&all).await?.items;
+    let mut pending = churn.pending(&workspaces, &yoipods, &own);
     for agent in AGENTS {
         let found = yoipods.iter().find(|y| y.name_any() == agent).and_then(|y| y.status.as_ref());
         if !found.is_some_and(|s| is_true(&s.conditions, "Ready")) {
-            open.push(format!("YoiPod {agent} is not Ready"));
+            pending.push(format!("YoiPod {agent} is not Ready"));
         }
         let pod = found.and_then(|s| s.pod.as_ref()).and_then(|pod| own.iter().find(|p| p.name_any() == pod.name));
         if !pod.is_some_and(pod_ready) {
-            open.push(format!("the Pod of {agent} is not Ready"));
+            pending.push(format!("the Pod of {agent} is not Ready"));
         }
     }
-    open.extend(world.accounts.iter().filter_map(|account| account.open()));
+    pending.extend(workload.agent_clients.iter().filter_map(|agent_client| agent_client.pending()));
     for pod in pods.iter().filter(|p| ["yoi-system", "yoi-node"].contains(&p.namespace().unwrap_or_default().as_str())) {
         if !pod_ready(pod) {
-            open.push(format!("Pod {} is not Ready", pod.name_any()));
+            pending.push(format!("Pod {} is not Ready", pod.name_any()));
         }
     }
     for node in Api::<KubeNode>::all(client.clone()).list(&all).await? {
         let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
         if !conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True")) {
-            open.push(format!("node {} is not Ready", node.name_any()));
+            pending.push(format!("node {} is not Ready", node.name_any()));
         }
     }
-    let backing_off = !open.is_empty()
+    let backing_off = !pending.is_empty()
         && (pods.iter().any(crash_looping)
-            || mount_retried(world, &own).await?
-            || controllers_are_behind(world, &workspaces, &yoipods, &own).await?);
-    let left_out = endpoints::behind(client).await?;
+            || waits_for_mount(workload, &own).await?
+            || controllers_are_behind(workload, &workspaces, &yoipods, &own).await?);
+    let left_out = endpoints::missing_pods(client).await?;
     let backing_off = backing_off || !left_out.is_empty();
-    open.extend(left_out);
-    Ok(View { open, backing_off })
+    pending.extend(left_out);
+    Ok(ClusterView { pending, backing_off })
 }
 
 /// Something that only Kubernetes' own controllers can do is not done: what lost its owner is not collected, or a protection not lifted. Their
 /// watches back off by up to a minute when the API server has died twice in a short time.
-async fn controllers_are_behind(world: &World, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Result<bool> {
+async fn controllers_are_behind(workload: &Workload, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Result<bool> {
     fn only(meta: &ObjectMeta, finalizer: &str) -> bool {
         meta.deletion_timestamp.is_some() && meta.finalizers.as_deref().unwrap_or_default() == [finalizer]
     }
@@ -134,11 +135,11 @@ async fn controllers_are_behind(world: &World, workspaces: &[AgentWorkspace], yo
     if workspaces.iter().any(orphan) {
         return Ok(true);
     }
-    let claims = world.ns.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
+    let claims = workload.ns.api::<PersistentVolumeClaim>().list(&ListParams::default()).await?.items;
     if claims.iter().any(|c| only(&c.metadata, "kubernetes.io/pvc-protection") && !used(&c.name_any())) {
         return Ok(true);
     }
-    let volumes = Api::<PersistentVolume>::all(world.ns.client.clone()).list(&ListParams::default()).await?.items;
+    let volumes = Api::<PersistentVolume>::all(workload.ns.client.clone()).list(&ListParams::default()).await?.items;
     Ok(volumes.iter().any(|v| only(&v.metadata, "kubernetes.io/pv-protection")))
 }
 
@@ -150,12 +151,12 @@ fn crash_looping(pod: &Pod) -> bool {
 }
 
 /// A Pod that waits for its volumes, or for its sandbox, after the kubelet has said that a try of it failed.
-async fn mount_retried(world: &World, pods: &[Pod]) -> Result<bool> {
+async fn waits_for_mount(workload: &Workload, pods: &[Pod]) -> Result<bool> {
     let waiting: Vec<String> = pods.iter().filter(|p| !pod_ready(p)).map(ResourceExt::name_any).collect();
     if waiting.is_empty() {
         return Ok(false);
     }
-    let events = world.ns.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
+    let events = workload.ns.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
     Ok(events.iter().any(|event| {
         let about = event.involved_object.name.as_deref().unwrap_or_default();
         let failed = ["FailedMount", "FailedCreatePodSandBox", "FailedSync"].contains(&event.reason.as_deref().unwrap_or_default());
