@@ -26,19 +26,19 @@ struct Report {
 pub async fn doctor(ns: &TestNamespace, args: &[&str]) -> Result<Vec<Finding>> {
     let all = args.contains(&"-A");
     let words = [&["doctor", "-o", "json"], args].concat();
-    let said = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { ns.yoi(&words).await? };
-    read(&said)
+    let output = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { ns.yoi(&words).await? };
+    parse_report(&output)
 }
 
-pub fn read(said: &CommandOutput) -> Result<Vec<Finding>> {
-    let report: Report = serde_json::from_str(&said.out).with_context(|| format!("no report: {said:?}"))?;
+pub fn parse_report(output: &CommandOutput) -> Result<Vec<Finding>> {
+    let report: Report = serde_json::from_str(&output.out).with_context(|| format!("no report: {output:?}"))?;
     let has = |severity: &str| report.findings.iter().any(|f| f.severity == severity);
     let expected = match (has("error") || has("warning"), has("unknown")) {
         (true, _) => 1,
         (false, true) => 4,
         (false, false) => 0,
     };
-    ensure!(said.code == expected, "exit code {} with {:?}", said.code, report.findings);
+    ensure!(output.code == expected, "exit code {} with {:?}", output.code, report.findings);
     for finding in &report.findings {
         ensure!(!finding.check.is_empty() && !finding.object.is_empty() && !finding.message.is_empty(), "{finding:?}");
         ensure!(finding.command.is_empty() == (finding.severity == "ok"), "a finding without a command: {finding:?}");
@@ -47,7 +47,7 @@ pub fn read(said: &CommandOutput) -> Result<Vec<Finding>> {
 }
 
 /// Asks until the doctor names it.
-pub async fn named(ns: &TestNamespace, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
+pub async fn wait_finding(ns: &TestNamespace, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
     let start = Instant::now();
     loop {
         let findings = doctor(ns, args).await?;

@@ -12,14 +12,14 @@ use yoi_e2e::program::CommandOutput;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::CLUSTER;
-use super::doctor::{Finding, doctor, named, run};
-use super::mended::{healed, mend};
+use super::doctor::{Finding, doctor, run, wait_finding};
+use super::fix::{run_fix, wait_resolved};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
 const GATEWAYS: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2";
 
 /// Breaks the cluster, tries, and puts it back, whatever the trial found: other tests come after this one.
-async fn broken(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
+async fn with_fault(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
     run(fault).await?.exit_ok()?;
     let tried = trial.await;
     let restored = run(restore).await.and_then(CommandOutput::exit_ok);
@@ -28,7 +28,7 @@ async fn broken(fault: &str, restore: &str, trial: impl Future<Output = Result<(
 
 #[tokio::test]
 async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Result<()> {
-    let _whole = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("healthy").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -59,23 +59,23 @@ async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Res
 
 #[tokio::test]
 async fn a_gateway_that_is_scaled_to_nothing_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
-    let _broken = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("nogateway").await?;
-    broken("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&ns)).await?;
+    with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&ns)).await?;
     ns.remove().await
 }
 
 async fn without_gateway(ns: &TestNamespace) -> Result<()> {
-    let gateway = named(ns, &[], "charts", "Deployment yoi-system/yoi-gateway", "scaled to 0").await?;
-    let api = named(ns, &[], "aggregation", "APIService", "cannot reach the gateway").await?;
+    let gateway = wait_finding(ns, &[], "charts", "Deployment yoi-system/yoi-gateway", "scaled to 0").await?;
+    let api = wait_finding(ns, &[], "aggregation", "APIService", "cannot reach the gateway").await?;
     ensure!(api.command == gateway.command, "{api:?}");
     let name = format!("{}-stuck", ns.name);
     let namespaces: Api<Namespace> = Api::all(ns.client.clone());
     let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     namespaces.create(&PostParams::default(), &object).await?;
     namespaces.delete(&name, &DeleteParams::default()).await?;
-    let stuck = named(ns, &[], "stuck", &format!("Namespace {name}"), "runtime.yoi.dev does not answer").await?;
-    mend(&stuck).await?;
+    let stuck = wait_finding(ns, &[], "stuck", &format!("Namespace {name}"), "runtime.yoi.dev does not answer").await?;
+    run_fix(&stuck).await?;
     let start = Instant::now();
     while namespaces.get_opt(&name).await?.is_some() {
         ensure!(start.elapsed() < TIMEOUT, "the namespace does not end though the gateway is back");
@@ -83,14 +83,14 @@ async fn without_gateway(ns: &TestNamespace) -> Result<()> {
     }
     println!("the namespace ended {:.0} s after the command", start.elapsed().as_secs_f32());
     for finding in [&stuck, &api, &gateway] {
-        healed(ns, &[], finding).await?;
+        wait_resolved(ns, &[], finding).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()> {
-    let _broken = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("badca").await?;
     // Another authority: the cluster's own, which did not sign the gateway's certificate.
     let patch = "kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=merge -p \
@@ -98,31 +98,31 @@ async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()
     // The operator looks once a minute, and that may be before the doctor does.
     let looked = poll_until(TIMEOUT, "the doctor names the CA", async || {
         run(patch).await?.exit_ok()?;
-        let said = doctor(&ns, &[]).await?;
-        Ok(said.into_iter().find(|f| f.check == "aggregation" && f.object.contains("runtime.yoi.dev") && f.message.contains("x509")))
+        let findings = doctor(&ns, &[]).await?;
+        Ok(findings.into_iter().find(|f| f.check == "aggregation" && f.object.contains("runtime.yoi.dev") && f.message.contains("x509")))
     });
     let (finding, _) = looked.await?;
     ensure!(finding.severity == "error", "{finding:?}");
     // Nobody acts.
-    healed(&ns, &[], &finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
     run("kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/caBundle\"}]'")
         .await?
         .exit_ok()?;
-    let finding = named(&ns, &[], "aggregation", "runtime.yoi.dev", "no CA bundle").await?;
-    mend(&finding).await?;
-    healed(&ns, &[], &finding).await?;
+    let finding = wait_finding(&ns, &[], "aggregation", "runtime.yoi.dev", "no CA bundle").await?;
+    run_fix(&finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
     ns.remove().await
 }
 
 #[tokio::test]
 async fn an_operator_that_is_scaled_to_nothing_is_named() -> Result<()> {
-    let _broken = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("nooperator").await?;
     let scale = |replicas: u8| format!("kubectl scale deployment yoi-operator -n yoi-system --replicas={replicas}");
-    broken(&scale(0), &scale(1), async {
-        let finding = named(&ns, &[], "charts", "Deployment yoi-system/yoi-operator", "scaled to 0").await?;
-        mend(&finding).await?;
-        healed(&ns, &[], &finding).await
+    with_fault(&scale(0), &scale(1), async {
+        let finding = wait_finding(&ns, &[], "charts", "Deployment yoi-system/yoi-operator", "scaled to 0").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
     // It leads again before the next test.
@@ -132,17 +132,17 @@ async fn an_operator_that_is_scaled_to_nothing_is_named() -> Result<()> {
 
 #[tokio::test]
 async fn a_shim_that_no_node_matches_is_named() -> Result<()> {
-    let _broken = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("noshim").await?;
     let select = |value: &str| {
         let selector = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"yoi.example/disk":{value}}}}}}}}}}}"#);
         format!("kubectl patch daemonset yoi-agent-shim -n yoi-node --type=merge -p '{selector}'")
     };
-    broken(&select("\"fast\""), &select("null"), async {
-        let finding = named(&ns, &[], "charts", "DaemonSet yoi-node/yoi-agent-shim", "yoi.example/disk=fast").await?;
+    with_fault(&select("\"fast\""), &select("null"), async {
+        let finding = wait_finding(&ns, &[], "charts", "DaemonSet yoi-node/yoi-agent-shim", "yoi.example/disk=fast").await?;
         ensure!(finding.severity == "error", "{finding:?}");
-        mend(&finding).await?;
-        healed(&ns, &[], &finding).await
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
     run("kubectl rollout status daemonset yoi-agent-shim -n yoi-node --timeout=100s").await?.exit_ok()?;
@@ -151,13 +151,13 @@ async fn a_shim_that_no_node_matches_is_named() -> Result<()> {
 
 #[tokio::test]
 async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Result<()> {
-    let _broken = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("classes").await?;
     let release = "helm get manifest yoi-operator -n yoi-system | kubectl apply --server-side --force-conflicts --field-manager=helm -f -";
-    broken("kubectl delete storageclass yoi", release, async {
-        let finding = named(&ns, &[], "classes", "StorageClass yoi", "it is missing").await?;
-        mend(&finding).await?;
-        healed(&ns, &[], &finding).await
+    with_fault("kubectl delete storageclass yoi", release, async {
+        let finding = wait_finding(&ns, &[], "classes", "StorageClass yoi", "it is missing").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
 
@@ -172,10 +172,10 @@ async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Resul
     ensure!(!before.trim().is_empty(), "this cluster has no default class to take away");
     // As it was: the class that was the default, and no other.
     let restore = format!("kubectl annotate storageclass --all {default}- && kubectl annotate storageclass {before} {default}=true");
-    broken(&format!("kubectl annotate storageclass {before} {default}-"), &restore, async {
-        let finding = named(&ns, &[], "classes", "StorageClass", "is the default").await?;
-        mend(&finding).await?;
-        healed(&ns, &[], &finding).await
+    with_fault(&format!("kubectl annotate storageclass {before} {default}-"), &restore, async {
+        let finding = wait_finding(&ns, &[], "classes", "StorageClass", "is the default").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
     ns.remove().await
@@ -183,14 +183,14 @@ async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Resul
 
 #[tokio::test]
 async fn a_crd_that_lacks_a_field_is_named_with_the_field() -> Result<()> {
-    let _broken = CLUSTER.write().await;
+    let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("oldcrd").await?;
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/observedGeneration";
     let fault = format!(r#"kubectl patch crd yoipeers.yoi.dev --type=json -p '[{{"op":"remove","path":"{path}"}}]'"#);
-    broken(&fault, "kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -", async {
-        let finding = named(&ns, &[], "versions", "yoipeers.yoi.dev", "status.observedGeneration is missing").await?;
-        mend(&finding).await?;
-        healed(&ns, &[], &finding).await
+    with_fault(&fault, "kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -", async {
+        let finding = wait_finding(&ns, &[], "versions", "yoipeers.yoi.dev", "status.observedGeneration is missing").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
     ns.remove().await
@@ -198,30 +198,30 @@ async fn a_crd_that_lacks_a_field_is_named_with_the_field() -> Result<()> {
 
 #[tokio::test]
 async fn a_missing_secret_is_made_by_the_command_and_a_missing_project_is_named() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("missing").await?;
     ns.create_model_with_key(SCRIPT, "a-key").await?;
     let url = format!("http://scripted-model.{}.svc:8080/v1/", ns.name);
     let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": url, "authSecretRef": { "name": "model", "key": "token" } });
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({ "model": model })).await?;
-    let finding = named(&ns, &[], "agents", "YoiPod", "SecretMissing").await?;
+    let finding = wait_finding(&ns, &[], "agents", "YoiPod", "SecretMissing").await?;
     ensure!(finding.command.contains("create secret generic model") && finding.command.contains("--from-literal=token="), "{finding:?}");
-    mend(&finding).await?;
-    healed(&ns, &[], &finding).await?;
+    run_fix(&finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
     ns.wait_agent_ready("a").await?;
 
     ns.create_agent("b", "absent", json!({ "model": model })).await?;
-    let finding = named(&ns, &[], "agents", &format!("YoiPod {}/b", ns.name), "YoiProject absent does not exist").await?;
+    let finding = wait_finding(&ns, &[], "agents", &format!("YoiPod {}/b", ns.name), "YoiProject absent does not exist").await?;
     ensure!(finding.severity == "error" && finding.command.starts_with("kubectl apply"), "{finding:?}");
     ns.create_empty_project("absent").await?;
-    healed(&ns, &[], &finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
     ns.remove().await
 }
 
 #[tokio::test]
 async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("finalizer").await?;
     ns.create_empty_project("p").await?;
     ns.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
@@ -232,9 +232,9 @@ async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
     run(&add).await?.exit_ok()?;
     ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
     // Young deletions are no findings: this one is named after its minute.
-    let finding = named(&ns, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
-    mend(&finding).await?;
+    let finding = wait_finding(&ns, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
+    run_fix(&finding).await?;
     ns.wait_gone::<AgentWorkspace>("w").await?;
-    healed(&ns, &[], &finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
     ns.remove().await
 }

@@ -19,7 +19,7 @@ const WRITERS: [(&str, &str, &str); 4] = [
 ];
 
 /// All that a line says, its spans' fields below its own.
-fn said(line: &str) -> Option<Value> {
+fn flatten(line: &str) -> Option<Value> {
     let Value::Object(whole) = serde_json::from_str(line).ok()? else { return None };
     let spans = whole.get("spans").and_then(Value::as_array).into_iter().flatten().chain(whole.get("span"));
     let parts = spans.chain(whole.get("fields")).filter_map(Value::as_object);
@@ -29,7 +29,7 @@ fn said(line: &str) -> Option<Value> {
 }
 
 /// The lines of all replicas that hold one of these words.
-async fn about(ns: &TestNamespace, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
+async fn log_lines(ns: &TestNamespace, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
     let api: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
     let mut lines = Vec::new();
     for pod in api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items {
@@ -40,7 +40,7 @@ async fn about(ns: &TestNamespace, (namespace, app, container): (&str, &str, &st
         }
         let log = ns.kubectl(&args).await?.exit_ok()?.out;
         for line in log.lines().filter(|line| words.iter().any(|word| line.contains(word))) {
-            lines.push(said(line).with_context(|| format!("{app}: not a line of JSON: {line}"))?);
+            lines.push(flatten(line).with_context(|| format!("{app}: not a line of JSON: {line}"))?);
         }
     }
     Ok(lines)
@@ -48,7 +48,7 @@ async fn about(ns: &TestNamespace, (namespace, app, container): (&str, &str, &st
 
 #[tokio::test]
 async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("logs").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
@@ -61,7 +61,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     // An agent may have worked before the kubelet has told that its container runs, and until then it gives no log.
     ns.wait_pod_ready(&pod.name).await?;
     let own = ns.kubectl(&["logs", &pod.name]).await?.exit_ok()?.out;
-    let line = own.lines().next_back().and_then(said).context("the runtime says nothing")?;
+    let line = own.lines().next_back().and_then(flatten).context("the runtime says nothing")?;
     ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
     ns.yoi(&["send", "a", "once more"]).await?.exit_ok()?;
     // Its line ends, and its tree is unmounted.
@@ -78,7 +78,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
         let start = std::time::Instant::now();
         loop {
-            let lines = about(&ns, writer, &words).await?;
+            let lines = log_lines(&ns, writer, &words).await?;
             for line in &lines {
                 let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", ns.name)));
                 let uid = line["uid"].as_str().is_some_and(|uid| !uid.is_empty());

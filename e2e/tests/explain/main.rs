@@ -4,12 +4,12 @@
 
 mod doctor;
 mod errors;
+mod events;
 mod faults;
+mod fix;
 mod logs;
-mod mended;
 mod metrics;
 mod people;
-mod story;
 
 use tokio::sync::RwLock;
 

@@ -26,7 +26,7 @@ fn families(text: &str) -> Result<Vec<(String, String, String)>> {
 
 #[tokio::test]
 async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_page() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("metrics").await?;
     let page = include_str!("../../../docs/metrics.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();

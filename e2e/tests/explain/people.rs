@@ -10,10 +10,10 @@ use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::CLUSTER;
-use super::doctor::read;
+use super::doctor::parse_report;
 
 /// A kubeconfig of a service account of this namespace that is bound to `role`.
-pub async fn person(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
+pub async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
     ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     if let Some(role) = role {
         let account = format!("{}:{name}", ns.name);
@@ -33,17 +33,17 @@ pub async fn person(ns: &TestNamespace, name: &str, role: Option<&str>) -> Resul
 
 #[tokio::test]
 async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("viewer").await?;
     ns.create_empty_project("p").await?;
-    let file = person(&ns, "viewer", Some("yoi-view")).await?;
+    let file = kubeconfig_for(&ns, "viewer", Some("yoi-view")).await?;
     let mut last = Vec::new();
     // The API server hears of a binding a little after it has taken it, and what answers late is rightly said to.
     let looked = poll_until(TIMEOUT, "a look at all that a viewer may see", async || {
-        let said = ns.yoi_as(&file, &["doctor", "-o", "json"]).await?;
-        let findings = read(&said)?;
+        let output = ns.yoi_as(&file, &["doctor", "-o", "json"]).await?;
+        let findings = parse_report(&output)?;
         ensure!(!findings.iter().any(|f| f.severity == "error"), "{findings:#?}");
-        let whole = said.code == 4 && !findings.iter().any(|f| f.object.contains("yoiprojects"));
+        let whole = output.code == 4 && !findings.iter().any(|f| f.object.contains("yoiprojects"));
         last = findings.clone();
         Ok(whole.then_some(findings))
     });
@@ -76,10 +76,10 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
     let kubectl = std::env::var("YOI_KUBECTL")?;
     // kubectl's own way to ask, as its completion scripts do.
-    let said = program::run(&kubectl, &["__complete", "yoi", "do"], &[("PATH", &path)], None).await?.exit_ok()?;
-    ensure!(said.out.lines().next().is_some_and(|l| l.starts_with("doctor\t")) && said.out.contains("\n:4"), "{said:?}");
-    let said = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.exit_ok()?;
-    ensure!(said.out.starts_with("json\n"), "{said:?}");
+    let output = program::run(&kubectl, &["__complete", "yoi", "do"], &[("PATH", &path)], None).await?.exit_ok()?;
+    ensure!(output.out.lines().next().is_some_and(|l| l.starts_with("doctor\t")) && output.out.contains("\n:4"), "{output:?}");
+    let output = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.exit_ok()?;
+    ensure!(output.out.starts_with("json\n"), "{output:?}");
     std::fs::remove_dir_all(folder)?;
     Ok(())
 }
@@ -88,9 +88,9 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
 async fn a_reason_is_explained_without_a_cluster() -> Result<()> {
     let plugin = std::env::var("YOI_KUBECTL_YOI")?;
     let nowhere = [("KUBECONFIG", "/nonexistent")];
-    let said = program::run(&plugin, &["explain", "secretmissing"], &nowhere, None).await?.exit_ok()?;
-    ensure!(said.out.starts_with("SecretMissing: ") && said.out.contains("\n  $ kubectl create secret"), "{said:?}");
-    let said = program::run(&plugin, &["explain", "secret"], &nowhere, None).await?;
-    ensure!(said.code == 3 && said.err.contains("did you mean SecretMissing"), "{said:?}");
+    let output = program::run(&plugin, &["explain", "secretmissing"], &nowhere, None).await?.exit_ok()?;
+    ensure!(output.out.starts_with("SecretMissing: ") && output.out.contains("\n  $ kubectl create secret"), "{output:?}");
+    let output = program::run(&plugin, &["explain", "secret"], &nowhere, None).await?;
+    ensure!(output.code == 3 && output.err.contains("did you mean SecretMissing"), "{output:?}");
     Ok(())
 }

@@ -13,23 +13,23 @@ use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
-use crate::{diagnosed, on_node, ready_is, send_until_taken, sentence, stops};
+use crate::{check_doctor_names, check_message, check_stops, run_on_node, send_until_accepted, wait_ready_reason};
 
 /// A small ext4 in the node, with a volume and a claim of this namespace on it.
-struct Small {
+struct SmallVolume {
     folder: String,
     volume: String,
 }
 
-impl Small {
-    async fn make(ns: &TestNamespace) -> Result<Self> {
+impl SmallVolume {
+    async fn create(ns: &TestNamespace) -> Result<Self> {
         let name = ns.name.clone();
         let folder = format!("/tmp/{name}");
         // Not below the node's temporary folder alone: the mount must be the node's, where the kubelet looks.
         let script = format!(
             "mkdir -p {folder}/m; truncate -s 24M {folder}/img; mkfs.ext4 -q -F -m 0 {folder}/img; mount -o loop {folder}/img {folder}/m; chmod 0777 {folder}/m"
         );
-        on_node(&script).await?.exit_ok().context("failed to make a small disk in the node")?;
+        run_on_node(&script).await?.exit_ok().context("failed to make a small disk in the node")?;
         let nodes = Api::<Node>::all(ns.client.clone()).list(&Default::default()).await?.items;
         let node = nodes.first().context("no node")?;
         let host = node.labels().get("kubernetes.io/hostname").cloned().unwrap_or_else(|| node.name_any());
@@ -50,25 +50,25 @@ impl Small {
             "for size in 1M 64k 4k 1; do dd if=/dev/zero bs=$size of={0}/m/ballast oflag=append conv=notrunc 2>/dev/null || true; done; sync {0}/m/ballast",
             self.folder
         );
-        on_node(&script).await?.exit_ok().map(drop)
+        run_on_node(&script).await?.exit_ok().map(drop)
     }
 
-    async fn make_room(&self) -> Result<()> {
-        on_node(&format!("rm {}/m/ballast", self.folder)).await?.exit_ok().map(drop)
+    async fn free_space(&self) -> Result<()> {
+        run_on_node(&format!("rm {}/m/ballast", self.folder)).await?.exit_ok().map(drop)
     }
 
     async fn remove(self, ns: &TestNamespace) -> Result<()> {
         Api::<PersistentVolume>::all(ns.client.clone()).delete(&self.volume, &DeleteParams::default()).await?;
-        on_node(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await?.exit_ok().map(drop)
+        run_on_node(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await?.exit_ok().map(drop)
     }
 }
 
 #[tokio::test]
-async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_go_on() -> Result<()> {
+async fn a_full_session_volume_is_reported_refuses_messages_and_recovers_when_there_is_room() -> Result<()> {
     let ns = TestNamespace::create("poor-full").await?;
     ns.create_model("rules: [{ steps: [{ text: Hello. }] }]").await?;
     ns.create_empty_project("p").await?;
-    let small = Small::make(&ns).await?;
+    let small = SmallVolume::create(&ns).await?;
     ns.create_agent("a", "p", json!({ "session": { "claimName": "small" } })).await?;
     ns.wait_agent_ready("a").await?;
     ns.yoi(&["send", "a", "the first word"]).await?.exit_ok()?;
@@ -76,13 +76,13 @@ async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_g
     small.fill().await?;
     let refused = ns.yoi(&["send", "a", "a word that finds no room"]).await?;
     ensure!(refused.code != 0 && refused.err.contains("the message was not taken: the session volume is full"), "{refused:?}");
-    let condition = ready_is(&ns, "a", "DiskFull").await?;
-    sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
-    diagnosed(&ns, "agents", "YoiPod", "a", "the session volume is full").await?;
+    let condition = wait_ready_reason(&ns, "a", "DiskFull").await?;
+    check_message(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
+    check_doctor_names(&ns, "agents", "YoiPod", "a", "the session volume is full").await?;
     ns.yoi(&["log", "a"]).await?.exit_ok()?;
-    small.make_room().await?;
+    small.free_space().await?;
     ns.wait_condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
-    send_until_taken(&ns, "a", "a word that finds room").await?;
+    send_until_accepted(&ns, "a", "a word that finds room").await?;
     let log = ns
         .wait_log("a", "the message", |log| {
             log.iter().any(|l| matches!(&l.entry.body, Body::Input(input) if input.text == "a word that finds room")).then(|| log.to_vec())
@@ -95,7 +95,7 @@ async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_g
 
     // Full again: it stops, and starts on the full volume, and says so as soon as it wants room.
     small.fill().await?;
-    stops(&ns, "a", Duration::from_secs(40)).await?;
+    check_stops(&ns, "a", Duration::from_secs(40)).await?;
     small.fill().await?;
     ns.yoi(&["start", "a"]).await?.exit_ok()?;
     let (condition, _) = poll_until(TIMEOUT, "the agent that started on a full volume says so", async || {
@@ -107,10 +107,10 @@ async fn a_full_session_volume_is_said_refuses_senders_and_room_lets_the_agent_g
         Ok(find(&conditions, "Ready").filter(|c| c.reason == "DiskFull").cloned())
     })
     .await?;
-    sentence(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
-    small.make_room().await?;
+    check_message(&condition, "No space left on device; make room there or enlarge its claim, and the agent goes on by itself")?;
+    small.free_space().await?;
     ns.wait_agent_ready("a").await?;
-    send_until_taken(&ns, "a", "the last word").await?;
+    send_until_accepted(&ns, "a", "the last word").await?;
     ns.delete::<YoiPod>("a").await?;
     ns.wait_gone::<YoiPod>("a").await?;
     let closed = small.remove(&ns).await;

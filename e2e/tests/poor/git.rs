@@ -6,11 +6,12 @@ use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::{diagnosed, sentence};
+use crate::{check_doctor_names, check_message};
 
 /// A server that does with a connection what this line of Perl says, and a name for it.
-fn server(name: &str, deed: &str) -> String {
-    let program = format!("$s=IO::Socket::INET->new(Listen=>5,LocalPort=>9418,ReuseAddr=>1) or die; while($c=$s->accept){{ {deed} }}");
+fn server(name: &str, on_connection: &str) -> String {
+    let program =
+        format!("$s=IO::Socket::INET->new(Listen=>5,LocalPort=>9418,ReuseAddr=>1) or die; while($c=$s->accept){{ {on_connection} }}");
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": name } }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
@@ -27,7 +28,7 @@ fn service(name: &str, app: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_git_server_that_fails_is_named_holds_nobody_else_up_and_is_asked_again() -> Result<()> {
+async fn a_git_server_that_fails_is_named_delays_no_other_project_and_is_retried() -> Result<()> {
     let ns = TestNamespace::create("poor-git").await?;
     ns.create_git_server().await?;
     ns.apply(&server("silent", "push @k, $c")).await?;
@@ -47,7 +48,7 @@ async fn a_git_server_that_fails_is_named_holds_nobody_else_up_and_is_asked_agai
     ns.create_project("good", git(url("git", "project"), None)).await?;
     let failed = async |name: &str, words: &str| -> Result<()> {
         let condition = ns.wait_reason::<YoiProject>(name, "Ready", "PopulateFailed").await?;
-        sentence(&condition, words)
+        check_message(&condition, words)
     };
     let silent = async {
         // Meanwhile it says what it waits for.
@@ -62,12 +63,12 @@ async fn a_git_server_that_fails_is_named_holds_nobody_else_up_and_is_asked_agai
         failed("babble", "protocol error"),
         async {
             failed("absent", "unable to look up absent").await?;
-            diagnosed(&ns, "dns", "YoiProject", "absent", "unable to look up absent").await
+            check_doctor_names(&ns, "dns", "YoiProject", "absent", "unable to look up absent").await
         },
         failed("refless", "the source has no branch, tag or commit no-such-branch"),
         async {
             failed("nameless", "access denied or repository not exported").await?;
-            diagnosed(&ns, "agents", "YoiProject", "nameless", "access denied or repository not exported").await
+            check_doctor_names(&ns, "agents", "YoiProject", "nameless", "access denied or repository not exported").await
         },
     )?;
     // Mended, each goes on by itself: a server that is there now, a branch that is named now.

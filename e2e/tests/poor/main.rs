@@ -16,32 +16,32 @@ use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 /// What the want of an agent may add to the time of a message and a look at the log.
-const SOON: Duration = Duration::from_secs(1);
+const ADDED_DELAY: Duration = Duration::from_secs(1);
 
 /// People can speak to the agent and read its log. What that takes on this machine anyhow is measured beside it, on an agent that does not
 /// exist. No rule of a script knows the words: a run that is under way goes on as it was.
-async fn obeys(ns: &TestNamespace, agent: &str) -> Result<()> {
+async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
     let both = async |agent: &str| -> Result<(Duration, i32)> {
         let begun = Instant::now();
         let sent = ns.yoi(&["send", agent, "are you there"]).await?;
         let read = ns.yoi(&["log", agent, "--tail", "1"]).await?;
         Ok((begun.elapsed(), sent.code.max(read.code)))
     };
-    let (mut quickest, mut anyhow) = (Duration::MAX, Duration::ZERO);
+    let (mut fastest, mut baseline) = (Duration::MAX, Duration::ZERO);
     for _ in 0..8 {
-        anyhow = anyhow.max(both("nobody").await?.0);
+        baseline = baseline.max(both("nobody").await?.0);
         let (took, code) = both(agent).await?;
         ensure!(code == 0, "{agent} does not take a message, or show its log: exit code {code}");
-        quickest = quickest.min(took);
-        if quickest < anyhow + SOON {
+        fastest = fastest.min(took);
+        if fastest < baseline + ADDED_DELAY {
             return Ok(());
         }
     }
-    bail!("a message to {agent} and its log took {quickest:?} at best, and {anyhow:?} of nobody");
+    bail!("a message to {agent} and its log took {fastest:?} at best, and {baseline:?} of nobody");
 }
 
 /// Stopped within seconds, its log closed and still to be read.
-async fn stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> {
+async fn check_stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> {
     let begun = Instant::now();
     ns.yoi(&["stop", agent, "--wait"]).await?.exit_ok()?;
     ensure!(begun.elapsed() < within, "{agent} took {:?} to stop", begun.elapsed());
@@ -49,7 +49,7 @@ async fn stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> 
 }
 
 /// A sentence for people.
-fn sentence(condition: &Condition, words: &str) -> Result<()> {
+fn check_message(condition: &Condition, words: &str) -> Result<()> {
     let message = &condition.message;
     ensure!(message.contains(words), "{message:?} does not say {words:?}");
     for wrong in ["Error {", "Some(", "None", "os error", "kind:", "sk-"] {
@@ -59,15 +59,15 @@ fn sentence(condition: &Condition, words: &str) -> Result<()> {
 }
 
 /// The doctor names this object for what ails it, by this check, as an error; asked again until it does.
-async fn diagnosed(ns: &TestNamespace, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
+async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
     let object = format!("{kind} {}/{name}", ns.name);
-    let finding = doctor::named(ns, &[], check, &object, words).await?;
+    let finding = doctor::wait_finding(ns, &[], check, &object, words).await?;
     ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
     Ok(())
 }
 
 /// A command in the node, as root.
-async fn on_node(script: &str) -> Result<CommandOutput> {
+async fn run_on_node(script: &str) -> Result<CommandOutput> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["sh", "-euc", script]);
@@ -75,19 +75,19 @@ async fn on_node(script: &str) -> Result<CommandOutput> {
 }
 
 /// Sends until it is taken: the agent has just been able to take it again.
-async fn send_until_taken(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
+async fn send_until_accepted(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let said = ns.yoi(&["send", agent, text]).await?;
-        if said.code == 0 {
+        let output = ns.yoi(&["send", agent, text]).await?;
+        if output.code == 0 {
             return Ok(());
         }
-        ensure!(begun.elapsed() < TIMEOUT, "the message is not taken: {}", said.err);
+        ensure!(begun.elapsed() < TIMEOUT, "the message is not taken: {}", output.err);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 /// Waits until a YoiPod's Ready condition holds this reason, and gives it back.
-async fn ready_is(ns: &TestNamespace, agent: &str, reason: &str) -> Result<Condition> {
+async fn wait_ready_reason(ns: &TestNamespace, agent: &str, reason: &str) -> Result<Condition> {
     ns.wait_reason::<YoiPod>(agent, "Ready", reason).await
 }

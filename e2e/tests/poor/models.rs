@@ -9,7 +9,7 @@ use yoi_crds::condition::{ConditionStatus, find};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::{diagnosed, obeys, ready_is, sentence, stops};
+use crate::{check_doctor_names, check_message, check_responsive, check_stops, wait_ready_reason};
 
 /// An outage of half a minute, and then a run of two turns.
 const SCRIPT: &str = r#"
@@ -39,10 +39,10 @@ rules:
 "#;
 
 /// Says which it is, since when, obeys meanwhile, goes on by itself, and has done its work once.
-async fn recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> {
-    let first = ready_is(ns, agent, "ModelUnreachable").await?;
-    sentence(&first, words)?;
-    obeys(ns, agent).await?;
+async fn check_recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> {
+    let first = wait_ready_reason(ns, agent, "ModelUnreachable").await?;
+    check_message(&first, words)?;
+    check_responsive(ns, agent).await?;
     let now = ns.get::<YoiPod>(agent).await?.status.unwrap_or_default().conditions;
     let now = find(&now, "Ready").cloned();
     ensure!(
@@ -52,7 +52,7 @@ async fn recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> {
     if agent == "late" {
         // By both checks: what ails the agent, and that it is a name.
         for check in ["agents", "dns"] {
-            diagnosed(ns, check, "YoiPod", agent, words).await?;
+            check_doctor_names(ns, check, "YoiPod", agent, words).await?;
         }
         ns.apply(&late_service(&json!({ "app": "scripted-model" }))).await?;
     }
@@ -68,7 +68,7 @@ async fn recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> {
     let mut notices: Vec<&str> =
         log.iter().filter_map(|l| if let Body::Notice(notice) = &l.entry.body { Some(notice.message.as_str()) } else { None }).collect();
     // A Service has an address for a moment before anybody behind it, and nobody is what is met there then.
-    if agent == "late" && notices.get(1).is_some_and(|said| said.contains("connection refused")) {
+    if agent == "late" && notices.get(1).is_some_and(|text| text.contains("connection refused")) {
         notices.remove(1);
     }
     ensure!(notices.len() == 1 && notices[0].contains(words), "{agent}: {notices:?}");
@@ -82,7 +82,7 @@ fn late_service(selector: &Value) -> String {
 }
 
 #[tokio::test]
-async fn an_agent_says_why_its_model_does_not_answer_obeys_and_goes_on_by_itself() -> Result<()> {
+async fn an_agent_reports_why_its_model_does_not_answer_stays_responsive_and_recovers() -> Result<()> {
     let ns = TestNamespace::create("poor-models").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -94,21 +94,21 @@ async fn an_agent_says_why_its_model_does_not_answer_obeys_and_goes_on_by_itself
     let stopped = async {
         ns.wait_agent_ready("quiet").await?;
         ns.wait_log("quiet", "a run", |log| log.iter().any(|l| l.entry.body.kind() == "RunStarted").then_some(())).await?;
-        obeys(&ns, "quiet").await?;
-        stops(&ns, "quiet", Duration::from_secs(40)).await
+        check_responsive(&ns, "quiet").await?;
+        check_stops(&ns, "quiet", Duration::from_secs(40)).await
     };
     futures::try_join!(
-        recovers(&ns, "busy", "answered 503 Service Unavailable"),
-        recovers(&ns, "page", "no stream of a chat; check spec.model.baseUrl"),
-        recovers(&ns, "cut", "broke its answer off"),
-        recovers(&ns, "late", "has a name that cannot be resolved; check spec.model.baseUrl"),
+        check_recovers(&ns, "busy", "answered 503 Service Unavailable"),
+        check_recovers(&ns, "page", "no stream of a chat; check spec.model.baseUrl"),
+        check_recovers(&ns, "cut", "broke its answer off"),
+        check_recovers(&ns, "late", "has a name that cannot be resolved; check spec.model.baseUrl"),
         stopped,
     )?;
     ns.remove().await
 }
 
 #[tokio::test]
-async fn a_key_that_the_endpoint_refuses_is_said_and_never_shown() -> Result<()> {
+async fn a_key_that_the_endpoint_refuses_is_reported_and_never_shown() -> Result<()> {
     let ns = TestNamespace::create("poor-key").await?;
     ns.create_model_with_key(SCRIPT, "sk-the-right-key").await?;
     ns.create_empty_project("p").await?;
@@ -119,15 +119,15 @@ async fn a_key_that_the_endpoint_refuses_is_said_and_never_shown() -> Result<()>
     let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name),
         "authSecretRef": { "name": "model", "key": "apiKey" } });
     ns.create_agent("a", "p", json!({ "task": "to your work", "model": model })).await?;
-    let condition = ready_is(&ns, "a", "ModelUnreachable").await?;
-    sentence(&condition, "answered 401 Unauthorized; it does not take the key: correct the Secret")?;
-    diagnosed(&ns, "agents", "YoiPod", "a", "answered 401 Unauthorized; it does not take the key").await?;
-    obeys(&ns, "a").await?;
-    let said = ns.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.exit_ok()?.out;
-    ensure!(!said.contains("sk-the-wrong-key"), "an object holds the key");
+    let condition = wait_ready_reason(&ns, "a", "ModelUnreachable").await?;
+    check_message(&condition, "answered 401 Unauthorized; it does not take the key: correct the Secret")?;
+    check_doctor_names(&ns, "agents", "YoiPod", "a", "answered 401 Unauthorized; it does not take the key").await?;
+    check_responsive(&ns, "a").await?;
+    let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.exit_ok()?.out;
+    ensure!(!objects.contains("sk-the-wrong-key"), "an object holds the key");
     // As the sentence says: corrected, stopped and started, and the run goes on.
     ns.apply(&secret("sk-the-right-key")).await?;
-    stops(&ns, "a", Duration::from_secs(40)).await?;
+    check_stops(&ns, "a", Duration::from_secs(40)).await?;
     ns.yoi(&["start", "a"]).await?.exit_ok()?;
     ns.wait_task_complete("a").await?;
     ns.remove().await

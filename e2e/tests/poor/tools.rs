@@ -8,7 +8,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::{Body, RunOutcome, ToolEnded, ToolOutcome};
 use yoi_wire::people::LogLine;
 
-use crate::{obeys, stops};
+use crate::{check_responsive, check_stops};
 
 const SCRIPT: &str = r#"
 rules:
@@ -34,30 +34,30 @@ rules:
   - { text: done }
 "#;
 
-fn ends(log: &[LogLine]) -> Vec<ToolEnded> {
+fn tool_ends(log: &[LogLine]) -> Vec<ToolEnded> {
     log.iter().filter_map(|l| if let Body::ToolEnded(end) = &l.entry.body { Some(end.clone()) } else { None }).collect()
 }
 
-fn runs(log: &[LogLine]) -> Vec<RunOutcome> {
+fn run_outcomes(log: &[LogLine]) -> Vec<RunOutcome> {
     log.iter().filter_map(|l| if let Body::RunEnded(end) = &l.entry.body { Some(end.outcome) } else { None }).collect()
 }
 
 #[tokio::test]
-async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Result<()> {
+async fn commands_that_misbehave_end_and_the_agent_stays_responsive_and_stops() -> Result<()> {
     let ns = TestNamespace::create("poor-tools").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("unruly", "p", json!({ "task": "misbehave", "limits": { "toolSeconds": 4 } })).await?;
-    ns.create_agent("suicide", "p", json!({ "task": "end yourself" })).await?;
+    ns.create_agent("self-killer", "p", json!({ "task": "end yourself" })).await?;
     ns.create_agent("stuck", "p", json!({ "task": "never end", "limits": { "toolSeconds": 3000 } })).await?;
     let begun = async |agent: &str| {
         ns.wait_log(agent, "a call", |log| log.iter().any(|l| l.entry.body.kind() == "ToolStarted").then_some(())).await
     };
     let unruly = async {
         begun("unruly").await?;
-        obeys(&ns, "unruly").await?;
+        check_responsive(&ns, "unruly").await?;
         ns.wait_task_complete("unruly").await?;
-        let ends = ends(&ns.log("unruly").await?);
+        let ends = tool_ends(&ns.log("unruly").await?);
         ensure!(ends.len() >= 8, "{ends:?}");
         // Before a command ends them all, and after.
         for count in [&ends[4], &ends[7]] {
@@ -70,25 +70,28 @@ async fn commands_that_do_not_behave_end_and_the_agent_obeys_and_stops() -> Resu
         ensure!(ends[5].output.ends_with("[ended by signal 9]") && ends[6].output.contains("268435456"), "{ends:?}");
         Ok(())
     };
-    let suicide = async {
-        ns.wait_task_complete("suicide").await?;
-        let log = ns.log("suicide").await?;
-        let ends = ends(&log);
+    let self_killer = async {
+        ns.wait_task_complete("self-killer").await?;
+        let log = ns.log("self-killer").await?;
+        let ends = tool_ends(&log);
         ensure!(ends[0].outcome == ToolOutcome::Unknown && ends[1].output.starts_with("1\n"), "{ends:?}");
-        ensure!(runs(&log).first() == Some(&RunOutcome::Interrupted), "{:?}", runs(&log));
+        ensure!(run_outcomes(&log).first() == Some(&RunOutcome::Interrupted), "{:?}", run_outcomes(&log));
         Ok(())
     };
     let stuck = async {
         begun("stuck").await?;
-        obeys(&ns, "stuck").await?;
-        stops(&ns, "stuck", Duration::from_secs(40)).await?;
+        check_responsive(&ns, "stuck").await?;
+        check_stops(&ns, "stuck", Duration::from_secs(40)).await?;
         ns.yoi(&["start", "stuck", "--wait"]).await?.exit_ok()?;
         let log = ns.log("stuck").await?;
-        ensure!(ends(&log)[0].outcome == ToolOutcome::Unknown && runs(&log).first() == Some(&RunOutcome::Interrupted), "{log:?}");
+        ensure!(
+            tool_ends(&log)[0].outcome == ToolOutcome::Unknown && run_outcomes(&log).first() == Some(&RunOutcome::Interrupted),
+            "{log:?}"
+        );
         // Closed by the runtime that was stopped, not by the one that came after it.
         ensure!(log.iter().find(|l| l.entry.body.kind() == "RunEnded").is_some_and(|l| l.entry.run == 1), "{log:?}");
         Ok(())
     };
-    futures::try_join!(unruly, suicide, stuck)?;
+    futures::try_join!(unruly, self_killer, stuck)?;
     ns.remove().await
 }

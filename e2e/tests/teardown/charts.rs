@@ -18,7 +18,10 @@ use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
-use crate::house::{House, SYSTEM, alive, chart, finished, held, helm, inputs, nobody_home, pod_of, restarts, send, spec_of, trees};
+use crate::installation::{
+    Installation, SYSTEM, agent_identity, chart, deletion_blockers, finished_runs, helm, input_count, nothing_runs, pod_of, restart_count,
+    send_until_delivered, spec_of, tree_uids,
+};
 
 const SCRIPT: &str = r#"
 rules:
@@ -31,7 +34,7 @@ rules:
 "#;
 
 /// An agent that has done a task, and one with a tool at work.
-async fn crew(test: &str) -> Result<TestNamespace> {
+async fn done_and_busy_agents(test: &str) -> Result<TestNamespace> {
     let ns = TestNamespace::create(test).await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
@@ -44,75 +47,79 @@ async fn crew(test: &str) -> Result<TestNamespace> {
     Ok(ns)
 }
 
-async fn inside(ns: &TestNamespace, agent: &str, script: &str) -> Result<String> {
+async fn exec_in_agent(ns: &TestNamespace, agent: &str, script: &str) -> Result<String> {
     let pod = pod_of(ns, agent).await?.metadata.name.unwrap_or_default();
     Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", script]).await?.exit_ok()?.out)
 }
 
 /// Lines that the busy agent has written so far.
-async fn counted(ns: &TestNamespace) -> Result<usize> {
-    Ok(inside(ns, "busy", "wc -l < counting").await?.trim().parse()?)
+async fn lines_written(ns: &TestNamespace) -> Result<usize> {
+    Ok(exec_in_agent(ns, "busy", "wc -l < counting").await?.trim().parse()?)
 }
 
 /// The tool goes on: it writes more, and has failed at nothing.
-async fn goes_on(ns: &TestNamespace) -> Result<()> {
-    let before = counted(ns).await?;
-    poll_until(TIMEOUT, "the tool writes on", async || Ok((counted(ns).await? > before + 5).then_some(()))).await?;
-    let failed = inside(ns, "busy", "cat /tmp/failed 2>/dev/null; true").await?;
+async fn check_tool_writes_on(ns: &TestNamespace) -> Result<()> {
+    let before = lines_written(ns).await?;
+    poll_until(TIMEOUT, "the tool writes on", async || Ok((lines_written(ns).await? > before + 5).then_some(()))).await?;
+    let failed = exec_in_agent(ns, "busy", "cat /tmp/failed 2>/dev/null; true").await?;
     ensure!(failed.is_empty(), "the tool could not write: {failed}");
     Ok(())
 }
 
 /// Lets the busy agent's tool end; its whole run was one.
-async fn finish(ns: &TestNamespace) -> Result<()> {
-    inside(ns, "busy", "touch stop").await?;
-    let log = ns.wait_log("busy", "the run's end", |log| (finished(log) == 1).then(|| log.to_vec())).await?;
+async fn finish_tool(ns: &TestNamespace) -> Result<()> {
+    exec_in_agent(ns, "busy", "touch stop").await?;
+    let log = ns.wait_log("busy", "the run's end", |log| (finished_runs(log) == 1).then(|| log.to_vec())).await?;
     let tools = log.iter().filter(|l| matches!(l.entry.body, Body::ToolStarted(_))).count();
-    ensure!((tools, inputs(&log)) == (1, 1), "the task was run again");
-    ensure!(inside(ns, "busy", "wc -l < begun").await?.trim() == "1", "the tool was run again");
+    ensure!((tools, input_count(&log)) == (1, 1), "the task was run again");
+    ensure!(exec_in_agent(ns, "busy", "wc -l < begun").await?.trim() == "1", "the tool was run again");
     Ok(())
 }
 
 #[tokio::test]
 async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<()> {
-    let house = House::open().await?;
-    let ns = crew("reinstall").await?;
-    let (done, busy) = (alive(&ns, "done").await?, alive(&ns, "busy").await?);
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("reinstall").await?;
+    let (done, busy) = (agent_identity(&ns, "done").await?, agent_identity(&ns, "busy").await?);
     let log = ns.log("done").await?;
     let policies = async || -> Result<Vec<NetworkPolicy>> {
         let mut all: Vec<NetworkPolicy> = ns.list("").await?;
         all.retain(|p| p.metadata.name.as_deref().is_some_and(|n| n.starts_with("yoi-")));
         Ok(all)
     };
-    let fences = policies().await?;
+    let policies_before = policies().await?;
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
-    let born = |crd: CustomResourceDefinition| crd.metadata.uid;
-    let crd = born(crds.get("yoipods.yoi.dev").await?);
-    let doomed = TestNamespace::create("doomed").await?;
-    doomed.create_empty_project("p").await?;
-    doomed.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
+    let uid_of = |crd: CustomResourceDefinition| crd.metadata.uid;
+    let crd = uid_of(crds.get("yoipods.yoi.dev").await?);
+    let deleted = TestNamespace::create("deleted").await?;
+    deleted.create_empty_project("p").await?;
+    deleted.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
 
-    house.uninstall().await?;
-    poll_until(TIMEOUT, "nothing of ours runs", async || Ok(nobody_home(&ns).await?.then_some(()))).await?;
-    let gone = during_absence(&ns, &doomed, &fences.len(), policies).await;
-    house.install(&[]).await?;
+    installation.uninstall().await?;
+    poll_until(TIMEOUT, "nothing of ours runs", async || Ok(nothing_runs(&ns).await?.then_some(()))).await?;
+    let gone = check_while_uninstalled(&ns, &deleted, &policies_before.len(), policies).await;
+    installation.install(&[]).await?;
     gone?;
 
     // Back: the same Pods, trees, sessions; nothing restarted, nothing run again.
-    ensure!(born(crds.get("yoipods.yoi.dev").await?) == crd, "the CRDs were made anew");
-    let took = send(&ns, "done", "another word").await?;
+    ensure!(uid_of(crds.get("yoipods.yoi.dev").await?) == crd, "the CRDs were made anew");
+    let took = send_until_delivered(&ns, "done", "another word").await?;
     println!("an agent was reached {took:?} after the installation");
     for (name, before) in [("done", &done), ("busy", &busy)] {
         ns.wait_agent_ready(name).await?;
-        ensure!(alive(&ns, name).await? == *before, "{name} is not who it was: {before:?}, {:?}", alive(&ns, name).await?);
-        ensure!(restarts(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
+        ensure!(
+            agent_identity(&ns, name).await? == *before,
+            "{name} is not who it was: {before:?}, {:?}",
+            agent_identity(&ns, name).await?
+        );
+        ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
     }
-    let after = ns.wait_log("done", "a second run", |log| (finished(log) == 2).then(|| log.to_vec())).await?;
+    let after = ns.wait_log("done", "a second run", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
     ensure!(after[..log.len()] == log[..], "earlier entries changed");
-    ensure!(inputs(&after) == 2 && inside(&ns, "done", "wc -l < once").await?.trim() == "2", "a task was run again");
-    goes_on(&ns).await?;
-    finish(&ns).await?;
-    ensure!(spec_of(&policies().await?)? == spec_of(&fences)?, "the fences changed");
+    ensure!(input_count(&after) == 2 && exec_in_agent(&ns, "done", "wc -l < once").await?.trim() == "2", "a task was run again");
+    check_tool_writes_on(&ns).await?;
+    finish_tool(&ns).await?;
+    ensure!(spec_of(&policies().await?)? == spec_of(&policies_before)?, "the network policies changed");
     let nodes = Api::<WorkspaceNode>::all(ns.client.clone());
     poll_until(TIMEOUT, "every node reports", async || {
         let all = nodes.list(&ListParams::default()).await?.items;
@@ -121,22 +128,22 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
     .await?;
     // What could not end without Yoi ends now.
     let (_, took) = poll_until(Duration::from_secs(90), "the namespace that was deleted meanwhile is gone", async || {
-        Ok(held(&doomed).await?.is_none().then_some(()))
+        Ok(deletion_blockers(&deleted).await?.is_none().then_some(()))
     })
     .await?;
     println!("a namespace that was deleted in Yoi's absence ended {took:?} after its return");
     ns.remove().await
 }
 
-async fn during_absence(
+async fn check_while_uninstalled(
     ns: &TestNamespace,
-    doomed: &TestNamespace,
-    fences: &usize,
+    deleted: &TestNamespace,
+    policies_before: &usize,
     policies: impl AsyncFn() -> Result<Vec<NetworkPolicy>>,
 ) -> Result<()> {
     // Agents that are alive work on, and stay fenced.
-    goes_on(ns).await?;
-    ensure!(policies().await?.len() == *fences && *fences == 2, "agents are alive and not fenced");
+    check_tool_writes_on(ns).await?;
+    ensure!(policies().await?.len() == *policies_before && *policies_before == 2, "agents are alive and without network policies");
     let cli = ns.yoi(&["send", "done", "nobody hears this"]).await?;
     ensure!(cli.code != 0 && !cli.err.contains("panicked"), "{cli:?}");
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
@@ -150,35 +157,35 @@ async fn during_absence(
     let namespaces = Api::<Namespace>::all(ns.client.clone());
     let empty = TestNamespace::create("without-yoi").await?;
     empty.remove().await?;
-    namespaces.delete(&doomed.name, &DeleteParams::default()).await?;
+    namespaces.delete(&deleted.name, &DeleteParams::default()).await?;
     poll_until(TIMEOUT, "the namespace says that finalizers hold it", async || {
-        let words = held(doomed).await?.context("a namespace with a tree ended without the shim")?;
+        let words = deletion_blockers(deleted).await?.context("a namespace with a tree ended without the shim")?;
         Ok(words.contains("yoi.dev/").then_some(()))
     })
     .await?;
-    let left: Vec<AgentWorkspace> = doomed.list("").await?;
+    let left: Vec<AgentWorkspace> = deleted.list("").await?;
     let uids: BTreeSet<String> = left.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(!uids.is_empty() && uids.is_subset(&trees().await?), "a tree went without the shim");
+    ensure!(!uids.is_empty() && uids.is_subset(&tree_uids().await?), "a tree went without the shim");
     Ok(())
 }
 
 #[tokio::test]
 async fn agents_come_back_to_a_gateway_with_a_new_ca() -> Result<()> {
-    let house = House::open().await?;
-    let ns = crew("new-ca").await?;
-    let before = alive(&ns, "done").await?;
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("new-ca").await?;
+    let before = agent_identity(&ns, "done").await?;
     let log = ns.log("done").await?;
     // Somebody removes all of it, the keys included.
-    house.uninstall().await?;
+    installation.uninstall().await?;
     let namespaces = Api::<Namespace>::all(ns.client.clone());
     Api::<Secret>::namespaced(ns.client.clone(), SYSTEM).delete("yoi-gateway-tls", &DeleteParams::default()).await?;
     namespaces.get(SYSTEM).await?;
-    house.install(&[]).await?;
-    let took = send(&ns, "done", "another word").await?;
+    installation.install(&[]).await?;
+    let took = send_until_delivered(&ns, "done", "another word").await?;
     println!("an agent was reached {took:?} after an installation with a new CA");
-    let after = ns.wait_log("done", "a second run", |log| (finished(log) == 2).then(|| log.to_vec())).await?;
-    ensure!(after[..log.len()] == log[..] && inputs(&after) == 2, "the log does not continue, or a task was run again");
-    let now = alive(&ns, "done").await?;
+    let after = ns.wait_log("done", "a second run", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
+    ensure!(after[..log.len()] == log[..] && input_count(&after) == 2, "the log does not continue, or a task was run again");
+    let now = agent_identity(&ns, "done").await?;
     ensure!((&now.uid, &now.session, &now.workspace) == (&before.uid, &before.session, &before.workspace), "{before:?} became {now:?}");
     ns.wait_agent_ready("busy").await?;
     ns.remove().await
@@ -186,17 +193,17 @@ async fn agents_come_back_to_a_gateway_with_a_new_ca() -> Result<()> {
 
 #[tokio::test]
 async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> Result<()> {
-    let house = House::open().await?;
-    let ns = crew("roll").await?;
-    let (done, busy) = (alive(&ns, "done").await?, alive(&ns, "busy").await?);
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("roll").await?;
+    let (done, busy) = (agent_identity(&ns, "done").await?, agent_identity(&ns, "busy").await?);
     let mounts = "grep -E ' /(workspace|yoi)' /proc/self/mountinfo | cut -d' ' -f1,3,4,5";
-    let table = inside(&ns, "busy", mounts).await?;
+    let table = exec_in_agent(&ns, "busy", mounts).await?;
     ensure!(table.lines().count() >= 2, "no mounts: {table}");
     let shims: Api<DaemonSet> = Api::namespaced(ns.client.clone(), "yoi-node");
     let rolled = async || -> Result<i64> { Ok(shims.get("yoi-agent-shim").await?.metadata.generation.unwrap_or_default()) };
     let generation = rolled().await?;
     let tried = async {
-        let upgrade = house.install(&["--set", "shim.resources.limits.memory=250Mi", "--set", "agents.egress[0].ports[0].port=443"]);
+        let upgrade = installation.install(&["--set", "shim.resources.limits.memory=250Mi", "--set", "agents.egress[0].ports[0].port=443"]);
         let born = async {
             // An agent that is made while the shim is away.
             ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
@@ -204,24 +211,24 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
         };
         futures::try_join!(upgrade, born)?;
         ensure!(rolled().await? > generation, "the shim did not roll");
-        goes_on(&ns).await?;
-        ensure!(inside(&ns, "busy", mounts).await? == table, "the mounts are others: {table}");
+        check_tool_writes_on(&ns).await?;
+        ensure!(exec_in_agent(&ns, "busy", mounts).await? == table, "the mounts are others: {table}");
         for (name, before) in [("done", &done), ("busy", &busy)] {
-            ensure!(alive(&ns, name).await? == *before, "{name} is not who it was");
-            ensure!(restarts(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
+            ensure!(agent_identity(&ns, name).await? == *before, "{name} is not who it was");
+            ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
             let diff = ns.yoi(&["diff", name, "--name-only"]).await?.exit_ok()?;
             ensure!(diff.out.contains('\t'), "the new shim tells no changes of {name}: {diff:?}");
         }
-        finish(&ns).await
+        finish_tool(&ns).await
     }
     .await;
-    house.install(&[]).await?;
+    installation.install(&[]).await?;
     tried?;
     ns.remove().await
 }
 
 /// A copy of the chart of CRDs with one more field, and another description.
-fn altered(to: &Path) -> Result<()> {
+fn write_altered_chart(to: &Path) -> Result<()> {
     let from = chart("yoi-crds");
     std::fs::create_dir_all(to.join("templates"))?;
     for file in ["Chart.yaml", "values.yaml", "values.schema.json"] {
@@ -247,12 +254,12 @@ fn altered(to: &Path) -> Result<()> {
 
 #[tokio::test]
 async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<()> {
-    let house = House::open().await?;
-    let ns = crew("crds").await?;
-    let before = alive(&ns, "done").await?;
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("crds").await?;
+    let before = agent_identity(&ns, "done").await?;
     let spec = spec_of(&ns.get::<YoiPod>("done").await?)?;
     let later = std::env::temp_dir().join(format!("{}-crds", ns.name));
-    altered(&later)?;
+    write_altered_chart(&later)?;
     let tried = async {
         helm(&["upgrade", "yoi-crds", &later.to_string_lossy()]).await?.exit_ok()?;
         let note = json!({ "spec": { "note": "of a later version" } });
@@ -265,7 +272,7 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
         // The operator, which knows nothing of the field, goes on, and takes nothing away that it does not know.
         ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
         ns.wait_task_complete("new").await?;
-        send(&ns, "done", "another word").await?;
+        send_until_delivered(&ns, "done", "another word").await?;
         let kept = ns.kubectl(&["get", "yoipod", "done", "-o", "jsonpath={.spec.note}"]).await?.exit_ok()?;
         ensure!(kept.out == "of a later version", "the field is gone: {kept:?}");
         anyhow::Ok(())
@@ -276,14 +283,14 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
     std::fs::remove_dir_all(&later)?;
     tried?;
     // Back on this version: the same objects, and agents that never noticed.
-    ensure!(alive(&ns, "done").await? == before, "the agent is not who it was");
+    ensure!(agent_identity(&ns, "done").await? == before, "the agent is not who it was");
     ensure!(spec_of(&ns.get::<YoiPod>("done").await?)? == spec, "the spec changed");
-    goes_on(&ns).await?;
-    finish(&ns).await?;
+    check_tool_writes_on(&ns).await?;
+    finish_tool(&ns).await?;
     // Uninstalling the chart keeps the CRDs and every object; installing takes them again.
     helm(&["uninstall", "yoi-crds", "--wait"]).await?.exit_ok()?;
-    let kept = alive(&ns, "done").await;
-    house.install(&[]).await?;
+    let kept = agent_identity(&ns, "done").await;
+    installation.install(&[]).await?;
     ensure!(kept.context("an object went with the chart of CRDs")? == before, "an object changed with the chart of CRDs");
     program::run(&std::env::var("YOI_KUBECTL")?, &["get", "crd", "yoipods.yoi.dev"], &[], None).await?.exit_ok()?;
     ns.wait_agent_ready("done").await?;

@@ -10,10 +10,10 @@ use serde_json::json;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-use crate::doctor::named;
-use crate::house::{House, SYSTEM, held};
+use crate::doctor::wait_finding;
+use crate::installation::{Installation, SYSTEM, deletion_blockers};
 
-async fn gateways(ns: &TestNamespace, replicas: i32) -> Result<()> {
+async fn scale_gateways(ns: &TestNamespace, replicas: i32) -> Result<()> {
     let api: Api<Deployment> = Api::namespaced(ns.client.clone(), SYSTEM);
     api.patch("yoi-gateway", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": replicas } }))).await?;
     poll_until(TIMEOUT, &format!("{replicas} gateways"), async || {
@@ -27,22 +27,22 @@ async fn gateways(ns: &TestNamespace, replicas: i32) -> Result<()> {
 
 #[tokio::test]
 async fn a_namespace_waits_for_a_gateway_and_ends_within_a_minute_of_its_return() -> Result<()> {
-    let _house = House::open().await?;
+    let _installation = Installation::lock().await?;
     let ns = TestNamespace::create("no-gateway").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
     let empty = TestNamespace::create("no-gateway-empty").await?;
-    gateways(&ns, 0).await?;
-    let tried = absent(&ns, &empty).await;
+    scale_gateways(&ns, 0).await?;
+    let tried = check_without_gateway(&ns, &empty).await;
     // Whatever was found: the cluster gets its gateways back.
-    gateways(&ns, 2).await?;
+    scale_gateways(&ns, 2).await?;
     tried?;
     for ns in [&ns, &empty] {
         let mut last = String::new();
         let (_, took) = poll_until(Duration::from_secs(60), "the namespace is gone a minute after the gateways' return", async || {
-            let Some(words) = held(ns).await? else { return Ok(Some(())) };
+            let Some(words) = deletion_blockers(ns).await? else { return Ok(Some(())) };
             last = words;
             Ok(None)
         })
@@ -54,14 +54,14 @@ async fn a_namespace_waits_for_a_gateway_and_ends_within_a_minute_of_its_return(
 }
 
 /// While there is none: neither namespace ends, not even an empty one, and it is said why.
-async fn absent(ns: &TestNamespace, empty: &TestNamespace) -> Result<()> {
+async fn check_without_gateway(ns: &TestNamespace, empty: &TestNamespace) -> Result<()> {
     let api = Api::<Namespace>::all(ns.client.clone());
     for ns in [ns, empty] {
         api.delete(&ns.name, &DeleteParams::default()).await?;
     }
     for ns in [ns, empty] {
         poll_until(TIMEOUT, "the namespace says what holds it", async || {
-            let words = held(ns).await?;
+            let words = deletion_blockers(ns).await?;
             ensure!(words.is_some(), "the namespace ended without a gateway: nothing was tried");
             Ok(words.filter(|w| w.contains("Discovery") && w.contains("runtime.yoi.dev")))
         })
@@ -69,7 +69,8 @@ async fn absent(ns: &TestNamespace, empty: &TestNamespace) -> Result<()> {
     }
     for waiting in [ns, empty] {
         let object = format!("Namespace {}", waiting.name);
-        let finding = named(empty, &[], "stuck", &object, "cannot end while the aggregated API runtime.yoi.dev does not answer").await?;
+        let finding =
+            wait_finding(empty, &[], "stuck", &object, "cannot end while the aggregated API runtime.yoi.dev does not answer").await?;
         ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
         ensure!(finding.command == "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2", "{finding:?}");
     }

@@ -6,7 +6,7 @@ mod charts;
 #[path = "../explain/doctor.rs"]
 mod doctor;
 mod gateway;
-mod house;
+mod installation;
 mod namespace;
 mod sessions;
 mod uninstall;

@@ -13,7 +13,7 @@ use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::house::{House, held, mounts_of, pod_of, trees};
+use crate::installation::{Installation, deletion_blockers, mounts_with, pod_of, tree_uids};
 
 const SCRIPT: &str = r#"
 rules:
@@ -27,7 +27,7 @@ rules:
 /// A Pod has 30 s to end, and a node of two cores many of them.
 const WITHIN: Duration = Duration::from_secs(120);
 
-fn user_of(claim: &str) -> String {
+fn pod_with_claim(claim: &str) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "user" }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
@@ -49,7 +49,7 @@ async fn volumes(ns: &TestNamespace) -> Result<Vec<PersistentVolume>> {
 
 #[tokio::test]
 async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_are_kept() -> Result<()> {
-    let house = House::open().await?;
+    let installation = Installation::lock().await?;
     let ns = TestNamespace::create("ends").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
@@ -61,7 +61,7 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     ns.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
         .await?
         .exit_ok()?;
-    ns.apply(&user_of("w")).await?;
+    ns.apply(&pod_with_claim("w")).await?;
     for name in ["a", "busy", "short"] {
         ns.wait_agent_ready(name).await?;
     }
@@ -76,10 +76,10 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     let workspaces: Vec<AgentWorkspace> = ns.list("").await?;
     ensure!(workspaces.iter().any(|w| w.spec.base.is_some()) && workspaces.len() >= 6, "{} workspaces", workspaces.len());
     let mut uids: BTreeSet<String> = workspaces.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(uids.is_subset(&trees().await?), "the node does not show the trees");
+    ensure!(uids.is_subset(&tree_uids().await?), "the node does not show the trees");
     let pods: Vec<Pod> = ns.list("").await?;
     uids.extend(pods.into_iter().filter_map(|p| p.metadata.uid));
-    ensure!(mounts_of(&uids).await?.len() >= 8, "the node does not show the mounts");
+    ensure!(mounts_with(&uids).await?.len() >= 8, "the node does not show the mounts");
     let mut kept = BTreeSet::new();
     for name in ["a", "busy", "fork"] {
         let claim: PersistentVolumeClaim = ns.get(&format!("{name}-session")).await?;
@@ -106,7 +106,7 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
         Api::<Namespace>::all(ns.client.clone()).delete(&ns.name, &DeleteParams::default()).await?;
         let mut last = String::new();
         let gone = poll_until(WITHIN, "the namespace is gone", async || {
-            let Some(words) = held(&ns).await? else { return Ok(Some(())) };
+            let Some(words) = deletion_blockers(&ns).await? else { return Ok(Some(())) };
             last = words;
             Ok(None)
         })
@@ -116,8 +116,8 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     let took = tokio::select! { took = end => took?, () = talk => unreachable!() };
     println!("the namespace ended in {took:?}");
     let (_, took) = poll_until(Duration::from_secs(60), "no tree and no mount is left", async || {
-        let trees: Vec<_> = trees().await?.intersection(&uids).cloned().collect();
-        Ok((trees.is_empty() && mounts_of(&uids).await?.is_empty()).then_some(()))
+        let trees: Vec<_> = tree_uids().await?.intersection(&uids).cloned().collect();
+        Ok((trees.is_empty() && mounts_with(&uids).await?.is_empty()).then_some(()))
     })
     .await?;
     println!("and its trees and mounts {took:?} later");
@@ -133,8 +133,8 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
         ensure!(driver.as_deref() != Some("csi.yoi.dev"), "a tree's volume is left: {:?}", volume.metadata.name);
     }
     for name in &left {
-        crate::sessions::throw_away(ns.client.clone(), name).await?;
+        crate::sessions::delete_volume(ns.client.clone(), name).await?;
     }
-    drop(house);
+    drop(installation);
     Ok(())
 }

@@ -9,7 +9,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::house::{House, finished};
+use crate::installation::{Installation, finished_runs};
 
 const SCRIPT: &str = r#"
 rules:
@@ -19,7 +19,7 @@ rules:
 "#;
 
 /// As the README: the provisioner takes the volume's content away.
-pub async fn throw_away(client: kube::Client, volume: &str) -> Result<()> {
+pub async fn delete_volume(client: kube::Client, volume: &str) -> Result<()> {
     let api = Api::<PersistentVolume>::all(client);
     let policy = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
     api.patch(volume, &PatchParams::default(), &Patch::Merge(policy)).await?;
@@ -28,7 +28,7 @@ pub async fn throw_away(client: kube::Client, volume: &str) -> Result<()> {
 
 #[tokio::test]
 async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()> {
-    let _house = House::open().await?;
+    let _installation = Installation::lock().await?;
     let first = TestNamespace::create("kept").await?;
     first.create_model(SCRIPT).await?;
     first.create_empty_project("p").await?;
@@ -59,11 +59,11 @@ async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()
     let now: YoiPod = second.get("b").await?;
     ensure!(now.status.and_then(|s| s.session).map(|s| s.id) == Some(session), "another session");
     second.yoi(&["send", "b", "what do you know"]).await?.exit_ok()?;
-    let after = second.wait_log("b", "an answer", |log| (finished(log) == 2).then(|| log.to_vec())).await?;
+    let after = second.wait_log("b", "an answer", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
     ensure!(after[..log.len()] == log[..], "earlier entries changed");
     ensure!(after.iter().filter(|l| matches!(l.entry.body, Body::Input(_))).count() == 2, "the task was run again");
     second.wait_condition::<AgentWorkspace>("b", "Ready", ConditionStatus::True).await?;
     let client = second.client.clone();
     second.remove().await?;
-    throw_away(client, &volume).await
+    delete_volume(client, &volume).await
 }

@@ -11,38 +11,38 @@ use yoi_crds::YoiProject;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-use crate::house::{House, SYSTEM, helm, nobody_home, trees};
+use crate::installation::{Installation, SYSTEM, helm, nothing_runs, tree_uids};
 
 #[tokio::test]
 async fn uninstalling_ends_and_keeps_the_crds_their_objects_and_the_sessions() -> Result<()> {
-    let house = House::open().await?;
+    let installation = Installation::lock().await?;
     let ns = TestNamespace::create("teardown").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("kept").await?;
     ns.create_agent("a", "kept", json!({})).await?;
     ns.wait_agent_ready("a").await?;
     let tree = ns.get::<yoi_crds::AgentWorkspace>("a").await?.metadata.uid.unwrap_or_default();
-    ensure!(trees().await?.contains(&tree), "the node does not show the agent's tree");
+    ensure!(tree_uids().await?.contains(&tree), "the node does not show the agent's tree");
     // The same order as in the README: agents first, then the charts.
     ns.kubectl(&["delete", "yoipods,yoipeers", "--all"]).await?.exit_ok()?;
     ns.wait_gone::<yoi_crds::AgentWorkspace>("a").await?;
-    house.uninstall().await?;
+    installation.uninstall().await?;
     helm(&["uninstall", "yoi-crds", "--wait", "--timeout", "110s"]).await?.exit_ok()?;
-    let tried = without(&ns, &tree).await;
-    house.install(&[]).await?;
+    let tried = check_after_uninstall(&ns, &tree).await;
+    installation.install(&[]).await?;
     tried?;
     ns.remove().await
 }
 
-async fn without(ns: &TestNamespace, tree: &str) -> Result<()> {
-    poll_until(TIMEOUT, "nothing of ours runs", async || Ok(nobody_home(ns).await?.then_some(()))).await?;
+async fn check_after_uninstall(ns: &TestNamespace, tree: &str) -> Result<()> {
+    poll_until(TIMEOUT, "nothing of ours runs", async || Ok(nothing_runs(ns).await?.then_some(()))).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     for kind in ["yoiprojects", "yoipods", "yoipeers", "agentworkspaces", "workspacenodes"] {
         crds.get(&format!("{kind}.yoi.dev")).await?;
     }
     let _: YoiProject = ns.get("kept").await?;
     let _: PersistentVolumeClaim = ns.get("a-session").await?;
-    ensure!(!trees().await?.contains(tree), "the tree of an agent that was deleted before is left");
+    ensure!(!tree_uids().await?.contains(tree), "the tree of an agent that was deleted before is left");
     // Nothing of the chart is left in the cluster but what is named in its README.
     let kinds = "clusterroles,clusterrolebindings,storageclasses,csidrivers,apiservices,validatingadmissionpolicies,validatingadmissionpolicybindings";
     let left = ns.kubectl(&["get", kinds, "-l", "app.kubernetes.io/part-of=yoi", "-o", "name"]).await?.exit_ok()?.out;

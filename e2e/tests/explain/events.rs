@@ -8,10 +8,10 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use super::CLUSTER;
 
 /// Reasons of the Events about one object, by the time of their writing, with how often each was said.
-async fn told(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String, u64)>> {
+async fn event_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String, u64)>> {
     let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
-    let said = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?;
-    let list: Value = serde_json::from_str(&said.out)?;
+    let output = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?;
+    let list: Value = serde_json::from_str(&output.out)?;
     let mut events: Vec<_> = list["items"].as_array().context("no list")?.iter().collect();
     events.sort_by_key(|e| e["eventTime"].as_str().unwrap_or_default().to_owned());
     let one = |e: &Value| (e["reason"].as_str().unwrap_or_default().to_owned(), e["series"]["count"].as_u64().unwrap_or(1));
@@ -19,10 +19,10 @@ async fn told(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String,
 }
 
 /// Waits until the story ends with `last`, and holds it against `wanted`.
-async fn story(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> Result<()> {
+async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> Result<()> {
     let start = std::time::Instant::now();
     loop {
-        let events = told(ns, kind, name).await?;
+        let events = event_reasons(ns, kind, name).await?;
         let reasons: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
         if reasons == wanted {
             ensure!(events.iter().all(|(_, count)| *count == 1), "said twice: {events:?}");
@@ -35,7 +35,7 @@ async fn story(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> R
 }
 
 /// The same words in the same order for who reads `kubectl describe`.
-async fn described(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Result<()> {
+async fn check_describe(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Result<()> {
     let text = ns.kubectl(&["describe", "yoipod", name]).await?.exit_ok()?.out;
     let events = text.split("Events:").nth(1).context("no Events")?;
     let reasons: Vec<_> = events.lines().skip(3).filter_map(|l| l.split_whitespace().nth(1)).collect();
@@ -44,8 +44,8 @@ async fn described(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Result<()
 }
 
 #[tokio::test]
-async fn an_agent_tells_its_story_from_apply_to_its_deletion() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("story").await?;
     // A task that is done in the moment in which the agent gets ready may be told of first.
     ns.create_model("rules: [{ steps: [{ text: hello, delayMs: 15000 }] }]").await?;
@@ -53,42 +53,42 @@ async fn an_agent_tells_its_story_from_apply_to_its_deletion() -> Result<()> {
     ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
     ns.wait_task_complete("a").await?;
     let up = ["WorkspaceReady", "Replayed", "Ready", "TaskSucceeded"];
-    story(&ns, "YoiPod", "a", &up).await?;
-    described(&ns, "a", &up).await?;
-    story(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready"]).await?;
+    wait_events(&ns, "YoiPod", "a", &up).await?;
+    check_describe(&ns, "a", &up).await?;
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready"]).await?;
 
     ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
     let down = [&up[..], &["Stopped"]].concat();
-    story(&ns, "YoiPod", "a", &down).await?;
-    described(&ns, "a", &down).await?;
+    wait_events(&ns, "YoiPod", "a", &down).await?;
+    check_describe(&ns, "a", &down).await?;
     let conditions = ns.get::<YoiPod>("a").await?.status.unwrap_or_default().conditions;
     let ready = yoi_crds::condition::find(&conditions, "Ready").context("no Ready")?;
     ensure!(ready.status == ConditionStatus::False && ready.reason == "Stopped", "{ready:?}");
 
-    story(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released"]).await?;
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released"]).await?;
 
     ns.yoi(&["rm", "a", "--force"]).await?.exit_ok()?;
     ns.wait_gone::<YoiPod>("a").await?;
     ns.wait_gone::<yoi_crds::AgentWorkspace>("a").await?;
-    story(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released", "Destroyed"]).await?;
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released", "Destroyed"]).await?;
     // Its end makes no noise: what was said stands, and nothing was added.
-    story(&ns, "YoiPod", "a", &down).await?;
+    wait_events(&ns, "YoiPod", "a", &down).await?;
     ns.remove().await
 }
 
 #[tokio::test]
-async fn an_agent_whose_project_comes_late_tells_why_it_waited_and_then_goes_on() -> Result<()> {
-    let _whole = CLUSTER.read().await;
+async fn events_of_an_agent_whose_project_comes_late_say_why_it_waited() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("late").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_agent("a", "p", json!({})).await?;
-    let said = ns.wait_reason::<YoiPod>("a", "Ready", "SourceNotFound").await?;
-    ensure!(said.message.contains("YoiProject p does not exist in namespace"), "{said:?}");
-    story(&ns, "YoiPod", "a", &["SourceNotFound"]).await?;
+    let condition = ns.wait_reason::<YoiPod>("a", "Ready", "SourceNotFound").await?;
+    ensure!(condition.message.contains("YoiProject p does not exist in namespace"), "{condition:?}");
+    wait_events(&ns, "YoiPod", "a", &["SourceNotFound"]).await?;
     ns.create_empty_project("p").await?;
     ns.wait_agent_ready("a").await?;
     let whole = ["SourceNotFound", "WorkspaceReady", "Replayed", "Ready"];
-    story(&ns, "YoiPod", "a", &whole).await?;
-    described(&ns, "a", &whole).await?;
+    wait_events(&ns, "YoiPod", "a", &whole).await?;
+    check_describe(&ns, "a", &whole).await?;
     ns.remove().await
 }

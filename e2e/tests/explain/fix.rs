@@ -8,7 +8,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use super::doctor::{Finding, doctor, run};
 
 /// Asks until the doctor says it no more.
-pub async fn healed(ns: &TestNamespace, args: &[&str], finding: &Finding) -> Result<()> {
+pub async fn wait_resolved(ns: &TestNamespace, args: &[&str], finding: &Finding) -> Result<()> {
     let start = Instant::now();
     loop {
         let findings = doctor(ns, args).await?;
@@ -23,10 +23,10 @@ pub async fn healed(ns: &TestNamespace, args: &[&str], finding: &Finding) -> Res
 }
 
 /// Runs the command of a finding, which must do what it says.
-pub async fn mend(finding: &Finding) -> Result<()> {
-    let said = run(&finding.command).await?;
-    if said.code != 0 {
-        bail!("`{}` failed: {said:?}", finding.command);
+pub async fn run_fix(finding: &Finding) -> Result<()> {
+    let output = run(&finding.command).await?;
+    if output.code != 0 {
+        bail!("`{}` failed: {output:?}", finding.command);
     }
     Ok(())
 }

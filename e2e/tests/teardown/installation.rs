@@ -28,27 +28,27 @@ pub async fn helm(words: &[&str]) -> Result<CommandOutput> {
 }
 
 /// The installed charts, and the values of the operator's. One test at a time has them.
-pub struct House {
+pub struct Installation {
     values: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-impl House {
+impl Installation {
     /// Waits for the turn; installs Yoi again when a test before broke off without it.
-    pub async fn open() -> Result<House> {
+    pub async fn lock() -> Result<Installation> {
         let turn = TURN.lock().await;
         // Beside the cluster's own kubeconfig, so that a run that broke off leaves them for the next.
         let values = PathBuf::from(format!("{}.teardown-values.yaml", std::env::var("KUBECONFIG")?));
-        let said = helm(&["get", "values", "yoi-operator", "-o", "yaml"]).await?;
-        if said.code == 0 {
-            std::fs::write(&values, &said.out)?;
+        let output = helm(&["get", "values", "yoi-operator", "-o", "yaml"]).await?;
+        if output.code == 0 {
+            std::fs::write(&values, &output.out)?;
         }
-        ensure!(values.exists(), "Yoi is not installed, and nobody knows with which values it was: {}", said.err);
-        let house = House { values, _turn: turn };
-        if said.code != 0 {
-            house.install(&[]).await?;
+        ensure!(values.exists(), "Yoi is not installed, and nobody knows with which values it was: {}", output.err);
+        let installation = Installation { values, _turn: turn };
+        if output.code != 0 {
+            installation.install(&[]).await?;
         }
-        Ok(house)
+        Ok(installation)
     }
 
     /// Both charts, as the README says, with more settings.
@@ -67,7 +67,7 @@ impl House {
 }
 
 /// Runs this in the node's namespaces.
-pub async fn on_node(script: &str) -> Result<String> {
+pub async fn run_on_node(script: &str) -> Result<String> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["sh", "-c", script]);
@@ -75,41 +75,41 @@ pub async fn on_node(script: &str) -> Result<String> {
 }
 
 /// The UIDs of the trees on the node's disk.
-pub async fn trees() -> Result<BTreeSet<String>> {
+pub async fn tree_uids() -> Result<BTreeSet<String>> {
     let root = std::env::var("YOI_DATA_ROOT")?;
-    let found = on_node(&format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'")).await?;
+    let found = run_on_node(&format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'")).await?;
     Ok(found.lines().map(str::to_owned).collect())
 }
 
 /// Lines of the node's mount table with one of these words.
-pub async fn mounts_of(words: &BTreeSet<String>) -> Result<Vec<String>> {
-    let table = on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?;
+pub async fn mounts_with(words: &BTreeSet<String>) -> Result<Vec<String>> {
+    let table = run_on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?;
     Ok(table.lines().filter(|line| words.iter().any(|word| line.contains(word.as_str()))).map(str::to_owned).collect())
 }
 
 /// Why a namespace that is to go is still there; `None` when it is gone.
-pub async fn held(ns: &TestNamespace) -> Result<Option<String>> {
+pub async fn deletion_blockers(ns: &TestNamespace) -> Result<Option<String>> {
     let api = Api::<Namespace>::all(ns.client.clone());
     let Some(namespace) = api.get_opt(&ns.name).await? else { return Ok(None) };
     let conditions = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
-    let said = conditions.into_iter().filter(|c| c.status == "True").map(|c| format!("{}: {}", c.type_, c.message.unwrap_or_default()));
-    Ok(Some(said.collect::<Vec<_>>().join("; ")))
+    let reasons = conditions.into_iter().filter(|c| c.status == "True").map(|c| format!("{}: {}", c.type_, c.message.unwrap_or_default()));
+    Ok(Some(reasons.collect::<Vec<_>>().join("; ")))
 }
 
 /// What is left of an agent after anything: the same when nobody was harmed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Alive {
+pub struct AgentIdentity {
     pub uid: String,
     pub pod: String,
     pub session: String,
     pub workspace: String,
 }
 
-pub async fn alive(ns: &TestNamespace, agent: &str) -> Result<Alive> {
+pub async fn agent_identity(ns: &TestNamespace, agent: &str) -> Result<AgentIdentity> {
     let yoipod: YoiPod = ns.get(agent).await?;
     let workspace: yoi_crds::AgentWorkspace = ns.get(agent).await?;
     let status = yoipod.status.clone().unwrap_or_default();
-    Ok(Alive {
+    Ok(AgentIdentity {
         uid: yoipod.metadata.uid.unwrap_or_default(),
         pod: status.pod.context("no Pod")?.uid,
         session: status.session.context("no session")?.id,
@@ -122,20 +122,20 @@ pub async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<Pod> {
     pods.into_iter().find(|p| p.metadata.deletion_timestamp.is_none()).with_context(|| format!("no Pod of {agent}"))
 }
 
-pub fn restarts(pod: &Pod) -> i32 {
+pub fn restart_count(pod: &Pod) -> i32 {
     pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()).into_iter().flatten().map(|c| c.restart_count).sum()
 }
 
-pub fn finished(log: &[LogLine]) -> usize {
+pub fn finished_runs(log: &[LogLine]) -> usize {
     log.iter().filter(|l| matches!(&l.entry.body, Body::RunEnded(r) if r.outcome == RunOutcome::Finished)).count()
 }
 
-pub fn inputs(log: &[LogLine]) -> usize {
+pub fn input_count(log: &[LogLine]) -> usize {
     log.iter().filter(|l| matches!(&l.entry.body, Body::Input(_))).count()
 }
 
 /// Sends until it is taken: a line may need a moment to come back.
-pub async fn send(ns: &TestNamespace, agent: &str, text: &str) -> Result<Duration> {
+pub async fn send_until_delivered(ns: &TestNamespace, agent: &str, text: &str) -> Result<Duration> {
     let ((), took) = poll_until(yoi_e2e::test_namespace::TIMEOUT, &format!("a message to {agent} is delivered"), async || {
         Ok((ns.yoi(&["send", agent, text]).await?.code == 0).then_some(()))
     })
@@ -144,7 +144,7 @@ pub async fn send(ns: &TestNamespace, agent: &str, text: &str) -> Result<Duratio
 }
 
 /// No gateway, operator or shim of ours runs.
-pub async fn nobody_home(ns: &TestNamespace) -> Result<bool> {
+pub async fn nothing_runs(ns: &TestNamespace) -> Result<bool> {
     for namespace in [SYSTEM, "yoi-node"] {
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         let list = pods.list(&ListParams::default().labels("app.kubernetes.io/part-of=yoi")).await?;
