@@ -51,12 +51,12 @@ pub async fn run() -> Result<Vec<Row>> {
     let mut last = Samples::default();
     // The first pair warms image, caches and connections, and is not counted.
     for n in 0..=PAIRS {
-        let took = agent(&ns, &format!("a{n}"), &trace, (n > 0).then_some(&mut our_steps)).await?;
+        let took = time_agent(&ns, &format!("a{n}"), &trace, (n > 0).then_some(&mut our_steps)).await?;
         if n > 0 {
             ours.add(took.0);
             last.add(took.0.saturating_sub(took.1));
         }
-        let took = plain(&ns, &format!("b{n}"), &trace, (n > 0).then_some(&mut bare_steps)).await?;
+        let took = time_plain_pod(&ns, &format!("b{n}"), &trace, (n > 0).then_some(&mut bare_steps)).await?;
         if n > 0 {
             bare.add(took);
         }
@@ -65,19 +65,19 @@ pub async fn run() -> Result<Vec<Row>> {
     eprintln!();
     ns.remove().await?;
 
-    let mut rows = vec![Row::beside("YoiPod, apply to Ready, over a plain Pod with such a claim", &ours, &bare, BAR)];
+    let mut rows = vec![Row::with_ratio("YoiPod, apply to Ready, over a plain Pod with such a claim", &ours, &bare, BAR)];
     let steps = |side: &str, names: &[Step], samples: &[Samples]| -> Vec<Row> {
-        names.iter().zip(samples).map(|(step, s)| Row::alone(&format!("{side}: seen after, {}", step.0), "ms", s, None)).collect()
+        names.iter().zip(samples).map(|(step, s)| Row::without_ratio(&format!("{side}: seen after, {}", step.0), "ms", s, None)).collect()
     };
     rows.extend(steps("YoiPod", &OURS, &our_steps));
-    rows.push(Row::alone("YoiPod: from the runtime's report to Ready", "ms", &last, None));
+    rows.push(Row::without_ratio("YoiPod: from the runtime's report to Ready", "ms", &last, None));
     rows.extend(steps("plain Pod", &BARE, &bare_steps));
-    rows.iter().for_each(Row::show);
+    rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
 /// To Ready, and to the runtime's report.
-async fn agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<(Duration, Duration)> {
+async fn time_agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<(Duration, Duration)> {
     let object: YoiPod = serde_json::from_value(json!({
         "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name },
         "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "Wait." } }, "session": { "retain": "Delete" } },
@@ -87,10 +87,10 @@ async fn agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut
     ns.api::<YoiPod>().create(&PostParams::default(), &object).await?;
     ns.wait_condition::<YoiPod>(name, "Ready", ConditionStatus::True).await?;
     let took = since.elapsed();
-    let reported = seen(trace, since, name, &REPORTED).await?;
+    let reported = wait_seen(trace, since, name, &REPORTED).await?;
     if let Some(steps) = steps {
         for (samples, step) in steps.iter_mut().zip(&OURS) {
-            samples.add(seen(trace, since, name, step).await?);
+            samples.add(wait_seen(trace, since, name, step).await?);
         }
     }
     ns.api::<YoiPod>().delete(name, &DeleteParams::default()).await?;
@@ -100,7 +100,7 @@ async fn agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut
 }
 
 /// The trace follows by watches of its own, and may be a little behind the one that has just seen the last step.
-async fn seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
+async fn wait_seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
     let begun = Instant::now();
     loop {
         if let Some(at) = trace.first(since, step.1, name, step.2) {
@@ -111,7 +111,7 @@ async fn seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<
     }
 }
 
-async fn plain(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<Duration> {
+async fn time_plain_pod(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<Duration> {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
@@ -138,7 +138,7 @@ async fn plain(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut
     let took = since.elapsed();
     if let Some(steps) = steps {
         for (samples, step) in steps.iter_mut().zip(&BARE) {
-            samples.add(seen(trace, since, name, step).await?);
+            samples.add(wait_seen(trace, since, name, step).await?);
         }
     }
     ns.api::<Pod>().delete(name, &DeleteParams::default()).await?;

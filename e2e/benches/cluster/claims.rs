@@ -21,15 +21,15 @@ pub async fn run() -> Result<Vec<Row>> {
     ns.create_git_project("p").await?;
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
     for n in 0..=PAIRS {
-        let (a, b) = (workspace(&ns, &format!("w{n}")).await?, claim(&ns, &format!("b{n}")).await?);
+        let (a, b) = (time_workspace(&ns, &format!("w{n}")).await?, time_claim(&ns, &format!("b{n}")).await?);
         if n > 0 {
             ours.add(a);
             bare.add(b);
         }
-        forget(&ns, &[format!("w{n}")], &[format!("b{n}")]).await?;
+        delete_and_wait(&ns, &[format!("w{n}")], &[format!("b{n}")]).await?;
         eprint!("\r  {n} of {PAIRS} pairs ");
     }
-    let mut rows = vec![Row::beside("AgentWorkspace with a claim, apply to Ready, over a bare claim bound", &ours, &bare, 1.5)];
+    let mut rows = vec![Row::with_ratio("AgentWorkspace with a claim, apply to Ready, over a bare claim bound", &ours, &bare, 1.5)];
 
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
     let (mut our_each, mut bare_each) = (Samples::default(), Samples::default());
@@ -37,35 +37,35 @@ pub async fn run() -> Result<Vec<Row>> {
         eprint!("\r  {AT_ONCE} at once, round {}      ", round + 1);
         let names = |kind: &str| -> Vec<String> { (0..AT_ONCE).map(|n| format!("{kind}{round}x{n}")).collect() };
         let (w, b) = (names("w"), names("b"));
-        quiet(&ns, &format!("q{round}w")).await?;
+        wait_binder_idle(&ns, &format!("q{round}w")).await?;
         let since = Instant::now();
-        let each = try_join_all(w.iter().map(|name| workspace(&ns, name))).await?;
+        let each = try_join_all(w.iter().map(|name| time_workspace(&ns, name))).await?;
         ours.add(since.elapsed());
         each.into_iter().for_each(|took| our_each.add(took));
-        forget(&ns, &w, &[]).await?;
-        quiet(&ns, &format!("q{round}b")).await?;
+        delete_and_wait(&ns, &w, &[]).await?;
+        wait_binder_idle(&ns, &format!("q{round}b")).await?;
         let since = Instant::now();
-        let each = try_join_all(b.iter().map(|name| claim(&ns, name))).await?;
+        let each = try_join_all(b.iter().map(|name| time_claim(&ns, name))).await?;
         bare.add(since.elapsed());
         each.into_iter().for_each(|took| bare_each.add(took));
-        forget(&ns, &[], &b).await?;
+        delete_and_wait(&ns, &[], &b).await?;
     }
     eprintln!();
     ns.remove().await?;
-    rows.push(Row::beside(&format!("{AT_ONCE} of them at once, until the last, over {AT_ONCE} bare claims"), &ours, &bare, 1.2));
-    rows.push(Row::beside("each of them", &our_each, &bare_each, 1.2));
-    rows.iter().for_each(Row::show);
+    rows.push(Row::with_ratio(&format!("{AT_ONCE} of them at once, until the last, over {AT_ONCE} bare claims"), &ours, &bare, 1.2));
+    rows.push(Row::with_ratio("each of them", &our_each, &bare_each, 1.2));
+    rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
 /// Waits until the binder has nothing to do any more. It may write 20 times a second, and the end of 200 bound claims is some 60 s of work for it
 /// after they are gone: what comes next would pay for that.
-async fn quiet(ns: &TestNamespace, name: &str) -> Result<()> {
+async fn wait_binder_idle(ns: &TestNamespace, name: &str) -> Result<()> {
     let begun = Instant::now();
     for n in 0.. {
         let name = format!("{name}{n}");
-        let took = claim(ns, &name).await?;
-        forget(ns, &[], &[name]).await?;
+        let took = time_claim(ns, &name).await?;
+        delete_and_wait(ns, &[], &[name]).await?;
         if took < Duration::from_secs(1) {
             break;
         }
@@ -74,7 +74,7 @@ async fn quiet(ns: &TestNamespace, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn workspace(ns: &TestNamespace, name: &str) -> Result<Duration> {
+async fn time_workspace(ns: &TestNamespace, name: &str) -> Result<Duration> {
     let object: AgentWorkspace = serde_json::from_value(json!({
         "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
         "spec": { "source": { "project": { "name": "p" } }, "claim": true, "binding": "Immediate" },
@@ -86,7 +86,7 @@ async fn workspace(ns: &TestNamespace, name: &str) -> Result<Duration> {
 }
 
 /// The claim first and without a volume's name, the volume last and with the claim's UID: the order that binds without a resync.
-async fn claim(ns: &TestNamespace, name: &str) -> Result<Duration> {
+async fn time_claim(ns: &TestNamespace, name: &str) -> Result<Duration> {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "bench-by-hand", "resources": { "requests": { "storage": "1Gi" } } },
@@ -111,7 +111,7 @@ fn volume(ns: &TestNamespace, name: &str) -> String {
     format!("{}-{name}", ns.name)
 }
 
-async fn forget(ns: &TestNamespace, workspaces: &[String], claims: &[String]) -> Result<()> {
+async fn delete_and_wait(ns: &TestNamespace, workspaces: &[String], claims: &[String]) -> Result<()> {
     let volumes = Api::<PersistentVolume>::all(ns.client.clone());
     for name in workspaces {
         ns.api::<AgentWorkspace>().delete(name, &DeleteParams::default()).await?;

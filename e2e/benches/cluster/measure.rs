@@ -54,22 +54,22 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn beside(name: &str, ours: &Samples, bare: &Samples, bar: f64) -> Self {
+    pub fn with_ratio(name: &str, ours: &Samples, bare: &Samples, bar: f64) -> Self {
         let ratio = ours.quantile(0.5) / bare.quantile(0.5);
         Row { name: name.into(), unit: "ms", ours: ours.figures(), bare: Some(bare.figures()), ratio: Some(ratio), bar: Some(bar) }
     }
 
-    pub fn alone(name: &str, unit: &'static str, ours: &Samples, bar: Option<f64>) -> Self {
+    pub fn without_ratio(name: &str, unit: &'static str, ours: &Samples, bar: Option<f64>) -> Self {
         Row { name: name.into(), unit, ours: ours.figures(), bare: None, ratio: None, bar }
     }
 
     pub fn number(name: &str, unit: &'static str, value: f64, bar: Option<f64>) -> Self {
         let mut one = Samples::default();
         one.add_number(value);
-        Self::alone(name, unit, &one, bar)
+        Self::without_ratio(name, unit, &one, bar)
     }
 
-    pub fn show(&self) {
+    pub fn print(&self) {
         let Row { name, unit, ours, bare, ratio, bar } = self;
         let mut line = format!("{name:<64} n={:<5} p50 {:>9.1} {unit}  p99 {:>9.1} {unit}", ours.n, ours.p50, ours.p99);
         if let (Some(bare), Some(ratio)) = (bare, ratio) {

@@ -15,7 +15,7 @@ use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::knock;
+use crate::gateway_client;
 use crate::measure::{Row, Samples};
 
 const SENDERS: usize = 4;
@@ -24,7 +24,7 @@ const RECEIVERS: usize = 40;
 /// Messages a second, for how many seconds, and what the 99th of a hundred may take (ms).
 const LOADS: [(u32, u32, Option<f64>); 2] = [(100, 20, None), (1_000, 6, Some(50.0))];
 
-type Line = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+type Connection = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
 
 pub async fn run() -> Result<Vec<Row>> {
     let ns = TestNamespace::create("bench-messages").await?;
@@ -49,64 +49,65 @@ pub async fn run() -> Result<Vec<Row>> {
         ns.wait_condition::<YoiPeer>(&format!("{a}.{b}"), "Ready", ConditionStatus::True).await?;
     }
 
-    let gateways = knock::gateways(&ns).await?;
-    let mut lines: Vec<(Line, String)> = vec![];
+    let gateways = gateway_client::gateways(&ns).await?;
+    let mut connections: Vec<(Connection, String)> = vec![];
     for (n, sender) in senders.iter().enumerate() {
         let gateway = &gateways[n % gateways.len()];
-        lines.push((gateway.http2(knock::RUNTIMES).await?, knock::token_of(&ns, sender).await?));
+        connections.push((gateway.http2(gateway_client::RUNTIMES).await?, gateway_client::token_of(&ns, sender).await?));
     }
 
     let mut rows = vec![];
     for (rate, seconds, bar) in LOADS {
         eprint!("\r  {rate} messages a second for {seconds} s ");
-        let (samples, refused) = load(rate, seconds, |n| {
-            let (line, token) = &lines[n % SENDERS];
-            (line.clone(), token.clone(), pair(n).1.to_owned())
+        let (samples, refused) = send_at_rate(rate, seconds, |n| {
+            let (connection, token) = &connections[n % SENDERS];
+            (connection.clone(), token.clone(), pair(n).1.to_owned())
         })
         .await?;
         ensure!(refused.is_empty(), "{} of {} messages were refused: {}", refused.len(), rate * seconds, refused[0]);
-        rows.push(Row::alone(&format!("peer's message, send to durable, {rate}/s"), "ms", &samples, bar));
+        rows.push(Row::without_ratio(&format!("peer's message, send to durable, {rate}/s"), "ms", &samples, bar));
     }
     eprintln!();
     for name in &receivers {
         ensure!(ns.get::<YoiPod>(name).await.is_ok(), "{name} went away");
     }
     ns.remove().await?;
-    rows.iter().for_each(Row::show);
+    rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
-async fn load(rate: u32, seconds: u32, whom: impl Fn(usize) -> (Line, String, String)) -> Result<(Samples, Vec<String>)> {
+async fn send_at_rate(rate: u32, seconds: u32, receiver: impl Fn(usize) -> (Connection, String, String)) -> Result<(Samples, Vec<String>)> {
     let began = Instant::now() + Duration::from_millis(50);
     let mut all = JoinSet::new();
     for n in 0..(rate * seconds) {
         let due = began + Duration::from_secs(1) * n / rate;
-        let (line, token, to) = whom(n as usize);
+        let (connection, token, to) = receiver(n as usize);
         tokio::time::sleep_until(due.into()).await;
         all.spawn(async move {
-            let sent = send(line, &token, &to, n).await;
+            let sent = send(connection, &token, &to, n).await;
             sent.map(|refused| (due.elapsed(), refused))
         });
     }
     let (mut samples, mut refused) = (Samples::default(), vec![]);
     while let Some(done) = all.join_next().await {
-        let (took, no) = done??;
+        let (took, refusal) = done??;
         samples.add(took);
-        refused.extend(no);
+        refused.extend(refusal);
     }
     Ok((samples, refused))
 }
 
 /// What it was refused with, if it was.
-async fn send(mut line: Line, token: &str, to: &str, n: u32) -> Result<Option<String>> {
+async fn send(mut connection: Connection, token: &str, to: &str, n: u32) -> Result<Option<String>> {
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
     let id = format!("{:08x}-{:04x}-7000-8000-{n:012x}", (nanos >> 16) as u32, nanos as u16);
     let body = json!({ "to": to, "messageId": id, "text": format!("Message {n}, and some words more, as one agent writes to another.") });
-    let request = Request::post(format!("https://{}/v1/send", knock::SERVER))
+    let request = Request::post(format!("https://{}/v1/send", gateway_client::SERVER))
         .header("authorization", format!("Bearer {token}"))
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body.to_string())))?;
-    let answer = tokio::time::timeout(Duration::from_secs(30), line.send_request(request)).await.context("no answer within 30 s")??;
+    let answer =
+        tokio::time::timeout(Duration::from_secs(30), connection.send_request(request)).await.context("no answer within 30 s")??;
     let code = answer.status();
     let text = answer.into_body().collect().await?.to_bytes();
     Ok((!code.is_success()).then(|| format!("{code}: {}", String::from_utf8_lossy(&text))))

@@ -11,7 +11,7 @@ use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::measure::Row;
-use crate::writes::{Writes, quiet_writes, writes};
+use crate::writes::{Writes, count_writes, count_writes_when_quiet};
 
 const MANY: usize = 1_000;
 /// As many as run on one node beside everything else.
@@ -21,10 +21,10 @@ const QUIET: Duration = Duration::from_secs(60);
 pub async fn run() -> Result<Vec<Row>> {
     let ns = TestNamespace::create("bench-objects").await?;
     ns.create_empty_project("p").await?;
-    let idle = memory().await?;
+    let idle = operator_memory().await?;
 
     eprint!("\r  {RUNNING} running agents ");
-    let first = quiet_writes(&ns).await?;
+    let first = count_writes_when_quiet(&ns).await?;
     let agents: Vec<String> = (0..RUNNING).map(|n| format!("r{n}")).collect();
     for agent in &agents {
         ns.create_agent(agent, "p", json!({ "session": { "retain": "Delete" } })).await?;
@@ -32,14 +32,14 @@ pub async fn run() -> Result<Vec<Row>> {
     for agent in &agents {
         ns.wait_agent_ready(agent).await?;
     }
-    let ready = quiet_writes(&ns).await?.since(first);
+    let ready = count_writes_when_quiet(&ns).await?.since(first);
     for agent in &agents {
         ns.api::<YoiPod>().delete(agent, &DeleteParams::default()).await?;
     }
     for agent in &agents {
         ns.wait_gone::<YoiPod>(agent).await?;
     }
-    let before = quiet_writes(&ns).await?;
+    let before = count_writes_when_quiet(&ns).await?;
 
     eprint!("\r  {MANY} YoiPods ");
     // Stopped: a thousand Pods are more than one node has, and the operator holds a stopped agent's objects as it does a running one's.
@@ -58,8 +58,8 @@ pub async fn run() -> Result<Vec<Row>> {
     .buffer_unordered(16)
     .try_collect::<()>()
     .await?;
-    settled::<YoiPod>(&ns).await?;
-    let after_pods = quiet_writes(&ns).await?;
+    wait_conditions::<YoiPod>(&ns).await?;
+    let after_pods = count_writes_when_quiet(&ns).await?;
 
     eprint!("\r  {MANY} AgentWorkspaces ");
     stream::iter(names.iter().map(|n| {
@@ -76,13 +76,13 @@ pub async fn run() -> Result<Vec<Row>> {
     .buffer_unordered(16)
     .try_collect::<()>()
     .await?;
-    settled::<AgentWorkspace>(&ns).await?;
-    let after_workspaces = quiet_writes(&ns).await?;
-    let full = memory().await?;
+    wait_conditions::<AgentWorkspace>(&ns).await?;
+    let after_workspaces = count_writes_when_quiet(&ns).await?;
+    let full = operator_memory().await?;
 
     eprint!("\r  quiet for {} s ", QUIET.as_secs());
     tokio::time::sleep(QUIET).await;
-    let silence = writes(&ns).await?.since(after_workspaces);
+    let silence = count_writes(&ns).await?.since(after_workspaces);
     eprintln!();
     ns.remove().await?;
 
@@ -107,41 +107,41 @@ pub async fn run() -> Result<Vec<Row>> {
     for (whose, written) in [("writes to yoi.dev objects", silence.ours), ("writes of the operator but to its Lease", silence.operators)] {
         rows.push(Row::number(&format!("{whose} in {} s of quiet", QUIET.as_secs()), "writes", written as f64, Some(0.0)));
     }
-    rows.iter().for_each(Row::show);
+    rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
 /// Resident memory of the operator's process, in MiB.
-async fn memory() -> Result<f64> {
+async fn operator_memory() -> Result<f64> {
     let node = std::env::var("YOI_NODE_EXEC").context("YOI_NODE_EXEC is not set: run this by `cargo xtask bench`")?;
     let mut words = node.split_whitespace();
     let program = words.next().context("YOI_NODE_EXEC is empty")?;
     let look = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' < $p/cmdline 2>/dev/null) in */yoi-operator\\ *|*/yoi-operator|/yoi-operator*) \
                 grep VmRSS $p/status;; esac; done";
     let args: Vec<&str> = words.chain(["sh", "-c", look]).collect();
-    let said = program::run(program, &args, &[], None).await?.exit_ok()?;
-    let kib: Vec<f64> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
-    ensure!(!kib.is_empty(), "no operator runs in the node: {}{}", said.out, said.err);
+    let output = program::run(program, &args, &[], None).await?.exit_ok()?;
+    let kib: Vec<f64> = output.out.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
+    ensure!(!kib.is_empty(), "no operator runs in the node: {}{}", output.out, output.err);
     Ok(kib.into_iter().fold(0.0, f64::max) / 1024.0)
 }
 
 /// Every object has a word of the operator's.
-async fn settled<K>(ns: &TestNamespace) -> Result<()>
+async fn wait_conditions<K>(ns: &TestNamespace) -> Result<()>
 where
     K: yoi_e2e::test_namespace::NamespacedObject,
 {
     let began = std::time::Instant::now();
     loop {
         let all = ns.api::<K>().list(&ListParams::default()).await?.items;
-        let spoken = all.iter().filter(|object| {
+        let with_condition = all.iter().filter(|object| {
             let object = serde_json::to_value(object).unwrap_or_default();
             object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == "Ready"))
         });
-        let (spoken, all) = (spoken.count(), all.len());
-        if all >= MANY && spoken == all {
+        let (with_condition, all) = (with_condition.count(), all.len());
+        if all >= MANY && with_condition == all {
             return Ok(());
         }
-        ensure!(began.elapsed() < 4 * TIMEOUT, "{spoken} of {all} have a condition Ready");
+        ensure!(began.elapsed() < 4 * TIMEOUT, "{with_condition} of {all} have a condition Ready");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
-struct Seen {
+struct Observation {
     at: Instant,
     kind: &'static str,
     object: Value,
@@ -17,7 +17,7 @@ struct Seen {
 
 /// Everything that was seen since it began; follows until it is dropped.
 pub struct Trace {
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<Observation>>>,
     followers: JoinSet<()>,
 }
 
@@ -33,7 +33,7 @@ impl Trace {
             while let Some(next) = stream.next().await {
                 if let Ok(object) = next {
                     let object = serde_json::to_value(&object).unwrap_or_default();
-                    seen.lock().expect("no holder panics").push(Seen { at: Instant::now(), kind, object });
+                    seen.lock().expect("no holder panics").push(Observation { at: Instant::now(), kind, object });
                 }
             }
         });

@@ -27,7 +27,7 @@ fn sum(text: &str, wanted: impl Fn(&str) -> bool) -> u64 {
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64
 }
 
-pub async fn writes(ns: &TestNamespace) -> Result<Writes> {
+pub async fn count_writes(ns: &TestNamespace) -> Result<Writes> {
     let get = |path: String| ns.client.request_text(http::Request::get(path).body(vec![]).expect("a path without odd characters"));
     let server = get("/metrics".into()).await?;
     let ours = sum(&server, |line| {
@@ -46,12 +46,12 @@ pub async fn writes(ns: &TestNamespace) -> Result<Writes> {
 }
 
 /// Once two looks ten seconds apart agree.
-pub async fn quiet_writes(ns: &TestNamespace) -> Result<Writes> {
+pub async fn count_writes_when_quiet(ns: &TestNamespace) -> Result<Writes> {
     let began = std::time::Instant::now();
-    let mut last = writes(ns).await.context("failed to count what is written")?;
+    let mut last = count_writes(ns).await.context("failed to count what is written")?;
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let now = writes(ns).await?;
+        let now = count_writes(ns).await?;
         if now == last {
             return Ok(now);
         }

@@ -12,14 +12,14 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::hub::asked;
 
 use crate::api::{ask, bearer, token};
-use crate::knock::{Gateway, gateway, pod_of, token_of};
+use crate::gateway_client::{Gateway, gateway, pod_of, token_of};
 
 const AUDIENCE: &str = "gateway.yoi.dev";
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
 /// As the gateway promises: what the API server said of a token is believed so long.
-const MEMORY: Duration = Duration::from_secs(10);
+const TOKEN_CACHE: Duration = Duration::from_secs(10);
 
-async fn agents(test: &str, names: &[&str]) -> Result<TestNamespace> {
+async fn namespace_with_agents(test: &str, names: &[&str]) -> Result<TestNamespace> {
     let ns = TestNamespace::create(test).await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -33,8 +33,8 @@ async fn agents(test: &str, names: &[&str]) -> Result<TestNamespace> {
 }
 
 /// Whom the gateway takes the bearer for; an error when it refuses.
-async fn who(gateway: &Gateway, token: &str) -> Result<Option<String>> {
-    let answer = gateway.as_runtime(token, gateway_api::LIST_PODS, "{}").await?;
+async fn identify(gateway: &Gateway, token: &str) -> Result<Option<String>> {
+    let answer = gateway.as_runtime(token, asked::LIST_PODS, "{}").await?;
     match answer.code {
         200 => Ok(Some(answer.body["pods"][0]["name"].as_str().context("no name")?.to_owned())),
         401 | 403 => {
@@ -53,7 +53,7 @@ async fn review(ns: &TestNamespace, token: &str, audiences: &[&str]) -> Result<b
 
 #[tokio::test]
 async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
-    let ns = agents("token-api", &["a"]).await?;
+    let ns = namespace_with_agents("token-api", &["a"]).await?;
     let mine = token_of(&ns, "a").await?;
     let pod: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
     let namespace = &ns.name;
@@ -103,12 +103,12 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
 
 #[tokio::test]
 async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
-    let ns = agents("token-pod", &["a"]).await?;
+    let ns = namespace_with_agents("token-pod", &["a"]).await?;
     let (gateway, namespace) = (gateway(&ns).await?, ns.name.clone());
     let mine: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
-    ensure!(who(&gateway, &token_of(&ns, "a").await?).await?.as_deref() == Some("a"), "the agent itself is nobody");
+    ensure!(identify(&gateway, &token_of(&ns, "a").await?).await?.as_deref() == Some("a"), "the agent itself is nobody");
     let control = token(&ns, &namespace, "default", &[AUDIENCE], Some(&mine)).await?;
-    ensure!(who(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is nobody's");
+    ensure!(identify(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is nobody's");
 
     // Pods that an attacker made: a plain one, one in the agent's clothes, and a namesake elsewhere.
     let other = ns.create_other().await?;
@@ -128,28 +128,28 @@ async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
             "volumes": [{ "name": "token", "projected": { "sources": [{ "serviceAccountToken": { "audience": AUDIENCE, "path": "token" } }] } }] } })
         .to_string()
     };
-    let clothes = json!({ "labels": labels, "annotations": annotations });
-    let namesake = mine.metadata.name.clone().unwrap_or_default();
+    let same_metadata = json!({ "labels": labels, "annotations": annotations });
+    let same_name = mine.metadata.name.clone().unwrap_or_default();
     ns.apply(&pod("plain", json!({}))).await?;
-    ns.apply(&pod("dressed", clothes.clone())).await?;
-    ns.apply(&pod("a-99", clothes.clone())).await?;
-    other.apply(&pod(&namesake, clothes)).await?;
-    for name in ["plain", "dressed", "a-99"] {
+    ns.apply(&pod("disguised", same_metadata.clone())).await?;
+    ns.apply(&pod("a-99", same_metadata.clone())).await?;
+    other.apply(&pod(&same_name, same_metadata)).await?;
+    for name in ["plain", "disguised", "a-99"] {
         ns.wait_pod_ready(name).await?;
         let projected = ns.kubectl(&["exec", name, "--", "cat", "/var/run/yoi/token"]).await?.exit_ok()?.out;
-        ensure!(who(&gateway, projected.trim()).await?.is_none(), "the Pod {name} is taken for an agent");
+        ensure!(identify(&gateway, projected.trim()).await?.is_none(), "the Pod {name} is taken for an agent");
         let made = token(&ns, &namespace, "default", &[AUDIENCE], Some(&ns.get(name).await?)).await?;
-        ensure!(who(&gateway, &made).await?.is_none(), "a token bound to {name} is an agent's");
+        ensure!(identify(&gateway, &made).await?.is_none(), "a token bound to {name} is an agent's");
     }
-    let elsewhere = token(&other, &other.name, "default", &[AUDIENCE], Some(&other.get(&namesake).await?)).await?;
-    ensure!(who(&gateway, &elsewhere).await?.is_none(), "a namesake in another namespace is taken for the agent");
+    let elsewhere = token(&other, &other.name, "default", &[AUDIENCE], Some(&other.get(&same_name).await?)).await?;
+    ensure!(identify(&gateway, &elsewhere).await?.is_none(), "a Pod of the same name in another namespace is taken for the agent");
     for (what, audiences, bound) in [
         ("bound to nothing", &[AUDIENCE][..], None),
         ("for the API server", &[], Some(&mine)),
         ("for another audience", &["vault"], Some(&mine)),
     ] {
         let token = token(&ns, &namespace, "default", audiences, bound).await?;
-        ensure!(who(&gateway, &token).await?.is_none(), "a token {what} is an agent's");
+        ensure!(identify(&gateway, &token).await?.is_none(), "a token {what} is an agent's");
     }
     // And the agent is still who it was: nobody's clothes took its place.
     let now: YoiPod = ns.get("a").await?;
@@ -159,9 +159,9 @@ async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
 }
 
 /// Asks until the gateway knows the bearer no more; how long that took.
-async fn forgotten(gateway: &Gateway, token: &str) -> Result<Duration> {
+async fn wait_token_rejected(gateway: &Gateway, token: &str) -> Result<Duration> {
     let start = Instant::now();
-    while who(gateway, token).await?.is_some() {
+    while identify(gateway, token).await?.is_some() {
         ensure!(start.elapsed() < TIMEOUT, "the token of a Pod that is gone still opens the gateway");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -169,13 +169,13 @@ async fn forgotten(gateway: &Gateway, token: &str) -> Result<Duration> {
 }
 
 #[tokio::test]
-async fn a_token_dies_with_its_pod_and_with_its_agent() -> Result<()> {
-    let ns = agents("token-gone", &["stopped", "killed", "replaced"]).await?;
+async fn a_token_is_worth_nothing_after_its_pod_or_its_agent_is_gone() -> Result<()> {
+    let ns = namespace_with_agents("token-gone", &["stopped", "killed", "replaced"]).await?;
     let gateway = gateway(&ns).await?;
     let mut old = Vec::new();
     for name in ["stopped", "killed", "replaced"] {
         let token = token_of(&ns, name).await?;
-        ensure!(who(&gateway, &token).await?.as_deref() == Some(name), "{name} is nobody while it runs");
+        ensure!(identify(&gateway, &token).await?.as_deref() == Some(name), "{name} is nobody while it runs");
         old.push((name, token, pod_of(&ns, name).await?));
     }
     ns.yoi(&["stop", "stopped"]).await?.exit_ok()?;
@@ -193,12 +193,15 @@ async fn a_token_dies_with_its_pod_and_with_its_agent() -> Result<()> {
             _ => Some(()),
         });
         gone.await?;
-        let took = forgotten(&gateway, token).await?;
-        ensure!(took <= MEMORY + Duration::from_secs(1), "{name}: {took:?} after its Pod was gone, its token still opened the gateway");
+        let took = wait_token_rejected(&gateway, token).await?;
+        ensure!(
+            took <= TOKEN_CACHE + Duration::from_secs(1),
+            "{name}: {took:?} after its Pod was gone, its token still opened the gateway"
+        );
         println!("{name}: the token was worth nothing {took:?} after its Pod was gone");
     }
     ns.wait_agent_ready("replaced").await?;
-    ensure!(who(&gateway, &token_of(&ns, "replaced").await?).await?.as_deref() == Some("replaced"), "the successor is nobody");
-    ensure!(who(&gateway, &old[2].1).await?.is_none(), "the predecessor's token speaks for the successor");
+    ensure!(identify(&gateway, &token_of(&ns, "replaced").await?).await?.as_deref() == Some("replaced"), "the successor is nobody");
+    ensure!(identify(&gateway, &old[2].1).await?.is_none(), "the predecessor's token speaks for the successor");
     ns.remove().await
 }

@@ -8,12 +8,12 @@ use yoi_e2e::test_namespace::{TestNamespace, uid};
 use yoi_wire::entry::Body;
 use yoi_wire::hub::gateway_api;
 
-use crate::knock::{API, RUNTIMES, gateway, token_of};
+use crate::gateway_client::{API, RUNTIMES, gateway, token_of};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
 
 /// a and b are peers, c is their neighbour without a bond; stranger lives in another namespace.
-async fn town(test: &str) -> Result<(TestNamespace, TestNamespace)> {
+async fn peers_and_outsider(test: &str) -> Result<(TestNamespace, TestNamespace)> {
     let (ns, other) = (TestNamespace::create(test).await?, TestNamespace::create("stranger").await?);
     for (ns, names) in [(&ns, &["a", "b", "c"][..]), (&other, &["stranger"])] {
         ns.create_model(SCRIPT).await?;
@@ -32,7 +32,7 @@ async fn town(test: &str) -> Result<(TestNamespace, TestNamespace)> {
 }
 
 /// Who is said to have sent each peer message of an agent's log, and what.
-async fn heard(ns: &TestNamespace, agent: &str) -> Result<Vec<(String, String, String)>> {
+async fn peer_messages(ns: &TestNamespace, agent: &str) -> Result<Vec<(String, String, String)>> {
     let log = ns.log(agent).await?;
     Ok(log
         .into_iter()
@@ -44,13 +44,13 @@ async fn heard(ns: &TestNamespace, agent: &str) -> Result<Vec<(String, String, S
 }
 
 #[tokio::test]
-async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears() -> Result<()> {
-    let (ns, other) = town("forgery").await?;
+async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<()> {
+    let (ns, other) = peers_and_outsider("forgery").await?;
     let gateway = gateway(&ns).await?;
     let token = token_of(&ns, "a").await?;
     let (a, b): (YoiPod, YoiPod) = (ns.get("a").await?, ns.get("b").await?);
     let (namespace, elsewhere) = (ns.name.as_str(), other.name.as_str());
-    let (mut tries, mut sent) = (0, 0);
+    let (mut attempts, mut sent) = (0, 0);
 
     // Names that are not a peer's: each the same answer as a name that nobody bears, or nonsense.
     let names = [
@@ -92,10 +92,10 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         "b".repeat(5000),
     ]);
     for name in &names {
-        let body = json!({ "to": name, "messageId": format!("n{tries}"), "text": "forged" }).to_string();
-        let answer = gateway.as_runtime(&token, gateway_api::SEND, &body).await?;
+        let body = json!({ "to": name, "messageId": format!("n{attempts}"), "text": "forged" }).to_string();
+        let answer = gateway.as_runtime(&token, asked::SEND, &body).await?;
         ensure!([400, 404].contains(&answer.code), "a message to {name:?} was not refused: {answer:?}");
-        tries += 1;
+        attempts += 1;
     }
     // Bodies that name another sender, another namespace, another place.
     let forged = [
@@ -112,7 +112,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         }
         let answer = gateway.as_runtime(&token, gateway_api::SEND, &body.to_string()).await?;
         ensure!(answer.code == 200, "the control, a message to a peer, was refused: {answer:?}");
-        (tries, sent) = (tries + 1, sent + 1);
+        (attempts, sent) = (attempts + 1, sent + 1);
     }
     // Headers that the API port, a proxy, or somebody's framework might believe.
     let headers: [&[(&str, &str)]; 9] = [
@@ -136,7 +136,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
             .await?;
         let seen: Vec<_> = list.body["pods"].as_array().into_iter().flatten().map(|p| p["name"].clone()).collect();
         ensure!(seen == [json!("a"), json!("b")], "with {more:?} a sees {seen:?}");
-        tries += 2;
+        attempts += 2;
     }
     // What only the other port, or a line, serves.
     let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/b");
@@ -157,7 +157,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
             let answer = gateway.ask(RUNTIMES, None, method, path, &[("authorization", &bearer)], "{}").await?;
             ensure!([400, 404, 405].contains(&answer.code), "{method} {path} on the runtimes' port: {answer:?}");
-            tries += 1;
+            attempts += 1;
         }
     }
     for (port, codes) in [(RUNTIMES, [404, 405]), (API, [401, 401])] {
@@ -165,7 +165,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
             let more = [("authorization", bearer.as_str()), ("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")];
             let answer = gateway.ask(port, None, method, &format!("{runtime}/{verb}"), &more, "{}").await?;
             ensure!(codes.contains(&answer.code), "{method} {verb} of b on port {port}: {answer:?}");
-            tries += 1;
+            attempts += 1;
         }
     }
     // A report speaks for its bearer, whatever it says.
@@ -176,10 +176,10 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
     ensure!(answer.code == 200 && answer.body["agent"]["name"] == "a" && answer.body["agent"]["uid"] == uid(&a), "{answer:?}");
     let after: YoiPod = ns.get("b").await?;
     ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
-    tries += 1;
+    attempts += 1;
 
     // What came of all that: b heard a and nobody else, the others heard nothing.
-    let got = heard(&ns, "b").await?;
+    let got = peer_messages(&ns, "b").await?;
     let wrong: Vec<_> = got.iter().filter(|(name, from, text)| name != "a" || *from != uid(&a) || !text.starts_with("words ")).collect();
     ensure!(wrong.is_empty(), "b heard {wrong:?}");
     ns.wait_log("b", "all that was sent", |log| {
@@ -188,9 +188,9 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
     .await
     .context(format!("{sent} messages were acknowledged"))?;
     for (ns, name) in [(&ns, "c"), (&ns, "a"), (&other, "stranger")] {
-        ensure!(heard(ns, name).await?.is_empty(), "{name} got a message of a");
+        ensure!(peer_messages(ns, name).await?.is_empty(), "{name} got a message of a");
     }
-    println!("{tries} forged requests, {sent} of them true messages to a peer");
+    println!("{attempts} forged requests, {sent} of them true messages to a peer");
     other.remove().await?;
     ns.remove().await
 }
@@ -200,7 +200,7 @@ const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
 /// Two tokens in one request: the first may not vouch for what the second is taken for.
 #[tokio::test]
 async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
-    let (ns, other) = town("two-tokens").await?;
+    let (ns, other) = peers_and_outsider("two-tokens").await?;
     let gateway = gateway(&ns).await?;
     let (a, c) = (format!("Bearer {}", token_of(&ns, "a").await?), format!("Bearer {}", token_of(&ns, "c").await?));
     let headers = [("authorization", a.as_str()), ("authorization", c.as_str()), ("content-type", "application/json")];

@@ -9,7 +9,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 use crate::api::{ask, bearer, token};
 
 /// A client of an account of this namespace that is bound to one of our roles.
-async fn person(ns: &TestNamespace, name: &str, role: &str) -> Result<kube::Client> {
+async fn client_with_role(ns: &TestNamespace, name: &str, role: &str) -> Result<kube::Client> {
     ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     let account = format!("{}:{name}", ns.name);
     ns.kubectl(&["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account]).await?.exit_ok()?;
@@ -30,12 +30,12 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         ns.wait_agent_ready("b").await?;
     }
     let admin = ns.client.clone();
-    let viewer = person(&ns, "viewer", "yoi-view").await?;
-    let editor = person(&ns, "editor", "yoi-edit").await?;
+    let viewer = client_with_role(&ns, "viewer", "yoi-view").await?;
+    let editor = client_with_role(&ns, "editor", "yoi-edit").await?;
     let (namespace, next) = (ns.name.as_str(), other.name.as_str());
     let dry = "?dryRun=All";
     let yoi = |namespace: &str, rest: &str| format!("/apis/yoi.dev/v1alpha1/namespaces/{namespace}/{rest}");
-    let said = |namespace: &str, what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/a/{what}");
+    let runtime = |namespace: &str, what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/a/{what}");
     let stop = json!({ "spec": { "desiredState": "Stopped" } });
     let label = json!({ "metadata": { "labels": { "x": "y" } } });
     let status = json!({ "status": { "runGeneration": 7 } });
@@ -48,7 +48,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "csi": { "driver": "csi.yoi.dev", "volumeHandle": "x" } } });
 
     // What a viewer may do, and what only an editor may: the second is the control of the first.
-    for path in [yoi(namespace, "yoipods"), yoi(namespace, "agentworkspaces"), said(namespace, "log"), said(namespace, "diff")] {
+    for path in [yoi(namespace, "yoipods"), yoi(namespace, "agentworkspaces"), runtime(namespace, "log"), runtime(namespace, "diff")] {
         for client in [&viewer, &admin] {
             let (code, words) = ask(client, "GET", &path, None).await?;
             ensure!(code == 200, "GET {path}: {code} {words}");
@@ -61,15 +61,15 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         ("PATCH", yoi(namespace, &format!("yoiprojects/p{dry}")), Some(&label)),
         ("PATCH", yoi(namespace, &format!("agentworkspaces/a{dry}")), Some(&label)),
         ("DELETE", yoi(namespace, &format!("agentworkspaces/a{dry}")), None),
-        ("POST", said(namespace, "message"), Some(&message)),
+        ("POST", runtime(namespace, "message"), Some(&message)),
     ];
-    let mut tries = 0;
+    let mut attempts = 0;
     for (method, path, body) in &edits {
         let (code, words) = ask(&viewer, method, path, *body).await?;
         ensure!(code == 403, "a viewer may {method} {path}: {code} {words}");
         let (code, words) = ask(&editor, method, path, *body).await?;
         ensure!((200..300).contains(&code), "the control, an editor, may not {method} {path}: {code} {words}");
-        tries += 1;
+        attempts += 1;
     }
     // What neither may; the control is the cluster's admin, by a dry run.
     let neither: Vec<(&str, String, Option<&Value>)> = vec![
@@ -81,7 +81,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         ("PATCH", yoi(namespace, &format!("agentworkspaces/a/status{dry}")), Some(&taken)),
         ("GET", yoi(next, "yoipods"), None),
         ("PATCH", yoi(next, &format!("yoipods/a{dry}")), Some(&stop)),
-        ("GET", said(next, "log"), None),
+        ("GET", runtime(next, "log"), None),
         ("GET", "/apis/yoi.dev/v1alpha1/yoipods".to_owned(), None),
         ("POST", format!("/api/v1/persistentvolumes{dry}"), Some(&volume)),
         ("GET", "/api/v1/nodes".to_owned(), None),
@@ -97,7 +97,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         for (who, client) in [("a viewer", &viewer), ("an editor", &editor)] {
             let (code, words) = ask(client, method, path, *body).await?;
             ensure!(code == 403, "{who} may {method} {path}: {code} {words}");
-            tries += 1;
+            attempts += 1;
         }
         let (code, words) = ask(&admin, method, path, *body).await?;
         ensure!((200..300).contains(&code), "the control, an admin, may not {method} {path}: {code} {words}");
@@ -106,9 +106,9 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
     for client in [&viewer, &editor] {
         let (code, words) = ask(client, "DELETE", "/apis/yoi.dev/v1alpha1/workspacenodes/none", None).await?;
         ensure!(code == 403, "a WorkspaceNode may be deleted: {code} {words}");
-        tries += 1;
+        attempts += 1;
     }
-    println!("{tries} tries of people");
+    println!("{attempts} attempts of people");
     ensure!(ns.list::<YoiPeer>("").await?.is_empty(), "a dry run made a YoiPeer");
     ns.wait_condition::<yoi_crds::YoiPod>("a", "Ready", ConditionStatus::True).await?;
     other.remove().await?;

@@ -11,7 +11,7 @@ use yoi_crds::{YoiPeer, YoiPod};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::knock::token_of;
+use crate::gateway_client::token_of;
 
 const KINDS: &str = "yoiprojects,yoipods,yoipeers,agentworkspaces,workspacenodes,pods,configmaps,events,events.events.k8s.io,\
     persistentvolumeclaims,persistentvolumes,networkpolicies,leases,deployments,daemonsets,services,serviceaccounts,apiservices,jobs";
@@ -33,8 +33,8 @@ async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
     for item in items {
         let meta = &item["metadata"];
         // The tester's own model is told its key on its command line, and its words in a script.
-        let told = [("Pod", "scripted-model"), ("ConfigMap", "script")];
-        if told.iter().any(|(kind, name)| item["kind"] == *kind && meta["name"] == *name) {
+        let own_fixtures = [("Pod", "scripted-model"), ("ConfigMap", "script")];
+        if own_fixtures.iter().any(|(kind, name)| item["kind"] == *kind && meta["name"] == *name) {
             continue;
         }
         all.insert(format!("{} {}/{}", item["kind"], meta["namespace"], meta["name"]), item.to_string());
@@ -71,10 +71,10 @@ async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
 #[tokio::test]
 async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_metric() -> Result<()> {
     let ns = TestNamespace::create("secrets").await?;
-    let (key, wrong, message, said, password) = (random()?, random()?, random()?, random()?, random()?);
-    let tell = json!([{ "tool": "SendToPeerPod", "args": { "to": "b", "message": message } }, { "tool": "Shell", "args": { "command": "env; cat /proc/1/environ" } }]);
+    let (key, wrong, message, answer, password) = (random()?, random()?, random()?, random()?, random()?);
+    let calls = json!([{ "tool": "SendToPeerPod", "args": { "to": "b", "message": message } }, { "tool": "Shell", "args": { "command": "env; cat /proc/1/environ" } }]);
     let rules = json!({ "rules": [
-        { "when": { "lastUserContains": "tell b" }, "steps": [{ "toolCalls": tell }, { "text": format!("I say {said}") }] },
+        { "when": { "lastUserContains": "tell b" }, "steps": [{ "toolCalls": calls }, { "text": format!("I say {answer}") }] },
         { "steps": [{ "text": "heard" }] } ] });
     ns.create_model_with_key(&serde_yaml::to_string(&rules)?, &key).await?;
     for (name, value) in [("right", &key), ("wrong", &wrong)] {
@@ -119,7 +119,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     ns.wait_reason::<YoiPod>("refused", "Ready", "ModelUnreachable").await?;
     // The control: the words were said, and stand in the log that is theirs.
     let own = serde_json::to_string(&log.iter().map(|l| format!("{:?}", l.entry.body)).collect::<Vec<_>>())?;
-    ensure!(own.contains(&message) && own.contains(&said), "nothing was said");
+    ensure!(own.contains(&message) && own.contains(&answer), "the message and the answer are not in the log");
     ensure!(!own.contains(&key), "the agent's shell read the model's key");
 
     let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), "yoi-system");
@@ -128,7 +128,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
         ("the model's key".into(), key),
         ("a refused key".into(), wrong),
         ("a message".into(), message),
-        ("an answer".into(), said),
+        ("an answer".into(), answer),
         ("a password in a URL".into(), password),
         ("the token of a".into(), token_of(&ns, "a").await?),
     ];
@@ -143,11 +143,11 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     ensure!(marks.len() >= 8, "the keys of the gateway and its CA were not found: {:?}", tls.keys());
     let all = readable(&ns).await?;
     // What was read is the real thing: the gateway counted and timed that very message.
-    let told = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
+    let in_gateway = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
     for word in
         ["yoi_gateway_deliveries_total{from=\"agent\",outcome=\"Sent\"}", "yoi_gateway_delivery_seconds_bucket", "yoi_gateway_lines "]
     {
-        ensure!(told(word), "no gateway tells {word}");
+        ensure!(in_gateway(word), "no gateway tells {word}");
     }
     for (what, mark) in &marks {
         let encoded = serde_json::to_value(k8s_openapi::ByteString(mark.clone().into_bytes()))?;

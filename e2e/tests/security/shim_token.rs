@@ -44,7 +44,7 @@ async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), NODES);
     let tried = async {
         let there = elsewhere(&pods, &other_node).await?;
-        let tried = tries(&ns, (&here, &this_node), (&there, &other_node)).await;
+        let tried = attempts(&ns, (&here, &this_node), (&there, &other_node)).await;
         pods.delete(&other_node, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
         tried
     }
@@ -57,7 +57,7 @@ async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
     ns.remove().await
 }
 
-async fn tries(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> Result<()> {
+async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> Result<()> {
     let namespace = &ns.name;
     let ours = bearer(&token(ns, NODES, SHIM, &[], Some(here.0)).await?).await?;
     let theirs = bearer(&token(ns, NODES, SHIM, &[], Some(there.0)).await?).await?;
@@ -98,7 +98,7 @@ async fn tries(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> R
     let made = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "WorkspaceNode", "metadata": { "name": format!("{}-third", there.1) }, "spec": {} });
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "stolen" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
     let asks_token = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": [] } });
-    let tries: Vec<(&str, String, Option<&Value>)> = vec![
+    let attempts: Vec<(&str, String, Option<&Value>)> = vec![
         ("PATCH", status("far"), Some(&hint)),
         ("PATCH", status("far"), Some(&nothing)),
         ("PATCH", object("far"), Some(&finalizers)),
@@ -114,17 +114,17 @@ async fn tries(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> R
         ("PATCH", object("near"), Some(&owned)),
         ("PATCH", object("near"), Some(&finalizers)),
     ];
-    let say = |field: &str, value: Value| json!({ "status": { field: value } });
+    let status_with = |field: &str, value: Value| json!({ "status": { field: value } });
     let uid = "00000000-0000-4000-8000-000000000000";
-    let words = [
-        say("nodeName", json!(there.1)),
-        say("podUID", json!(uid)),
-        say("claimName", json!("another")),
-        say("origin", json!({ "kind": "Fork", "workspaceUID": uid })),
-        say("owner", json!({ "uid": 1, "gid": 1 })),
+    let statuses = [
+        status_with("nodeName", json!(there.1)),
+        status_with("podUID", json!(uid)),
+        status_with("claimName", json!("another")),
+        status_with("origin", json!({ "kind": "Fork", "workspaceUID": uid })),
+        status_with("owner", json!({ "uid": 1, "gid": 1 })),
     ];
     let spec = [json!({ "spec": { "ttlAfterRelease": "1s" } })];
-    let own = words.iter().map(|body| ("PATCH", status("near"), Some(body)));
+    let own = statuses.iter().map(|body| ("PATCH", status("near"), Some(body)));
     let specs = spec.iter().map(|body| ("PATCH", object("near"), Some(body)));
     let foreign = ["yoi-system", "kube-system", "yoi-node", namespace].into_iter().flat_map(|namespace| {
         let core = format!("/api/v1/namespaces/{namespace}");
@@ -152,7 +152,7 @@ async fn tries(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> R
     ];
     let cluster = cluster.into_iter().map(|path| ("GET", path.to_owned(), None));
     let mut count = 0;
-    for (method, path, body) in tries.into_iter().chain(own).chain(specs).chain(foreign).chain(cluster) {
+    for (method, path, body) in attempts.into_iter().chain(own).chain(specs).chain(foreign).chain(cluster) {
         let (code, words) = ask(&ours, method, &path, body).await?;
         // 422 is the policy's word: it names the rule that was broken.
         let policy = words.contains("a shim") && (code == 403 || code == 422);
@@ -166,7 +166,7 @@ async fn tries(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -> R
         ensure!(code != 200 && words.contains("must be bound to its node"), "an unbound token may PATCH {path}: {code} {words}");
         count += 1;
     }
-    println!("{count} tries with a stolen shim token");
+    println!("{count} attempts with a stolen shim token");
     far.patch_status("far", &PatchParams::default(), &Patch::Merge(json!({ "status": { "nodeName": null } }))).await?;
     ns.delete::<AgentWorkspace>("far").await?;
     ns.wait_gone::<AgentWorkspace>("far").await

@@ -11,7 +11,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 use yoi_wire::entry::Body;
 
-use crate::knock::pod_of;
+use crate::gateway_client::pod_of;
 
 const SCRIPT: &str = r#"
 rules:
@@ -24,18 +24,18 @@ rules:
 "#;
 
 /// A Pod with one inline volume of our driver, with these attributes, mounted at `/stolen`.
-fn thief(name: &str, attributes: &Value, read_only: bool) -> String {
+fn attacker(name: &str, attributes: &Value, read_only: bool) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
-        "containers": [{ "name": "thief", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
+        "containers": [{ "name": "attacker", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
             "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
             "volumeMounts": [{ "name": "v", "mountPath": "/stolen" }] }],
         "volumes": [{ "name": "v", "csi": { "driver": "csi.yoi.dev", "readOnly": read_only, "volumeAttributes": attributes } }] } })
     .to_string()
 }
 
-async fn never_ran(ns: &TestNamespace, name: &str) -> Result<()> {
+async fn check_never_ran(ns: &TestNamespace, name: &str) -> Result<()> {
     let pod: Pod = ns.get(name).await?;
     let mut containers = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().into_iter();
     ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {name} runs");
@@ -43,28 +43,29 @@ async fn never_ran(ns: &TestNamespace, name: &str) -> Result<()> {
 }
 
 /// Waits for the kubelet to say each of these words of its Pod; none may run meanwhile.
-async fn refused(ns: &TestNamespace, thieves: &[(&str, &str)]) -> Result<()> {
+async fn wait_refused(ns: &TestNamespace, attackers: &[(&str, &str)]) -> Result<()> {
     let start = Instant::now();
-    let mut waiting = thieves.to_vec();
+    let mut waiting = attackers.to_vec();
     while let Some(&(name, word)) = waiting.first() {
-        for (name, _) in thieves {
-            never_ran(ns, name).await?;
+        for (name, _) in attackers {
+            check_never_ran(ns, name).await?;
         }
         let about = format!("involvedObject.name={name},reason=FailedMount");
-        let told = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
-        if told.contains(word) {
+        let messages =
+            ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
+        if messages.contains(word) {
             waiting.remove(0);
             continue;
         }
-        ensure!(start.elapsed() < TIMEOUT, "the kubelet does not say `{word}` of {name}: {told}");
+        ensure!(start.elapsed() < TIMEOUT, "the kubelet does not say `{word}` of {name}: {messages}");
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_pod_that_is_not_the_agents_gets_neither_its_tree_nor_a_base_nor_its_socket() -> Result<()> {
-    let ns = TestNamespace::create("thieves").await?;
+async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -> Result<()> {
+    let ns = TestNamespace::create("attackers").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({})).await?;
@@ -78,20 +79,20 @@ async fn a_pod_that_is_not_the_agents_gets_neither_its_tree_nor_a_base_nor_its_s
     let digest = runtime.volume_attributes.as_ref().and_then(|a| a.get("yoi.dev/runtime-digest")).context("no digest")?;
     let of = |workspace: &AgentWorkspace| json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": uid(workspace) });
     // The words that the kubelet adds itself, said by the Pod's author.
-    let mut dressed = of(&tree);
-    dressed["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
-    dressed["csi.storage.k8s.io/pod.name"] = json!(mine.metadata.name);
-    dressed["csi.storage.k8s.io/ephemeral"] = json!("false");
-    ns.apply(&thief("tree", &of(&tree), false)).await?;
-    ns.apply(&thief("dressed", &dressed, false)).await?;
-    ns.apply(&thief("base", &of(base), true)).await?;
-    ns.apply(&thief("nonsense", &json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": "../../etc" }), false)).await?;
-    ns.apply(&thief("kindless", &json!({ "yoi.dev/workspace-uid": uid(&tree) }), false)).await?;
-    ns.apply(&thief("other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true)).await?;
+    let mut disguised = of(&tree);
+    disguised["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
+    disguised["csi.storage.k8s.io/pod.name"] = json!(mine.metadata.name);
+    disguised["csi.storage.k8s.io/ephemeral"] = json!("false");
+    ns.apply(&attacker("tree", &of(&tree), false)).await?;
+    ns.apply(&attacker("disguised", &disguised, false)).await?;
+    ns.apply(&attacker("base", &of(base), true)).await?;
+    ns.apply(&attacker("nonsense", &json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": "../../etc" }), false)).await?;
+    ns.apply(&attacker("kindless", &json!({ "yoi.dev/workspace-uid": uid(&tree) }), false)).await?;
+    ns.apply(&attacker("other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true)).await?;
     // The runtime itself is no secret; whose socket lies beside it is the question.
     let mut socket = json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": digest, "yoi.dev/workspace-uid": uid(&tree) });
     socket["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
-    ns.apply(&thief("socket", &socket, true)).await?;
+    ns.apply(&attacker("socket", &socket, true)).await?;
     ns.wait_pod_ready("socket").await?;
     let ask = |path: &str| {
         format!("curl -sS -m 20 --unix-socket \"$S\" -o /tmp/out -w '%{{http_code}}' http://shim{path}; echo; head -c 300 /tmp/out")
@@ -100,29 +101,29 @@ async fn a_pod_that_is_not_the_agents_gets_neither_its_tree_nor_a_base_nor_its_s
     let control = ns.kubectl(&["exec", &pod_of(&ns, "a").await?, "--", "/bin/sh", "-c", &asked("/yoi", "/v1/changes")]).await?;
     ensure!(control.out.starts_with("200"), "the agent itself learns no changes: {control:?}");
     for path in ["/v1/changes", "/v1/changes?pod=a", &format!("/v1/changes?workspace={}", uid(&tree))] {
-        let said = ns.kubectl(&["exec", "socket", "--", "/bin/sh", "-c", &asked("/stolen", path)]).await?;
-        ensure!(!said.out.starts_with('2'), "a socket of another Pod tells of a tree: {said:?}");
+        let output = ns.kubectl(&["exec", "socket", "--", "/bin/sh", "-c", &asked("/stolen", path)]).await?;
+        ensure!(!output.out.starts_with('2'), "a socket of another Pod tells of a tree: {output:?}");
     }
-    let said = ns
+    let output = ns
         .kubectl(&["exec", "socket", "--", "/bin/sh", "-c", "touch /stolen/bin/x /stolen/x; echo > /stolen/bin/yoi-runtime; ls /stolen/.."])
         .await?;
-    ensure!(said.err.matches("Read-only file system").count() == 3, "the runtime's volume can be written: {said:?}");
+    ensure!(output.err.matches("Read-only file system").count() == 3, "the runtime's volume can be written: {output:?}");
 
-    let thieves = [
+    let attackers = [
         ("tree", "AgentWorkspace a is for the Pod with UID"),
-        ("dressed", "AgentWorkspace a is for the Pod with UID"),
+        ("disguised", "AgentWorkspace a is for the Pod with UID"),
         ("base", "is for no Pod"),
         ("nonsense", "failed to read attribute yoi.dev/workspace-uid"),
         ("kindless", "failed to find attribute yoi.dev/volume"),
         ("other-digest", "has no runtime"),
     ];
-    refused(&ns, &thieves).await?;
-    println!("{} inline volumes refused, 3 questions to a socket", thieves.len());
+    wait_refused(&ns, &attackers).await?;
+    println!("{} inline volumes refused, 3 questions to a socket", attackers.len());
     ns.remove().await
 }
 
 #[tokio::test]
-async fn a_claim_of_this_namespace_gets_no_volume_of_another() -> Result<()> {
+async fn a_claim_gets_no_volume_of_another_namespace() -> Result<()> {
     let (ns, other) = (TestNamespace::create("volumes").await?, TestNamespace::create("volumes-next").await?);
     ns.yoi(&["workspace", "create", "w", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"]).await?.exit_ok()?;
     ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
@@ -134,7 +135,7 @@ async fn a_claim_of_this_namespace_gets_no_volume_of_another() -> Result<()> {
         .to_string()
     };
     // By the volume's name, from another namespace and from the same, and by the claim's own name elsewhere.
-    other.apply(&copy("thief", "yoi-immediate")).await?;
+    other.apply(&copy("attacker", "yoi-immediate")).await?;
     other.apply(&copy("w", "yoi-immediate")).await?;
     ns.apply(&copy("second", "yoi-immediate")).await?;
     // A workspace that forks a tree of another namespace: names are this namespace's.
@@ -143,19 +144,19 @@ async fn a_claim_of_this_namespace_gets_no_volume_of_another() -> Result<()> {
     other.apply(&fork.to_string()).await?;
     other.wait_reason::<AgentWorkspace>("fork", "Accepted", "SourceNotFound").await?;
     // The volume controller looks at a claim that names a volume again and again; what it says of it comes with the first look.
-    for (ns, name) in [(&other, "thief"), (&other, "w"), (&ns, "second")] {
+    for (ns, name) in [(&other, "attacker"), (&other, "w"), (&ns, "second")] {
         let start = Instant::now();
         loop {
             let about = format!("involvedObject.name={name},involvedObject.kind=PersistentVolumeClaim");
-            let told =
+            let messages =
                 ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
             let found: PersistentVolumeClaim = ns.get(name).await?;
             let phase = found.status.and_then(|s| s.phase).unwrap_or_default();
             ensure!(phase != "Bound", "{name} got a volume that is another's");
-            if told.contains("already bound") || phase == "Lost" {
+            if messages.contains("already bound") || phase == "Lost" {
                 break;
             }
-            ensure!(start.elapsed() < TIMEOUT, "nobody says that {name} gets no volume: {told}");
+            ensure!(start.elapsed() < TIMEOUT, "nobody says that {name} gets no volume: {messages}");
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
     }
@@ -167,7 +168,7 @@ async fn a_claim_of_this_namespace_gets_no_volume_of_another() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_session_of_a_running_agent_is_no_other_agents() -> Result<()> {
+async fn no_other_agent_gets_the_session_of_a_running_agent() -> Result<()> {
     let ns = TestNamespace::create("session").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -182,20 +183,23 @@ async fn the_session_of_a_running_agent_is_no_other_agents() -> Result<()> {
     ] {
         let yoipod = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": "x" },
             "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "pod": pod } });
-        let said = ns.try_apply(&yoipod.to_string()).await?;
-        ensure!(said.code != 0 && (said.err.contains("unknown field") || said.err.contains("reserved")), "{pod} was taken: {said:?}");
+        let output = ns.try_apply(&yoipod.to_string()).await?;
+        ensure!(
+            output.code != 0 && (output.err.contains("unknown field") || output.err.contains("reserved")),
+            "{pod} was taken: {output:?}"
+        );
     }
-    ns.create_agent("thief", "p", json!({ "session": { "claimName": "a-session" }, "task": "read it all" })).await?;
-    ns.wait_reason::<YoiPod>("thief", "Ready", "SessionLocked").await?;
+    ns.create_agent("attacker", "p", json!({ "session": { "claimName": "a-session" }, "task": "read it all" })).await?;
+    ns.wait_reason::<YoiPod>("attacker", "Ready", "SessionLocked").await?;
     // It runs nothing: the log that it may not have is where it would have to say so.
-    let said: Vec<_> = ns.log("a").await?.into_iter().map(|line| line.entry.body).collect();
-    let inputs = said.iter().filter(|b| matches!(b, Body::Input(_))).count();
-    ensure!(inputs == 1 && !said.iter().any(|b| matches!(b, Body::ToolEnded(_))), "the thief wrote into a's session");
+    let bodies: Vec<_> = ns.log("a").await?.into_iter().map(|line| line.entry.body).collect();
+    let inputs = bodies.iter().filter(|b| matches!(b, Body::Input(_))).count();
+    ensure!(inputs == 1 && !bodies.iter().any(|b| matches!(b, Body::ToolEnded(_))), "the attacker wrote into a's session");
     ns.yoi(&["send", "a", "are you there"]).await?.exit_ok()?;
     ns.wait_log("a", "an answer", |log| (log.iter().filter(|l| matches!(l.entry.body, Body::RunEnded(_))).count() == 2).then_some(()))
         .await?;
     // The control: what kept it out was the lock. When a is stopped, whoever may name its claim goes on with its session.
     ns.yoi(&["stop", "a"]).await?.exit_ok()?;
-    ns.wait_agent_ready("thief").await?;
+    ns.wait_agent_ready("attacker").await?;
     ns.remove().await
 }

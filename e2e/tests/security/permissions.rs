@@ -11,7 +11,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 use crate::api::{bearer, our_pod, token};
 
 /// One line for each rule: groups, resources, names, verbs.
-async fn powers(ns: &TestNamespace, token: &str, namespace: &str) -> Result<BTreeSet<String>> {
+async fn permissions(ns: &TestNamespace, token: &str, namespace: &str) -> Result<BTreeSet<String>> {
     let client = bearer(token).await?;
     let review: SelfSubjectRulesReview = serde_json::from_value(json!({ "spec": { "namespace": namespace } }))?;
     let answer = Api::<SelfSubjectRulesReview>::all(client).create(&PostParams::default(), &review).await?;
@@ -37,21 +37,21 @@ fn committed(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn our_accounts_have_the_powers_of_the_committed_list_and_no_more() -> Result<()> {
+async fn our_accounts_have_the_permissions_of_the_committed_list_and_no_more() -> Result<()> {
     let ns = TestNamespace::create("powers").await?;
     let plain = self::token(&ns, &ns.name, "default", &[], None).await?;
-    let anyhow = powers(&ns, &plain, &ns.name).await?;
+    let anyhow = permissions(&ns, &plain, &ns.name).await?;
     let mut wrong = Vec::new();
     for (namespace, app, list) in [
-        ("yoi-node", "yoi-agent-shim", include_str!("powers/shim.txt")),
-        ("yoi-system", "yoi-gateway", include_str!("powers/gateway.txt")),
-        ("yoi-system", "yoi-operator", include_str!("powers/operator.txt")),
+        ("yoi-node", "yoi-agent-shim", include_str!("permissions/shim.txt")),
+        ("yoi-system", "yoi-gateway", include_str!("permissions/gateway.txt")),
+        ("yoi-system", "yoi-operator", include_str!("permissions/operator.txt")),
     ] {
         let pod = our_pod(&ns, namespace, app).await?;
         let token = token(&ns, namespace, app, &[], Some(&pod)).await?;
         // Anywhere and in the namespace of its own, but what every account may do.
-        let mut has = powers(&ns, &token, &ns.name).await?;
-        has.extend(powers(&ns, &token, namespace).await?);
+        let mut has = permissions(&ns, &token, &ns.name).await?;
+        has.extend(permissions(&ns, &token, namespace).await?);
         has.retain(|line| !anyhow.contains(line));
         let (listed, lines) = (committed(list), has.iter().cloned().collect::<Vec<_>>().join("\n"));
         let more: Vec<_> = has.difference(&listed).collect();

@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// A client certificate and its key, as PEM.
 #[derive(Clone)]
-pub struct Pair {
+pub struct ClientCertificate {
     pub certificate: String,
     pub key: String,
 }
@@ -72,7 +72,7 @@ impl Gateway {
     }
 
     /// A TLS connection; fails when the handshake does. What is written goes out at once: else a head waits 40 ms for its body.
-    pub async fn connect(&self, port: u16, pair: Option<&Pair>, http2: bool) -> Result<TlsStream<TcpStream>> {
+    pub async fn connect(&self, port: u16, pair: Option<&ClientCertificate>, http2: bool) -> Result<TlsStream<TcpStream>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.ca.as_bytes()) {
@@ -98,7 +98,7 @@ impl Gateway {
     pub async fn ask(
         &self,
         port: u16,
-        pair: Option<&Pair>,
+        pair: Option<&ClientCertificate>,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
