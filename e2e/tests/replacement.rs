@@ -18,8 +18,8 @@ async fn trees() -> Result<BTreeSet<String>> {
     let mut words: Vec<&str> = words.split(' ').collect();
     let root = std::env::var("YOI_DATA_ROOT")?;
     words.extend(["find", &root, "-mindepth", "3", "-maxdepth", "5", "-path", "*/trees/*/*", "-prune", "-printf", "%f\n"]);
-    let said = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
-    Ok(said.out.lines().map(str::to_owned).collect())
+    let output = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
+    Ok(output.out.lines().map(str::to_owned).collect())
 }
 
 #[tokio::test]

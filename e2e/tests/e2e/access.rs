@@ -15,7 +15,7 @@ rules:
 ";
 
 /// A kubeconfig of a service account of this namespace that is bound to `role`.
-async fn person(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
+async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
     ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     if let Some(role) = role {
         let account = format!("{}:{name}", ns.name);
@@ -34,14 +34,17 @@ async fn person(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<st
 }
 
 #[tokio::test]
-async fn yoi_view_reads_and_may_not_speak_and_yoi_edit_may() -> Result<()> {
+async fn yoi_view_may_read_and_not_send_and_yoi_edit_may_send() -> Result<()> {
     let ns = TestNamespace::create("access").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
-    let (nobody, viewer, editor) =
-        (person(&ns, "nobody", None).await?, person(&ns, "viewer", Some("view")).await?, person(&ns, "editor", Some("edit")).await?);
+    let (nobody, viewer, editor) = (
+        kubeconfig_for(&ns, "nobody", None).await?,
+        kubeconfig_for(&ns, "viewer", Some("view")).await?,
+        kubeconfig_for(&ns, "editor", Some("edit")).await?,
+    );
 
     let none = ns.yoi_as(&nobody, &["log", "a"]).await?;
     ensure!(none.code == 4, "somebody without a role reads the log: {none:?}");
@@ -55,14 +58,14 @@ async fn yoi_view_reads_and_may_not_speak_and_yoi_edit_may() -> Result<()> {
     let user = format!("system:serviceaccount:{}:editor", ns.name);
     let texts = ns
         .wait_log("a", "the editor's words", |log| {
-            let said: Vec<_> = log
+            let inputs: Vec<_> = log
                 .iter()
                 .filter_map(|l| match &l.entry.body {
                     yoi_wire::entry::Body::Input(i) => Some((i.user.clone(), i.text.clone())),
                     _ => None,
                 })
                 .collect();
-            (!said.is_empty()).then_some(said)
+            (!inputs.is_empty()).then_some(inputs)
         })
         .await?;
     ensure!(texts == [(Some(user), "hello there".to_owned())], "{texts:?}");
@@ -73,11 +76,11 @@ async fn yoi_view_reads_and_may_not_speak_and_yoi_edit_may() -> Result<()> {
 }
 
 /// No object of the namespace but the model's own script holds the word.
-async fn nothing_said(ns: &TestNamespace) -> Result<()> {
+async fn check_nothing_leaked(ns: &TestNamespace) -> Result<()> {
     let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,configmaps,pods,events,persistentvolumeclaims";
     let objects = ns.kubectl(&["get", kinds, "-o", "yaml"]).await?.exit_ok()?.out;
-    let held = objects.replace("- text: the-secret-word-of-the-model", "");
-    let line = held.lines().find(|line| line.contains("the-secret-word"));
+    let without_script = objects.replace("- text: the-secret-word-of-the-model", "");
+    let line = without_script.lines().find(|line| line.contains("the-secret-word"));
     ensure!(line.is_none(), "an object holds what was said: {line:?}");
     Ok(())
 }
@@ -90,11 +93,11 @@ async fn what_an_agent_says_stands_in_no_object_and_no_event() -> Result<()> {
     ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
     // What the runtime reports after its run stands in the object by now.
     ns.wait_task_complete("a").await?;
-    nothing_said(&ns).await?;
+    check_nothing_leaked(&ns).await?;
     ns.yoi(&["send", "a", "the-secret-word-of-the-person"]).await?.exit_ok()?;
     let ended = |l: &&yoi_wire::people::LogLine| matches!(&l.entry.body, yoi_wire::entry::Body::RunEnded(_));
     ns.wait_log("a", "a second answer", |log| (log.iter().filter(ended).count() == 2).then_some(())).await?;
-    nothing_said(&ns).await?;
+    check_nothing_leaked(&ns).await?;
     let pod: YoiPod = ns.get("a").await?;
     let name = pod.status.and_then(|s| s.pod).map(|p| p.name).unwrap_or_default();
     // An agent may have worked and answered before the kubelet has told that its container runs, and until then it gives no log.

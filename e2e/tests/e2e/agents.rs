@@ -175,13 +175,13 @@ async fn an_agent_has_no_api_token_no_capabilities_and_no_way_out_of_its_tree() 
     let log = ns.log("a").await?;
     let outputs = outputs(&log);
     ensure!(outputs.len() == 2, "{outputs:?}");
-    let said = &outputs[0].1;
-    ensure!(said.contains("No such file") && !said.contains("namespace"), "an API token is mounted: {said}");
-    ensure!(said.contains("CapEff:\t0000000000000000") && said.contains("CapBnd:\t0000000000000000"), "capabilities: {said}");
-    ensure!(said.contains("NoNewPrivs:\t1") && said.contains("Uid:\t1000"), "{said}");
-    ensure!(said.matches("Read-only file system").count() == 2, "{said}");
-    ensure!(said.contains("Permission denied"), "another process's environment is readable: {said}");
-    ensure!(!said.contains("KUBERNETES_") && !said.contains("YOI_MODEL"), "the environment holds more than it should: {said}");
+    let output = &outputs[0].1;
+    ensure!(output.contains("No such file") && !output.contains("namespace"), "an API token is mounted: {output}");
+    ensure!(output.contains("CapEff:\t0000000000000000") && output.contains("CapBnd:\t0000000000000000"), "capabilities: {output}");
+    ensure!(output.contains("NoNewPrivs:\t1") && output.contains("Uid:\t1000"), "{output}");
+    ensure!(output.matches("Read-only file system").count() == 2, "{output}");
+    ensure!(output.contains("Permission denied"), "another process's environment is readable: {output}");
+    ensure!(!output.contains("KUBERNETES_") && !output.contains("YOI_MODEL"), "the environment holds more than it should: {output}");
     ensure!(outputs[1].0 != ToolOutcome::Succeeded && !outputs[1].1.contains("root:"), "{:?}", outputs[1]);
     let config: Vec<ConfigMap> = ns.list("yoi.dev/yoipod=a").await?;
     ensure!(config.iter().all(|c| c.immutable == Some(true)), "the manifest can be changed");
@@ -213,8 +213,8 @@ async fn a_model_secret_that_is_missing_is_named_and_used_when_it_comes() -> Res
     ensure!(!condition.message.is_empty(), "no word on which Secret");
     ns.apply(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "apiKey": "the-key-of-the-model" } }).to_string()).await?;
     ns.wait_task_complete("a").await?;
-    let said = ns.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.exit_ok()?.out;
-    ensure!(!said.replace("--require-key=the-key-of-the-model", "").contains("the-key-of-the-model"), "an object holds the key");
+    let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.exit_ok()?.out;
+    ensure!(!objects.replace("--require-key=the-key-of-the-model", "").contains("the-key-of-the-model"), "an object holds the key");
     ns.remove().await
 }
 

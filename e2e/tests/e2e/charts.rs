@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::TestNamespace;
 
-fn charts(name: &str) -> String {
+fn chart_path(name: &str) -> String {
     format!("{}/../charts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -19,17 +19,17 @@ async fn helm(args: &[&str]) -> Result<CommandOutput> {
 }
 
 async fn template(chart: &str, more: &[&str]) -> Result<CommandOutput> {
-    helm(&[&["template", chart, &charts(chart), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
+    helm(&[&["template", chart, &chart_path(chart), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
 }
 
-async fn rendered(more: &[&str]) -> Result<CommandOutput> {
+async fn render(more: &[&str]) -> Result<CommandOutput> {
     template("yoi-operator", more).await
 }
 
 #[tokio::test]
 async fn both_charts_are_clean_under_strict_lint() -> Result<()> {
     for chart in ["yoi-crds", "yoi-operator"] {
-        helm(&["lint", "--strict", &charts(chart)]).await?.exit_ok()?;
+        helm(&["lint", "--strict", &chart_path(chart)]).await?.exit_ok()?;
     }
     Ok(())
 }
@@ -44,8 +44,8 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
         "unknown=1",
         "image.pullPolicy=Sometimes",
     ] {
-        let said = rendered(&["--set", nonsense]).await?;
-        ensure!(said.code != 0 && said.err.contains("schema"), "{nonsense} was taken: {said:?}");
+        let output = render(&["--set", nonsense]).await?;
+        ensure!(output.code != 0 && output.err.contains("schema"), "{nonsense} was taken: {output:?}");
     }
     Ok(())
 }
@@ -58,15 +58,15 @@ async fn every_rendered_object_passes_the_servers_strict_dry_run() -> Result<()>
         let objects = template(chart, more).await?.exit_ok()?.out;
         let kubectl = std::env::var("YOI_KUBECTL")?;
         let args = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"];
-        let said = program::run(&kubectl, &args, &[], Some(&objects)).await?.exit_ok()?;
-        ensure!(!said.err.to_lowercase().contains("warning"), "{chart}: {}", said.err);
+        let output = program::run(&kubectl, &args, &[], Some(&objects)).await?.exit_ok()?;
+        ensure!(!output.err.to_lowercase().contains("warning"), "{chart}: {}", output.err);
     }
     ns.remove().await
 }
 
 #[tokio::test]
 async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
-    let objects = rendered(&[]).await?.exit_ok()?.out;
+    let objects = render(&[]).await?.exit_ok()?.out;
     for document in objects.split("\n---") {
         let object: serde_json::Value = serde_yaml::from_str(document)?;
         if object["kind"] == "ClusterRole" || object["kind"] == "Role" {
@@ -83,7 +83,7 @@ async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
 }
 
 /// Where a container mounts what of the host, by path of the host.
-fn of_the_host<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a str, &'a str> {
+fn host_mounts<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a str, &'a str> {
     let paths = pod.volumes.iter().flatten().filter_map(|v| Some((v.name.as_str(), v.host_path.as_ref()?.path.as_str())));
     let paths: BTreeMap<_, _> = paths.collect();
     let mounts = container.volume_mounts.iter().flatten();
@@ -91,7 +91,7 @@ fn of_the_host<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a s
 }
 
 /// Names of the volumes that a container mounts and that hold a token of a service account.
-fn tokens<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
+fn token_volumes<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
     let holds = |name: &str| {
         let volume = pod.volumes.iter().flatten().find(|v| v.name == name);
         let sources = volume.and_then(|v| v.projected.as_ref()).and_then(|p| p.sources.as_ref());
@@ -101,9 +101,9 @@ fn tokens<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody() -> Result<()> {
+async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no_port() -> Result<()> {
     for more in [&[][..], &["--set", "shim.loopBtrfs.enabled=true", "--set", "shim.dataRoot=/srv/yoi"]] {
-        let objects = rendered(more).await?.exit_ok()?.out;
+        let objects = render(more).await?.exit_ok()?.out;
         let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
         let sets: Vec<DaemonSet> =
             documents.into_iter().filter(|o| o["kind"] == "DaemonSet").map(serde_json::from_value).collect::<Result<_, _>>()?;
@@ -124,16 +124,16 @@ async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody(
         ensure!(rights.read_only_root_filesystem == Some(true), "shim may write its image");
         // The plugin's folder, where the journal is, too, and the registry; nothing of Pods, nothing of trees.
         let folders = ["/var/lib/kubelet/plugins/csi.yoi.dev", "/var/lib/kubelet/plugins_registry"];
-        let mounted = of_the_host(pod, shim);
+        let mounted = host_mounts(pod, shim);
         ensure!(mounted == folders.map(|path| (path, path)).into(), "shim has of the host: {mounted:?}");
         let shared = shim.volume_mounts.iter().flatten().find(|m| m.mount_propagation.is_some());
         ensure!(shared.is_none() && shim.volume_devices.is_none(), "{shared:?}");
-        ensure!(tokens(pod, shim) == ["api"], "shim cannot speak to the API server");
+        ensure!(token_volumes(pod, shim) == ["api"], "shim cannot speak to the API server");
 
-        ensure!(tokens(pod, mounter).is_empty(), "mounter has a token");
+        ensure!(token_volumes(pod, mounter).is_empty(), "mounter has a token");
         ensure!(mounter.ports.is_none(), "mounter is spoken to");
         let root = if more.is_empty() { "/var/lib/yoi" } else { "/srv/yoi" };
-        let mounted = of_the_host(pod, mounter);
+        let mounted = host_mounts(pod, mounter);
         ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter has of the host: {mounted:?}");
     }
     Ok(())
@@ -163,8 +163,8 @@ async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> 
     // The policy selects the agent that runs here.
     let selected = agents.pod_selector.as_ref().and_then(|p| p.match_labels.clone()).unwrap_or_default();
     let pod: Vec<Pod> = ns.list("yoi.dev/yoipod=a").await?;
-    let borne = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();
-    ensure!(selected.iter().all(|(key, value)| borne.get(key) == Some(value)), "{selected:?} does not select {borne:?}");
+    let labels_of_pod = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();
+    ensure!(selected.iter().all(|(key, value)| labels_of_pod.get(key) == Some(value)), "{selected:?} does not select {labels_of_pod:?}");
     ensure!(agents.egress.iter().flatten().all(|r| r.ports.as_ref().is_some_and(|p| !p.is_empty())), "a rule without ports: {egress}");
     ns.remove().await
 }

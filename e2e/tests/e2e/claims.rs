@@ -48,7 +48,7 @@ fn workspace(name: &str, more: serde_json::Value) -> String {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec }).to_string()
 }
 
-async fn succeeded(ns: &TestNamespace, job: &str) -> Result<()> {
+async fn wait_succeeded(ns: &TestNamespace, job: &str) -> Result<()> {
     ns.wait_for::<Job, ()>(job, "succeeded", |job| {
         let status = job?.status.as_ref()?;
         assert!(status.failed.unwrap_or(0) == 0, "the Job failed");
@@ -78,7 +78,7 @@ async fn a_ci_job_builds_in_a_workspace_of_its_own_which_goes_with_it() -> Resul
     // Applied together, as a pipeline does: nothing is waited for in between.
     ns.apply(&workspace("ci", json!({ "source": { "project": { "name": "p" } }, "ttlAfterRelease": "2s" }))).await?;
     ns.apply(&job("ci", "make CC=tcc && ./prog | grep fixture && git status --porcelain | tee /tmp/s && test ! -s /tmp/s")).await?;
-    succeeded(&ns, "ci").await?;
+    wait_succeeded(&ns, "ci").await?;
     ns.wait_gone::<AgentWorkspace>("ci").await?;
     ns.wait_gone::<PersistentVolumeClaim>("ci").await?;
     ensure!(volumes(&ns).await?.is_empty(), "a volume is left");
@@ -95,11 +95,11 @@ async fn an_immediate_claim_is_ready_before_any_pod_and_a_git_tag_is_its_source(
     let claim: PersistentVolumeClaim = ns.get("w").await?;
     ensure!(claim.status.and_then(|s| s.phase).as_deref() == Some("Bound"), "the claim is not bound");
     ns.apply(&job("w", "test -f README.md && test ! -e SECOND.md && echo written > by-the-job")).await?;
-    succeeded(&ns, "w").await?;
+    wait_succeeded(&ns, "w").await?;
     // The Job is gone, the tree stays: it has no ttl.
     ns.wait_gone::<Job>("w").await?;
     ns.apply(&job("w", "grep written by-the-job")).await?;
-    succeeded(&ns, "w").await?;
+    wait_succeeded(&ns, "w").await?;
     ns.wait_gone::<Job>("w").await?;
     ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
     ns.wait_gone::<AgentWorkspace>("w").await?;
@@ -113,17 +113,17 @@ async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
     ns.yoi(&["workspace", "create", "w", "--empty", "--claim", "--path", "/workspace/tree", "--wait"]).await?.exit_ok()?;
     ns.wait_reason::<AgentWorkspace>("w", "Scheduled", "WaitingForConsumer").await?;
     ns.apply(&job("w", "echo hello > file && cat file && test \"$(stat -c %u .)\" = 1000")).await?;
-    succeeded(&ns, "w").await?;
+    wait_succeeded(&ns, "w").await?;
     ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
     ns.remove().await
 }
 
 /// A Pod of this name that asks for the tree of `victim` as an agent's own Pod does.
-fn thief(name: &str, victim: &AgentWorkspace) -> String {
+fn attacker(name: &str, victim: &AgentWorkspace) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
-        "containers": [{ "name": "thief", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],
+        "containers": [{ "name": "attacker", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],
             "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
             "volumeMounts": [{ "name": "tree", "mountPath": "/stolen" }] }],
         "volumes": [{ "name": "tree", "csi": { "driver": "csi.yoi.dev",
@@ -132,8 +132,8 @@ fn thief(name: &str, victim: &AgentWorkspace) -> String {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> {
-    let ns = TestNamespace::create("thief").await?;
+async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
+    let ns = TestNamespace::create("attacker").await?;
     // One tree that no Pod may have inline, and one that another Pod has: an agent's.
     ns.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
@@ -142,35 +142,36 @@ async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> 
     ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
     ns.wait_agent_ready("a").await?;
     for victim in ["w", "a"] {
-        ns.apply(&thief(&format!("thief-of-{victim}"), &ns.get(victim).await?)).await?;
+        ns.apply(&attacker(&format!("attacker-of-{victim}"), &ns.get(victim).await?)).await?;
     }
     // The kubelet tells why, in the shim's words, and neither container ever starts.
     let start = std::time::Instant::now();
     let mut waiting =
-        vec![("thief-of-w", "AgentWorkspace w is for no Pod yet"), ("thief-of-a", "AgentWorkspace a is for the Pod with UID")];
+        vec![("attacker-of-w", "AgentWorkspace w is for no Pod yet"), ("attacker-of-a", "AgentWorkspace a is for the Pod with UID")];
     while let Some(&(next, word)) = waiting.first() {
-        for thief in ["thief-of-w", "thief-of-a"] {
-            let pod: Pod = ns.get(thief).await?;
+        for attacker in ["attacker-of-w", "attacker-of-a"] {
+            let pod: Pod = ns.get(attacker).await?;
             let mut containers = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().into_iter();
-            ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {thief} runs");
+            ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {attacker} runs");
         }
         let about = format!("involvedObject.name={next},reason=FailedMount");
-        let told = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
-        if told.contains(word) {
+        let messages =
+            ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
+        if messages.contains(word) {
             waiting.remove(0);
             continue;
         }
-        ensure!(start.elapsed() < yoi_e2e::test_namespace::TIMEOUT, "the kubelet does not say `{word}` of {next}: {told}");
+        ensure!(start.elapsed() < yoi_e2e::test_namespace::TIMEOUT, "the kubelet does not say `{word}` of {next}: {messages}");
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     ns.remove().await
 }
 
 /// How often Kubernetes was made to look at the claim again.
-async fn reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
+async fn wait_reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
     ns.wait_for::<PersistentVolumeClaim, ()>(claim, "Kubernetes is reminded of it", |claim| {
-        let said = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
-        assert_eq!(said, "1");
+        let count = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
+        assert_eq!(count, "1");
         Some(())
     })
     .await
@@ -178,7 +179,7 @@ async fn reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
 
 /// Kubernetes can miss the end of a claim's last Pod; then nothing but a change of the claim makes it look again.
 #[tokio::test]
-async fn kubernetes_is_reminded_of_claims_that_stay_and_whatever_waits_for_them_goes_with_their_pods() -> Result<()> {
+async fn claims_that_stay_in_deletion_are_nudged_and_go_with_their_pods() -> Result<()> {
     let ns = TestNamespace::create("reminded").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
@@ -191,7 +192,7 @@ async fn kubernetes_is_reminded_of_claims_that_stay_and_whatever_waits_for_them_
     ns.delete::<AgentWorkspace>("w").await?;
     ns.delete::<PersistentVolumeClaim>("a-session").await?;
     // Both are in use, and stay.
-    tokio::try_join!(reminded(&ns, "w"), reminded(&ns, "a-session"))?;
+    tokio::try_join!(wait_reminded(&ns, "w"), wait_reminded(&ns, "a-session"))?;
     ns.kubectl(&["delete", "job", "w", "--wait=false", "--cascade=foreground"]).await?.exit_ok()?;
     ns.delete::<YoiPod>("a").await?;
     ns.wait_gone::<AgentWorkspace>("w").await?;

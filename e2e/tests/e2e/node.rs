@@ -8,7 +8,7 @@ use yoi_crds::source::Provider;
 use yoi_e2e::test_namespace::TestNamespace;
 
 #[tokio::test]
-async fn every_node_says_what_it_offers() -> Result<()> {
+async fn every_node_reports_what_it_offers() -> Result<()> {
     let ns = TestNamespace::create("node").await?;
     let nodes = Api::<WorkspaceNode>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     ensure!(!nodes.is_empty(), "no WorkspaceNode");

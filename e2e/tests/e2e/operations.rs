@@ -12,7 +12,7 @@ async fn pods(ns: &TestNamespace, namespace: &str, app: &str) -> Result<Vec<Pod>
 }
 
 #[tokio::test]
-async fn every_process_tells_its_health_and_its_metrics_with_help() -> Result<()> {
+async fn every_process_serves_health_and_metrics_with_help_texts() -> Result<()> {
     let ns = TestNamespace::create("metrics").await?;
     for (namespace, app, port) in
         [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)]

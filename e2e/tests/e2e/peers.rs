@@ -33,7 +33,7 @@ rules:
   - text: I heard you.
 "#;
 
-async fn two(test: &str) -> Result<TestNamespace> {
+async fn two_agents(test: &str) -> Result<TestNamespace> {
     let ns = TestNamespace::create(test).await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
@@ -42,7 +42,7 @@ async fn two(test: &str) -> Result<TestNamespace> {
     Ok(ns)
 }
 
-async fn ready(ns: &TestNamespace) -> Result<()> {
+async fn wait_both_ready(ns: &TestNamespace) -> Result<()> {
     ns.wait_agent_ready("a").await?;
     ns.wait_agent_ready("b").await
 }
@@ -60,28 +60,28 @@ fn finished(log: &[LogLine]) -> bool {
     log.iter().any(|l| matches!(&l.entry.body, Body::RunEnded(r) if r.outcome == RunOutcome::Finished))
 }
 
-fn heard_a_person(log: &[LogLine]) -> bool {
+fn has_input(log: &[LogLine]) -> bool {
     log.iter().any(|l| matches!(l.entry.body, Body::Input(_)))
 }
 
 #[tokio::test]
 async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> {
-    let ns = two("deliver").await?;
-    ready(&ns).await?;
+    let ns = two_agents("deliver").await?;
+    wait_both_ready(&ns).await?;
     ns.yoi(&["peer", "b", "a"]).await?.exit_ok()?;
     ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
     ns.yoi(&["send", "a", "tell your peer"]).await?.exit_ok()?;
     let log = ns.wait_log("b", "a run's end", |log| finished(log).then(|| log.to_vec())).await?;
     let a: YoiPod = ns.get("a").await?;
-    let heard: Vec<_> = log
+    let received: Vec<_> = log
         .iter()
         .filter_map(|l| match &l.entry.body {
             Body::PeerMessage(m) => Some(m.clone()),
             _ => None,
         })
         .collect();
-    ensure!(heard.len() == 1, "delivered {} times", heard.len());
-    ensure!(heard[0].text == "the words of a" && heard[0].from.name == "a" && heard[0].from.uid == uid(&a), "{heard:?}");
+    ensure!(received.len() == 1, "delivered {} times", received.len());
+    ensure!(received[0].text == "the words of a" && received[0].from.name == "a" && received[0].from.uid == uid(&a), "{received:?}");
     let sender = ns.log("a").await?;
     ensure!(outputs(&sender)[0].lines().any(|line| line.starts_with("b (peer)")), "{:?}", outputs(&sender));
 
@@ -96,29 +96,29 @@ async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> 
     // What is left in the inbox gets into the log before what comes later.
     let sent = ns.yoi(&["send", "b", "a word of a person"]).await?.exit_ok()?;
     ensure!(sent.out.contains("delivered"), "{}", sent.out);
-    let log = ns.wait_log("b", "a person's words", |log| heard_a_person(log).then(|| log.to_vec())).await?;
+    let log = ns.wait_log("b", "a person's words", |log| has_input(log).then(|| log.to_vec())).await?;
     ensure!(log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == 1, "delivered again after a restart");
     ns.remove().await
 }
 
 #[tokio::test]
-async fn b1_without_a_peer_and_across_namespaces_nobody_is_visible() -> Result<()> {
-    let ns = two("sight").await?;
+async fn b1_without_a_peer_and_across_namespaces_no_agent_is_visible() -> Result<()> {
+    let ns = two_agents("sight").await?;
     let other = ns.create_other().await?;
     other.create_model(SCRIPT).await?;
     other.create_empty_project("p").await?;
     other.create_agent("stranger", "p", json!({})).await?;
-    ready(&ns).await?;
+    wait_both_ready(&ns).await?;
     other.wait_agent_ready("stranger").await?;
     ns.yoi(&["send", "a", "look around"]).await?.exit_ok()?;
     let log = ns.wait_log("a", "a run's end", |log| finished(log).then(|| log.to_vec())).await?;
-    let said = outputs(&log);
-    ensure!(said.len() == 4, "{said:?}");
-    ensure!(said[0].lines().count() == 1 && said[0].starts_with("a (self)"), "ListPods shows more than itself: {}", said[0]);
+    let outputs = outputs(&log);
+    ensure!(outputs.len() == 4, "{outputs:?}");
+    ensure!(outputs[0].lines().count() == 1 && outputs[0].starts_with("a (self)"), "ListPods shows more than itself: {}", outputs[0]);
     // A neighbour, another namespace's agent and nobody at all get the same answer but for the name.
     let plain = |text: &str, name: &str| text.replace(name, "X");
-    ensure!(plain(&said[2], "stranger") == plain(&said[3], "nobody"), "{said:?}");
-    ensure!(plain(&said[1], "b") == plain(&said[3].replace("nobody", "b"), "b"), "{said:?}");
+    ensure!(plain(&outputs[2], "stranger") == plain(&outputs[3], "nobody"), "{outputs:?}");
+    ensure!(plain(&outputs[1], "b") == plain(&outputs[3].replace("nobody", "b"), "b"), "{outputs:?}");
     ensure!(!ns.log("b").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "b got a message from a stranger");
     ensure!(
         !other.log("stranger").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))),
@@ -129,8 +129,8 @@ async fn b1_without_a_peer_and_across_namespaces_nobody_is_visible() -> Result<(
 }
 
 #[tokio::test]
-async fn a21_a_new_agent_of_the_same_name_is_a_stranger() -> Result<()> {
-    let ns = two("replaced").await?;
+async fn a21_a_new_agent_of_the_same_name_is_not_the_peer() -> Result<()> {
+    let ns = two_agents("replaced").await?;
     ns.yoi(&["peer", "a", "b"]).await?.exit_ok()?;
     ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
     ns.delete::<YoiPod>("b").await?;
@@ -141,11 +141,11 @@ async fn a21_a_new_agent_of_the_same_name_is_a_stranger() -> Result<()> {
     ns.create_agent("b", "p", json!({})).await?;
     ns.wait_reason::<YoiPeer>("a.b", "Ready", "MemberReplaced").await?;
     // And nothing is said to the stranger, who runs with a session of its own.
-    ready(&ns).await?;
+    wait_both_ready(&ns).await?;
     ns.yoi(&["send", "a", "tell your peer"]).await?.exit_ok()?;
-    let said = ns.wait_log("a", "a run's end", |log| finished(log).then(|| outputs(log))).await?;
-    ensure!(said.len() == 2 && said[1].contains("nothing was sent"), "{said:?}");
-    ensure!(said[0].lines().any(|line| line.starts_with("b (peer): not live, Missing")), "{said:?}");
+    let outputs = ns.wait_log("a", "a run's end", |log| finished(log).then(|| outputs(log))).await?;
+    ensure!(outputs.len() == 2 && outputs[1].contains("nothing was sent"), "{outputs:?}");
+    ensure!(outputs[0].lines().any(|line| line.starts_with("b (peer): not live, Missing")), "{outputs:?}");
     ensure!(!ns.log("b").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "the stranger got the message");
     ns.remove().await
 }

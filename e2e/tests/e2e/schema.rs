@@ -10,7 +10,7 @@ fn object(kind: &str, name: &str, spec: Value) -> String {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
+async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
     let ns = TestNamespace::create("schema").await?;
     let agent = json!({ "builtin": {} });
     let project = json!({ "name": "p" });
@@ -50,15 +50,15 @@ async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
         ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/tmp" }), "system folder"),
     ];
     for (kind, name, spec, word) in cases {
-        let said = ns.try_apply(&object(kind, name, spec.clone())).await?;
-        ensure!(said.code != 0, "{kind} {name} {spec} was taken");
-        ensure!(said.err.contains(word), "{kind} {name} {spec}: no `{word}` in {}", said.err);
+        let output = ns.try_apply(&object(kind, name, spec.clone())).await?;
+        ensure!(output.code != 0, "{kind} {name} {spec} was taken");
+        ensure!(output.err.contains(word), "{kind} {name} {spec}: no `{word}` in {}", output.err);
     }
     ns.remove().await
 }
 
 #[tokio::test]
-async fn what_is_immutable_stays_even_when_removed_and_added() -> Result<()> {
+async fn immutable_fields_stay_even_when_removed_and_added() -> Result<()> {
     let ns = TestNamespace::create("immutable").await?;
     let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "workspace": { "ref": { "name": "w" } } });
     ns.apply(&object("YoiPod", "a", spec)).await?;

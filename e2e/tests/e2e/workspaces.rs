@@ -84,14 +84,15 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     ns.create_git_project("p").await?;
     ns.create_agent("before", "p", json!({ "task": "hash the tree" })).await?;
     ns.wait_task_complete("before").await?;
-    ns.create_agent("vandal", "p", json!({ "task": "change everything" })).await?;
-    ns.wait_task_complete("vandal").await?;
+    ns.create_agent("destroyer", "p", json!({ "task": "change everything" })).await?;
+    ns.wait_task_complete("destroyer").await?;
     ns.create_agent("after", "p", json!({ "task": "hash the tree" })).await?;
     ns.wait_task_complete("after").await?;
-    let (before, vandal, after) = (last_output(&ns, "before").await?, last_output(&ns, "vandal").await?, last_output(&ns, "after").await?);
+    let (before, destroyer, after) =
+        (last_output(&ns, "before").await?, last_output(&ns, "destroyer").await?, last_output(&ns, "after").await?);
     ensure!(before.contains("README.md") && before.contains("src/main.c"), "{before}");
     ensure!(before == after, "the base changed:\n{before}\n---\n{after}");
-    ensure!(vandal.contains("Moved") && !vandal.contains("src/main.c"), "the vandal did nothing: {vandal}");
+    ensure!(destroyer.contains("Moved") && !destroyer.contains("src/main.c"), "the destroyer did nothing: {destroyer}");
     // Its first agent saw a clean work tree: nothing that the clone or the snapshot left behind.
     ensure!(!before.contains("?? ") && !before.contains(" M "), "{before}");
     // The snapshot is one: nothing was copied.
@@ -221,8 +222,8 @@ async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -
     tree(&ns, "frozen", "p", json!({ "readOnly": true })).await?;
     ns.create_agent("reader", "p", json!({ "task": "try to write", "workspace": { "ref": { "name": "frozen" } } })).await?;
     ns.wait_task_complete("reader").await?;
-    let said = outputs(&ns, "reader").await?;
-    let [(wrote, why), (_, seen)] = said.as_slice() else { anyhow::bail!("{said:?}") };
+    let outputs = outputs(&ns, "reader").await?;
+    let [(wrote, why), (_, seen)] = outputs.as_slice() else { anyhow::bail!("{outputs:?}") };
     ensure!(*wrote == ToolOutcome::Failed && why.contains("Read-only file system"), "{wrote:?}: {why}");
     ensure!(seen.contains("Fixture") && seen.lines().any(|l| l == "src/main.c"), "the tree is not what it is made from: {seen}");
     // Of the new file, and of each that was to go.
@@ -232,7 +233,7 @@ async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -
 }
 
 #[tokio::test]
-async fn a_field_that_would_do_nothing_is_refused_with_a_sentence() -> Result<()> {
+async fn a_field_that_would_do_nothing_is_refused_with_a_reason() -> Result<()> {
     let ns = TestNamespace::create("idle").await?;
     let object = |kind: &str, spec: Value| {
         json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": "x" }, "spec": spec }).to_string()
@@ -242,8 +243,8 @@ async fn a_field_that_would_do_nothing_is_refused_with_a_sentence() -> Result<()
         (object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate" })), "binding Immediate needs a claim"),
         (agent(json!({ "claimName": "kept", "retain": "Delete" })), "retain Delete is for a claim that Yoi makes"),
     ] {
-        let said = ns.try_apply(&manifest).await?;
-        ensure!(said.code != 0 && said.err.contains(word), "no `{word}` in {said:?}");
+        let output = ns.try_apply(&manifest).await?;
+        ensure!(output.code != 0 && output.err.contains(word), "no `{word}` in {output:?}");
     }
     for manifest in [
         object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate", "claim": true })),
