@@ -35,7 +35,7 @@ impl Kind {
 
 /// How a manifest gets to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Method {
     Create,
     /// Server-side apply of a whole object that does not exist yet.
     Apply,
@@ -49,9 +49,9 @@ pub enum Way {
 
 /// What must become of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Must {
-    Refuse,
-    Take,
+pub enum Expected {
+    Refused,
+    Accepted,
     /// Either; but the server, Rust and the cluster must agree.
     Either,
 }
@@ -62,14 +62,14 @@ pub struct Case {
     pub class: &'static str,
     /// Which specimen, which place, which change.
     pub title: String,
-    pub way: Way,
+    pub method: Method,
     /// Unknown and doubled fields are errors.
     pub strict: bool,
     /// Of the object that is made, or of the standing specimen.
     pub name: String,
     /// Exactly what is sent.
     pub text: String,
-    pub must: Must,
+    pub expected: Expected,
     /// What a refusal must name.
     pub names: String,
     /// The specimen's name and `spec`, so that the object can really be made.
@@ -77,8 +77,8 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn told(&self) -> String {
-        format!("{} [{}, {:?}{}] {}", self.kind.word(), self.class, self.way, if self.strict { ", strict" } else { "" }, self.title)
+    pub fn description(&self) -> String {
+        format!("{} [{}, {:?}{}] {}", self.kind.word(), self.class, self.method, if self.strict { ", strict" } else { "" }, self.title)
     }
 }
 

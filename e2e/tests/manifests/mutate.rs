@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, KINDS, Kind, Must, RAW, Way, object, put, raw};
+use crate::case::{Case, Expected, KINDS, Kind, Method, RAW, object, put, raw};
 use crate::schema::{self, Place};
 use crate::specimen::{self, Specimen};
 
@@ -14,16 +14,16 @@ struct Change {
     value: Option<Value>,
     /// What [`RAW`] in the value stands for.
     raw: Option<String>,
-    must: Must,
+    expected: Expected,
 }
 
 impl Change {
-    fn to(class: &'static str, what: impl Into<String>, value: Value, must: Must) -> Self {
-        Change { class, what: what.into(), value: Some(value), raw: None, must }
+    fn to(class: &'static str, what: impl Into<String>, value: Value, expected: Expected) -> Self {
+        Change { class, what: what.into(), value: Some(value), raw: None, expected }
     }
 
-    fn raw(class: &'static str, what: &str, raw: &str, must: Must) -> Self {
-        Change { class, what: what.to_owned(), value: Some(json!(RAW)), raw: Some(raw.to_owned()), must }
+    fn raw(class: &'static str, what: &str, raw: &str, expected: Expected) -> Self {
+        Change { class, what: what.to_owned(), value: Some(json!(RAW)), raw: Some(raw.to_owned()), expected }
     }
 }
 
@@ -68,27 +68,27 @@ fn holding<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&
 
 fn of_spec(specimen: &Specimen, place: &Place, change: Change, number: usize) -> Case {
     // Every fourth is put over a standing object, where what is immutable is guarded, too.
-    let way = match number % 4 {
-        1 => Way::Apply,
-        3 if !specimen.standing.is_empty() && specimen.kind != Kind::YoiPeer => Way::Update,
-        _ => Way::Create,
+    let method = match number % 4 {
+        1 => Method::Apply,
+        3 if !specimen.standing.is_empty() && specimen.kind != Kind::YoiPeer => Method::Update,
+        _ => Method::Create,
     };
     let fresh = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("case-{number}") };
-    let name = if way == Way::Update { specimen.standing.to_owned() } else { fresh };
+    let name = if method == Method::Update { specimen.standing.to_owned() } else { fresh };
     let mut body = object(specimen.kind, &name, &specimen.spec);
     assert!(put(&mut body, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
     // 0x10 and 007 are numbers in YAML, which server-side apply reads.
-    let yaml = way == Way::Apply && change.class == "number" && change.raw.is_some();
-    let must = if yaml { Must::Either } else { change.must };
+    let yaml = method == Method::Apply && change.class == "number" && change.raw.is_some();
+    let expected = if yaml { Expected::Either } else { change.expected };
     Case {
         kind: specimen.kind,
         class: change.class,
         title: format!("{}: {}", place.pointer, change.what),
-        way,
+        method,
         strict: true,
         name,
         text: change.raw.map_or_else(|| body.to_string(), |text| raw(&body, &text)),
-        must,
+        expected,
         names: place.fields(),
         label: specimen.label,
     }
@@ -99,25 +99,25 @@ fn unknown_fields(specimen: &Specimen, place: &Place, number: usize) -> Vec<Case
     let pointer = &place.pointer;
     let bare = !place.schema["properties"].is_object();
     let deep = |n: usize| format!("{}{}", "{\"d\":".repeat(n), format_args!("1{}", "}".repeat(n)));
-    let make = |i: usize, class: &'static str, strict: bool, way: Way, value: &str, must: Must| {
+    let make = |i: usize, class: &'static str, strict: bool, method: Method, value: &str, expected: Expected| {
         let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("unknown-{number}-{i}") };
         let mut body = object(specimen.kind, &name, &specimen.spec);
         put(&mut body, &format!("{pointer}/surplus"), Some(json!(RAW)));
         let title = format!("{pointer}/surplus of {} bytes", value.len());
         let (names, label) = ("surplus".to_owned(), specimen.label);
-        Case { kind: specimen.kind, class, title, way, strict, name, text: raw(&body, value), must, names, label }
+        Case { kind: specimen.kind, class, title, method, strict, name, text: raw(&body, value), expected, names, label }
     };
     let mut all = vec![
-        make(0, "unknown field", true, Way::Create, "1", Must::Refuse),
-        make(1, "unknown field", false, Way::Create, "[null, {\"a\": -1}]", Must::Take),
+        make(0, "unknown field", true, Method::Create, "1", Expected::Refused),
+        make(1, "unknown field", false, Method::Create, "[null, {\"a\": -1}]", Expected::Accepted),
         // Into an object without fields, server-side apply lets anything in, and it is dropped.
-        make(2, "unknown field", true, Way::Apply, "{}", if bare { Must::Either } else { Must::Refuse }),
-        make(3, "unknown field, deep", false, Way::Create, &deep(150), Must::Take),
+        make(2, "unknown field", true, Method::Apply, "{}", if bare { Expected::Either } else { Expected::Refused }),
+        make(3, "unknown field, deep", false, Method::Create, &deep(150), Expected::Accepted),
     ];
     if pointer == "/spec" {
         // Beyond what any decoder follows; and beyond what the API server and its store take at all.
-        all.push(make(4, "unknown field, deep", false, Way::Create, &deep(12_000), Must::Either));
-        all.push(make(5, "huge", false, Way::Create, &format!("\"{}\"", "x".repeat(1 << 20)), Must::Either));
+        all.push(make(4, "unknown field, deep", false, Method::Create, &deep(12_000), Expected::Either));
+        all.push(make(5, "huge", false, Method::Create, &format!("\"{}\"", "x".repeat(1 << 20)), Expected::Either));
     }
     all
 }
@@ -130,16 +130,16 @@ fn of_status(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
             let mut patch = json!({ "status": specimen::status(kind) });
             assert!(put(&mut patch, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
             // A merge patch takes a null for "remove", so what is missing may be what stands there already.
-            let must = if matches!(change.class, "null" | "missing") { Must::Either } else { change.must };
+            let expected = if matches!(change.class, "null" | "missing") { Expected::Either } else { change.expected };
             cases.push(Case {
                 kind,
                 class: change.class,
                 title: format!("{}: {}", place.pointer, change.what),
-                way: Way::MergeStatus,
+                method: Method::MergeStatus,
                 strict: true,
                 name: standing.standing.to_owned(),
                 text: change.raw.map_or_else(|| patch.to_string(), |text| raw(&patch, &text)),
-                must,
+                expected,
                 names: place.fields(),
                 label: standing.label,
             });
@@ -156,9 +156,9 @@ fn changes(place: &Place) -> Vec<Change> {
         what: "taken away".into(),
         value: None,
         raw: None,
-        must: if bare { Must::Refuse } else { Must::Either },
+        expected: if bare { Expected::Refused } else { Expected::Either },
     });
-    let null = if bare && !place.nullable() { Must::Refuse } else { Must::Either };
+    let null = if bare && !place.nullable() { Expected::Refused } else { Expected::Either };
     all.push(Change::to("null", "null", Value::Null, null));
     match place.type_() {
         "string" => strings(place, &mut all),
@@ -181,7 +181,7 @@ fn swaps(place: &Place) -> Vec<Change> {
     ];
     let fits = |type_: &str| type_ == place.type_();
     let wrong = others.into_iter().filter(|(type_, _)| !fits(type_));
-    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", place.type_()), value, Must::Refuse)).collect()
+    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", place.type_()), value, Expected::Refused)).collect()
 }
 
 /// Text that is odd but may be meant.
@@ -207,25 +207,25 @@ fn strings(place: &Place, all: &mut Vec<Change>) {
         let first = place.schema["enum"][0].as_str().unwrap_or_default();
         for word in ["Nonsense".to_owned(), first.to_lowercase(), format!("{first} "), String::new()] {
             if !place.schema["enum"].as_array().is_some_and(|e| e.iter().any(|v| *v == word)) {
-                all.push(Change::to("unknown word", format!("{word:?}"), json!(word), Must::Refuse));
+                all.push(Change::to("unknown word", format!("{word:?}"), json!(word), Expected::Refused));
             }
         }
         return;
     }
-    all.push(Change::to("empty", "\"\"", json!(""), if least > 0 { Must::Refuse } else { Must::Either }));
+    all.push(Change::to("empty", "\"\"", json!(""), if least > 0 { Expected::Refused } else { Expected::Either }));
     if let Some(most) = most {
-        all.push(Change::to("at the bound", format!("{most} letters"), json!("a".repeat(most)), Must::Either));
-        all.push(Change::to("at the bound", format!("{most} four-byte letters"), json!("🦀".repeat(most)), Must::Either));
-        all.push(Change::to("above the bound", format!("{} letters", most + 1), json!("a".repeat(most + 1)), Must::Refuse));
-        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Must::Refuse));
+        all.push(Change::to("at the bound", format!("{most} letters"), json!("a".repeat(most)), Expected::Either));
+        all.push(Change::to("at the bound", format!("{most} four-byte letters"), json!("🦀".repeat(most)), Expected::Either));
+        all.push(Change::to("above the bound", format!("{} letters", most + 1), json!("a".repeat(most + 1)), Expected::Refused));
+        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Expected::Refused));
     } else {
-        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Must::Either));
+        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Expected::Either));
     }
     for (what, text) in ODD {
-        all.push(Change::to("unicode", what, json!(text), Must::Either));
+        all.push(Change::to("unicode", what, json!(text), Expected::Either));
     }
-    all.push(Change::raw("unicode", "half a surrogate pair", r#""a\ud800b""#, Must::Either));
-    all.push(Change::raw("unicode", "surrogates the wrong way round", r#""\udc00\ud83d""#, Must::Either));
+    all.push(Change::raw("unicode", "half a surrogate pair", r#""a\ud800b""#, Expected::Either));
+    all.push(Change::raw("unicode", "surrogates the wrong way round", r#""\udc00\ud83d""#, Expected::Either));
 }
 
 fn integers(place: &Place, all: &mut Vec<Change>) {
@@ -237,47 +237,47 @@ fn integers(place: &Place, all: &mut Vec<Change>) {
     numbers.sort_unstable();
     numbers.dedup();
     for n in numbers {
-        all.push(Change::to("number", n.to_string(), json!(n), if out(n) { Must::Refuse } else { Must::Either }));
+        all.push(Change::to("number", n.to_string(), json!(n), if out(n) { Expected::Refused } else { Expected::Either }));
     }
     for text in ["9223372036854775808", "1e30", "1e400", "-0", "5.0", "5e0", "0x10", "NaN", "007"] {
         let sound = matches!(text, "-0" | "5.0" | "5e0");
-        all.push(Change::raw("number", text, text, if sound { Must::Either } else { Must::Refuse }));
+        all.push(Change::raw("number", text, text, if sound { Expected::Either } else { Expected::Refused }));
     }
 }
 
 fn lists(place: &Place, all: &mut Vec<Change>) {
     let least = place.number("minItems").unwrap_or(0);
-    all.push(Change::to("empty", "[]", json!([]), if least > 0 { Must::Refuse } else { Must::Either }));
-    all.push(Change::to("null", "[null]", json!([null]), Must::Refuse));
+    all.push(Change::to("empty", "[]", json!([]), if least > 0 { Expected::Refused } else { Expected::Either }));
+    all.push(Change::to("null", "[null]", json!([null]), Expected::Refused));
     let item = sample(&place.schema["items"], 0);
-    all.push(Change::to("doubled", "the same twice", json!([item, item]), Must::Either));
-    all.push(Change::to("nested", "[[[]]]", json!([[[]]]), Must::Refuse));
+    all.push(Change::to("doubled", "the same twice", json!([item, item]), Expected::Either));
+    all.push(Change::to("nested", "[[[]]]", json!([[[]]]), Expected::Refused));
     let many = |n: usize| Value::Array((0..n).map(|i| sample(&place.schema["items"], i)).collect());
     if let Some(most) = place.number("maxItems").and_then(|n| usize::try_from(n).ok()) {
-        all.push(Change::to("at the bound", format!("{most} items"), many(most), Must::Either));
-        all.push(Change::to("above the bound", format!("{} items", most + 1), many(most + 1), Must::Refuse));
+        all.push(Change::to("at the bound", format!("{most} items"), many(most), Expected::Either));
+        all.push(Change::to("above the bound", format!("{} items", most + 1), many(most + 1), Expected::Refused));
     }
-    all.push(Change::to("huge", "2,000 items", many(2_000), Must::Either));
+    all.push(Change::to("huge", "2,000 items", many(2_000), Expected::Either));
 }
 
 fn maps(place: &Place, all: &mut Vec<Change>) {
     let values = &place.schema["additionalProperties"];
     if !values.is_object() {
-        all.push(Change::to("empty", "{}", json!({}), Must::Either));
+        all.push(Change::to("empty", "{}", json!({}), Expected::Either));
         return;
     }
     let one = |key: &str| json!({ key: sample(values, 0) });
     for (what, key) in
         [("empty key", ""), ("blank key", " "), ("slashes", "a/b/c"), ("a path", "../../etc"), ("long key", &"k".repeat(400))]
     {
-        all.push(Change::to("map", what, one(key), Must::Either));
+        all.push(Change::to("map", what, one(key), Expected::Either));
     }
     for (what, key) in ODD {
-        all.push(Change::to("map", format!("key of {what}"), one(key), Must::Either));
+        all.push(Change::to("map", format!("key of {what}"), one(key), Expected::Either));
     }
     let many = |n: usize| Value::Object((0..n).map(|i| (format!("example.com/k{i}"), sample(values, 0))).collect());
-    all.push(Change::to("map", "40 entries", many(40), Must::Either));
-    all.push(Change::to("huge", "2,000 entries", many(2_000), Must::Refuse));
+    all.push(Change::to("map", "40 entries", many(40), Expected::Either));
+    all.push(Change::to("huge", "2,000 entries", many(2_000), Expected::Refused));
 }
 
 /// Something of the right type, different for each `n` where that can be.
@@ -292,9 +292,9 @@ fn sample(schema: &Value, n: usize) -> Value {
 }
 
 /// A small generator of its own, so that the cases are the same everywhere and for ever (splitmix64).
-struct Dice(u64);
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -306,7 +306,7 @@ impl Dice {
 
 /// Two or three changes at once, by chance from a fixed seed.
 fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
-    let mut dice = Dice(2026);
+    let mut rng = SplitMix64(2026);
     let mut cases = Vec::new();
     for specimen in specimens.iter().filter(|s| s.kind != Kind::WorkspaceNode) {
         let places = schema::places(specimen.kind, "spec");
@@ -314,10 +314,10 @@ fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
             let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("twice-{number}") };
             let mut body = object(specimen.kind, &name, &specimen.spec);
             let mut titles = Vec::new();
-            for _ in 0..2 + dice.below(2) {
-                let place = &places[dice.below(places.len())];
+            for _ in 0..2 + rng.below(2) {
+                let place = &places[rng.below(places.len())];
                 let mut options: Vec<Change> = changes(place).into_iter().filter(|c| c.raw.is_none() && c.class != "huge").collect();
-                let change = options.swap_remove(dice.below(options.len()));
+                let change = options.swap_remove(rng.below(options.len()));
                 let title = format!("{}: {}", place.pointer, change.what);
                 if body.pointer(&place.pointer).is_some() && put(&mut body, &place.pointer, change.value) {
                     titles.push(title);
@@ -327,11 +327,11 @@ fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
                 kind: specimen.kind,
                 class: "several",
                 title: titles.join("; "),
-                way: if number % 2 == 0 { Way::Create } else { Way::Apply },
+                method: if number % 2 == 0 { Method::Create } else { Method::Apply },
                 strict: number % 3 == 0,
                 name,
                 text: body.to_string(),
-                must: Must::Either,
+                expected: Expected::Either,
                 names: String::new(),
                 label: specimen.label,
             });

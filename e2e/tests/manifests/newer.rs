@@ -101,11 +101,11 @@ async fn store(ns: &TestNamespace) -> Result<()> {
         let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string();
         let start = Instant::now();
         loop {
-            let said = ns.try_apply(&object).await?;
-            if said.code == 0 {
+            let output = ns.try_apply(&object).await?;
+            if output.code == 0 {
                 break;
             }
-            ensure!(start.elapsed() < Duration::from_secs(30), "{kind} {name} is not taken by the newer schema: {}", said.err);
+            ensure!(start.elapsed() < Duration::from_secs(30), "{kind} {name} is not taken by the newer schema: {}", output.err);
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }

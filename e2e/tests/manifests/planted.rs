@@ -11,31 +11,31 @@ use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::case::{Case, KINDS, Kind, Must};
-use crate::judge::Report;
-use crate::server::{Said, Server};
-use crate::sweep::{all_said, stand};
-use crate::{nonsense, rust, schema};
+use crate::api_server::{ApiServer, Response};
+use crate::case::{Case, Expected, KINDS, Kind};
+use crate::compare::Report;
+use crate::dry_run::{create_specimens, send_all};
+use crate::{decisions, handwritten, schema};
 
 /// Of kinds that are ours in all but the rules.
 const GROUP: &str = "planted.yoi.example";
 
 /// An API server that refuses nothing.
-pub fn takes_everything() -> Report {
+pub fn accept_everything() -> Report {
     let mut report = Report::default();
-    for case in crate::cases().iter().filter(|c| c.must == Must::Refuse) {
-        report.judge(case, &Said::Taken(case.text.clone()), |_, _| Ok(()), |_, _| Ok(rust::Decided::default()));
+    for case in crate::cases().iter().filter(|c| c.expected == Expected::Refused) {
+        report.compare(case, &Response::Accepted(case.text.clone()), |_, _| Ok(()), |_, _| Ok(decisions::Decision::default()));
     }
     report
 }
 
 /// A type whose enum lacks a word that the schema takes, and one that panics at another.
-pub fn reads_badly(kind: Kind, text: &str) -> Result<(), String> {
+pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
     assert!(!text.contains("\"binding\":\"Immediate\""), "a word that nobody thought of");
     if text.contains("\"provider\":\"Copy\"") {
         return Err("unknown variant `Copy`, expected `Auto` or `Btrfs`".to_owned());
     }
-    rust::read(kind, text)
+    decisions::read(kind, text)
 }
 
 /// Rules that others imply, kept because they say it better.
@@ -67,26 +67,26 @@ async fn planted(ns: &TestNamespace) -> Result<Dropped> {
         let name = made.metadata.name.context("a name")?;
         tokio::time::timeout(Duration::from_secs(60), await_condition(crds.clone(), &name, is_crd_established())).await??;
     }
-    let cases: Vec<Case> = nonsense::all().into_iter().filter(|c| c.must == Must::Refuse).collect();
+    let cases: Vec<Case> = handwritten::all().into_iter().filter(|c| c.expected == Expected::Refused).collect();
     let cases = Arc::new(cases);
-    let real = Server::new(&ns.client, &ns.name);
-    let copy = Server { group: GROUP.to_owned(), ..real.clone() };
-    stand(&real).await?;
-    stand_when_served(&copy).await?;
-    let (refused, said) = (all_said(&real, &cases).await?, all_said(&copy, &cases).await?);
+    let real = ApiServer::new(&ns.client, &ns.name);
+    let copy = ApiServer { group: GROUP.to_owned(), ..real.clone() };
+    create_specimens(&real).await?;
+    create_specimens_when_served(&copy).await?;
+    let (with_rules, without_rules) = (send_all(&real, &cases).await?, send_all(&copy, &cases).await?);
     let rules: BTreeMap<Kind, BTreeSet<String>> =
-        KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, said)| said).collect())).collect();
+        KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, message)| message).collect())).collect();
     let mut dropped = Dropped { all: BTreeSet::new(), seen: BTreeSet::new(), sentence: String::new() };
     for (kind, messages) in &rules {
         dropped.all.extend(messages.iter().map(|m| (*kind, m.clone())));
     }
-    for ((case, with), without) in cases.iter().zip(&refused).zip(&said) {
+    for ((case, with), without) in cases.iter().zip(&with_rules).zip(&without_rules) {
         // Its only cause is one rule, so that rule alone stands between it and the cluster.
-        let Said::Refused(refusal) = with else { continue };
+        let Response::Refused(refusal) = with else { continue };
         let [(_, only)] = refusal.causes.as_slice() else { continue };
         let Some(rule) = rules[&case.kind].iter().find(|r| only.contains(r.as_str())) else { continue };
         let mut report = Report::default();
-        report.judge(case, without, |_, _| Ok(()), |_, _| Ok(rust::Decided::default()));
+        report.compare(case, without, |_, _| Ok(()), |_, _| Ok(decisions::Decision::default()));
         if let Some(fault) = report.faults.iter().find(|f| f.what.contains("takes what must be refused")) {
             dropped.seen.insert((case.kind, rule.clone()));
             dropped.sentence = format!("{}: {}", fault.case, fault.what);
@@ -96,16 +96,16 @@ async fn planted(ns: &TestNamespace) -> Result<Dropped> {
 }
 
 /// A kind is served a moment after it is established.
-async fn stand_when_served(server: &Server) -> Result<()> {
+async fn create_specimens_when_served(server: &ApiServer) -> Result<()> {
     for _ in 0..40 {
-        match stand(server).await {
+        match create_specimens(server).await {
             Err(error) if error.to_string().contains("404") || error.to_string().contains("could not find") => {
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
             other => return other,
         }
     }
-    stand(server).await
+    create_specimens(server).await
 }
 
 fn copies() -> Result<Vec<CustomResourceDefinition>> {

@@ -18,7 +18,7 @@ use yoi_plan::{peer, project, workspace, yoipod};
 use crate::case::Kind;
 
 /// Reads a text as an object of a kind: what a watch does with every object.
-pub type Read = fn(Kind, &str) -> Result<(), String>;
+pub type ReadFn = fn(Kind, &str) -> Result<(), String>;
 
 pub fn read(kind: Kind, text: &str) -> Result<(), String> {
     fn as_<T: DeserializeOwned>(text: &str) -> Result<(), String> {
@@ -34,8 +34,8 @@ pub fn read(kind: Kind, text: &str) -> Result<(), String> {
 }
 
 /// The words of a panic, if `deed` panics.
-pub fn kept<T>(deed: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(deed)).map_err(|panic| format!("it panics: {}", words(&*panic)))
+pub fn catch_panic<T>(action: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(action)).map_err(|panic| format!("it panics: {}", words(&*panic)))
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {
@@ -45,37 +45,37 @@ fn words(panic: &(dyn Any + Send)) -> String {
 
 /// What the operator would say of an object and make for it, in a world where what it names exists and in one where nothing does.
 #[derive(Default)]
-pub struct Decided {
-    pub said: Vec<Condition>,
-    pub made: Vec<Value>,
+pub struct Decision {
+    pub conditions: Vec<Condition>,
+    pub objects: Vec<Value>,
 }
 
-pub type Decide = fn(Kind, &str) -> Result<Decided, String>;
+pub type DecideFn = fn(Kind, &str) -> Result<Decision, String>;
 
-pub fn decide(kind: Kind, text: &str) -> Result<Decided, String> {
+pub fn decide(kind: Kind, text: &str) -> Result<Decision, String> {
     let read = |e: serde_json::Error| e.to_string();
-    let mut all = Decided::default();
+    let mut all = Decision::default();
     match kind {
         Kind::YoiProject => {
             let object: YoiProject = serde_json::from_str(text).map_err(read)?;
-            kept(|| project_(object, &mut all))?;
+            catch_panic(|| plan_project(object, &mut all))?;
         }
         Kind::YoiPod => {
             let object: YoiPod = serde_json::from_str(text).map_err(read)?;
-            kept(|| {
-                yoipod_(object.clone(), false, &mut all);
-                yoipod_(object, true, &mut all);
+            catch_panic(|| {
+                plan_yoipod(object.clone(), false, &mut all);
+                plan_yoipod(object, true, &mut all);
             })?;
         }
         Kind::YoiPeer => {
             let object: YoiPeer = serde_json::from_str(text).map_err(read)?;
-            kept(|| peer_(object, &mut all))?;
+            catch_panic(|| plan_peer(object, &mut all))?;
         }
         Kind::AgentWorkspace => {
             let object: AgentWorkspace = serde_json::from_str(text).map_err(read)?;
-            kept(|| {
-                workspace_(object.clone(), false, &mut all);
-                workspace_(object, true, &mut all);
+            catch_panic(|| {
+                plan_workspace(object.clone(), false, &mut all);
+                plan_workspace(object, true, &mut all);
             })?;
         }
         // Nobody decides about a WorkspaceNode; it is read.
@@ -111,7 +111,7 @@ fn true_(type_: &str) -> Value {
 }
 
 /// Metadata as the API server gives it, with our finalizers: what a round after the first sees.
-fn born(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, uid: &str) {
+fn set_server_metadata(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, uid: &str) {
     meta.uid.get_or_insert_with(|| uid.to_owned());
     meta.namespace.get_or_insert_with(|| "ns".to_owned());
     meta.resource_version.get_or_insert_with(|| "1".to_owned());
@@ -124,7 +124,7 @@ fn born(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, u
     }
 }
 
-fn take(steps: &[Step], all: &mut Decided) {
+fn collect(steps: &[Step], all: &mut Decision) {
     fn value<T: serde::Serialize>(object: &T) -> Value {
         serde_json::to_value(object).expect("objects are JSON")
     }
@@ -132,12 +132,12 @@ fn take(steps: &[Step], all: &mut Decided) {
         // Their deeds are told in errors and logs.
         let _ = step.deed();
         match step {
-            Step::EnsureWorkspace(o) => all.made.push(value(o)),
-            Step::EnsureClaim(o) => all.made.push(value(o)),
-            Step::EnsureVolume(o) => all.made.push(value(o)),
-            Step::EnsureConfigMap(o) => all.made.push(value(o)),
-            Step::EnsurePod(o) => all.made.push(value(o)),
-            Step::EnsureNetworkPolicy(o) => all.made.push(value(o)),
+            Step::EnsureWorkspace(o) => all.objects.push(value(o)),
+            Step::EnsureClaim(o) => all.objects.push(value(o)),
+            Step::EnsureVolume(o) => all.objects.push(value(o)),
+            Step::EnsureConfigMap(o) => all.objects.push(value(o)),
+            Step::EnsurePod(o) => all.objects.push(value(o)),
+            Step::EnsureNetworkPolicy(o) => all.objects.push(value(o)),
             // Steps that make nothing.
             _ => {}
         }
@@ -146,7 +146,7 @@ fn take(steps: &[Step], all: &mut Decided) {
 
 /// A workspace with its tree made and, if it is a base, sealed.
 fn standing(mut object: AgentWorkspace, uid: &str) -> AgentWorkspace {
-    born(&mut object.metadata, uid);
+    set_server_metadata(&mut object.metadata, uid);
     let conditions = ["Accepted", "Scheduled", "ProviderSelected", "Provisioned", "Populated", "Sealed", "Ready"].map(true_);
     object.status = Some(
         serde_json::from_value(json!({ "nodeName": NODE, "origin": { "kind": "Empty" }, "conditions": conditions })).expect("a status"),
@@ -170,32 +170,32 @@ fn base_of(steps: &[Step]) -> Option<AgentWorkspace> {
     steps.iter().find_map(|s| if let Step::EnsureWorkspace(w) = s { Some((**w).clone()) } else { None })
 }
 
-fn project_(mut object: YoiProject, all: &mut Decided) {
-    born(&mut object.metadata, "55555555-0000-4000-8000-000000000000");
+fn plan_project(mut object: YoiProject, all: &mut Decision) {
+    set_server_metadata(&mut object.metadata, "55555555-0000-4000-8000-000000000000");
     let mut seen =
         project::Observed { project: Arc::new(object), terminating: false, bases: Vec::new(), origins: BTreeSet::new(), nodes: nodes() };
     for _ in 0..ROUNDS {
         let plan = project::plan(&seen, now());
-        take(&plan.steps, all);
+        collect(&plan.steps, all);
         let mut next = (*seen.project).clone();
         if let Some(status) = plan.status {
-            all.said.extend(status.conditions.clone());
+            all.conditions.extend(status.conditions.clone());
             next.status = Some(status);
         }
         if let Some(base) = base_of(&plan.steps) {
             // The base's own rounds fill it, if it has to be filled.
             let mut unsealed = base.clone();
-            born(&mut unsealed.metadata, "44444444-0000-4000-8000-000000000000");
-            workspace_(unsealed, true, all);
+            set_server_metadata(&mut unsealed.metadata, "44444444-0000-4000-8000-000000000000");
+            plan_workspace(unsealed, true, all);
             seen.bases.push(Arc::new(standing(base, "44444444-0000-4000-8000-000000000000")));
         }
         seen.project = Arc::new(next);
     }
 }
 
-fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
+fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
     let uid = "33333333-0000-4000-8000-000000000000";
-    born(&mut object.metadata, uid);
+    set_server_metadata(&mut object.metadata, uid);
     let source = object.spec.source.clone();
     let project = source.project.filter(|_| full).map(|p| named_project(&p.name));
     let parent = source.workspace.filter(|_| full).map(|w| named_workspace(&w.name));
@@ -228,13 +228,13 @@ fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
     };
     for _ in 0..ROUNDS {
         let plan = workspace::plan(&seen, &settings(), now());
-        take(&plan.steps, all);
+        collect(&plan.steps, all);
         let mut next = (*seen.workspace).clone();
         for step in &plan.steps {
             match step {
                 Step::EnsureClaim(claim) if full => {
                     let mut claim = (**claim).clone();
-                    born(&mut claim.metadata, "22222222-0000-4000-8000-000000000000");
+                    set_server_metadata(&mut claim.metadata, "22222222-0000-4000-8000-000000000000");
                     claim.metadata.annotations.get_or_insert_default().insert("volume.kubernetes.io/selected-node".into(), NODE.into());
                     seen.claim = Some(Arc::new(claim));
                 }
@@ -246,7 +246,7 @@ fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
             }
         }
         if let Some(mut status) = plan.status {
-            all.said.extend(status.conditions.clone());
+            all.conditions.extend(status.conditions.clone());
             if full && status.node_name.is_some() {
                 // The shim's word.
                 status.conditions.push(serde_json::from_value(true_("Provisioned")).expect("a condition"));
@@ -257,8 +257,8 @@ fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
     }
 }
 
-fn yoipod_(mut object: YoiPod, full: bool, all: &mut Decided) {
-    born(&mut object.metadata, "88888888-0000-4000-8000-000000000000");
+fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
+    set_server_metadata(&mut object.metadata, "88888888-0000-4000-8000-000000000000");
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
     let by_ref = object.spec.workspace.as_ref().and_then(|w| w.ref_.clone());
     let claim = object.spec.session.claim_name.clone().filter(|_| full).map(|name| {
@@ -287,7 +287,7 @@ fn yoipod_(mut object: YoiPod, full: bool, all: &mut Decided) {
     };
     for _ in 0..ROUNDS {
         let plan = yoipod::plan(&seen, &settings(), now());
-        take(&plan.steps, all);
+        collect(&plan.steps, all);
         let mut next = (*seen.yoipod).clone();
         for step in plan.steps.iter().filter(|_| full) {
             match step {
@@ -296,20 +296,20 @@ fn yoipod_(mut object: YoiPod, full: bool, all: &mut Decided) {
                 }
                 Step::EnsureClaim(c) => {
                     let mut claim = (**c).clone();
-                    born(&mut claim.metadata, "22222222-0000-4000-8000-000000000000");
+                    set_server_metadata(&mut claim.metadata, "22222222-0000-4000-8000-000000000000");
                     seen.session_claim = Some(Arc::new(claim));
                 }
                 Step::EnsureConfigMap(m) => seen.manifests.push(Arc::new((**m).clone())),
                 Step::EnsurePod(pod) => {
                     let mut pod = (**pod).clone();
-                    born(&mut pod.metadata, "99999999-0000-4000-8000-000000000000");
+                    set_server_metadata(&mut pod.metadata, "99999999-0000-4000-8000-000000000000");
                     seen.pods = vec![Arc::new(pod)];
                 }
                 _ => {}
             }
         }
         if let Some(mut status) = plan.status {
-            all.said.extend(status.conditions.clone());
+            all.conditions.extend(status.conditions.clone());
             let before = next.status.take().unwrap_or_default();
             status.session = before.session;
             status.task = before.task;
@@ -322,8 +322,8 @@ fn yoipod_(mut object: YoiPod, full: bool, all: &mut Decided) {
     }
 }
 
-fn peer_(mut object: YoiPeer, all: &mut Decided) {
-    born(&mut object.metadata, "11111111-0000-4000-8000-000000000000");
+fn plan_peer(mut object: YoiPeer, all: &mut Decision) {
+    set_server_metadata(&mut object.metadata, "11111111-0000-4000-8000-000000000000");
     let agent = |name: &String| {
         let plain = json!({ "metadata": { "name": name, "namespace": "ns", "uid": format!("uid-{name}") }, "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} } } });
         serde_json::from_value::<YoiPod>(plain).ok().map(Arc::new)
@@ -332,7 +332,7 @@ fn peer_(mut object: YoiPeer, all: &mut Decided) {
     let object = Arc::new(object);
     for members in [[None, None], members] {
         let plan = peer::plan(&peer::Observed { peer: Arc::clone(&object), terminating: false, members }, now());
-        take(&plan.steps, all);
-        all.said.extend(plan.status.map(|s| s.conditions).unwrap_or_default());
+        collect(&plan.steps, all);
+        all.conditions.extend(plan.status.map(|s| s.conditions).unwrap_or_default());
     }
 }

@@ -5,20 +5,20 @@ use axum::http::Request;
 use kube::Client;
 use serde_json::Value;
 
-use crate::case::{Case, Kind, Way};
+use crate::case::{Case, Kind, Method};
 
 /// Bytes as they stand here and no others: no client library tidies them up.
 #[derive(Clone)]
-pub struct Server {
+pub struct ApiServer {
     pub client: Client,
     pub namespace: String,
     pub group: String,
 }
 
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum Response {
     /// The object as it is, or would be, stored.
-    Taken(String),
+    Accepted(String),
     Refused(Refusal),
 }
 
@@ -32,9 +32,9 @@ pub struct Refusal {
 
 pub const GROUP: &str = "yoi.dev";
 
-impl Server {
-    pub fn new(client: &Client, namespace: &str) -> Server {
-        Server { client: client.clone(), namespace: namespace.to_owned(), group: GROUP.to_owned() }
+impl ApiServer {
+    pub fn new(client: &Client, namespace: &str) -> ApiServer {
+        ApiServer { client: client.clone(), namespace: namespace.to_owned(), group: GROUP.to_owned() }
     }
 
     fn collection(&self, kind: Kind) -> String {
@@ -47,21 +47,21 @@ impl Server {
     }
 
     /// Sends a case; with `dry`, nothing is stored.
-    pub async fn send(&self, case: &Case, dry: bool) -> Result<Said> {
+    pub async fn send(&self, case: &Case, dry: bool) -> Result<Response> {
         let all = self.collection(case.kind);
         let one = format!("{all}/{}", escaped(&case.name));
-        let (method, path, type_) = match case.way {
-            Way::Create => ("POST", all, "application/json"),
-            Way::Apply => ("PATCH", one, "application/apply-patch+yaml"),
-            Way::Update => ("PUT", one, "application/json"),
-            Way::Merge => ("PATCH", one, "application/merge-patch+json"),
-            Way::MergeStatus => ("PATCH", format!("{one}/status"), "application/merge-patch+json"),
+        let (method, path, type_) = match case.method {
+            Method::Create => ("POST", all, "application/json"),
+            Method::Apply => ("PATCH", one, "application/apply-patch+yaml"),
+            Method::Update => ("PUT", one, "application/json"),
+            Method::Merge => ("PATCH", one, "application/merge-patch+json"),
+            Method::MergeStatus => ("PATCH", format!("{one}/status"), "application/merge-patch+json"),
         };
         let mut query = format!("fieldManager=somebody&fieldValidation={}", if case.strict { "Strict" } else { "Ignore" });
         if dry {
             query.push_str("&dryRun=All");
         }
-        if case.way == Way::Apply {
+        if case.method == Method::Apply {
             query.push_str("&force=true");
         }
         let mut text = case.text.clone();
@@ -70,18 +70,18 @@ impl Server {
         }
         for _ in 0..5 {
             let mut body = text.clone();
-            if case.way == Way::Update {
+            if case.method == Method::Update {
                 // An update carries the version that it was made from.
                 let version = self.version(case).await?;
                 body = body.replacen("\"metadata\":{", &format!("\"metadata\":{{\"resourceVersion\":\"{version}\","), 1);
             }
-            let said = self.raw(method, &format!("{path}?{query}"), type_, body).await?;
+            let response = self.raw(method, &format!("{path}?{query}"), type_, body).await?;
             // Somebody wrote a status meanwhile: asked again, as any client does.
-            if !matches!(&said, Said::Refused(r) if r.code == 409 && r.message.contains("the object has been modified")) {
-                return Ok(said);
+            if !matches!(&response, Response::Refused(r) if r.code == 409 && r.message.contains("the object has been modified")) {
+                return Ok(response);
             }
         }
-        bail!("{} meets a conflict again and again", case.told())
+        bail!("{} meets a conflict again and again", case.description())
     }
 
     async fn version(&self, case: &Case) -> Result<String> {
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Would the API server make this object?
-    pub async fn would_make(&self, object: &Value) -> Result<Said> {
+    pub async fn would_make(&self, object: &Value) -> Result<Response> {
         let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default());
         let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
         let plural = format!("{}s", kind.to_lowercase());
@@ -102,13 +102,13 @@ impl Server {
         self.raw("POST", &format!("{path}?dryRun=All&fieldValidation=Strict"), "application/json", object.to_string()).await
     }
 
-    async fn raw(&self, method: &str, uri: &str, type_: &str, body: String) -> Result<Said> {
+    async fn raw(&self, method: &str, uri: &str, type_: &str, body: String) -> Result<Response> {
         let request = Request::builder().method(method).uri(uri).header("content-type", type_).header("accept", "application/json");
         match self.client.request_text(request.body(body.into_bytes())?).await {
-            Ok(text) => Ok(Said::Taken(text)),
+            Ok(text) => Ok(Response::Accepted(text)),
             Err(kube::Error::Api(status)) => {
                 let causes = status.details.iter().flat_map(|d| &d.causes).map(|c| (c.field.clone(), c.message.clone())).collect();
-                Ok(Said::Refused(Refusal { code: status.code, message: status.message.clone(), causes }))
+                Ok(Response::Refused(Refusal { code: status.code, message: status.message.clone(), causes }))
             }
             Err(other) => Err(other).with_context(|| format!("{method} {uri}")),
         }

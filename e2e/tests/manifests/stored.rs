@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, ConditionStatus, YoiPod};
 use yoi_e2e::test_namespace::{TestNamespace, uid};
 
-use crate::case::{Case, KINDS, Kind, Must, Way};
-use crate::judge::{conditions, unsaid};
-use crate::server::{Said, Server};
+use crate::api_server::{ApiServer, Response};
+use crate::case::{Case, Expected, KINDS, Kind, Method};
+use crate::compare::{condition_problem, conditions};
 
 /// How long an object may stand without a word about it.
-const SILENCE: Duration = Duration::from_secs(10);
+const CONDITION_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct Outcome {
@@ -34,12 +34,12 @@ pub struct Outcome {
 pub async fn run() -> Result<Outcome> {
     let ns = TestNamespace::create("oddities").await?;
     let processes = processes(&ns).await?;
-    let server = Server::new(&ns.client, &ns.name);
-    let mut outcome = Outcome { before: healthy(&ns, "before").await?, ..Outcome::default() };
+    let server = ApiServer::new(&ns.client, &ns.name);
+    let mut outcome = Outcome { before: time_agent(&ns, "before").await?, ..Outcome::default() };
 
     // Whole objects of every kind and class, as many as a small cluster can hold.
-    let cases = chosen();
-    let answers: Vec<(&Case, Said)> = stream::iter(&cases)
+    let cases = choose_cases();
+    let answers: Vec<(&Case, Response)> = stream::iter(&cases)
         .map(|case| {
             let server = server.clone();
             async move { anyhow::Ok((case, server.send(case, false).await?)) }
@@ -50,37 +50,37 @@ pub async fn run() -> Result<Outcome> {
         .into_iter()
         .collect::<Result<_>>()?;
     let mut expected = BTreeMap::new();
-    for (case, said) in &answers {
-        match said {
-            Said::Taken(_) => {
+    for (case, response) in &answers {
+        match response {
+            Response::Accepted(_) => {
                 outcome.made += 1;
-                expected.insert((case.kind, case.name.clone()), case.told());
+                expected.insert((case.kind, case.name.clone()), case.description());
             }
-            Said::Refused(r) => {
+            Response::Refused(r) => {
                 outcome.refused += 1;
-                ensure!(case.must != Must::Take, "{} is refused: {}", case.told(), r.message);
+                ensure!(case.expected != Expected::Accepted, "{} is refused: {}", case.description(), r.message);
             }
         }
     }
-    outcome.made += relations(&ns).await?;
-    outcome.slowest = told(&ns, &expected, &mut outcome.reasons).await?;
-    related(&ns).await?;
+    outcome.made += create_related_objects(&ns).await?;
+    outcome.slowest = wait_conditions(&ns, &expected, &mut outcome.reasons).await?;
+    check_related_objects(&ns).await?;
 
-    outcome.after = healthy(&ns, "after").await?;
+    outcome.after = time_agent(&ns, "after").await?;
     outcome.writes = writes(&ns, Duration::from_secs(20)).await?;
-    unharmed(&ns, &processes).await?;
+    check_processes(&ns, &processes).await?;
     ns.remove().await?;
     Ok(outcome)
 }
 
 /// Creates and applies that may be taken, spread over kinds and classes; few of those that make the node work.
-fn chosen() -> Vec<Case> {
+fn choose_cases() -> Vec<Case> {
     let mut left = BTreeMap::from([(Kind::YoiProject, 24), (Kind::YoiPod, 120), (Kind::AgentWorkspace, 60)]);
     let mut of_class: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
     let mut fetching = 3;
     let mut chosen = Vec::new();
     for case in crate::cases() {
-        let whole = matches!(case.way, Way::Create | Way::Apply) && case.must != Must::Refuse;
+        let whole = matches!(case.method, Method::Create | Method::Apply) && case.expected != Expected::Refused;
         // A stranger's owner reference has it collected, and a finalizer on a project is for whoever wrote it to take off.
         let owned = matches!(case.class, "owners" | "dates") || case.class == "finalizers" && case.kind == Kind::YoiProject;
         let Some(left) = left.get_mut(&case.kind).filter(|n| whole && !owned && **n > 0) else { continue };
@@ -102,7 +102,7 @@ fn chosen() -> Vec<Case> {
 }
 
 /// A project and an agent of it; how long until the agent is Ready.
-async fn healthy(ns: &TestNamespace, name: &str) -> Result<Duration> {
+async fn time_agent(ns: &TestNamespace, name: &str) -> Result<Duration> {
     let start = Instant::now();
     ns.create_empty_project(name).await?;
     ns.create_agent(name, name, json!({})).await?;
@@ -125,7 +125,7 @@ fn pair(a: &str, b: &str) -> Value {
 }
 
 /// Objects that are odd by what they name, or by who made something beside them.
-async fn relations(ns: &TestNamespace) -> Result<usize> {
+async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
     // Only in another namespace, and gone again.
     let beside = ns.create_other().await?;
     beside.apply(&tree("elsewhere", &json!({ "source": { "empty": {} } })).to_string()).await?;
@@ -174,13 +174,13 @@ async fn relations(ns: &TestNamespace) -> Result<usize> {
     ns.wait_condition::<YoiPod>("first-there", "Accepted", ConditionStatus::True).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     ns.apply(&agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } })).to_string()).await?;
-    forgeries(ns).await?;
+    create_forgeries(ns).await?;
     beside.remove().await?;
     Ok(objects.len() + 4)
 }
 
 /// What somebody with rights to Pods and claims, or to a status, can write beside our objects.
-async fn forgeries(ns: &TestNamespace) -> Result<()> {
+async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
     ns.apply(&agent("forged", &json!({})).to_string()).await?;
     let forged: YoiPod = ns.get("forged").await?;
     let owner = json!([{ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "forged", "uid": uid(&forged), "controller": true }]);
@@ -218,7 +218,7 @@ async fn forgeries(ns: &TestNamespace) -> Result<()> {
 }
 
 /// What each of the relations must say.
-async fn related(ns: &TestNamespace) -> Result<()> {
+async fn check_related_objects(ns: &TestNamespace) -> Result<()> {
     for (name, reason) in [
         ("no-project", "SourceNotFound"),
         ("no-tree", "SourceNotFound"),
@@ -265,7 +265,11 @@ fn api(ns: &TestNamespace, kind: Kind) -> Api<DynamicObject> {
 }
 
 /// Waits until every object of the namespace has said something fit for people; gives back the longest silence of those that are known by name.
-async fn told(ns: &TestNamespace, known: &BTreeMap<(Kind, String), String>, reasons: &mut BTreeMap<String, usize>) -> Result<Duration> {
+async fn wait_conditions(
+    ns: &TestNamespace,
+    known: &BTreeMap<(Kind, String), String>,
+    reasons: &mut BTreeMap<String, usize>,
+) -> Result<Duration> {
     let start = Instant::now();
     loop {
         let mut silent = Vec::new();
@@ -275,14 +279,14 @@ async fn told(ns: &TestNamespace, known: &BTreeMap<(Kind, String), String>, reas
                 let name = object.metadata.name.clone().unwrap_or_default();
                 let what = known.get(&(kind, name.clone())).cloned().unwrap_or_else(|| format!("{} {name}", kind.word()));
                 let value = serde_json::to_value(&object)?;
-                let said = conditions(&value);
-                let Some(ready) = said.iter().find(|c| c.type_ == "Ready") else {
+                let conditions = conditions(&value);
+                let Some(ready) = conditions.iter().find(|c| c.type_ == "Ready") else {
                     silent.push(what);
                     continue;
                 };
                 *reasons.entry(format!("{} {}", kind.word(), ready.reason)).or_default() += 1;
-                for condition in &said {
-                    if let Some(wrong) = unsaid(condition) {
+                for condition in &conditions {
+                    if let Some(wrong) = condition_problem(condition) {
                         anyhow::bail!("{what}: {wrong}");
                     }
                 }
@@ -291,7 +295,7 @@ async fn told(ns: &TestNamespace, known: &BTreeMap<(Kind, String), String>, reas
         if silent.is_empty() {
             return Ok(start.elapsed());
         }
-        ensure!(start.elapsed() < SILENCE, "{} objects say nothing after {SILENCE:?}, such as {}", silent.len(), silent[0]);
+        ensure!(start.elapsed() < CONDITION_LIMIT, "{} objects say nothing after {CONDITION_LIMIT:?}, such as {}", silent.len(), silent[0]);
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }
@@ -335,7 +339,7 @@ async fn processes(ns: &TestNamespace) -> Result<Processes> {
     Ok(all)
 }
 
-async fn unharmed(ns: &TestNamespace, before: &Processes) -> Result<()> {
+async fn check_processes(ns: &TestNamespace, before: &Processes) -> Result<()> {
     let now = processes(ns).await?;
     ensure!(&now == before, "our Pods and their restarts were {before:?} and are {now:?}");
     for (pod, _) in now {

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::Table;
-use crate::case::{Case, Kind, Must, Way, object};
+use crate::case::{Case, Expected, Kind, Method, object};
 use crate::specimen;
 
 pub(super) fn immutable(t: &mut Table) {
-    let mut fixed = |label: &str, spec: Value, word: &str| t.patch("immutable", label, &json!({ "spec": spec }), Must::Refuse, word);
+    let mut fixed = |label: &str, spec: Value, word: &str| t.patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
     fixed("ref", json!({ "projectRef": { "name": "other" } }), "projectRef");
     fixed("ref", json!({ "workspace": { "ref": { "name": "other" } } }), "workspace");
     fixed("ref", json!({ "workspace": null }), "workspace");
@@ -35,7 +35,7 @@ pub(super) fn immutable(t: &mut Table) {
         ("base", json!({ "owner": { "uid": 1, "gid": 1 } }), "owner"),
         ("fork", json!({ "source": { "workspace": { "name": "other" } } }), "source"),
     ] {
-        t.patch("immutable", label, &json!({ "spec": spec }), Must::Refuse, word);
+        t.patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
     }
     for (label, spec) in [
         ("ref", json!({ "desiredState": "Stopped", "task": "Another one.", "limits": { "toolSeconds": 7 } })),
@@ -44,7 +44,7 @@ pub(super) fn immutable(t: &mut Table) {
         ("project", json!({ "ttlAfterRelease": null })),
         ("empty", json!({ "path": "/other", "owner": { "uid": 7, "gid": 7 } })),
     ] {
-        t.patch("mutable", label, &json!({ "spec": spec }), Must::Take, "");
+        t.patch("mutable", label, &json!({ "spec": spec }), Expected::Accepted, "");
     }
 }
 
@@ -52,43 +52,43 @@ pub(super) fn metadata(t: &mut Table) {
     let a = "template of nothing";
     let reference = |controller: bool, uid: &str| json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "name": "p", "uid": uid, "controller": controller });
     let stranger = "00000000-0000-4000-8000-000000000000";
-    for (class, meta, must) in [
-        ("finalizers", json!({ "finalizers": ["yoi.dev/operator", "yoi.dev/node-data"] }), Must::Take),
-        ("finalizers", json!({ "finalizers": ["yoi.dev/operator", "yoi.dev/operator"] }), Must::Take),
-        ("finalizers", json!({ "finalizers": ["no slash", "x/y"] }), Must::Refuse),
-        ("finalizers", json!({ "finalizers": [7] }), Must::Refuse),
-        ("finalizers", json!({ "finalizers": "yoi.dev/operator" }), Must::Refuse),
-        ("owners", json!({ "ownerReferences": [reference(true, stranger)] }), Must::Take),
+    for (class, meta, expected) in [
+        ("finalizers", json!({ "finalizers": ["yoi.dev/operator", "yoi.dev/node-data"] }), Expected::Accepted),
+        ("finalizers", json!({ "finalizers": ["yoi.dev/operator", "yoi.dev/operator"] }), Expected::Accepted),
+        ("finalizers", json!({ "finalizers": ["no slash", "x/y"] }), Expected::Refused),
+        ("finalizers", json!({ "finalizers": [7] }), Expected::Refused),
+        ("finalizers", json!({ "finalizers": "yoi.dev/operator" }), Expected::Refused),
+        ("owners", json!({ "ownerReferences": [reference(true, stranger)] }), Expected::Accepted),
         (
             "owners",
             json!({ "ownerReferences": [reference(true, stranger), reference(true, "11111111-0000-4000-8000-000000000000")] }),
-            Must::Refuse,
+            Expected::Refused,
         ),
-        ("owners", json!({ "ownerReferences": [reference(false, "")] }), Must::Refuse),
-        ("owners", json!({ "ownerReferences": [{}] }), Must::Refuse),
+        ("owners", json!({ "ownerReferences": [reference(false, "")] }), Expected::Refused),
+        ("owners", json!({ "ownerReferences": [{}] }), Expected::Refused),
         (
             "labels",
             json!({ "labels": { "yoi.dev/yoipod": "a", "yoi.dev/project": "p", "yoi.dev/workspace": "w", "yoi.dev/role": "agent" } }),
-            Must::Take,
+            Expected::Accepted,
         ),
-        ("labels", json!({ "labels": { "yoi.dev/yoipod": "not a value" } }), Must::Refuse),
-        ("labels", json!({ "labels": { "a b": "x" } }), Must::Refuse),
-        ("labels", json!({ "labels": { "a": 7 } }), Must::Refuse),
+        ("labels", json!({ "labels": { "yoi.dev/yoipod": "not a value" } }), Expected::Refused),
+        ("labels", json!({ "labels": { "a b": "x" } }), Expected::Refused),
+        ("labels", json!({ "labels": { "a": 7 } }), Expected::Refused),
         (
             "annotations",
             json!({ "annotations": { "yoi.dev/run-generation": "9223372036854775807", "yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "none" } }),
-            Must::Take,
+            Expected::Accepted,
         ),
-        ("annotations", json!({ "annotations": { "a": "🦀".repeat(50_000) } }), Must::Take),
-        ("annotations", json!({ "annotations": { "a": "x".repeat(300_000) } }), Must::Refuse),
-        ("annotations", json!({ "annotations": { "a": { "b": "c" } } }), Must::Refuse),
+        ("annotations", json!({ "annotations": { "a": "🦀".repeat(50_000) } }), Expected::Accepted),
+        ("annotations", json!({ "annotations": { "a": "x".repeat(300_000) } }), Expected::Refused),
+        ("annotations", json!({ "annotations": { "a": { "b": "c" } } }), Expected::Refused),
         (
             "dates",
             json!({ "deletionTimestamp": "2020-01-01T00:00:00Z", "creationTimestamp": "1000-01-01T00:00:00Z", "generation": -7, "uid": "mine", "resourceVersion": "" }),
-            Must::Take,
+            Expected::Accepted,
         ),
-        ("dates", json!({ "creationTimestamp": "yesterday" }), Must::Refuse),
-        ("dates", json!({ "resourceVersion": "7" }), Must::Either),
+        ("dates", json!({ "creationTimestamp": "yesterday" }), Expected::Refused),
+        ("dates", json!({ "resourceVersion": "7" }), Expected::Either),
     ] {
         for label in ["empty", a, "fork"] {
             let (kind, _, spec, _) = t.specimen(label);
@@ -97,10 +97,10 @@ pub(super) fn metadata(t: &mut Table) {
             body["metadata"].as_object_mut().expect("metadata").extend(meta.as_object().cloned().unwrap_or_default());
             t.push(
                 (class, label),
-                Way::Create,
+                Method::Create,
                 &name,
                 &body,
-                must,
+                expected,
                 meta.as_object().and_then(|m| m.keys().next()).map_or("", String::as_str),
             );
         }
@@ -110,12 +110,12 @@ pub(super) fn metadata(t: &mut Table) {
         let name = if kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("s-{}", t.cases.len()) };
         let mut body = object(kind, &name, &spec);
         body["status"] = specimen::status(kind);
-        t.push(("status sent along", label), Way::Create, &name, &body, Must::Take, "");
+        t.push(("status sent along", label), Method::Create, &name, &body, Expected::Accepted, "");
         for (field, value) in [("kind", json!("Pod")), ("apiVersion", json!("yoi.dev/v2")), ("metadata", json!("x")), ("spec", Value::Null)]
         {
             let mut body = object(kind, &name, &spec);
             body[field] = value;
-            t.push(("head", label), Way::Create, &name, &body, Must::Refuse, field);
+            t.push(("head", label), Method::Create, &name, &body, Expected::Refused, field);
         }
     }
     for (title, text) in [
@@ -132,11 +132,11 @@ pub(super) fn metadata(t: &mut Table) {
                 kind,
                 class: "head",
                 title: title.into(),
-                way: Way::Create,
+                method: Method::Create,
                 strict: true,
                 name: "h".into(),
                 text: text.into(),
-                must: Must::Refuse,
+                expected: Expected::Refused,
                 names: String::new(),
                 label,
             });
@@ -146,16 +146,16 @@ pub(super) fn metadata(t: &mut Table) {
         let (kind, label, spec, _) = t.specimen(label);
         let text = object(kind, "d", &spec).to_string();
         let doubled = text.replacen("\"spec\":", "\"spec\":{},\"spec\":", 1);
-        for (strict, must) in [(true, Must::Refuse), (false, Must::Either)] {
+        for (strict, expected) in [(true, Expected::Refused), (false, Expected::Either)] {
             t.cases.push(Case {
                 kind,
                 class: "doubled",
                 title: "spec twice".into(),
-                way: Way::Create,
+                method: Method::Create,
                 strict,
                 name: "d".into(),
                 text: doubled.clone(),
-                must,
+                expected,
                 names: "spec".into(),
                 label,
             });
@@ -165,11 +165,11 @@ pub(super) fn metadata(t: &mut Table) {
             kind,
             class: "huge",
             title: "4 MiB of blanks".into(),
-            way: Way::Create,
+            method: Method::Create,
             strict: true,
             name: "d".into(),
             text: padded,
-            must: Must::Refuse,
+            expected: Expected::Refused,
             names: String::new(),
             label,
         });

@@ -2,11 +2,11 @@
 //! schema takes its generated cases along, but not these.
 
 mod agents;
-mod standing;
+mod metadata;
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, Kind, Must, Way, object, put};
+use crate::case::{Case, Expected, Kind, Method, object, put};
 use crate::specimen::{self, Specimen};
 
 struct Table {
@@ -23,8 +23,8 @@ pub fn all() -> Vec<Case> {
     agents::pods(&mut table);
     trees(&mut table);
     peers(&mut table);
-    standing::immutable(&mut table);
-    standing::metadata(&mut table);
+    metadata::immutable(&mut table);
+    metadata::metadata(&mut table);
     table.cases
 }
 
@@ -34,38 +34,49 @@ impl Table {
         (found.kind, found.label, found.spec.clone(), found.standing)
     }
 
-    fn push(&mut self, (class, label): (&'static str, &str), way: Way, name: &str, body: &Value, must: Must, names: &str) {
+    fn push(&mut self, (class, label): (&'static str, &str), method: Method, name: &str, body: &Value, expected: Expected, names: &str) {
         let (kind, label, ..) = self.specimen(label);
         let (title, names) = (format!("{name} {}", shown(body)), names.to_owned());
-        self.cases.push(Case { kind, class, title, way, strict: true, name: name.to_owned(), text: body.to_string(), must, names, label });
+        self.cases.push(Case {
+            kind,
+            class,
+            title,
+            method,
+            strict: true,
+            name: name.to_owned(),
+            text: body.to_string(),
+            expected,
+            names,
+            label,
+        });
     }
 
     /// A new object with these places changed (null takes away).
-    fn make(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], must: Must, names: &str) {
+    fn make(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], expected: Expected, names: &str) {
         let (kind, _, spec, _) = self.specimen(label);
         let name = if kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("n-{}", self.cases.len()) };
         let mut body = object(kind, &name, &spec);
         for (pointer, value) in changes {
             assert!(put(&mut body, pointer, (!value.is_null()).then(|| value.clone())), "{pointer} does not stand in {label}");
         }
-        let way = if self.cases.len().is_multiple_of(3) { Way::Apply } else { Way::Create };
-        self.push((class, label), way, &name, &body, must, names);
+        let method = if self.cases.len().is_multiple_of(3) { Method::Apply } else { Method::Create };
+        self.push((class, label), method, &name, &body, expected, names);
         let title = changes.iter().map(|(p, v)| format!("{p} = {}", shown(v))).collect::<Vec<_>>().join(", ");
         self.cases.last_mut().expect("the one just made").title = title;
     }
 
     fn refuse(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], names: &str) {
-        self.make(class, label, changes, Must::Refuse, names);
+        self.make(class, label, changes, Expected::Refused, names);
     }
 
     fn take(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)]) {
-        self.make(class, label, changes, Must::Take, "");
+        self.make(class, label, changes, Expected::Accepted, "");
     }
 
     /// A merge patch of the standing specimen.
-    fn patch(&mut self, class: &'static str, label: &str, patch: &Value, must: Must, names: &str) {
+    fn patch(&mut self, class: &'static str, label: &str, patch: &Value, expected: Expected, names: &str) {
         let standing = self.specimen(label).3;
-        self.push((class, label), Way::Merge, standing, patch, must, names);
+        self.push((class, label), Method::Merge, standing, patch, expected, names);
     }
 }
 
@@ -81,11 +92,11 @@ fn names(t: &mut Table) {
             ["Upper", "with.dot", "-front", "back-", "under_score", "white space", "ä", "a/b", "..", "", &"a".repeat(51), &"a".repeat(254)]
         {
             let (kind, _, spec, _) = t.specimen(label);
-            t.push(("name", label), Way::Create, wrong, &object(kind, wrong, &spec), Must::Refuse, "name");
+            t.push(("name", label), Method::Create, wrong, &object(kind, wrong, &spec), Expected::Refused, "name");
         }
         for right in ["a", "0", "7-7", longest.as_str()] {
             let (kind, _, spec, _) = t.specimen(label);
-            t.push(("name", label), Way::Create, right, &object(kind, right, &spec), Must::Take, "");
+            t.push(("name", label), Method::Create, right, &object(kind, right, &spec), Expected::Accepted, "");
         }
     }
     for wrong in ["Upper", "a.b", "-a", "a-", "a_b", "ä", "../w", "", &"a".repeat(51)] {
@@ -277,11 +288,25 @@ fn peers(t: &mut Table) {
         ("a.b.c", json!(["a.b", "c"]), "members"),
         ("a.b", json!(["a", "B"]), "members"),
     ] {
-        t.push(("peer", "pair"), Way::Create, name, &object(Kind::YoiPeer, name, &json!({ "members": members })), Must::Refuse, word);
+        t.push(
+            ("peer", "pair"),
+            Method::Create,
+            name,
+            &object(Kind::YoiPeer, name, &json!({ "members": members })),
+            Expected::Refused,
+            word,
+        );
     }
     let (x, y) = ("x".repeat(50), "y".repeat(50));
     for (name, members) in [(format!("{x}.{y}"), json!([x, y])), ("0.a".into(), json!(["0", "a"])), ("a-1.a1".into(), json!(["a-1", "a1"]))]
     {
-        t.push(("peer", "pair"), Way::Create, &name, &object(Kind::YoiPeer, &name, &json!({ "members": members })), Must::Take, "");
+        t.push(
+            ("peer", "pair"),
+            Method::Create,
+            &name,
+            &object(Kind::YoiPeer, &name, &json!({ "members": members })),
+            Expected::Accepted,
+            "",
+        );
     }
 }

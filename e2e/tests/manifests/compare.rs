@@ -7,13 +7,13 @@ use serde_json::Value;
 use yoi_crds::reason::Reason;
 use yoi_crds::{Condition, ConditionStatus};
 
-use crate::case::{Case, KINDS, Kind, Must, Way};
-use crate::rust::{Decide, Decided, Read, kept};
+use crate::api_server::{Refusal, Response};
+use crate::case::{Case, Expected, KINDS, Kind, Method};
+use crate::decisions::{DecideFn, Decision, ReadFn, catch_panic};
 use crate::schema;
-use crate::server::{Refusal, Said};
 
 /// Where the API server says no and Rust's types say yes, by the words of the refusal; and why that is right.
-const DOOR: &[(&str, &[&str], &str)] = &[
+const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
     (
         "bounds",
         &[
@@ -67,11 +67,11 @@ const DOOR: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// As [`DOOR`], for refusals in the words of our own rules.
+/// As [`ONLY_SERVER_REFUSES`], for refusals in the words of our own rules.
 const RULES: &str = "rules, which say in CEL what Rust's types cannot";
 
 /// Where Rust's types say no to what was sent and the API server says yes: what is stored is another text, and that one Rust reads.
-const MENDED: &[(&str, &[&str], &str)] = &[
+const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
     ("null", &["invalid type: null", "expected value"], "a null for a field with a default is dropped and the default put in its place"),
     ("whole floats", &["floating point"], "5.0 and 5e0 are stored as 5"),
     ("half surrogates", &["surrogate", "unexpected end of hex escape"], "what is no Unicode is stored as U+FFFD"),
@@ -105,16 +105,16 @@ pub struct Report {
     pub faults: Vec<Fault>,
     pub cases: usize,
     /// Conditions and made objects that were looked at.
-    pub said: usize,
+    pub checked: usize,
 }
 
 impl Report {
     pub fn fault(&mut self, case: &Case, what: impl Into<String>) {
-        self.faults.push(Fault { class: case.class, case: case.told(), what: what.into() });
+        self.faults.push(Fault { class: case.class, case: case.description(), what: what.into() });
     }
 
     /// The faults in words, three of each sort, or nothing.
-    pub fn verdict(&self) -> anyhow::Result<()> {
+    pub fn result(&self) -> anyhow::Result<()> {
         if self.faults.is_empty() {
             return Ok(());
         }
@@ -135,7 +135,12 @@ impl Report {
 
     /// Allowances that no case needs would hide what they no longer explain.
     pub fn unused(&self) -> Vec<&'static str> {
-        DOOR.iter().chain(MENDED).map(|(name, ..)| *name).filter(|name| !self.allowed.contains_key(name)).collect()
+        ONLY_SERVER_REFUSES
+            .iter()
+            .chain(ONLY_RUST_REFUSES)
+            .map(|(name, ..)| *name)
+            .filter(|name| !self.allowed.contains_key(name))
+            .collect()
     }
 
     pub fn table(&self) -> String {
@@ -146,43 +151,43 @@ impl Report {
             sums = [sums[0] + taken, sums[1] + refused];
         }
         lines.push(format!("{:<40}{:>8}{:>8}{:>8}", "all", sums[0] + sums[1], sums[0], sums[1]));
-        let why = |name| DOOR.iter().chain(MENDED).find(|(known, ..)| *known == name).map_or("", |(.., why)| why);
+        let why = |name| ONLY_SERVER_REFUSES.iter().chain(ONLY_RUST_REFUSES).find(|(known, ..)| *known == name).map_or("", |(.., why)| why);
         lines.extend(self.allowed.iter().map(|(name, n)| format!("they differ {n:>4} times: {name}: {}", why(*name))));
         lines.join("\n")
     }
 
     /// Looks at one case; gives back what the operator decided of the stored object, so that what it makes can be tried too.
-    pub fn judge(&mut self, case: &Case, said: &Said, read: Read, decide: Decide) -> Decided {
+    pub fn compare(&mut self, case: &Case, response: &Response, read: ReadFn, decide: DecideFn) -> Decision {
         self.cases += 1;
         let count = self.counts.entry((case.kind, case.class)).or_default();
-        count[usize::from(matches!(said, Said::Refused(_)))] += 1;
-        let whole = !matches!(case.way, Way::Merge | Way::MergeStatus);
-        let sent = kept(|| read(case.kind, &case.text)).and_then(|r| r);
+        count[usize::from(matches!(response, Response::Refused(_)))] += 1;
+        let whole = !matches!(case.method, Method::Merge | Method::MergeStatus);
+        let sent = catch_panic(|| read(case.kind, &case.text)).and_then(|r| r);
         if let Some(panic) = sent.as_ref().err().filter(|e| e.starts_with("it panics")) {
             self.fault(case, format!("Rust's types: {panic}"));
         }
-        match said {
-            Said::Taken(stored) => {
-                if case.must == Must::Refuse {
+        match response {
+            Response::Accepted(stored) => {
+                if case.expected == Expected::Refused {
                     self.fault(case, "the API server takes what must be refused");
                 }
-                if let Err(why) = kept(|| read(case.kind, stored)).and_then(|r| r) {
+                if let Err(why) = catch_panic(|| read(case.kind, stored)).and_then(|r| r) {
                     self.fault(case, format!("stored, and Rust cannot read it, which breaks every watch: {why}"));
-                    return Decided::default();
+                    return Decision::default();
                 }
                 if case.class.starts_with("unknown field") && spec_of(stored).contains("surplus") {
                     self.fault(case, "a field that no schema knows is stored");
                 }
                 if let Some(why) = sent.as_ref().err().filter(|_| whole) {
-                    self.allow(case, MENDED, why, &format!("Rust refuses what the API server takes: {why}"));
+                    self.allow(case, ONLY_RUST_REFUSES, why, &format!("Rust refuses what the API server takes: {why}"));
                 }
-                self.decided(case, stored, decide)
+                self.check_decision(case, stored, decide)
             }
-            Said::Refused(refusal) => {
-                if case.must == Must::Take {
+            Response::Refused(refusal) => {
+                if case.expected == Expected::Accepted {
                     self.fault(case, format!("refused, and must be taken: {}", refusal.message));
                 }
-                for what in unfit(case, refusal) {
+                for what in refusal_problems(case, refusal) {
                     self.fault(case, what);
                 }
                 if whole && sent.is_ok() {
@@ -190,14 +195,14 @@ impl Report {
                     if is_rule(case.kind, &words) {
                         *self.allowed.entry(RULES).or_default() += 1;
                     } else {
-                        self.allow(case, DOOR, &words, &format!("Rust takes what the API server refuses: {words}"));
+                        self.allow(case, ONLY_SERVER_REFUSES, &words, &format!("Rust takes what the API server refuses: {words}"));
                     }
                     // An object that got past a door of another version must not fell the operator.
                     if let Err(why) = decide(case.kind, &case.text) {
                         self.fault(case, format!("the operator falls over it: {why}"));
                     }
                 }
-                Decided::default()
+                Decision::default()
             }
         }
     }
@@ -209,24 +214,24 @@ impl Report {
         }
     }
 
-    fn decided(&mut self, case: &Case, stored: &str, decide: Decide) -> Decided {
-        let decided = match decide(case.kind, stored) {
-            Ok(decided) => decided,
+    fn check_decision(&mut self, case: &Case, stored: &str, decide: DecideFn) -> Decision {
+        let decision = match decide(case.kind, stored) {
+            Ok(decision) => decision,
             Err(why) => {
                 self.fault(case, format!("the operator falls over it: {why}"));
-                return Decided::default();
+                return Decision::default();
             }
         };
-        if decided.said.is_empty() && case.kind != Kind::WorkspaceNode {
+        if decision.conditions.is_empty() && case.kind != Kind::WorkspaceNode {
             self.fault(case, "taken, and the operator says nothing of it");
         }
-        for condition in &decided.said {
-            self.said += 1;
-            if let Some(what) = unsaid(condition) {
+        for condition in &decision.conditions {
+            self.checked += 1;
+            if let Some(what) = condition_problem(condition) {
                 self.fault(case, what);
             }
         }
-        decided
+        decision
     }
 }
 
@@ -236,16 +241,16 @@ fn spec_of(stored: &str) -> String {
 
 /// Whether a refusal repeats a rule of our own.
 fn is_rule(kind: Kind, message: &str) -> bool {
-    static SAID: OnceLock<BTreeMap<Kind, Vec<String>>> = OnceLock::new();
-    let rules = SAID.get_or_init(|| {
-        let of = |kind| schema::rules(&schema::of(kind)).into_iter().map(|(_, said)| said).collect();
+    static MESSAGES: OnceLock<BTreeMap<Kind, Vec<String>>> = OnceLock::new();
+    let rules = MESSAGES.get_or_init(|| {
+        let of = |kind| schema::rules(&schema::of(kind)).into_iter().map(|(_, message)| message).collect();
         KINDS.into_iter().map(|kind| (kind, of(kind))).collect()
     });
-    rules[&kind].iter().any(|said| message.contains(said.as_str()))
+    rules[&kind].iter().any(|rule| message.contains(rule.as_str()))
 }
 
 /// What is wrong with a refusal as a sentence for people.
-fn unfit(case: &Case, refusal: &Refusal) -> Vec<String> {
+fn refusal_problems(case: &Case, refusal: &Refusal) -> Vec<String> {
     let mut wrong = Vec::new();
     let words = &refusal.message;
     // Server-side apply answers a value of the wrong type with 500, as for every kind of Kubernetes; its words are good.
@@ -269,21 +274,21 @@ fn unfit(case: &Case, refusal: &Refusal) -> Vec<String> {
 }
 
 /// What is wrong with a condition as a sentence for people.
-pub fn unsaid(condition: &Condition) -> Option<String> {
+pub fn condition_problem(condition: &Condition) -> Option<String> {
     let Condition { type_, status, reason, message, .. } = condition;
     // Conditions of this file's own making.
     if message == "It is." {
         return None;
     }
-    let told = format!("{type_} is {status:?}, {reason}: {message:?}");
+    let text = format!("{type_} is {status:?}, {reason}: {message:?}");
     if Reason::named(reason).is_none() {
-        return Some(format!("a reason that is on no page: {told}"));
+        return Some(format!("a reason that is on no page: {text}"));
     }
     if *status != ConditionStatus::True && message.split_whitespace().count() < 3 {
-        return Some(format!("a condition without a sentence: {told}"));
+        return Some(format!("a condition without a sentence: {text}"));
     }
     let debug = ["Some(", "None)", "Error {", "Err(", "::", "panicked", "failed rule"];
-    debug.iter().any(|d| message.contains(d)).then(|| format!("a condition in Rust's words: {told}"))
+    debug.iter().any(|d| message.contains(d)).then(|| format!("a condition in Rust's words: {text}"))
 }
 
 /// The conditions of an object as the cluster shows it.

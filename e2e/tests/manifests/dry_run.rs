@@ -10,10 +10,10 @@ use kube::Api;
 use serde_json::Value;
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::case::{Case, KINDS, Must, Way, object};
-use crate::judge::Report;
-use crate::server::{Said, Server};
-use crate::{rust, schema, specimen};
+use crate::api_server::{ApiServer, Response};
+use crate::case::{Case, Expected, KINDS, Method, object};
+use crate::compare::Report;
+use crate::{decisions, schema, specimen};
 
 /// Requests at the same time.
 const AT_ONCE: usize = 6;
@@ -21,28 +21,28 @@ const AT_ONCE: usize = 6;
 pub async fn run() -> Result<Report> {
     let ns = TestNamespace::create("manifests").await?;
     same_schema(&ns).await?;
-    let server = Server::new(&ns.client, &ns.name);
-    stand(&server).await?;
+    let server = ApiServer::new(&ns.client, &ns.name);
+    create_specimens(&server).await?;
     let cases: Arc<Vec<Case>> = Arc::new(crate::cases());
-    let said = all_said(&server, &cases).await?;
+    let responses = send_all(&server, &cases).await?;
     let mut report = Report::default();
     let mut made = BTreeSet::new();
     let mut tried = Vec::new();
-    for (case, said) in cases.iter().zip(&said) {
-        let decided = report.judge(case, said, rust::read, rust::decide);
-        for object in decided.made {
+    for (case, response) in cases.iter().zip(&responses) {
+        let decision = report.compare(case, response, decisions::read, decisions::decide);
+        for object in decision.objects {
             // What differs in its name alone need not be tried twice.
             if made.insert(nameless(&object)) {
                 tried.push((case, object));
             }
         }
     }
-    let answers: Vec<(&Case, Value, Said)> = stream::iter(tried)
+    let answers: Vec<(&Case, Value, Response)> = stream::iter(tried)
         .map(|(case, object)| {
             let server = server.clone();
             async move {
-                let said = server.would_make(&bare(object.clone())).await?;
-                anyhow::Ok((case, object, said))
+                let response = server.would_make(&bare(object.clone())).await?;
+                anyhow::Ok((case, object, response))
             }
         })
         .buffered(AT_ONCE)
@@ -50,10 +50,10 @@ pub async fn run() -> Result<Report> {
         .await
         .into_iter()
         .collect::<Result<_>>()?;
-    report.said += answers.len();
+    report.checked += answers.len();
     println!("{} objects that the operator would make were tried", answers.len());
-    for (case, object, said) in answers {
-        if let Said::Refused(refusal) = said
+    for (case, object, response) in answers {
+        if let Response::Refused(refusal) = response
             && refusal.code != 409
         {
             let kind = object["kind"].as_str().unwrap_or_default();
@@ -64,7 +64,7 @@ pub async fn run() -> Result<Report> {
     Ok(report)
 }
 
-pub async fn all_said(server: &Server, cases: &Arc<Vec<Case>>) -> Result<Vec<Said>> {
+pub async fn send_all(server: &ApiServer, cases: &Arc<Vec<Case>>) -> Result<Vec<Response>> {
     stream::iter(0..cases.len())
         .map(|i| {
             let (server, cases) = (server.clone(), Arc::clone(cases));
@@ -78,22 +78,22 @@ pub async fn all_said(server: &Server, cases: &Arc<Vec<Case>>) -> Result<Vec<Sai
 }
 
 /// The specimens that updates and patches are made of.
-pub async fn stand(server: &Server) -> Result<()> {
+pub async fn create_specimens(server: &ApiServer) -> Result<()> {
     for specimen in specimen::all().into_iter().filter(|s| !s.standing.is_empty()) {
         let case = Case {
             kind: specimen.kind,
             class: "specimen",
             title: specimen.label.to_owned(),
-            way: Way::Create,
+            method: Method::Create,
             strict: true,
             name: specimen.standing.to_owned(),
             text: object(specimen.kind, specimen.standing, &specimen.standing_spec()).to_string(),
-            must: Must::Take,
+            expected: Expected::Accepted,
             names: String::new(),
             label: specimen.label,
         };
-        let said = server.send(&case, false).await?;
-        ensure!(matches!(said, Said::Taken(_)), "{} is not a valid specimen: {said:?}", case.told());
+        let response = server.send(&case, false).await?;
+        ensure!(matches!(response, Response::Accepted(_)), "{} is not a valid specimen: {response:?}", case.description());
     }
     Ok(())
 }
