@@ -1,4 +1,4 @@
-//! What agents need around them: a model that follows a script, a git server, a project.
+//! Objects that a test creates in its namespace: a scripted model, a git server, projects, agents.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,11 +8,11 @@ use yoi_crds::{YoiPod, YoiProject};
 
 use crate::test_namespace::TestNamespace;
 
-/// Where tests' trees are seen.
+/// Path at which agents of these tests see their tree.
 pub const TREE_PATH: &str = "/workspace/tree";
 
 impl TestNamespace {
-    /// A model in this namespace that follows `script` (see the scripted model's documentation).
+    /// Creates a model that follows `script`, and waits for it. `bin/scripted-model/script.rs` describes the format.
     ///
     /// # Errors
     /// When it does not get ready.
@@ -20,7 +20,7 @@ impl TestNamespace {
         self.create_model_with_args(script, "").await
     }
 
-    /// A model that refuses whoever does not show `key`.
+    /// Creates a model as [`TestNamespace::create_model`] does that refuses requests without `key`.
     ///
     /// # Errors
     /// When it does not get ready.
@@ -35,7 +35,7 @@ impl TestNamespace {
         self.wait_pod_ready("scripted-model").await
     }
 
-    /// A git server in this namespace with one small repository at `git://git/project.git`.
+    /// Creates a git server with one small repository at `git://git/project.git`, and waits for it.
     ///
     /// # Errors
     /// When it does not get ready.
@@ -54,7 +54,7 @@ impl TestNamespace {
         .await
     }
 
-    /// A project with this source, its model the scripted one.
+    /// Creates a project with this source. Its agents use the scripted model.
     ///
     /// # Errors
     /// When it is refused.
@@ -62,7 +62,7 @@ impl TestNamespace {
         self.create_project_with(name, json!({ "source": source })).await
     }
 
-    /// A project with these fields of its spec, its model the scripted one.
+    /// Creates a project with these fields of its spec. Its agents use the scripted model.
     ///
     /// # Errors
     /// When it is refused.
@@ -83,7 +83,7 @@ impl TestNamespace {
         self.apply(&project.to_string()).await
     }
 
-    /// A project on this namespace's git server.
+    /// Creates the git server and a project `name` on its repository, and waits until the project is ready.
     ///
     /// # Errors
     /// When its base is not sealed.
@@ -93,7 +93,7 @@ impl TestNamespace {
         self.wait_condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
-    /// A project whose tree is empty.
+    /// Creates a project with an empty tree, and waits until it is ready.
     ///
     /// # Errors
     /// When its base is not sealed.
@@ -102,7 +102,7 @@ impl TestNamespace {
         self.wait_condition::<YoiProject>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
-    /// An agent of `project`, with fields merged into its spec.
+    /// Creates an agent of `project`. The fields of `more` replace fields of its spec.
     ///
     /// # Errors
     /// When it is refused.

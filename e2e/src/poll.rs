@@ -1,13 +1,13 @@
-//! Waiting for what no watch tells.
+//! Waiting for what no watch reports.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Looks again and again until there is something to give, and says how long that took.
+/// Calls `look` every 500 ms until it returns a value. Returns the value and the time that passed.
 ///
 /// # Errors
-/// What a look itself fails with, at once; and when nothing came in time, the goal.
+/// The first error of `look`, at once. After `within`, an error that names `goal`.
 pub async fn poll_until<T>(within: Duration, goal: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<(T, Duration)> {
     let start = Instant::now();
     loop {

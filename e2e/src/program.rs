@@ -1,4 +1,4 @@
-//! Real programs, run as a user would run them.
+//! Programs, run as a user runs them.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::io::AsyncWriteExt;
 
-/// What a program said and how it ended.
+/// Exit code (-1 after a signal), standard output and standard error of a program.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
     pub code: i32,
@@ -16,7 +16,7 @@ pub struct CommandOutput {
 
 impl CommandOutput {
     /// # Errors
-    /// When it ended with another code than 0.
+    /// When the exit code is not 0, with both outputs.
     pub fn exit_ok(self) -> Result<CommandOutput> {
         if self.code != 0 {
             bail!("exit code {}\nstdout: {}\nstderr: {}", self.code, self.out, self.err);
@@ -25,10 +25,10 @@ impl CommandOutput {
     }
 }
 
-/// Runs `program`, at most two minutes.
+/// Runs `program` for at most two minutes, with `env` added to this process's environment.
 ///
 /// # Errors
-/// When it cannot be started or does not end.
+/// When it cannot be started or does not end in time. Another exit code than 0 is no error here.
 pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<CommandOutput> {
     let mut child = tokio::process::Command::new(program)
         .args(args)
@@ -40,7 +40,7 @@ pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Opti
         .spawn()
         .with_context(|| format!("failed to start {program}"))?;
     if let (Some(text), Some(mut pipe)) = (stdin, child.stdin.take()) {
-        // A program that ends before it has read all says why by its exit code and its words.
+        // A program that ends before it has read everything is judged by its exit code and its output.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
     let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())

@@ -1,4 +1,4 @@
-//! One test's own namespace on the cluster.
+//! A namespace of the cluster that one test has for itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use yoi_wire::people::LogLine;
 
 use crate::program::{self, CommandOutput};
 
-/// Kinds that live in a namespace.
+/// Any kind that is namespaced.
 pub trait NamespacedObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
@@ -30,7 +30,7 @@ impl<K> NamespacedObject for K where
 {
 }
 
-/// How long anything on a busy two-core node may take.
+/// How long any single step may take on a busy node with two cores.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub struct TestNamespace {
@@ -44,7 +44,7 @@ fn environment(name: &str) -> Result<String> {
 }
 
 impl TestNamespace {
-    /// A namespace of its own that enforces Pod Security restricted.
+    /// Creates a namespace that enforces Pod Security restricted. Its name begins with `e2e-` and `test`.
     ///
     /// # Errors
     /// When the environment of `cargo xtask test` is missing or the cluster does not answer.
@@ -61,12 +61,12 @@ impl TestNamespace {
         }))?;
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
         let ns = TestNamespace { client, name: namespace, images };
-        // Kubernetes makes it a little later, and a Pod or a token that is asked for before is refused.
+        // Kubernetes creates this account a little later, and refuses Pods and tokens until then.
         ns.wait_for::<ServiceAccount, ()>("default", "there", |account| account.map(drop)).await?;
         Ok(ns)
     }
 
-    /// A second namespace for the same test.
+    /// Creates a second namespace for the same test.
     ///
     /// # Errors
     /// As [`TestNamespace::create`].
@@ -74,10 +74,10 @@ impl TestNamespace {
         TestNamespace::create("beside").await
     }
 
-    /// Deletes the namespace and waits until it is gone: a deletion that hangs is a failure of the test.
+    /// Deletes the namespace and waits until it is gone. A deletion that hangs fails the test.
     ///
     /// # Errors
-    /// When it is still there after [`TIMEOUT`], with what holds it.
+    /// When the namespace still exists after [`TIMEOUT`], with the conditions that say why.
     pub async fn remove(self) -> Result<()> {
         let api = Api::<Namespace>::all(self.client.clone());
         api.delete(&self.name, &DeleteParams::default()).await?;
@@ -93,10 +93,10 @@ impl TestNamespace {
         Ok(())
     }
 
-    /// Reference of one of our images by its short name.
+    /// Returns the reference of one of our images by its short name.
     ///
     /// # Errors
-    /// When `cargo xtask images` did not make it.
+    /// When `cargo xtask images` did not build it.
     pub fn image(&self, name: &str) -> Result<&str> {
         self.images.get(name).map(String::as_str).with_context(|| format!("no image {name} in YOI_IMAGES"))
     }
@@ -106,15 +106,15 @@ impl TestNamespace {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// Applies YAML documents of kinds of this namespace with `kubectl apply`; `$NAMESPACE` and `$image(x)` are replaced.
+    /// Applies YAML documents with `kubectl apply` in this namespace. Replaces `$NAMESPACE` and `$image(x)` in them.
     ///
     /// # Errors
-    /// With kubectl's words.
+    /// When kubectl fails, with its output.
     pub async fn apply(&self, yaml: &str) -> Result<()> {
         self.try_apply(yaml).await?.exit_ok().map(drop)
     }
 
-    /// As [`TestNamespace::apply`], for what is expected to be refused.
+    /// As [`TestNamespace::apply`], and returns the output when kubectl refuses.
     ///
     /// # Errors
     /// When kubectl cannot be run.
@@ -132,7 +132,7 @@ impl TestNamespace {
         program::run(&environment("YOI_KUBECTL")?, &[&["-n", self.name.as_str()], args].concat(), &[], None).await
     }
 
-    /// `kubectl yoi` in this namespace.
+    /// Runs `kubectl yoi` in this namespace.
     ///
     /// # Errors
     /// When it cannot be run.
@@ -140,7 +140,7 @@ impl TestNamespace {
         program::run(&environment("YOI_KUBECTL_YOI")?, &[&["-n", self.name.as_str()], args].concat(), &[], None).await
     }
 
-    /// `kubectl yoi` as another user, by a kubeconfig.
+    /// Runs `kubectl yoi` in this namespace as the user of another kubeconfig.
     ///
     /// # Errors
     /// When it cannot be run.
@@ -175,7 +175,7 @@ impl TestNamespace {
         Ok(())
     }
 
-    /// Follows one object until `until` answers.
+    /// Watches one object until `until` returns a value. `until` gets `None` while the object does not exist.
     ///
     /// # Errors
     /// After [`TIMEOUT`], with the object as it was last seen.
@@ -211,15 +211,15 @@ impl TestNamespace {
     }
 
     /// # Errors
-    /// As [`TestNamespace::until`].
+    /// As [`TestNamespace::wait_for`].
     pub async fn wait_gone<K: NamespacedObject>(&self, name: &str) -> Result<()> {
         self.wait_for::<K, ()>(name, "gone", |o| o.is_none().then_some(())).await
     }
 
-    /// Waits for `type_` to be `status`; gives the condition back.
+    /// Waits until the condition `type_` has this status, and returns the condition.
     ///
     /// # Errors
-    /// As [`TestNamespace::until`].
+    /// As [`TestNamespace::wait_for`].
     pub async fn wait_condition<K: NamespacedObject>(&self, name: &str, type_: &str, status: ConditionStatus) -> Result<Condition> {
         self.wait_for::<K, Condition>(name, &format!("{type_}={status:?}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
@@ -228,10 +228,10 @@ impl TestNamespace {
         .await
     }
 
-    /// Waits for `type_` to be not True for this reason.
+    /// Waits until the condition `type_` is not True and has this reason, and returns the condition.
     ///
     /// # Errors
-    /// As [`TestNamespace::until`].
+    /// As [`TestNamespace::wait_for`].
     pub async fn wait_reason<K: NamespacedObject>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
         self.wait_for::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
@@ -240,19 +240,19 @@ impl TestNamespace {
         .await
     }
 
-    /// The whole session log of an agent, by `kubectl yoi log -o json`.
+    /// Returns the whole session log of an agent, read by `kubectl yoi log -o json`.
     ///
     /// # Errors
-    /// With the plugin's words.
+    /// When the plugin fails, with its output.
     pub async fn log(&self, agent: &str) -> Result<Vec<LogLine>> {
         let said = self.yoi(&["log", agent, "-o", "json"]).await?.exit_ok()?;
         said.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not a log line: {line}"))).collect()
     }
 
-    /// Reads the log again and again until `until` answers.
+    /// Reads the log every 300 ms until `until` returns a value.
     ///
     /// # Errors
-    /// After [`TIMEOUT`], with the kinds of the log's entries.
+    /// After [`TIMEOUT`], with the kinds of the entries that were read last.
     pub async fn wait_log<T>(&self, agent: &str, goal: &str, until: impl Fn(&[LogLine]) -> Option<T>) -> Result<T> {
         let start = Instant::now();
         loop {
@@ -276,7 +276,7 @@ fn conditions<K: NamespacedObject>(object: &K) -> Vec<Condition> {
     serde_json::from_value(value["status"]["conditions"].clone()).unwrap_or_default()
 }
 
-/// UID of an object that came from the API server.
+/// Returns the UID of an object that came from the API server.
 #[must_use]
 pub fn uid<K: NamespacedObject>(object: &K) -> String {
     object.uid().unwrap_or_default()

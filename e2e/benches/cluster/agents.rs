@@ -1,4 +1,4 @@
-//! An agent, applied to Ready, beside a plain Pod of the same image with a claim of the same class; and where the time goes.
+//! Time of an agent from apply to Ready, compared with a plain Pod of the same image with a claim of the same class, and the time of each step.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const BAR: f64 = 1.15;
 type Step = (&'static str, &'static str, fn(&Value) -> bool);
 
 const REPORTED: Step = ("runtime reports ready", "agent", |o| o["status"]["report"]["ready"] == true);
-/// In their order, each counted from the apply.
+/// Steps in their usual order. Each time counts from the apply.
 const OURS: [Step; 9] = [
     ("workspace made", "workspace", |_| true),
     ("session claim made", "claim", |_| true),
@@ -49,7 +49,7 @@ pub async fn run() -> Result<Vec<Row>> {
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
     let (mut our_steps, mut bare_steps) = (vec![Samples::default(); OURS.len()], vec![Samples::default(); BARE.len()]);
     let mut last = Samples::default();
-    // The first pair warms image, caches and connections, and is not counted.
+    // The first pair warms up image, caches and connections, and does not count.
     for n in 0..=PAIRS {
         let took = time_agent(&ns, &format!("a{n}"), &trace, (n > 0).then_some(&mut our_steps)).await?;
         if n > 0 {
@@ -76,7 +76,7 @@ pub async fn run() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// To Ready, and to the runtime's report.
+/// Returns the time to Ready and the time to the runtime's report.
 async fn time_agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<(Duration, Duration)> {
     let object: YoiPod = serde_json::from_value(json!({
         "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name },
@@ -99,7 +99,7 @@ async fn time_agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option
     Ok((took, reported))
 }
 
-/// The trace follows by watches of its own, and may be a little behind the one that has just seen the last step.
+/// Waits until the trace has seen `step`. Its watches may be a little behind the watch that waited for Ready.
 async fn wait_seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
     let begun = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! What Yoi costs on a real cluster, beside what a user would pick instead, in one run: `cargo xtask bench cluster`.
+//! What Yoi costs on a real cluster, compared in the same run with what a user would take instead. Run by `cargo xtask bench cluster`.
 //!
-//! Ratios count; times are this machine's. A row's bar is the or the design's. Reads the environment of `cargo xtask test`; rows go to
-//! standard output and, where `YOI_BENCH_OUT` names a folder, to `cluster-agents.json` and so on in it.
+//! Ratios count; times depend on the machine. The bench reads the environment of `cargo xtask test`. It prints its rows and, where
+//! `YOI_BENCH_OUT` names a folder, writes them there as `cluster-agents.json`, `cluster-claims.json` and so on.
 
 mod agents;
 mod claims;
@@ -38,7 +38,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Each part for itself: what one finds out is not lost because another fails.
+/// Writes the rows of one part. Returns the part's name when it failed; the other parts run all the same.
 fn write_rows(part: &'static str, rows: Result<Vec<Row>>) -> Option<&'static str> {
     let written = rows.and_then(|rows| measure::write(&format!("cluster-{part}"), &rows));
     written.err().map(|error| {

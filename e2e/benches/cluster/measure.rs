@@ -1,4 +1,4 @@
-//! Samples, what is said of them, and the rows that pictures are made from.
+//! Samples, their quantiles, and the rows that `cargo xtask bench` draws.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// The smallest sample that this share of all is not above: with fewer than a hundred, the 99th of a hundred is the largest.
+    /// Returns the smallest sample that at least this share of all samples does not exceed. With fewer than 100 samples p99 is the largest.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -45,10 +45,10 @@ pub struct Row {
     ours: Figures,
     #[serde(skip_serializing_if = "Option::is_none")]
     bare: Option<Figures>,
-    /// Of the medians.
+    /// Ratio of the medians.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
-    /// What must not be exceeded: the ratio where there is one, else ours.
+    /// Upper limit of the ratio, or of our p99 where there is no ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     bar: Option<f64>,
 }

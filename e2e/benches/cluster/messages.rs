@@ -1,6 +1,7 @@
-//! A peer's message from send to durable at the receiver, at a steady rate: by the gateway's runtimes' port, with agents' own tokens.
+//! Time of a peer message from send until it is durable at the receiver, at a steady rate. The bench sends to the gateway's port for runtimes
+//! with the agents' own tokens.
 //!
-//! The rate does not wait for answers, and a message counts from the moment when it was due, so a stall is seen by every message behind it.
+//! The sender does not wait for answers, and a message's time counts from the moment when it was due. So a stall delays every message behind it.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,9 @@ use crate::gateway_client;
 use crate::measure::{Row, Samples};
 
 const SENDERS: usize = 4;
-/// So many that no inbox is full at the end of it all: one holds 256.
+/// Enough receivers that no inbox gets full: one inbox holds 256 messages.
 const RECEIVERS: usize = 40;
-/// Messages a second, for how many seconds, and what the 99th of a hundred may take (ms).
+/// Messages each second, duration in seconds, and limit of p99 in ms.
 const LOADS: [(u32, u32, Option<f64>); 2] = [(100, 20, None), (1_000, 6, Some(50.0))];
 
 type Connection = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
@@ -31,7 +32,7 @@ pub async fn run() -> Result<Vec<Row>> {
     ns.create_empty_project("p").await?;
     let senders: Vec<String> = (0..SENDERS).map(|n| format!("a{n}")).collect();
     let receivers: Vec<String> = (0..RECEIVERS).map(|n| format!("r{n:02}")).collect();
-    // Nothing listens there: what arrives waits in the log and the inbox, and no model's time is measured with it.
+    // Nothing listens at this address. Messages wait in log and inbox, and no time of a model is measured.
     let model = json!({ "provider": "OpenAI", "name": "none", "baseUrl": "http://127.0.0.1:9/v1/" });
     for name in senders.iter().chain(&receivers) {
         ns.create_agent(name, "p", json!({ "model": model, "session": { "retain": "Delete" } })).await?;
@@ -97,7 +98,7 @@ async fn send_at_rate(rate: u32, seconds: u32, receiver: impl Fn(usize) -> (Conn
     Ok((samples, refused))
 }
 
-/// What it was refused with, if it was.
+/// Sends one message. Returns status and text of a refusal.
 async fn send(mut connection: Connection, token: &str, to: &str, n: u32) -> Result<Option<String>> {
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
     let id = format!("{:08x}-{:04x}-7000-8000-{n:012x}", (nanos >> 16) as u32, nanos as u16);

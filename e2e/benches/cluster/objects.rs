@@ -1,4 +1,4 @@
-//! What a thousand of each cost the operator: its memory, its writes for each object, and silence afterwards.
+//! What 1,000 YoiPods and 1,000 workspaces cost the operator: memory, writes for each object, and no writes afterwards.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::measure::Row;
 use crate::writes::{Writes, count_writes, count_writes_when_quiet};
 
 const MANY: usize = 1_000;
-/// As many as run on one node beside everything else.
+/// As many agents as run on one node beside everything else.
 const RUNNING: usize = 20;
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -42,7 +42,7 @@ pub async fn run() -> Result<Vec<Row>> {
     let before = count_writes_when_quiet(&ns).await?;
 
     eprint!("\r  {MANY} YoiPods ");
-    // Stopped: a thousand Pods are more than one node has, and the operator holds a stopped agent's objects as it does a running one's.
+    // Stopped agents, because one node has no room for 1,000 Pods. The operator caches the objects of a stopped agent as those of a running one.
     let names: Vec<usize> = (0..MANY).collect();
     stream::iter(names.iter().map(|n| {
         let ns = &ns;
@@ -91,7 +91,7 @@ pub async fn run() -> Result<Vec<Row>> {
         Row::number(&format!("operator's memory (RSS), {MANY} stopped YoiPods and {MANY} workspaces"), "MiB", full, Some(150.0)),
     ];
     let mut add = |what: &str, n: usize, written: Writes, harness: f64| {
-        // The harness itself made one of each, and deletes none.
+        // `harness` is the number of writes that this bench made for each object.
         let each = |all: u64| all as f64 / n as f64;
         rows.push(Row::number(&format!("writes to yoi.dev objects for each {what}"), "writes", each(written.ours) - harness, None));
         rows.push(Row::number(
@@ -111,7 +111,7 @@ pub async fn run() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Resident memory of the operator's process, in MiB.
+/// Returns the resident memory of the operator's process in MiB.
 async fn operator_memory() -> Result<f64> {
     let node = std::env::var("YOI_NODE_EXEC").context("YOI_NODE_EXEC is not set: run this by `cargo xtask bench`")?;
     let mut words = node.split_whitespace();
@@ -125,7 +125,7 @@ async fn operator_memory() -> Result<f64> {
     Ok(kib.into_iter().fold(0.0, f64::max) / 1024.0)
 }
 
-/// Every object has a word of the operator's.
+/// Waits until every object has a condition Ready.
 async fn wait_conditions<K>(ns: &TestNamespace) -> Result<()>
 where
     K: yoi_e2e::test_namespace::NamespacedObject,

@@ -1,4 +1,4 @@
-//! When this process saw what happen to the objects of one namespace.
+//! Records when watches of one namespace saw which state of each object.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ struct Observation {
     object: Value,
 }
 
-/// Everything that was seen since it began; follows until it is dropped.
+/// All observations since the last `clear`. The watches end when it is dropped.
 pub struct Trace {
     seen: Arc<Mutex<Vec<Observation>>>,
     followers: JoinSet<()>,
@@ -39,7 +39,7 @@ impl Trace {
         });
     }
 
-    /// When an object of this kind, whose name begins so, was first seen to satisfy this, counted from `since`.
+    /// Returns the time from `since` until an object of this kind, whose name begins with `name`, first satisfied `is`.
     pub fn first(&self, since: Instant, kind: &str, name: &str, is: impl Fn(&Value) -> bool) -> Option<Duration> {
         let seen = self.seen.lock().expect("no holder panics");
         let named = |object: &Value| object["metadata"]["name"].as_str().is_some_and(|n| n.starts_with(name));
@@ -52,7 +52,7 @@ impl Trace {
     }
 }
 
-/// Whether a condition of this type is True.
+/// Returns whether a condition of this type is True.
 pub fn is_true(object: &Value, type_: &str) -> bool {
     object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == type_ && c["status"] == "True"))
 }

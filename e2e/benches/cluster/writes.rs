@@ -1,4 +1,4 @@
-//! How much is written, by two accounts.
+//! Counts writes by two sources: the API server's metrics and the operator's.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Writes {
-    /// Requests that changed or tried to change an object of ours, whoever made them, as the API server counts them.
+    /// Requests of all clients that changed or tried to change an object of yoi.dev, from the API server's metrics.
     pub ours: u64,
-    /// Requests of the operator to change an object of whatever kind, as it counts them itself; its Lease is left out.
+    /// Requests of the operator to change an object of any kind, from its own metrics, without its Lease.
     pub operators: u64,
 }
 
@@ -45,7 +45,7 @@ pub async fn count_writes(ns: &TestNamespace) -> Result<Writes> {
     Ok(Writes { ours, operators })
 }
 
-/// Once two looks ten seconds apart agree.
+/// Returns the count once two counts, ten seconds apart, are equal.
 pub async fn count_writes_when_quiet(ns: &TestNamespace) -> Result<Writes> {
     let began = std::time::Instant::now();
     let mut last = count_writes(ns).await.context("failed to count what is written")?;

@@ -1,4 +1,4 @@
-//! The other process: it sends, and remembers what was acknowledged; it reads, and remembers what it read.
+//! A client outside the cluster's processes: it sends messages to one agent and follows its log, and records what it got.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,23 +16,23 @@ use yoi_wire::people::{GROUP, LogLine, PersonMessage, VERSION};
 
 use crate::rng::SeededRng;
 
-/// One agent as the outside knows it.
+/// Everything that was acknowledged by, and read from, one agent.
 pub struct AgentClient {
     pub agent: String,
     path: String,
-    /// Ids, in the order of their acknowledgements; there is one sender.
+    /// Message ids in the order of their acknowledgements. There is one sender.
     acknowledged: Mutex<Vec<String>>,
-    /// Lines as they were read, byte for byte.
+    /// Lines of the log, byte for byte as they were read.
     read: Mutex<Vec<String>>,
-    /// What a reader saw that cannot be.
+    /// Impossible observations of the reader, such as a gap.
     reader_errors: Mutex<Vec<String>>,
     number: AtomicU64,
     repeated: AtomicU64,
-    /// Messages are sent on and on.
+    /// The sender sends messages one after another.
     busy: AtomicBool,
-    /// A message is on its way.
+    /// A message is sent and not yet acknowledged.
     in_flight: AtomicBool,
-    /// One more shall be.
+    /// One more message is to be sent.
     wanted: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ impl AgentClient {
         self.busy.store(on, Ordering::SeqCst);
     }
 
-    /// One message more, after which there is rest: it shows that all on its way lives.
+    /// Asks the sender for one more message. Its acknowledgement shows that everything between here and the agent works.
     pub fn request_message(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
@@ -81,7 +81,7 @@ impl AgentClient {
         lock(&self.reader_errors).clone()
     }
 
-    /// Starts sender and reader.
+    /// Starts the sender and the reader in `tasks`.
     pub fn start(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut rng: SeededRng) {
         let (this, to) = (self.clone(), client.clone());
         tasks.spawn(async move {
@@ -99,18 +99,18 @@ impl AgentClient {
         let (this, from) = (self.clone(), client.clone());
         tasks.spawn(async move {
             loop {
-                // Broken whenever something dies between the agent and here.
+                // The stream breaks whenever a process between the agent and this test is killed.
                 let _ = this.follow(&from).await;
                 sleep(Duration::from_millis(300)).await;
             }
         });
     }
 
-    /// Sends one message until it is acknowledged, always under the same id.
+    /// Sends one message under one id, again and again until it is acknowledged.
     async fn send(&self, client: &Client) {
         self.in_flight.store(true, Ordering::SeqCst);
         let number = self.number.fetch_add(1, Ordering::SeqCst);
-        // Every fifth is passed on to the peer by the agent.
+        // The agent passes every fifth message on to its peer.
         let word = if number % 5 == 4 { "pass" } else { "number" };
         let message = PersonMessage {
             message_id: format!("kill-{}-{number}-{:x}", self.agent, std::process::id()),
@@ -134,7 +134,7 @@ impl AgentClient {
         Ok(client.request(request).await?)
     }
 
-    /// Acknowledged, and not seen in the log.
+    /// Number of messages that are acknowledged and not yet read from the log.
     fn unread(&self) -> usize {
         let inputs = lock(&self.read).iter().filter(|line| line.contains("\"kind\":\"Input\"")).count();
         lock(&self.acknowledged).len().saturating_sub(inputs)
@@ -159,14 +159,14 @@ impl AgentClient {
         Ok(())
     }
 
-    /// The whole log, from its beginning.
+    /// Returns all lines of the log.
     pub async fn log(&self, client: &Client) -> Result<Vec<String>> {
         let request = Request::get(format!("{}/log?follow=false", self.path)).body(Vec::new())?;
         let text = timeout(Duration::from_secs(30), client.request_text(request)).await??;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// What this agent still has to do, as far as the reader can tell.
+    /// Returns what this agent still has to do, as far as the reader knows, or `None`.
     pub fn pending(&self) -> Option<String> {
         let agent = &self.agent;
         if self.in_flight.load(Ordering::SeqCst) || self.wanted.load(Ordering::SeqCst) {
@@ -185,7 +185,7 @@ impl AgentClient {
     }
 }
 
-/// The id of a message from outside.
+/// Returns the message id of an `Input` entry.
 pub fn input_id(body: &Body) -> Option<&str> {
     match body {
         Body::Input(input) => Some(&input.message_id),

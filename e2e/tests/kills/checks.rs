@@ -1,4 +1,4 @@
-//! What must be true of a log, whatever was killed. Pure: planted faults are shown to it in its tests.
+//! What must hold for a log, whatever was killed. The checks are pure functions; their tests give them logs with planted faults.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use yoi_wire::people::LogLine;
 
 use crate::agent_client::input_id;
 
-/// All that is known of one agent from outside.
+/// What clients know about one agent.
 pub struct AgentHistory<'a> {
     pub agent: &'a str,
-    /// Its log now, line by line as it stands.
+    /// Lines of its log now.
     pub log: &'a [String],
-    /// As it was read before.
+    /// Lines of its log as the reader got them earlier.
     pub read: &'a [String],
-    /// Ids of the messages to it, in the order of their acknowledgements.
+    /// Ids of the messages sent to it, in the order of their acknowledgements.
     pub acknowledged: &'a [String],
-    /// The file that each call adds its id to.
+    /// Content of the file to which each tool call appends its id.
     pub traces: &'a str,
 }
 
-/// Every promise that is broken, a sentence each.
+/// Returns one sentence for each broken promise.
 pub fn violations(history: &AgentHistory) -> Vec<String> {
     let mut found = Vec::new();
     let agent = history.agent;
@@ -112,7 +112,7 @@ fn call_violations(agent: &str, lines: &[LogLine], traces: &str) -> Vec<String> 
     found
 }
 
-/// What `from` was told that `to` got must stand there once, in that order.
+/// Checks that each acknowledged message of `from` is once in the log of `to`, in the order of the acknowledgements.
 pub fn peer_message_violations(from: &str, sender: &[String], to: &str, receiver: &[String]) -> Vec<String> {
     let parse = |lines: &[String]| -> Vec<LogLine> { lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect() };
     let (sender, receiver) = (parse(sender), parse(receiver));
@@ -154,7 +154,7 @@ pub fn peer_message_violations(from: &str, sender: &[String], to: &str, receiver
     found
 }
 
-/// Everything that the model was shown as coming from `agent` has to be in its log.
+/// Checks that everything that `agent` sent to the model is in its log.
 pub fn unlogged_model_input(agent: &str, log: &[String], shown: &str) -> Vec<String> {
     let lines: Vec<LogLine> = log.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let known: std::collections::BTreeSet<(&str, String)> = lines

@@ -1,4 +1,4 @@
-//! What comes and goes beside the agents while things are killed.
+//! Objects that are created and deleted beside the agents while processes are killed.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
 use crate::rng::SeededRng;
 
-/// As people and pipelines do: again, until the API server has answered.
+/// Repeats a request until the API server has answered, as people and pipelines do.
 pub async fn retry<T, F: Future<Output = kube::Result<T>>>(mut request: impl FnMut() -> F) -> Result<Option<T>> {
     let started = Instant::now();
     loop {
         match tokio::time::timeout(Duration::from_secs(10), request()).await {
             Ok(Ok(done)) => return Ok(Some(done)),
-            // Said twice, or gone already: both are what was wanted.
+            // An earlier try did it, although its answer was lost.
             Ok(Err(kube::Error::Api(status))) if status.is_already_exists() || status.is_not_found() => return Ok(None),
             Ok(Err(kube::Error::Api(status))) if status.code == 422 || status.code == 400 => bail!("refused: {}", status.message),
             other => {
@@ -52,7 +52,7 @@ fn fork(name: &str) -> Value {
     workspace(name, &json!({ "source": { "workspace": { "name": "a" } } }))
 }
 
-/// A Pod of somebody else's that works in the tree of a claim.
+/// A Pod that is not ours and works in the tree of a claim.
 fn foreign_pod(name: &str, claim: &str, image: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
@@ -64,10 +64,10 @@ fn foreign_pod(name: &str, claim: &str, image: &str) -> Value {
         "volumes": [{ "name": "tree", "persistentVolumeClaim": { "claimName": claim } }] } })
 }
 
-/// Forks that are deleted while they are being made.
+/// Number of forks that are deleted while the shim clones them.
 const HASTY: u64 = 6;
 
-/// The comings and goings of one round.
+/// The objects of one round.
 pub struct Churn {
     round: u64,
 }
@@ -81,7 +81,7 @@ impl Churn {
         format!("{what}-{}", self.round)
     }
 
-    /// All of it, at random moments of the next seconds; what the last round made goes.
+    /// Creates this round's objects and deletes those of the round before, at random moments within a few seconds.
     pub async fn run(&self, ns: &TestNamespace, rng: &mut SeededRng) -> Result<()> {
         let image = ns.image("agent")?;
         let path = "/workspace/tree";
@@ -137,12 +137,12 @@ impl Churn {
         Ok(())
     }
 
-    /// After the last blow: a fork that only living processes can make.
+    /// Creates a fork after the last fault. It gets ready only when all processes work again.
     pub async fn create_last_fork(&self, ns: &TestNamespace) -> Result<()> {
         create::<AgentWorkspace>(ns, fork(&self.name("last"))).await
     }
 
-    /// Whether this round made it, to stay until the next one.
+    /// Returns whether this object belongs to this round and stays until the next one.
     pub fn owns(&self, kind: &str, name: &str) -> bool {
         match kind {
             "Pod" => name == self.name("foreign"),
@@ -151,7 +151,7 @@ impl Churn {
         }
     }
 
-    /// What is not as it was asked for.
+    /// Returns a sentence for each object that is not as requested.
     pub fn pending(&self, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Vec<String> {
         let mut pending = Vec::new();
         for name in ["claim", "fork", "last"].map(|what| self.name(what)) {

@@ -1,4 +1,4 @@
-//! How long it takes until everything is as it was asked for, and how much of that Kubernetes itself only waited for its next try.
+//! Measures the time until every object is as requested, and the part of it in which Kubernetes only waited for its next try.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use crate::workload::{AGENTS, Workload};
 #[derive(Clone, Debug, Default)]
 pub struct Convergence {
     pub took: Duration,
-    /// Of it, a container or a volume waited for the kubelet's next try, or a deletion for the watch of a controller of Kubernetes.
+    /// The part of `took` in which a container or a volume waited for the kubelet's next try, or a deletion for a controller of Kubernetes.
     pub backed_off: Duration,
-    /// After that, until nothing was left over.
+    /// Time from then until nothing was left over.
     pub cleared: Duration,
-    /// What was pending, and when it was last seen so.
+    /// Everything that was pending, with the time at which it was last seen pending.
     pub pending: BTreeMap<String, Duration>,
 }
 
 impl Convergence {
-    /// What came last, where all of it took so long that somebody asks.
+    /// Returns what was pending longest, where convergence took more than 15 s.
     pub fn slowest(&self) -> Option<String> {
         const SLOW: Duration = Duration::from_secs(15);
         let (what, until) = self.pending.iter().max_by_key(|(_, until)| **until)?;
@@ -36,12 +36,12 @@ impl Convergence {
     }
 }
 
-/// With back-off set aside; see the issue.
+/// Limit for convergence without back-off: `YOI_KILL_WITHIN` seconds, or 60.
 pub fn allowed() -> Duration {
     Duration::from_secs(std::env::var("YOI_KILL_WITHIN").ok().and_then(|text| text.parse().ok()).unwrap_or(60))
 }
 
-/// Never longer than this, whatever the reason.
+/// Limit for convergence with back-off.
 const AT_MOST: Duration = Duration::from_secs(240);
 const STEP: Duration = Duration::from_millis(500);
 
@@ -50,7 +50,8 @@ struct ClusterView {
     backing_off: bool,
 }
 
-/// Waits, from the moment of the last blow on; a sentence for each thing that is still pending when the time is over.
+/// Waits until nothing is pending. Times count from `since`, the last fault. When a limit has passed, returns a sentence for each thing that is
+/// still pending.
 pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<(Convergence, Vec<String>)> {
     let mut convergence = Convergence::default();
     let mut last = Instant::now();
@@ -118,8 +119,8 @@ async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
     Ok(ClusterView { pending, backing_off })
 }
 
-/// Something that only Kubernetes' own controllers can do is not done: what lost its owner is not collected, or a protection not lifted. Their
-/// watches back off by up to a minute when the API server has died twice in a short time.
+/// Returns whether Kubernetes' own controllers still have to act: the garbage collector on an orphan, or the controllers that take protection
+/// finalizers off. Their watches back off by up to a minute when the API server was killed twice in a short time.
 async fn controllers_are_behind(workload: &Workload, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Result<bool> {
     fn only(meta: &ObjectMeta, finalizer: &str) -> bool {
         meta.deletion_timestamp.is_some() && meta.finalizers.as_deref().unwrap_or_default() == [finalizer]
@@ -150,7 +151,7 @@ fn crash_looping(pod: &Pod) -> bool {
     waiting.any(|reason| reason == "CrashLoopBackOff")
 }
 
-/// A Pod that waits for its volumes, or for its sandbox, after the kubelet has said that a try of it failed.
+/// Returns whether a Pod waits for its volumes or its sandbox after the kubelet reported a failed try.
 async fn waits_for_mount(workload: &Workload, pods: &[Pod]) -> Result<bool> {
     let waiting: Vec<String> = pods.iter().filter(|p| !pod_ready(p)).map(ResourceExt::name_any).collect();
     if waiting.is_empty() {

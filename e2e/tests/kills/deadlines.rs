@@ -1,4 +1,4 @@
-//! How long what is left over may stay.
+//! How long things that are left over may stay.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use crate::inventory::LOCAL_VOLUME;
 
 const OURS: Duration = Duration::from_secs(45);
-/// Whatever comes and goes meanwhile, it ends some time.
+/// Limit for everything together, even if the things left over change all the time.
 const ALL: Duration = Duration::from_secs(400);
-/// The same for what waits for another: the storage provisioner, which tries again after 15 s, then 30 s, 60 s when the API server died while it
-/// made something, and the controller of endpoints.
+/// Limit for things that wait for parts of Kubernetes: the storage provisioner, which tries again after 15 s, 30 s and 60 s when the API server
+/// was killed during its work, and the endpoint controller.
 pub const KUBERNETES: Duration = Duration::from_secs(240);
 
-/// Each thing has its own time, from when it was first seen: two minutes after everything died the provisioner gives up a Pod, and only then is
-/// that Pod's folder nobody's.
+/// Each thing has its own deadline, from when it was first seen. For example, the provisioner gives up a Pod two minutes after everything was
+/// killed, and only then is that Pod's folder left over.
 #[derive(Default)]
 pub struct Deadlines {
     started: Option<Instant>,
@@ -21,7 +21,7 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// The things that have been left for too long, or all of them after [`ALL`]. What is not left any more is forgotten.
+    /// Returns the things that are past their deadline, or all of them after [`ALL`]. Forgets things that are not in `left` any more.
     pub fn overdue(&mut self, left: &[String], now: Instant) -> Vec<String> {
         self.seen.retain(|thing, _| left.contains(thing));
         for thing in left {
@@ -32,7 +32,7 @@ impl Deadlines {
         self.seen.iter().filter_map(late).collect()
     }
 
-    /// All time so far was somebody else's.
+    /// Starts all deadlines anew: the time so far was spent on waiting for Kubernetes.
     pub fn reset(&mut self) {
         self.seen.clear();
     }

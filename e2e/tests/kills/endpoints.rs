@@ -1,4 +1,4 @@
-//! Whether the Services that all goes by know their Pods again.
+//! Checks that the Services of the gateway and of DNS list their Pods again.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,11 +8,11 @@ use kube::{Client, ResourceExt};
 
 use crate::churn::pod_ready;
 
-/// Where the gateway and the cluster's DNS are.
+/// Namespaces of the gateway and of the cluster's DNS.
 const NAMESPACES: [&str; 2] = ["yoi-system", "kube-system"];
 
-/// Ready Pods that the endpoints of a Service leave out. Kubernetes' controller of endpoints was seen to hear of a Pod's former trouble 40 s
-/// late, after the API server had died, and then to wait another half a minute for itself; nobody reaches the Service meanwhile.
+/// Returns a sentence for each ready Pod that the endpoints of its Service leave out. After the API server was killed, Kubernetes' endpoint
+/// controller can be 70 s late, and nobody reaches the Service meanwhile.
 pub async fn missing_pods(client: &Client) -> Result<Vec<String>> {
     let (all, mut missing) = (ListParams::default(), Vec::new());
     for namespace in NAMESPACES {

@@ -1,4 +1,4 @@
-//! What stood at the API server when a promise was broken, for whoever reads the run's output afterwards and has nothing else.
+//! Prints the state at the API server when a promise was broken, for readers who only have the run's output.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -8,10 +8,10 @@ use kube::api::{Api, ListParams};
 use crate::churn::pod_ready;
 use crate::workload::Workload;
 
-/// The newest Warnings are shown, and no more than this.
+/// At most this many Warnings are printed, the newest.
 const EVENTS: usize = 12;
 
-/// Pods that are not ready, with the reason of each container, and the newest Warnings of the workload's namespace.
+/// Prints the Pods that are not ready, with the reason of each container, and the newest Warnings of the workload's namespace.
 pub async fn print(workload: &Workload) {
     match tokio::time::timeout(std::time::Duration::from_secs(20), gather(workload)).await {
         Ok(Ok(lines)) => lines.iter().for_each(|line| println!("  {line}")),

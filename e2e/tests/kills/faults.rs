@@ -1,4 +1,4 @@
-//! Blows: which there are, in what order they come, and how each is schedule.
+//! The kinds of faults, their order in a run, and how each is injected.
 
 use std::time::{Duration, Instant};
 
@@ -13,20 +13,20 @@ use crate::partition;
 use crate::rng::SeededRng;
 use crate::workload::Workload;
 
-/// A kind of round.
+/// The fault of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// One component is killed, one process of it or all, up to three times.
+    /// SIGKILL for one or all processes of a component, up to three times.
     Kill(Component),
-    /// As a loss of power is to processes, but not to the disk.
+    /// SIGKILL for every process at once. The disk keeps its page cache.
     Everything,
-    /// Longer than the operator's Lease.
+    /// SIGSTOP for longer than the operator's Lease, then SIGCONT.
     Stop(Component),
     PowerCut,
     Partition,
 }
 
-/// One round of each kind; `Stop` once for each whole kinds.
+/// Every kind of round once. `schedule` chooses the component of `Stop`.
 const ALL_KINDS: [FaultKind; 12] = [
     FaultKind::Kill(Component::Operator),
     FaultKind::Kill(Component::Gateway),
@@ -68,7 +68,7 @@ impl FaultKind {
         }
     }
 
-    /// The first word of the name, for the environment.
+    /// Returns whether `word` of `YOI_KILL_KINDS` names this kind: the first word of its name.
     fn matches(self, word: &str) -> bool {
         match self {
             FaultKind::Stop(_) => word == "stop",
@@ -78,7 +78,7 @@ impl FaultKind {
     }
 }
 
-/// The kinds of so many rounds: whole decks, each shuffled, so that none is left out. `only` names some of them.
+/// Returns the kinds of so many rounds: [`ALL_KINDS`] again and again, shuffled each time, so that none is left out. `only` names some of them.
 pub fn schedule(rng: &mut SeededRng, rounds: usize, only: Option<&str>) -> Result<Vec<FaultKind>> {
     let wanted = |kind: &FaultKind| only.is_none_or(|only| only.split(',').any(|word| kind.matches(word)));
     let kinds: Vec<FaultKind> = ALL_KINDS.into_iter().filter(wanted).collect();
@@ -99,7 +99,7 @@ pub fn schedule(rng: &mut SeededRng, rounds: usize, only: Option<&str>) -> Resul
     Ok(schedule)
 }
 
-/// Deals the kill, and tells what was done and what was seen to be wrong in passing.
+/// Injects the fault. Returns a description of it, and a sentence for each broken promise that was seen meanwhile.
 pub async fn inject(workload: &Workload, kind: FaultKind, rng: &mut SeededRng) -> Result<(String, Vec<String>)> {
     match kind {
         FaultKind::Kill(component) => kill_repeatedly(workload, component, rng).await,
@@ -109,7 +109,7 @@ pub async fn inject(workload: &Workload, kind: FaultKind, rng: &mut SeededRng) -
             let (mut pids, mut wrong) = (Vec::new(), Vec::new());
             for component in Component::ALL {
                 let found = workload.node.pids(component).await?;
-                // Agents do not run a tool at every moment.
+                // Agents do not always run a tool.
                 if found.is_empty() && component != Component::Tools {
                     wrong.push(no_process(component));
                 }
@@ -140,7 +140,7 @@ fn seconds(at: Duration) -> String {
     format!("{:.1} s", at.as_secs_f32())
 }
 
-/// A round that hits nothing proves nothing.
+/// A round without a process to kill proves nothing, so it fails.
 fn no_process(component: Component) -> String {
     format!("no process of {component} was there to be hit")
 }
@@ -148,7 +148,7 @@ fn no_process(component: Component) -> String {
 async fn kill_repeatedly(workload: &Workload, component: Component, rng: &mut SeededRng) -> Result<(String, Vec<String>)> {
     let (mut actions, mut wrong) = (Vec::new(), Vec::new());
     let mut elapsed = Duration::ZERO;
-    // Two cards stand for two components each, and a round of theirs hits both.
+    // These two rounds are about two components each, and kill both.
     let mut components = match component {
         Component::Kubelet => vec![Component::Kubelet, Component::Containerd],
         Component::ApiServer => vec![Component::ApiServer, Component::Etcd],
@@ -162,7 +162,7 @@ async fn kill_repeatedly(workload: &Workload, component: Component, rng: &mut Se
         elapsed += wait;
         let component = components[kill % components.len()];
         let mut pids = wait_pids(&workload.node, component).await?;
-        // The first kill comes when all is well; later ones may come before the kubelet's next try.
+        // Every component runs before its first kill. Later kills may come before the kubelet has started it again.
         if pids.is_empty() && kill < components.len() {
             wrong.push(no_process(component));
         }
@@ -183,7 +183,7 @@ async fn kill_repeatedly(workload: &Workload, component: Component, rng: &mut Se
     Ok((actions.join(", "), wrong))
 }
 
-/// Its processes; one that has just been killed, or that comes and goes, is waited for a little, so that the kill hits something.
+/// Returns the processes of a component. Waits a little for one that was just killed, or that runs only at times, as tools do.
 async fn wait_pids(node: &Node, component: Component) -> Result<Vec<u32>> {
     let (started, limit) = (Instant::now(), Duration::from_secs(if component == Component::Tools { 15 } else { 4 }));
     loop {
@@ -195,12 +195,12 @@ async fn wait_pids(node: &Node, component: Component) -> Result<Vec<u32>> {
     }
 }
 
-/// So often is the shim held still before its death, and so long.
+/// How often the shim is stopped before it is killed, and for how long.
 const STOPS: usize = 4;
 const STOPPED_FOR: Duration = Duration::from_millis(300);
 
-/// The shim is held still, and so, soon after, is the mounter that works for it. What stands on the disk then must stand in the journal: the
-/// intent is durable before the deed begins.
+/// Stops the shim, and so, soon after, the mounter that works for it. Every tree on the disk must then be in the journal, because the shim
+/// writes its intent before it acts. Returns a sentence for each tree that is not.
 async fn unjournaled_trees(node: &Node, pids: &[u32]) -> Result<Vec<String>> {
     let Some(pid) = pids.first() else { return Ok(Vec::new()) };
     let seen = node
@@ -231,7 +231,7 @@ async fn power_cut(workload: &Workload, rng: &mut SeededRng) -> Result<String> {
     let mut kill = workload.node.pids(Component::Runtime).await?;
     kill.extend(workload.node.pids(Component::Tools).await?);
     disk.cut(&kill).await?;
-    // The containers that the kubelet starts again would have the dead file system: their Pods go, as they do with a node.
+    // Restarted containers would get the dead file system, so the Pods are deleted, as they are when a node is lost.
     let quick = DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() };
     let pods = workload.ns.api::<Pod>();
     for pod in workload.agent_pods().await? {

@@ -1,4 +1,4 @@
-//! The node's data root is full, by the kernel's own word. It is full for everybody, so nothing runs beside this.
+//! The node's data root is full and the kernel reports ENOSPC. The data root is full for all tests, so no other test runs beside this one.
 
 use std::time::Duration;
 
@@ -24,16 +24,16 @@ rules:
 - steps: [{ text: Hello. }]
 "#;
 
-/// Takes all room, and takes it again as long as it stands: for data by files without content, for metadata by files so small that Btrfs keeps
-/// them there. Once is not enough, because the kernel's cleaner and each commit give room back.
+/// Fills the data root until it is stopped: data with preallocated files, metadata with files so small that Btrfs stores them there. It fills
+/// again and again, because Btrfs' cleaner and each commit free space.
 struct DiskFiller<'a> {
     node: &'a Node,
-    /// In the node's /run: there while the filling is wanted; `.busy` while it goes on, `.full` when all was taken once.
+    /// A file in the node's /run that exists while filling is wanted. `.busy` exists while the filler runs, `.full` once the disk was full.
     flag: String,
     folder: String,
 }
 
-/// The filler ends by itself after this, whatever becomes of its test.
+/// The filler ends by itself after this time, even if its test was killed.
 const FILLER_LIFETIME: Duration = Duration::from_secs(400);
 
 impl<'a> DiskFiller<'a> {
@@ -41,7 +41,7 @@ impl<'a> DiskFiller<'a> {
         Self { node, flag: format!("/run/{name}"), folder: format!("\"$ROOT\"/pool/{name}") }
     }
 
-    /// Lets it begin in the node, beside everything else. It looks often whether it is still wanted.
+    /// Starts the filler in the background of the node.
     async fn start(&self) -> Result<()> {
         let script = format!(
             "mkdir {0} && cd {0} && : > {1} && : > {1}.busy || exit 1
@@ -70,18 +70,18 @@ impl<'a> DiskFiller<'a> {
         Ok(self.node.sh(&format!("test ! -e {}.{what} || echo there", self.flag)).await?.contains("there"))
     }
 
-    /// Gives the room back.
+    /// Stops the filler, deletes its files and waits until there is free space.
     async fn stop(self) -> Result<()> {
         self.node.sh(&format!("rm -f {0}", self.flag)).await?;
         poll_until(TIMEOUT, "the filler has ended", async || Ok((!self.flag_exists("busy").await?).then_some(()))).await?;
-        // Truncated first: a full Btrfs may have no room for the record of an unlinking.
+        // The files are truncated first: a full Btrfs may have no space to record an unlink.
         self.node
             .sh(&format!(
                 "rm -f {1}.full; cd {0} && for f in data-*; do : > $f; done; cd / && rm -rf {0}; sync -f \"$ROOT\"/pool",
                 self.folder, self.flag
             ))
             .await?;
-        // What was removed is room only after the kernel's cleaner and a commit or two.
+        // Deleted files are free space only after Btrfs' cleaner and one or two commits.
         let room = format!(
             "mkdir {0} && dd if=/dev/zero of={0}/much bs=1M count=128 conv=fsync 2> /dev/null && echo room; rm -rf {0}; sync -f \"$ROOT\"/pool",
             self.folder
@@ -109,7 +109,7 @@ async fn a_full_data_root_is_reported_loses_no_tree_and_all_goes_on_when_there_i
     let refused = refused.await;
     filler.stop().await?;
     let young = refused?;
-    // Nobody asks again: there is room, and that is enough.
+    // The agent gets its tree without any further request.
     let context = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
     ns.wait_agent_ready(&young).await.with_context(context)?;
     ns.wait_condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
@@ -118,10 +118,10 @@ async fn a_full_data_root_is_reported_loses_no_tree_and_all_goes_on_when_there_i
     ns.remove().await
 }
 
-/// So many trees may find the moment between two turns of the filler.
+/// At most this many trees may be made between two rounds of the filler.
 const MAX_TREES: usize = 20;
 
-/// Gives the name of the agent whose tree was refused.
+/// Returns the name of the agent whose tree was refused.
 async fn while_full(ns: &TestNamespace) -> Result<String> {
     let mut refused = None;
     for number in 0..MAX_TREES {
@@ -147,7 +147,7 @@ async fn while_full(ns: &TestNamespace) -> Result<String> {
         .await?;
     ensure!(ready.reason == "OutOfSpace", "{ready:?}");
 
-    // Who is there works on, hears of it, stops, and comes back to its own tree.
+    // An agent that was there before goes on, sees ENOSPC in its tools, stops, and starts again on its own tree.
     let tree = uid(&ns.get::<AgentWorkspace>("old").await?);
     let output = write_much(ns, 1).await?;
     ensure!(output.contains("No space left on device"), "{output}");
@@ -155,14 +155,14 @@ async fn while_full(ns: &TestNamespace) -> Result<String> {
     ns.yoi(&["start", "old", "--wait"]).await?.exit_ok()?;
     ensure!(uid(&ns.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
 
-    // Doctor names the node, once the shim has looked.
+    // Doctor names the node once the shim has reported it.
     poll_until(TIMEOUT, "doctor names the full data root", async || {
         let output = ns.yoi(&["doctor"]).await?;
         Ok((output.out.contains("of its data root is free") && output.code != 0).then_some(()))
     })
     .await?;
 
-    // What a new project gets is not chosen by what fails for the moment.
+    // A full disk does not change which provider a new project gets.
     let nodes = Api::<WorkspaceNode>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     let offers = nodes.iter().filter_map(|node| node.status.as_ref()).flat_map(|status| &status.providers).collect::<Vec<_>>();
     ensure!(
@@ -170,7 +170,7 @@ async fn while_full(ns: &TestNamespace) -> Result<String> {
         "Btrfs is not offered while the data root is full: {offers:?}"
     );
 
-    // A tree can go.
+    // A tree can be deleted.
     let gone = uid(&ns.get::<AgentWorkspace>("leaves").await?);
     ns.delete::<YoiPod>("leaves").await?;
     ns.wait_gone::<YoiPod>("leaves").await?;
@@ -178,7 +178,7 @@ async fn while_full(ns: &TestNamespace) -> Result<String> {
     Ok(young)
 }
 
-/// What the command said when the agent `old` was told for the nth time.
+/// Sends the agent `old` the message for the nth time. Returns the command's output.
 async fn write_much(ns: &TestNamespace, nth: usize) -> Result<String> {
     ns.yoi(&["send", "old", "write much"]).await?.exit_ok()?;
     let output = |log: &[LogLine]| {

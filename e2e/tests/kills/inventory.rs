@@ -1,5 +1,5 @@
-//! What stands on the node and at the API server, and whom it belongs to. Everything that bears a UID must belong to an object that lives;
-//! everything else must have been there before.
+//! Everything on the node and at the API server that must belong to an object. A thing whose name holds a UID must belong to an object that
+//! exists. Any other thing must have existed before the workload.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use yoi_wire::identity::CSI_DRIVER;
 
 use crate::node::{Component, Node};
 
-/// One line for each thing; the last word of a line is what it is called.
+/// Prints one line for each thing. The last word of a line is its name.
 const LIST: &str = r#"
 awk '$5 ~ "^/var/lib/kubelet/" || index($5, ENVIRON["ROOT"]) == 1 { print "mount", $5 }' /proc/self/mountinfo
 for base in "$ROOT" "$ROOT/pool"; do
@@ -35,15 +35,15 @@ done
 true
 "#;
 
-/// How a line of the storage provisioner's folders begins.
+/// Prefix of the lines of the storage provisioner's folders.
 pub const LOCAL_VOLUME: &str = "local-volume ";
 
 pub struct NodeInventory {
     things: BTreeSet<String>,
 }
 
-/// The claims whose volume is released and is its provisioner's to delete. After the API server's death it was seen to hear of that six minutes
-/// late, with its next watch; what we had to do for it is done.
+/// UIDs of the claims whose volume is released and is to be deleted by another provisioner. Our part is done then. That provisioner can be six
+/// minutes late after the API server was killed.
 fn released_claims(volumes: &[PersistentVolume]) -> impl Iterator<Item = String> {
     let of_others = |volume: &&PersistentVolume| {
         let (spec, by) = (volume.spec.as_ref(), volume.annotations().get(annotation::PROVISIONED_BY));
@@ -54,8 +54,8 @@ fn released_claims(volumes: &[PersistentVolume]) -> impl Iterator<Item = String>
     volumes.iter().filter(of_others).filter_map(|volume| volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone())
 }
 
-/// UIDs of claims that the storage provisioner gave up, by its own words: the API server died while it made the folder, and when it came back to
-/// that the claim was gone. It never takes such a folder away, and nobody else knows of it.
+/// UIDs of claims that the storage provisioner gave up, from its log: the API server was killed while it made the folder, and the claim was gone
+/// when it tried again. It never deletes such a folder.
 async fn abandoned_claims(client: &Client) -> Result<BTreeSet<String>> {
     let pods = Api::<Pod>::namespaced(client.clone(), "local-path-storage");
     let mut uids = BTreeSet::new();
@@ -68,7 +68,7 @@ async fn abandoned_claims(client: &Client) -> Result<BTreeSet<String>> {
     Ok(uids)
 }
 
-/// UIDs of everything that lives.
+/// UIDs of all objects that exist.
 async fn live_uids(client: &Client) -> Result<BTreeSet<String>> {
     let all = ListParams::default();
     let mut uids: BTreeSet<String> = BTreeSet::new();
@@ -79,12 +79,12 @@ async fn live_uids(client: &Client) -> Result<BTreeSet<String>> {
     Ok(uids)
 }
 
-/// Whether this is a UUID.
+/// Returns whether this word is a UUID.
 fn is_uuid(word: &str) -> bool {
     word.len() == 36 && word.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
-/// All UUIDs in a line.
+/// Returns all UUIDs in a line.
 fn uuids(line: &str) -> Vec<&str> {
     (0..line.len().saturating_sub(35)).filter_map(|at| line.get(at..at + 36)).filter(|word| is_uuid(word)).collect()
 }
@@ -100,9 +100,9 @@ impl NodeInventory {
         Ok(NodeInventory { things })
     }
 
-    /// What belongs to nobody.
+    /// Returns the things that belong to no object.
     pub async fn orphans(client: &Client, node: &Node, before: &NodeInventory) -> Result<Vec<String>> {
-        // Things first: what is made meanwhile has its object before it stands on the disk.
+        // Things are listed before objects, because an object exists before anything is made for it on the disk.
         let now = NodeInventory::collect(client, node).await?;
         let alive = live_uids(client).await?;
         let mut orphans: Vec<String> = now
@@ -126,19 +126,19 @@ impl NodeInventory {
         Ok(orphans)
     }
 
-    /// Things whose line holds this word.
+    /// Returns the lines that contain this word.
     pub fn matching<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
         self.things.iter().filter(move |thing| thing.contains(word)).cloned()
     }
 
-    /// Things of the workload's own, which its end takes away.
+    /// Adds things that belong to the workload itself.
     pub fn with(mut self, things: impl IntoIterator<Item = String>) -> NodeInventory {
         self.things.extend(things);
         self
     }
 }
 
-/// Objects on their way out, and what holds them.
+/// Returns a sentence for each object in deletion, with the finalizers that hold it.
 pub async fn stuck_deletions(client: &Client, namespace: &str) -> Result<Vec<String>> {
     fn stuck<K: kube::Resource<DynamicType = ()>>(list: &[K], found: &mut Vec<String>) {
         for object in list {
@@ -159,7 +159,7 @@ pub async fn stuck_deletions(client: &Client, namespace: &str) -> Result<Vec<Str
     Ok(found)
 }
 
-/// Agents' connections: locks, processes, lines at each gateway, open sockets there. None is anybody's but a living agent's.
+/// Counts processes, session locks, lines at each gateway and sockets there. Returns a sentence for each count that does not fit `agents`.
 pub async fn connection_problems(client: &Client, node: &Node, agents: usize) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let runtimes = node.pids(Component::Runtime).await?;
@@ -183,7 +183,7 @@ pub async fn connection_problems(client: &Client, node: &Node, agents: usize) ->
         }
     }
     for pid in node.pids(Component::Gateway).await? {
-        // Port 8443, established. A line, and at most the connection of an agent's own requests beside it.
+        // Established connections at port 8443: for each agent one line, and at most one connection for its own requests.
         let open = node.sh(&format!("cat /proc/{pid}/net/tcp /proc/{pid}/net/tcp6 | awk '$2 ~ /:20FB$/ && $4 == \"01\"' | wc -l")).await?;
         let open: usize = open.trim().parse().unwrap_or(usize::MAX);
         if open > 2 * agents {

@@ -1,7 +1,17 @@
-//! Processes are killed, stopped and cut off, at random churn_rng of real work, round after round, and nothing is lost.
+//! Promise: whatever process is killed, stopped or cut off, at any moment, no acknowledged message and no log entry is lost, no tool call runs
+//! twice, everything converges, and nothing is left over.
 //!
-//! `YOI_KILL_ROUNDS` (12: one of each kind), `YOI_KILL_SEED`, `YOI_KILL_KINDS` (some kinds only, as in `shim,power`), `YOI_KILL_WITHIN`
-//! (seconds, 60: how long all may take to converge, back-off of the kubelet not counted).
+//! Three agents work, clients send messages and read logs, and objects come and go (`workload`, `agent_client`, `churn`). Each round injects one
+//! fault at random moments (`faults`) and waits until everything is as requested (`convergence`). Then it compares the logs with what clients
+//! got (`checks`), and node and API server with the objects that exist (`objects`, `inventory`). A round fails with a sentence for each
+//! broken promise and the seed that repeats it.
+//!
+//! | Variable | Default | Meaning |
+//! |---|---|---|
+//! | `YOI_KILL_ROUNDS` | 12 | rounds; 12 is one of each kind |
+//! | `YOI_KILL_SEED` | random | seed of all random numbers |
+//! | `YOI_KILL_KINDS` | all | some kinds only, such as `shim,power` |
+//! | `YOI_KILL_WITHIN` | 60 | seconds for convergence, without back-off of Kubernetes |
 
 mod agent_client;
 mod checks;
@@ -33,9 +43,9 @@ use rng::SeededRng;
 use table::{Row, Table};
 use workload::Workload;
 
-/// A workload's log grows, and its model reads all of it each time: after so many rounds another begins.
+/// After this many rounds a new workload begins: logs grow, and the model gets the whole log with each request.
 const ROUNDS_PER_WORKLOAD: usize = 12;
-/// In so many, at least one tool call is surely at work when its runtime dies.
+/// In this many rounds, at least one tool call is certainly interrupted.
 const MANY_ROUNDS: usize = 36;
 
 fn setting(name: &str) -> Option<String> {
@@ -68,7 +78,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
             if !broken.is_empty() {
                 table.print();
                 evidence::print(&workload).await;
-                // What comes after must not stand on this workload's ruins.
+                // The next test must not run beside this workload.
                 if let Err(error) = workload.remove().await {
                     println!("its workload could not be taken away: {error:#}");
                 }
@@ -81,7 +91,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
         workload.remove().await?;
     }
     table.print();
-    // Nothing is proved where nothing happens.
+    // A run in which nothing happened proves nothing.
     let (messages, unknown) = table.most_in_one_workload();
     ensure!(messages > 0, "no message was acknowledged in {rounds} rounds");
     ensure!(unknown > 0 || only.is_some() || rounds < MANY_ROUNDS, "no tool call was interrupted in {rounds} rounds");

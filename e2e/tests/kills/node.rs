@@ -1,4 +1,4 @@
-//! The node from inside: its processes, its disks.
+//! Commands in the node: its processes and its disks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 use anyhow::{Context, Result};
 use yoi_e2e::program;
 
-/// A command line that enters the node.
+/// Command lines that run a program in the node and that reboot the node.
 #[derive(Clone)]
 pub struct Node {
     enter: Vec<String>,
     reboot: Vec<String>,
-    /// Where the trees are.
+    /// Path of the data root in the node.
     pub data_root: String,
 }
 
@@ -22,7 +22,7 @@ pub struct Process {
     pub line: String,
 }
 
-/// What can be killed.
+/// A process, or a group of processes, that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Operator,
@@ -51,7 +51,7 @@ impl Component {
         Component::Etcd,
     ];
 
-    /// What its command line begins with, after the program's folder for parts of the node.
+    /// Returns whether a process with this command line belongs to the component.
     fn matches(self, line: &str) -> bool {
         let node_part = |name: &str| line.split_whitespace().next().is_some_and(|p| p.ends_with("/yoi-cluster")) && line.contains(name);
         match self {
@@ -60,7 +60,7 @@ impl Component {
             Component::Shim => line.starts_with("/bin/yoi-agent-shim shim"),
             Component::Mounter => line.starts_with("/bin/yoi-agent-shim mounter"),
             Component::Runtime => line.starts_with("/yoi/bin/yoi-runtime"),
-            // By descent, see `Node::pids`.
+            // `Node::pids` finds them as descendants of runtimes.
             Component::Tools => false,
             Component::Kubelet => node_part(" kubelet "),
             Component::Containerd => line.split_whitespace().next().is_some_and(|p| p.ends_with("/containerd")),
@@ -97,10 +97,10 @@ impl Node {
         Ok(Node { enter: words("YOI_NODE_EXEC")?, reboot: words("YOI_NODE_REBOOT")?, data_root })
     }
 
-    /// Runs a script inside; `$ROOT` is the data root.
+    /// Runs a script in the node and returns its standard output. `$ROOT` is the data root.
     ///
     /// # Errors
-    /// When it fails, with its words.
+    /// When it fails, with its output.
     pub async fn sh(&self, script: &str) -> Result<String> {
         let mut words: Vec<&str> = self.enter.iter().map(String::as_str).collect();
         words.extend(["sh", "-uc", script]);
@@ -118,7 +118,7 @@ impl Node {
         Ok(listed.lines().filter_map(process).collect())
     }
 
-    /// Ids of the processes of a part, inside the node.
+    /// Returns the ids, in the node's PID namespace, of the processes of a component.
     pub async fn pids(&self, component: Component) -> Result<Vec<u32>> {
         let all = self.processes().await?;
         if component != Component::Tools {
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// A process that is gone meanwhile is no error: that is what was wanted.
+    /// Sends a signal. A process that has ended meanwhile is no error.
     pub async fn signal(&self, signal: &str, pids: &[u32]) -> Result<()> {
         if pids.is_empty() {
             return Ok(());
@@ -144,13 +144,13 @@ impl Node {
         self.sh(&format!("kill -{signal} {} 2>/dev/null || true", pids.join(" "))).await.map(drop)
     }
 
-    /// Ends the node as a loss of power does, and starts it.
+    /// Kills the whole node and starts it again.
     pub async fn reboot(&self) -> Result<()> {
         let words: Vec<&str> = self.reboot.iter().map(String::as_str).collect();
         program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
     }
 
-    /// A file of a tree, by the UID of its workspace; empty when it is not there.
+    /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none.
     pub async fn file(&self, workspace: &str, path: &str) -> Result<String> {
         self.sh(&format!(
             "cat \"$ROOT\"/trees/*/{workspace}/tree/{path} \"$ROOT\"/pool/trees/*/{workspace}/tree/{path} 2>/dev/null || true"

@@ -1,4 +1,4 @@
-//! The objects of the workload's namespace: who is there that nobody asked for.
+//! Finds objects in the workload's namespace that nobody requested.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use crate::workload::AGENTS;
 pub struct ObjectName {
     kind: String,
     name: String,
-    /// The YoiPod that it is a Pod of.
+    /// The YoiPod that its label names.
     agent: Option<String>,
 }
 
-/// All of the namespace but what settles for itself: workspaces and YoiPods, see [`Churn::open`].
+/// Lists all objects of the namespace but workspaces and YoiPods, which [`Churn::pending`] checks.
 pub async fn list(ns: &TestNamespace) -> Result<BTreeSet<ObjectName>> {
     async fn add<K: NamespacedObject>(ns: &TestNamespace, all: &mut BTreeSet<ObjectName>) -> Result<()> {
         let listed = ns.api::<K>().list(&ListParams::default()).await?.items;
@@ -42,12 +42,12 @@ pub async fn list(ns: &TestNamespace) -> Result<BTreeSet<ObjectName>> {
     Ok(all)
 }
 
-/// Neither there from the beginning, nor this round's, nor an agent's one Pod.
+/// Returns a sentence for each object that was not there at the beginning, is not this round's, and is not the only Pod of an agent.
 pub fn unexpected(now: &BTreeSet<ObjectName>, first: &BTreeSet<ObjectName>, round: &Churn) -> Vec<String> {
     let (mut pods, mut found) = (BTreeSet::new(), Vec::new());
     for one in now {
         let expected = match one.agent.as_deref().filter(|agent| one.kind == "Pod" && AGENTS.contains(agent)) {
-            // Its name changes with the run; a second one is nobody's.
+            // The name of an agent's Pod changes with each run, so agents are compared; a second Pod is unexpected.
             Some(agent) => pods.insert(agent),
             None => first.contains(one) || round.owns(&one.kind, &one.name),
         };

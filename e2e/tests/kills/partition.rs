@@ -1,5 +1,6 @@
-//! Writes that come late. The leading operator is cut off from the API server while it has things to delete, and held still, so that its
-//! kernel alone goes on sending; another leads, the objects go and are made anew under the same names; then the packets come through.
+//! Late writes. The leading operator is cut off from the API server while it has objects to delete, and its process is stopped, so that only its
+//! kernel goes on sending. Another operator leads, the objects are deleted, and new ones get the same names. Then the old packets arrive, and must
+//! not delete the new objects.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub async fn late_writes(workload: &Workload, rng: &mut SeededRng) -> Result<(St
     workload.node.sh(&format!("iptables -w -t raw -I {rule}")).await?;
     let cut = Instant::now();
     let done = delete_and_recreate(workload, &leader, process, rng, &old).await;
-    // Whatever came of it, the workload goes on unhindered.
+    // The rule is removed even if the step failed.
     workload.node.sh(&format!("iptables -w -t raw -D {rule}")).await?;
     let new = done?;
     let cut_for = cut.elapsed();
@@ -63,7 +64,7 @@ pub async fn late_writes(workload: &Workload, rng: &mut SeededRng) -> Result<(St
     Ok((format!("the leader cut off for {:.1} s", cut_for.as_secs_f32()), wrong))
 }
 
-/// While nothing of the leader's comes through: what was made anew.
+/// Deletes the workspaces and creates them again while the leader is cut off. Returns the new ones.
 async fn delete_and_recreate(
     workload: &Workload,
     leader: &Pod,
@@ -74,7 +75,7 @@ async fn delete_and_recreate(
     for name in NAMES {
         delete::<AgentWorkspace>(&workload.ns, name).await?;
     }
-    // It hears of it, and begins to act.
+    // Time for the leader to see the deletions and to begin its requests.
     sleep(rng.millis(600, 1500)).await;
     workload.node.signal("STOP", &[process]).await?;
     wait_for("another leader", Duration::from_secs(90), async || {
@@ -140,7 +141,7 @@ async fn lease_holder(workload: &Workload) -> Result<String> {
     Ok(leases.get("yoi-operator").await?.spec.and_then(|s| s.holder_identity).unwrap_or_default())
 }
 
-/// The operator's process in this Pod: the one that has the Pod's address.
+/// Returns the operator's process in this Pod, found by the Pod's UID in its cgroup.
 async fn operator_pid(node: &Node, pod: &Pod) -> Result<u32> {
     let uid = uid(pod);
     for pid in node.pids(Component::Operator).await? {
@@ -151,10 +152,10 @@ async fn operator_pid(node: &Node, pod: &Pod) -> Result<u32> {
     bail!("no process of Pod {} is found", pod.name_any())
 }
 
-/// Waits until the kernel has delivered, or given up, what the process had sent.
+/// Waits until the kernel has delivered, or given up, everything that the process had sent.
 async fn wait_sent(node: &Node, process: u32) -> Result<()> {
     let waiting = async || -> Result<Option<()>> {
-        // The fifth field is what waits to be sent; port 443.
+        // Field 5 holds the size of the send queue; 01BB is port 443.
         let unsent = node.sh(&format!("awk '$3 ~ /:01BB$/ && substr($5, 1, 8) != \"00000000\"' /proc/{process}/net/tcp")).await?;
         Ok(unsent.trim().is_empty().then_some(()))
     };

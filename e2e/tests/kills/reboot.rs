@@ -1,4 +1,4 @@
-//! All mounts gone, then everything starts.
+//! Promise: after a reboot of the node, each agent runs again on its own tree, with the same content, and each Pod sees its own tree.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::node::{Component, Node};
 use crate::rng::SeededRng;
 use crate::workload::{AGENTS, Workload};
 
-/// A tree as it lies on the disk: which subvolume it is, and what was written there for this test.
+/// Returns a tree's path, its subvolume id and the checksums of the files that [`write_files`] wrote.
 async fn tree_contents(node: &Node, workspace: &str) -> Result<String> {
     let found = node
         .sh(&format!(
@@ -30,7 +30,7 @@ async fn tree_contents(node: &Node, workspace: &str) -> Result<String> {
     Ok(found)
 }
 
-/// Files that nobody touches, in the tree itself.
+/// Writes 40 files into a tree that no process changes.
 async fn write_files(node: &Node, workspace: &str) -> Result<()> {
     node.sh(&format!(
         "for tree in \"$ROOT\"/trees/*/{workspace}/tree \"$ROOT\"/pool/trees/*/{workspace}/tree; do
@@ -42,7 +42,7 @@ async fn write_files(node: &Node, workspace: &str) -> Result<()> {
     .map(drop)
 }
 
-/// What the processes of a Pod see where their tree should be.
+/// Returns one of these files as the processes of a Pod see it.
 async fn file_in_pod(node: &Node, pod: &Pod) -> Result<String> {
     node.sh(&format!(
         "for p in /proc/[0-9]*; do grep -q {} $p/cgroup 2>/dev/null && cat $p/root/workspace/tree/still/7 2>/dev/null && break; done; true",

@@ -1,4 +1,4 @@
-//! SeededRng that can be repeated: splitmix64 from a seed.
+//! Random numbers that a seed repeats: splitmix64.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ impl SeededRng {
         SeededRng(seed)
     }
 
-    /// Independent of how much of this one was used before or will be after.
+    /// Returns a generator that does not depend on how many numbers were drawn from this one.
     pub fn branch(&self, name: &str) -> SeededRng {
         SeededRng(name.bytes().fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
     }

@@ -1,4 +1,4 @@
-//! What a run shows: a line for each round, and the sums by kind.
+//! Output of a run: a line for each round, and a summary for each kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::workload::Workload;
 
 pub struct Row {
     kind: FaultKind,
-    /// What was done, and when.
+    /// What was killed or stopped, and when.
     actions: String,
     convergence: Convergence,
-    /// So far in this workload.
+    /// Messages acknowledged so far in this workload.
     acknowledged: usize,
     repeated: u64,
     calls: usize,
@@ -57,7 +57,7 @@ impl Table {
         self.0.push(row);
     }
 
-    /// Messages that were acknowledged and calls whose outcome is unknown, at the max in one workload.
+    /// Returns the largest number of acknowledged messages, and of calls with an unknown outcome, in one workload.
     pub fn most_in_one_workload(&self) -> (usize, usize) {
         let max = |of: fn(&Row) -> usize| self.0.iter().map(of).max().unwrap_or_default();
         (max(|row| row.acknowledged), max(|row| row.unknown))

@@ -1,4 +1,4 @@
-//! What is at work while things are killed: three agents, two of them peers, a model, messages without end.
+//! The workload of a run: three agents, two of them peers, a scripted model, and clients that send messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::rng::SeededRng;
 
 pub const AGENTS: [&str; 3] = ["a", "b", "c"];
 
-/// A message is written down by a command that adds its call's id to a file, so that a second execution would show, and commits it.
+/// For each message the agent runs a command that appends the call's id to a file and commits it, so a second execution is visible.
 const SCRIPT: &str = r#"
 rules:
 - name: heard
@@ -71,14 +71,14 @@ pub struct Workload {
     /// UIDs of the agents' trees.
     pub trees: BTreeMap<&'static str, String>,
     pub before: NodeInventory,
-    /// Objects that are there for the workload's whole life.
+    /// Objects that exist as long as the workload.
     first_objects: BTreeSet<ObjectName>,
     other_runtimes: usize,
     tasks: JoinSet<()>,
 }
 
 impl Workload {
-    /// With `power`, the sessions of the agents lie on a disk whose power can be cut.
+    /// Creates the workload. With `power`, the agents' sessions are on a disk whose power can be cut.
     pub async fn create(node: &Node, rng: &mut SeededRng, power: bool) -> Result<Workload> {
         let client = Client::try_default().await?;
         let other_runtimes = node.pids(crate::node::Component::Runtime).await?.len();
@@ -107,7 +107,7 @@ impl Workload {
         for agent_client in &agent_clients {
             agent_client.start(&ns.client, &mut tasks, rng.branch(&agent_client.agent));
         }
-        // What is there for the workload's whole life.
+        // The disk's mounts and volumes exist as long as the workload.
         let with_disk = NodeInventory::collect(&client, node).await?;
         let before = before.with(disk.iter().flat_map(|disk| with_disk.matching(&disk.name)));
         let first_objects = objects::list(&ns).await?;
@@ -120,14 +120,14 @@ impl Workload {
         }
     }
 
-    /// One more message to each agent.
+    /// Requests one more message to each agent.
     pub fn request_messages(&self) {
         for agent_client in &self.agent_clients {
             agent_client.request_message();
         }
     }
 
-    /// What the logs say that they should not, or not any more.
+    /// Returns a sentence for each promise that the logs show as broken.
     pub async fn violations(&self) -> Result<Vec<String>> {
         let mut violations = Vec::new();
         let model_inputs = self.model_inputs().await?;
@@ -149,7 +149,7 @@ impl Workload {
         Ok(violations)
     }
 
-    /// The whole log; asked for again only when Kubernetes itself did not lead there.
+    /// Returns the whole log. Retries only while Kubernetes' own endpoints lead to no gateway.
     async fn read_log(&self, agent_client: &AgentClient) -> Result<Vec<String>> {
         let (client, started) = (&self.ns.client, Instant::now());
         loop {
@@ -167,7 +167,7 @@ impl Workload {
         }
     }
 
-    /// What belongs to nobody, when it is quiet and there was time to take it away, and how long that took.
+    /// Waits until nothing is left over. Returns the time that took, and a sentence for each thing that is past its deadline.
     pub async fn leftovers(&self, round: &Churn) -> Result<(Duration, Vec<String>)> {
         let (started, mut deadlines) = (Instant::now(), Deadlines::default());
         loop {
@@ -189,31 +189,31 @@ impl Workload {
         }
     }
 
-    /// What the model was shown, by its own record.
+    /// Returns every text that the model was sent.
     async fn model_inputs(&self) -> Result<String> {
         let path = format!("/api/v1/namespaces/{}/pods/scripted-model:8080/proxy/shown", self.ns.name);
         Ok(self.ns.client.request_text(Request::get(path).body(Vec::new())?).await?)
     }
 
-    /// Calls whose outcome is unknown, and all calls, so far.
+    /// Returns the number of calls with an unknown outcome, and of all calls, so far.
     pub fn calls(&self) -> (usize, usize) {
         let count = |word: &str| self.agent_clients.iter().flat_map(|a| a.read()).filter(|line| line.contains(word)).count();
         (count("\"outcome\":\"unknown\""), count("\"kind\":\"ToolEnded\""))
     }
 
-    /// Pods of one of our Deployments or of the DaemonSet.
+    /// Returns the Pods of one of our Deployments or of the DaemonSet.
     pub async fn pods(&self, namespace: &str, app: &str) -> Result<Vec<Pod>> {
         let api: Api<Pod> = Api::namespaced(self.ns.client.clone(), namespace);
         Ok(api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items)
     }
 
-    /// The end: all of it goes, and nothing is left.
+    /// Deletes everything and waits until nothing is left over.
     pub async fn remove(mut self) -> Result<()> {
         self.set_busy(false);
         self.tasks.shutdown().await;
         let Workload { ns, node, disk, before, other_runtimes, .. } = self;
         let client = ns.client.clone();
-        // Kept when their YoiPods go, as is promised; here nobody wants them.
+        // A session outlives its YoiPod; nothing needs these sessions after the run.
         for agent in AGENTS {
             crate::churn::delete::<YoiPod>(&ns, agent).await?;
         }
@@ -234,7 +234,7 @@ impl Workload {
         }
     }
 
-    /// The names of the agents' Pods.
+    /// Returns the names of the agents' Pods.
     pub async fn agent_pods(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for agent in AGENTS {

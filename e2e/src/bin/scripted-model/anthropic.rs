@@ -1,4 +1,4 @@
-//! Messages.
+//! Anthropic's Messages API.
 
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ pub fn response(model: &str, conversation: &Conversation, answer: &ScriptedAnswe
     })
 }
 
-/// The events of a stream, each with its blank line.
+/// Returns the events of a stream. Each ends with its blank line.
 pub fn stream(model: &str, conversation: &Conversation, answer: &ScriptedAnswer) -> Vec<String> {
     let event = |body: Value| format!("event: {}\ndata: {body}\n\n", body["type"].as_str().unwrap_or_default());
     let usage = json!({"input_tokens": tokens(&conversation.all_text()), "output_tokens": 1});

@@ -1,4 +1,4 @@
-//! What a broken endpoint sends.
+//! Responses of a broken endpoint.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::server::event_stream;
 
 const WORD: &str = "#word#";
 
-/// `None` where the step's own stream is a part of it.
+/// Returns the response, or `None` where it is made from the step's own stream.
 pub fn respond(show: BrokenResponse) -> Option<BoxFuture<'static, Response>> {
     let response = async move {
         match show {
@@ -36,21 +36,21 @@ pub fn respond(show: BrokenResponse) -> Option<BoxFuture<'static, Response>> {
         .then(|| response.boxed())
 }
 
-/// The same with one word to say.
+/// The same answer with one word as its text and without calls.
 pub fn with_one_word(mut answer: ScriptedAnswer) -> ScriptedAnswer {
     WORD.clone_into(&mut answer.step.text);
     answer.calls.clear();
     answer
 }
 
-/// The same with nothing to say.
+/// The same answer without text and calls.
 pub fn without_output(mut answer: ScriptedAnswer) -> ScriptedAnswer {
     answer.step.text.clear();
     answer.calls.clear();
     answer
 }
 
-/// The events up to the word, and then the word in many times its size, without end.
+/// Sends the events up to the one with the word, and then that event with a long text, without end.
 pub fn endless_stream(events: Vec<String>) -> Response {
     let head: Vec<String> = events.iter().take_while(|event| !event.contains(WORD)).cloned().collect();
     let long = events.get(head.len()).map(|event| event.replace(WORD, &"endless ".repeat(2 << 10))).unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn endless_stream(events: Vec<String>) -> Response {
     }))
 }
 
-/// The events up to the first piece of arguments.
+/// Cuts the events after the first piece of a call's arguments.
 pub fn until_arguments(mut events: Vec<String>) -> Vec<String> {
     let begun =
         |event: &String| event.contains("partial_json") || (event.contains("\"arguments\":") && !event.contains("\"arguments\":\"\""));

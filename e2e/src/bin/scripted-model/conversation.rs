@@ -1,10 +1,10 @@
-//! A conversation, whatever wire format it came in.
+//! A conversation, independent of the wire format of the request.
 
 use serde_json::Value;
 
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
-    /// The model that was asked for.
+    /// Name of the model in the request.
     pub model: String,
     pub system: String,
     pub items: Vec<Item>,
@@ -14,7 +14,7 @@ pub struct Conversation {
 pub enum Item {
     User(String),
     Assistant(String),
-    /// What a tool gave back.
+    /// Output of a tool.
     Result(String),
 }
 
@@ -37,7 +37,7 @@ impl Conversation {
     }
 }
 
-/// The text of a content that is a string or a list of blocks.
+/// Returns the text of a `content` field, which is a string or a list of blocks.
 pub fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -49,12 +49,12 @@ pub fn text_of(content: &Value) -> String {
     }
 }
 
-/// A rough count of tokens, so that usage is there and grows.
+/// Estimates the number of tokens. Clients only need a usage that grows with the text.
 pub fn tokens(text: &str) -> u64 {
     text.len().div_ceil(4) as u64
 }
 
-/// Text in pieces of a few characters, as models stream it; at least one piece.
+/// Splits text into pieces of a few characters, as models stream it. Returns at least one piece.
 pub fn pieces(text: &str) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
     if characters.is_empty() {

@@ -1,4 +1,4 @@
-//! Chat completions.
+//! OpenAI's Chat Completions API.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub fn parse(request: &Value) -> Result<Conversation, String> {
     Ok(conversation)
 }
 
-/// As the real endpoint: each call of an answer is followed by its result, and no result comes without its call.
+/// Refuses what the real endpoint refuses: a call without a result in the next messages, and a result without its call.
 fn check_results(messages: &[Value]) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
@@ -69,7 +69,7 @@ pub fn response(model: &str, conversation: &Conversation, answer: &ScriptedAnswe
     })
 }
 
-/// The events of a stream, each with its blank line.
+/// Returns the events of a stream. Each ends with its blank line.
 pub fn stream(model: &str, conversation: &Conversation, answer: &ScriptedAnswer) -> Vec<String> {
     let event = |choices: Value, usage: Value| {
         let body = json!({

@@ -1,51 +1,51 @@
-//! What the model shall say.
+//! The script's format, and the choice of the next step.
 //!
 //! ```yaml
 //! rules:
-//! - name: greeting                # for messages; default: its place in the list
-//!   when:                         # all that is given must hold; an empty `when` always does
-//!     model: small                # the model that is asked for, exactly
+//! - name: greeting                # for error messages; default: its place in the list
+//!   when:                         # all given fields must match; an empty `when` always matches
+//!     model: small                # the exact name of the model in the request
 //!     systemContains: reviewer    # in the system prompt
 //!     lastUserContains: say hello # in a user message, see below
 //!     turn: 0                     # the rule's first step is this turn; default 0
 //!   steps:
-//!   - text: I look first.         # both are optional, one has to be there
+//!   - text: I look first.         # `text`, `toolCalls` or both
 //!     toolCalls:
 //!     - tool: Shell
-//!       args: {command: ls}       # in texts `{{user}}` is the user message, `{{call}}` the call's id
-//!       id: call-1                # default: made from rule, step and place
-//!       rawArgs: '{"command": '   # in place of args: the text as it is, whether it is JSON or not
+//!       args: {command: ls}       # `{{user}}` is replaced by the user message, `{{call}}` by the call's id
+//!       id: call-1                # default: made from rule, step and position
+//!       rawArgs: '{"command": '   # in place of args: sent as it is, whether it is JSON or not
 //!     expect: [README]            # answer 400 unless the conversation holds each of these
 //!     delayMs: 100                # wait before the answer
 //!     chunkDelayMs: 5             # wait between the chunks of a stream
 //!     fault: {status: 503, times: 2, retryAfterSeconds: 1}
 //!   - text: Done.
-//!   repeat: true                  # the last step without end; default false
+//!   repeat: true                  # repeats the last step without end; default false
 //! ```
 //!
 //! # Which step comes next
-//! It is read out of the conversation, so that the model has no memory and may be restarted. User messages are looked at from the newest
-//! to the oldest, and for each of them the rules from the first to the last: the first match is the rule. Its step is the number of
-//! assistant turns after that user message, less `turn`. A rule that has no such step is an error, not a reason to go on: a run that the
-//! script did not foresee should be seen. Peers' messages are user messages too; one that no rule matches changes nothing.
+//! The conversation alone decides, so the model keeps no state and may be restarted. The model looks at user messages from the newest to
+//! the oldest, and for each at the rules from the first to the last. The first match is the rule. The step's index is the number of
+//! assistant turns after that user message, less `turn`. A rule without such a step is an error, because the test must notice a run that
+//! its script does not cover. Peers' messages are user messages too. A user message that no rule matches is skipped.
 //!
 //! # Faults
-//! `fault` answers with `status` the first `times` times that this step of this user message is asked for; with `cut: true` in place of a
-//! status the stream breaks off after its first chunk. `show` in place of both is nonsense of one of these kinds:
+//! `fault` applies to the first `times` requests for this step of this user message. With `status` the answer is this HTTP status. With
+//! `cut: true` the stream breaks off after its first chunk. With `show` the answer is one of these broken responses:
 //!
-//! | `show` | What comes |
+//! | `show` | Response |
 //! |---|---|
 //! | `hang` | nothing, the connection stays |
-//! | `trickle` | the head of an answer and then a byte a second without end |
-//! | `html` | 200 and a page for people |
-//! | `noise` | a stream whose events are no JSON |
+//! | `trickle` | the head of a response, and then one byte each second without end |
+//! | `html` | 200 and an HTML page |
+//! | `noise` | a stream whose events are not JSON |
 //! | `endless` | the step's stream, a piece of text in it repeated without end |
 //! | `endlessLine` | a stream of one event that does not end |
-//! | `empty` | a whole stream with neither a word nor a call |
+//! | `empty` | a complete stream without text and calls |
 //! | `cutCall` | the step's stream up to the first piece of a call's arguments |
 //! | `cutEnd` | the step's stream without its last event |
 //!
-//! The count is the only thing that is lost in a restart.
+//! A restart loses only these counts.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The arguments as a model would have written them.
+    /// Returns the arguments as the text that a model writes.
     pub fn arguments_text(&self) -> String {
         self.raw_args.clone().unwrap_or_else(|| Value::Object(self.args.clone()).to_string())
     }
@@ -162,12 +162,12 @@ fn one() -> u32 {
 pub struct ScriptedAnswer {
     pub step: Step,
     pub calls: Vec<(String, Call)>,
-    /// The same for every request of this step of this user message.
+    /// Identifies this step of this user message: equal for every request of it.
     pub key: String,
 }
 
 impl Script {
-    /// The step that this conversation has come to, or a sentence that says why there is none.
+    /// Returns the next step of this conversation, or a sentence that says why there is none.
     pub fn next(&self, conversation: &Conversation) -> Result<ScriptedAnswer, String> {
         for (place, user) in conversation.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
             Item::User(text) => Some((place, text)),
@@ -207,7 +207,7 @@ impl Script {
     }
 }
 
-/// Texts with what is only known when the model is asked.
+/// Replaces `{{user}}` and `{{call}}` in all texts of `value`.
 fn substitute(value: &Value, user: &str, call: &str) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace("{{user}}", user).replace("{{call}}", call)),
@@ -226,7 +226,7 @@ impl When {
     }
 }
 
-/// The script file, parsed again when its text has changed, and how often each fault was shown.
+/// The script's file, parsed again when its text has changed, and how often each fault was sent.
 #[derive(Debug)]
 pub struct ScriptFile {
     path: PathBuf,
@@ -251,7 +251,7 @@ impl ScriptFile {
         Ok(script)
     }
 
-    /// The fault of this step, if it is still to be shown; counts it.
+    /// Returns the fault of this step if it is due once more, and counts it.
     pub fn fault(&self, answer: &ScriptedAnswer) -> Option<Fault> {
         let fault = answer.step.fault.clone()?;
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
@@ -287,9 +287,9 @@ mod tests {
         let text = |items| script.next(&conversation(items)).map(|answer| answer.step.text);
         assert_eq!(text(vec![user("alpha")]).unwrap(), "a0");
         assert_eq!(text(vec![user("alpha"), answer()]).unwrap(), "a1");
-        // A message that no rule knows does not disturb.
+        // A message that no rule matches is skipped.
         assert_eq!(text(vec![user("alpha"), answer(), user("other"), answer()]).unwrap(), "a2");
-        // The newest that a rule knows counts.
+        // The newest message that a rule matches counts.
         assert_eq!(text(vec![user("alpha"), answer(), user("beta gamma")]).unwrap(), "b0");
         assert!(text(vec![user("beta")]).unwrap_err().contains("expects \"gamma\""));
         assert!(text(vec![user("alpha"), answer(), answer(), answer()]).unwrap_err().contains("has 3 steps"));

@@ -1,4 +1,4 @@
-//! The HTTP of it.
+//! The HTTP server.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +18,14 @@ use crate::conversation::{Conversation, Item};
 use crate::script::{BrokenResponse, ScriptFile, ScriptedAnswer};
 use crate::{anthropic, broken_response, openai};
 
-/// The system prompt, who said it, and what.
+/// System prompt, kind (`user`, `assistant`, `result`) and text.
 type Shown = (String, &'static str, String);
 
 #[derive(Clone)]
 struct Model {
     script_file: Arc<ScriptFile>,
     key: Option<Arc<str>>,
-    /// What it was shown, for tests that compare it with what agents remember: system prompt, kind, text.
+    /// All texts of all requests. Tests compare them with the agents' logs.
     shown: Arc<Mutex<BTreeSet<Shown>>>,
 }
 
@@ -45,12 +45,12 @@ pub fn router(script_file: Arc<ScriptFile>, require_key: Option<String>) -> Rout
         .route("/v1/chat/completions", post(async |model, headers, body| chat(&OPENAI, model, headers, body).await))
         .route("/v1/messages", post(async |model, headers, body| chat(&ANTHROPIC, model, headers, body).await))
         .route("/shown", get(get_shown))
-        // Conversations hold tools' outputs, and grow.
+        // A conversation holds the outputs of tools.
         .layer(axum::extract::DefaultBodyLimit::max(64 << 20))
         .with_state(Model { script_file, key: require_key.map(Arc::from), shown: Arc::default() })
 }
 
-/// Everything that the model was shown since it started, each text once: a JSON line for each.
+/// Returns every text that the model was sent since it started, once, as lines of JSON.
 async fn get_shown(State(model): State<Model>) -> String {
     let shown = model.shown.lock().unwrap_or_else(PoisonError::into_inner);
     shown.iter().map(|(system, kind, text)| json!({"system": system, "kind": kind, "text": text}).to_string() + "\n").collect()
@@ -133,7 +133,7 @@ async fn chat(format: &Format, State(model): State<Model>, headers: HeaderMap, J
     }
     let pause = Duration::from_millis(pause);
     let body = stream::iter(events).then(move |event| async move {
-        // A pause of nothing is still a point where the chunk so far leaves.
+        // Even a pause of zero lets the server flush the chunk before it.
         sleep(pause).await;
         event
     });

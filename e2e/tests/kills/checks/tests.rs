@@ -1,4 +1,4 @@
-//! Each check is shown what it has to find.
+//! Each check is given the fault that it has to find.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn runtime(seq: u64) -> String {
     line(seq, "RuntimeStarted", &json!({ "podUid": "p", "manifestDigest": "d" }))
 }
 
-/// Two messages, one call each, one of them cut short by a death.
+/// A log of two messages with one call each. The second call was interrupted.
 fn log() -> Vec<String> {
     vec![
         runtime(1),
@@ -59,7 +59,7 @@ fn only(found: &[String], word: &str) {
 #[test]
 fn a_log_that_kept_everything_breaks_nothing() {
     assert_eq!(found(&log(), &log()[..7], &["m1", "m2"], TRACES), [""; 0]);
-    // What was unknown may have left no trace.
+    // A call with an unknown outcome may have left no trace.
     assert_eq!(found(&log(), &log(), &["m1", "m2"], "number 1 c1\n"), [""; 0]);
 }
 
