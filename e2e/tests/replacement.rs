@@ -1,4 +1,6 @@
-//! Runs after the tests that would notice: our processes are replaced, and what was deleted has left nothing behind.
+//! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on the node.
+//!
+//! Runs after the tests that a replacement would disturb.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use yoi_crds::AgentWorkspace;
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-/// The UIDs of the trees on the node's disk.
+/// Returns the UIDs of the trees on the node's disk.
 async fn trees() -> Result<BTreeSet<String>> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
@@ -30,7 +32,7 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
         let all = Api::<AgentWorkspace>::all(ns.client.clone()).list(&Default::default()).await?.items;
         Ok(all.into_iter().filter_map(|w| w.metadata.uid).collect())
     };
-    // The base of that project is there, so an empty answer would be a wrong question. Those of other tests may be on their way.
+    // The project's base has a tree, so an empty list would mean that the search is wrong. Bases of other tests may still be in the making.
     let base: BTreeSet<String> = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|w| w.metadata.uid).collect();
     ensure!(!base.is_empty() && base.is_subset(&trees().await?), "the node does not show the tree of a base");
     for round in 0..10 {
@@ -70,7 +72,7 @@ async fn agents_come_back_to_gateways_that_were_replaced_and_another_operator_le
     for pod in operators.iter().chain(&pods(&ns, "yoi-gateway").await?) {
         api.delete(&pod.name_any(), &DeleteParams::default()).await?;
     }
-    // A message gets through again, and a new agent is reconciled by the new leader.
+    // A message is delivered again, and the new leader reconciles a new agent.
     let start = Instant::now();
     while ns.yoi(&["send", "a", "are you there"]).await?.code != 0 {
         ensure!(start.elapsed() < TIMEOUT, "the agent did not come back to the new gateways");

@@ -1,4 +1,4 @@
-//! What people may do, decided by the API server's RBAC for every verb.
+//! What people may do: the API server's RBAC decides for every verb.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -14,7 +14,7 @@ rules:
   - text: I heard a person.
 ";
 
-/// A kubeconfig of a service account of this namespace that is bound to `role`.
+/// Creates a service account, binds it to `role`, and returns the path of a kubeconfig for it.
 async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
     ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     if let Some(role) = role {
@@ -75,7 +75,7 @@ async fn yoi_view_may_read_and_not_send_and_yoi_edit_may_send() -> Result<()> {
     ns.remove().await
 }
 
-/// No object of the namespace but the model's own script holds the word.
+/// Checks that no object of the namespace but the model's script contains the secret word.
 async fn check_nothing_leaked(ns: &TestNamespace) -> Result<()> {
     let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,configmaps,pods,events,persistentvolumeclaims";
     let objects = ns.kubectl(&["get", kinds, "-o", "yaml"]).await?.exit_ok()?.out;
@@ -91,7 +91,7 @@ async fn what_an_agent_says_stands_in_no_object_and_no_event() -> Result<()> {
     ns.create_model("rules:\n- steps:\n  - text: the-secret-word-of-the-model\n").await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
-    // What the runtime reports after its run stands in the object by now.
+    // The runtime's report about the run is in the object now.
     ns.wait_task_complete("a").await?;
     check_nothing_leaked(&ns).await?;
     ns.yoi(&["send", "a", "the-secret-word-of-the-person"]).await?.exit_ok()?;
@@ -100,12 +100,12 @@ async fn what_an_agent_says_stands_in_no_object_and_no_event() -> Result<()> {
     check_nothing_leaked(&ns).await?;
     let pod: YoiPod = ns.get("a").await?;
     let name = pod.status.and_then(|s| s.pod).map(|p| p.name).unwrap_or_default();
-    // An agent may have worked and answered before the kubelet has told that its container runs, and until then it gives no log.
+    // An agent may have answered before the kubelet reports its container as running, and until then the kubelet serves no log.
     ns.wait_pod_ready(&name).await?;
     let logs = ns.kubectl(&["logs", &name]).await?.exit_ok()?.out;
     ensure!(!logs.contains("the-secret-word"), "the container's log holds what was said");
     for ours in ["yoi-system", "yoi-node"] {
-        // The namespace that is named last counts.
+        // kubectl uses the last `-n`.
         let pods = ns.kubectl(&["-n", ours, "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"]).await?.exit_ok()?.out;
         let mut read = 0;
         for pod in pods.split_whitespace() {

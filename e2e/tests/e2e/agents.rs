@@ -1,4 +1,4 @@
-//! One agent: its task, its tools, its memory.
+//! One agent: its task, its tools, its session.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
@@ -93,7 +93,7 @@ async fn the_log_is_replayed_after_a_restart_and_the_session_goes_on() -> Result
     let pod: YoiPod = ns.get("a").await?;
     let first = pod.status.clone().unwrap_or_default();
 
-    // The container goes: same Pod, same run generation.
+    // The container is restarted: same Pod, same run generation.
     let name = first.pod.clone().map(|p| p.name).unwrap_or_default();
     let _ = ns.kubectl(&["exec", &name, "--", "/bin/sh", "-c", "kill -TERM 1"]).await?;
     ns.wait_for::<Pod, ()>(&name, "container restarted", |pod| {
@@ -103,7 +103,7 @@ async fn the_log_is_replayed_after_a_restart_and_the_session_goes_on() -> Result
     .await?;
     ns.wait_log("a", "a second runtime", |log| (starts(log) == 2).then_some(())).await?;
 
-    // The Pod goes: a new one, a higher run generation, the same session and tree.
+    // The Pod is deleted: a new Pod, a higher run generation, the same session and tree.
     ns.delete::<Pod>(&name).await?;
     ns.wait_for::<YoiPod, ()>("a", "on another Pod", |pod| {
         let status = pod?.status.as_ref()?;
@@ -226,7 +226,7 @@ async fn quiet_objects_are_not_written() -> Result<()> {
     ns.create_agent("a", "p", json!({ "task": "write the file" })).await?;
     ns.wait_task_complete("a").await?;
     ns.wait_condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
-    // Quiet means: the same version over ten seconds. What still settles after the task gets its time first.
+    // Quiet means that the resource versions stay the same for ten seconds. Writes that follow the task get their time first.
     let mut before = (String::new(), String::new());
     for _ in 0..6 {
         let now = (

@@ -1,4 +1,4 @@
-//! The charts as Helm and the API server see them.
+//! The charts: lint, schema of the values, and the objects that they render.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
     Ok(())
 }
 
-/// Where a container mounts what of the host, by path of the host.
+/// Returns the host paths that a container mounts, each with its path in the container.
 fn host_mounts<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a str, &'a str> {
     let paths = pod.volumes.iter().flatten().filter_map(|v| Some((v.name.as_str(), v.host_path.as_ref()?.path.as_str())));
     let paths: BTreeMap<_, _> = paths.collect();
@@ -90,7 +90,7 @@ fn host_mounts<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a s
     mounts.filter_map(|m| Some((*paths.get(m.name.as_str())?, m.mount_path.as_str()))).collect()
 }
 
-/// Names of the volumes that a container mounts and that hold a token of a service account.
+/// Returns the names of the volumes of a container that hold a service account token.
 fn token_volumes<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
     let holds = |name: &str| {
         let volume = pod.volumes.iter().flatten().find(|v| v.name == name);
@@ -110,7 +110,7 @@ async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no
         let [set] = sets.as_slice() else { anyhow::bail!("{} DaemonSets", sets.len()) };
         let pod = set.spec.as_ref().and_then(|s| s.template.spec.as_ref()).context("a DaemonSet without a Pod")?;
         ensure!(pod.host_network != Some(true) && pod.host_pid != Some(true) && pod.host_ipc != Some(true), "the Pod shares the host's");
-        // With it every container would get the token.
+        // Otherwise every container would get the token.
         ensure!(pod.automount_service_account_token == Some(false), "the token is mounted into all");
         ensure!(pod.init_containers.is_none(), "there is a third one");
         let [shim, mounter] = pod.containers.as_slice() else { anyhow::bail!("{} containers", pod.containers.len()) };
@@ -122,7 +122,7 @@ async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no
         ensure!(capabilities.drop == Some(vec!["ALL".to_owned()]), "shim keeps some of {:?}", capabilities.drop);
         ensure!(rights.privileged != Some(true) && rights.allow_privilege_escalation == Some(false), "shim is or may get privileged");
         ensure!(rights.read_only_root_filesystem == Some(true), "shim may write its image");
-        // The plugin's folder, where the journal is, too, and the registry; nothing of Pods, nothing of trees.
+        // Only the driver's plugin folder, which holds the journal, and the plugin registry.
         let folders = ["/var/lib/kubelet/plugins/csi.yoi.dev", "/var/lib/kubelet/plugins_registry"];
         let mounted = host_mounts(pod, shim);
         ensure!(mounted == folders.map(|path| (path, path)).into(), "shim has of the host: {mounted:?}");
@@ -160,7 +160,7 @@ async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> 
         let named = |p: &NetworkPolicyPort| p.port == Some(IntOrString::Int(port)) && p.end_port.is_none();
         ensure!(agents.egress.iter().flatten().flat_map(|r| r.ports.iter().flatten()).any(named), "no rule for port {port}: {egress}");
     }
-    // The policy selects the agent that runs here.
+    // The policy must select this agent.
     let selected = agents.pod_selector.as_ref().and_then(|p| p.match_labels.clone()).unwrap_or_default();
     let pod: Vec<Pod> = ns.list("yoi.dev/yoipod=a").await?;
     let labels_of_pod = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();

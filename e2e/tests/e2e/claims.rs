@@ -1,4 +1,4 @@
-//! Trees for Pods that are not ours.
+//! Workspaces with claims, for Pods that are not ours.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -75,7 +75,7 @@ async fn a_ci_job_builds_in_a_workspace_of_its_own_which_goes_with_it() -> Resul
     let ns = TestNamespace::create("ci").await?;
     ns.create_git_server().await?;
     ns.create_project("p", json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name) } })).await?;
-    // Applied together, as a pipeline does: nothing is waited for in between.
+    // Applied together, as a pipeline does, without waiting in between.
     ns.apply(&workspace("ci", json!({ "source": { "project": { "name": "p" } }, "ttlAfterRelease": "2s" }))).await?;
     ns.apply(&job("ci", "make CC=tcc && ./prog | grep fixture && git status --porcelain | tee /tmp/s && test ! -s /tmp/s")).await?;
     wait_succeeded(&ns, "ci").await?;
@@ -96,7 +96,7 @@ async fn an_immediate_claim_is_ready_before_any_pod_and_a_git_tag_is_its_source(
     ensure!(claim.status.and_then(|s| s.phase).as_deref() == Some("Bound"), "the claim is not bound");
     ns.apply(&job("w", "test -f README.md && test ! -e SECOND.md && echo written > by-the-job")).await?;
     wait_succeeded(&ns, "w").await?;
-    // The Job is gone, the tree stays: it has no ttl.
+    // The Job is gone and the tree stays, because it has no TTL.
     ns.wait_gone::<Job>("w").await?;
     ns.apply(&job("w", "grep written by-the-job")).await?;
     wait_succeeded(&ns, "w").await?;
@@ -118,7 +118,7 @@ async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
     ns.remove().await
 }
 
-/// A Pod of this name that asks for the tree of `victim` as an agent's own Pod does.
+/// A Pod that requests the tree of `victim` as an agent's own Pod does.
 fn attacker(name: &str, victim: &AgentWorkspace) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
@@ -134,7 +134,7 @@ fn attacker(name: &str, victim: &AgentWorkspace) -> String {
 #[tokio::test]
 async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
     let ns = TestNamespace::create("attacker").await?;
-    // One tree that no Pod may have inline, and one that another Pod has: an agent's.
+    // One tree that no Pod may mount inline, and one that only an agent's Pod may mount.
     ns.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
@@ -144,7 +144,7 @@ async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
     for victim in ["w", "a"] {
         ns.apply(&attacker(&format!("attacker-of-{victim}"), &ns.get(victim).await?)).await?;
     }
-    // The kubelet tells why, in the shim's words, and neither container ever starts.
+    // The kubelet reports the shim's reason, and neither container ever starts.
     let start = std::time::Instant::now();
     let mut waiting =
         vec![("attacker-of-w", "AgentWorkspace w is for no Pod yet"), ("attacker-of-a", "AgentWorkspace a is for the Pod with UID")];
@@ -167,7 +167,7 @@ async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
     ns.remove().await
 }
 
-/// How often Kubernetes was made to look at the claim again.
+/// Waits until the operator has touched the claim once, by its annotation.
 async fn wait_reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
     ns.wait_for::<PersistentVolumeClaim, ()>(claim, "Kubernetes is reminded of it", |claim| {
         let count = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
@@ -177,7 +177,7 @@ async fn wait_reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
     .await
 }
 
-/// Kubernetes can miss the end of a claim's last Pod; then nothing but a change of the claim makes it look again.
+/// Kubernetes can miss the end of a claim's last Pod. Then only a change of the claim makes it look again.
 #[tokio::test]
 async fn claims_that_stay_in_deletion_are_nudged_and_go_with_their_pods() -> Result<()> {
     let ns = TestNamespace::create("reminded").await?;
@@ -191,7 +191,7 @@ async fn claims_that_stay_in_deletion_are_nudged_and_go_with_their_pods() -> Res
     ns.wait_for::<Job, ()>("w", "its Pod runs", |job| (job?.status.as_ref()?.ready == Some(1)).then_some(())).await?;
     ns.delete::<AgentWorkspace>("w").await?;
     ns.delete::<PersistentVolumeClaim>("a-session").await?;
-    // Both are in use, and stay.
+    // Both claims are in use, so they stay.
     tokio::try_join!(wait_reminded(&ns, "w"), wait_reminded(&ns, "a-session"))?;
     ns.kubectl(&["delete", "job", "w", "--wait=false", "--cascade=foreground"]).await?.exit_ok()?;
     ns.delete::<YoiPod>("a").await?;

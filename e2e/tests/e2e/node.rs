@@ -1,4 +1,4 @@
-//! What a node tells of itself.
+//! The status of WorkspaceNodes.
 
 use anyhow::{Result, ensure};
 use kube::api::{Api, ListParams};

@@ -1,4 +1,4 @@
-//! What an operator of the cluster asks of our own processes.
+//! Health, metrics and Pod Security of our processes.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;

@@ -1,4 +1,4 @@
-//! Who sees whom, and what arrives.
+//! Visibility and messages between agents.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -85,7 +85,7 @@ async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> 
     let sender = ns.log("a").await?;
     ensure!(outputs(&sender)[0].lines().any(|line| line.starts_with("b (peer)")), "{:?}", outputs(&sender));
 
-    // A restart of the receiver delivers nothing again.
+    // A restart of the receiver delivers no message again.
     let pod: YoiPod = ns.get("b").await?;
     let name = pod.status.and_then(|s| s.pod).map(|p| p.name).unwrap_or_default();
     ns.delete::<k8s_openapi::api::core::v1::Pod>(&name).await?;
@@ -93,7 +93,7 @@ async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> 
         (log.iter().filter(|l| matches!(l.entry.body, Body::RuntimeStarted(_))).count() == 2).then_some(())
     })
     .await?;
-    // What is left in the inbox gets into the log before what comes later.
+    // A message left in the inbox gets into the log before a later one.
     let sent = ns.yoi(&["send", "b", "a word of a person"]).await?.exit_ok()?;
     ensure!(sent.out.contains("delivered"), "{}", sent.out);
     let log = ns.wait_log("b", "a person's words", |log| has_input(log).then(|| log.to_vec())).await?;
@@ -115,7 +115,7 @@ async fn b1_without_a_peer_and_across_namespaces_no_agent_is_visible() -> Result
     let outputs = outputs(&log);
     ensure!(outputs.len() == 4, "{outputs:?}");
     ensure!(outputs[0].lines().count() == 1 && outputs[0].starts_with("a (self)"), "ListPods shows more than itself: {}", outputs[0]);
-    // A neighbour, another namespace's agent and nobody at all get the same answer but for the name.
+    // The answer is the same for an agent that is no peer, an agent of another namespace, and a name without an agent.
     let plain = |text: &str, name: &str| text.replace(name, "X");
     ensure!(plain(&outputs[2], "stranger") == plain(&outputs[3], "nobody"), "{outputs:?}");
     ensure!(plain(&outputs[1], "b") == plain(&outputs[3].replace("nobody", "b"), "b"), "{outputs:?}");
@@ -140,7 +140,7 @@ async fn a21_a_new_agent_of_the_same_name_is_not_the_peer() -> Result<()> {
     ns.wait_gone::<PersistentVolumeClaim>("b-session").await?;
     ns.create_agent("b", "p", json!({})).await?;
     ns.wait_reason::<YoiPeer>("a.b", "Ready", "MemberReplaced").await?;
-    // And nothing is said to the stranger, who runs with a session of its own.
+    // The new agent, which has its own session, gets no message.
     wait_both_ready(&ns).await?;
     ns.yoi(&["send", "a", "tell your peer"]).await?.exit_ok()?;
     let outputs = ns.wait_log("a", "a run's end", |log| finished(log).then(|| outputs(log))).await?;

@@ -73,7 +73,7 @@ async fn each_kind_of_failure_has_its_exit_code() -> Result<()> {
     let late = ns.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
     ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
     for shell in ["bash", "zsh", "fish"] {
-        // Without the namespace that `TestNamespace::yoi` adds: it would do nothing, and is refused.
+        // Run without `-n`, which `completion` refuses because it would have no effect.
         let script = program::run(&std::env::var("YOI_KUBECTL_YOI")?, &["completion", shell], &[], None).await?.exit_ok()?.out;
         ensure!(script.contains("workspace"), "{shell}");
     }
@@ -91,7 +91,7 @@ async fn kubectl_get_and_describe_show_conditions_and_events() -> Result<()> {
     for word in ["READY", "REASON", "PROVIDER", "FREE BYTES", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
-    // Events are written behind the objects that they speak of.
+    // Events are written after the status of their objects.
     ns.wait_agent_ready("a").await?;
     let start = std::time::Instant::now();
     loop {

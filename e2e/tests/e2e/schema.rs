@@ -1,4 +1,4 @@
-//! Nonsense fails at `kubectl apply`, with a sentence.
+//! The schema refuses invalid objects at `kubectl apply`, with a reason.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Trees: isolated, forked, gone when deleted.
+//! Workspaces: isolation, forks, providers, sharing.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ rules:
   - text: Tried.
 "#;
 
-/// A tree that is made before anybody works in it.
+/// Creates a workspace that no YoiPod owns.
 async fn tree(ns: &TestNamespace, name: &str, project: &str, more: Value) -> Result<()> {
     let mut spec = json!({ "source": { "project": { "name": project } }, "path": TREE_PATH });
     if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
@@ -93,9 +93,9 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     ensure!(before.contains("README.md") && before.contains("src/main.c"), "{before}");
     ensure!(before == after, "the base changed:\n{before}\n---\n{after}");
     ensure!(destroyer.contains("Moved") && !destroyer.contains("src/main.c"), "the destroyer did nothing: {destroyer}");
-    // Its first agent saw a clean work tree: nothing that the clone or the snapshot left behind.
+    // The first agent sees a clean work tree: clone and snapshot leave no files behind.
     ensure!(!before.contains("?? ") && !before.contains(" M "), "{before}");
-    // The snapshot is one: nothing was copied.
+    // The tree is a snapshot, not a copy.
     let workspace: AgentWorkspace = ns.get("before").await?;
     let provider = workspace.status.unwrap_or_default().provider;
     ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Btrfs), "{provider:?}");
@@ -117,7 +117,7 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
         let seen = last_output(&ns, agent).await?;
         ensure!(seen.contains(word), "{agent} sees {seen}");
     }
-    // The parent lives on, and its file is its own.
+    // The parent goes on, and its file is its own.
     ns.wait_agent_ready("parent").await?;
     let before = ns.log("parent").await?.len();
     ns.yoi(&["send", "parent", "look again"]).await?.exit_ok()?;
@@ -131,7 +131,7 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
         .await?;
     ensure!(seen.starts_with("parent\n") && !seen.contains("left") && !seen.contains("right"), "the parent sees a fork's file: {seen}");
 
-    // W25: the parent goes, its forks stay.
+    // W25: the parent is deleted, its forks stay.
     ns.delete::<YoiPod>("parent").await?;
     ns.wait_gone::<YoiPod>("parent").await?;
     ns.wait_gone::<AgentWorkspace>("parent").await?;
@@ -169,7 +169,7 @@ async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result
     let provider = workspace.status.unwrap_or_default().provider;
     ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Copy), "{provider:?}");
 
-    // A copy of a tree that is in use would be torn.
+    // A copy of a tree that is in use would not be of one point in time.
     let workspace = |name: &str, source: serde_json::Value, provider: &str| {
         json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
             "spec": { "source": source, "provider": provider, "claim": true, "binding": "Immediate" } })
@@ -180,7 +180,7 @@ async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result
     let ready = ns.wait_condition::<AgentWorkspace>("fork", "Ready", ConditionStatus::False).await?;
     ensure!(!ready.message.is_empty(), "no word on why");
 
-    // A snapshot of a tree that is no subvolume is not to be had, and a copy is not what was asked for.
+    // There is no snapshot of a tree that is not a subvolume, and a copy was not requested.
     ns.apply(&workspace("named", json!({ "project": { "name": "p" } }), "Btrfs")).await?;
     ns.wait_reason::<AgentWorkspace>("named", "ProviderSelected", "ProviderUnavailable").await?;
     ns.remove().await
@@ -192,7 +192,7 @@ async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
     tree(&ns, "shared", "p", json!({})).await?;
-    // Without a claim it waits for the Pod that is to have it.
+    // Without a claim it waits for a Pod that mounts it.
     ns.wait_reason::<AgentWorkspace>("shared", "Scheduled", "WaitingForConsumer").await?;
     let before = uid(&ns.get::<AgentWorkspace>("shared").await?);
     let by_ref = json!({ "ref": { "name": "shared" } });
@@ -203,7 +203,7 @@ async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next
     let own = ns.api::<AgentWorkspace>().get_opt("first").await?;
     ensure!(own.is_none(), "the agent has a tree of its own, too");
 
-    // It is not the agent's: it stays when the agent goes, with what is in it.
+    // The agent does not own it: the tree and its content stay when the agent is deleted.
     ns.delete::<YoiPod>("first").await?;
     ns.wait_gone::<YoiPod>("first").await?;
     ns.create_agent("second", "p", json!({ "task": "look again", "workspace": by_ref })).await?;
@@ -226,7 +226,7 @@ async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -
     let [(wrote, why), (_, seen)] = outputs.as_slice() else { anyhow::bail!("{outputs:?}") };
     ensure!(*wrote == ToolOutcome::Failed && why.contains("Read-only file system"), "{wrote:?}: {why}");
     ensure!(seen.contains("Fixture") && seen.lines().any(|l| l == "src/main.c"), "the tree is not what it is made from: {seen}");
-    // Of the new file, and of each that was to go.
+    // For the new file, and for each file that the command tried to delete.
     ensure!(seen.matches("Read-only file system").count() >= 2, "{seen}");
     ensure!(!seen.contains("?? ") && !seen.contains(" D "), "something was written: {seen}");
     ns.remove().await

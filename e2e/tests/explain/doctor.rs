@@ -1,4 +1,4 @@
-//! `kubectl yoi doctor` as tests of every target see it, and a shell for what it says.
+//! Runs `kubectl yoi doctor` and the commands of its findings, for several test targets.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-/// What the doctor says, by its exit code consistent with its words.
+/// Returns the doctor's findings, after a check that its exit code fits them.
 pub async fn doctor(ns: &TestNamespace, args: &[&str]) -> Result<Vec<Finding>> {
     let all = args.contains(&"-A");
     let words = [&["doctor", "-o", "json"], args].concat();
@@ -46,7 +46,7 @@ pub fn parse_report(output: &CommandOutput) -> Result<Vec<Finding>> {
     Ok(report.findings)
 }
 
-/// Asks until the doctor names it.
+/// Runs the doctor until it has this finding, and returns it.
 pub async fn wait_finding(ns: &TestNamespace, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
     let start = Instant::now();
     loop {
@@ -61,7 +61,7 @@ pub async fn wait_finding(ns: &TestNamespace, args: &[&str], check: &str, object
     }
 }
 
-/// A line as a person types it, with kubectl, helm and the plugin on PATH.
+/// Runs a shell command with kubectl, helm and the plugin on PATH.
 pub async fn run(line: &str) -> Result<CommandOutput> {
     let mut path = Vec::new();
     for variable in ["YOI_KUBECTL", "YOI_HELM", "YOI_KUBECTL_YOI"] {

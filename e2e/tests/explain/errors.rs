@@ -1,4 +1,4 @@
-//! What goes wrong in a person's hands: each error names the object, the reason and the next step, in plain words, with its exit code.
+//! Errors of `kubectl yoi`: each names the object, the reason and the next step, and has its exit code.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use super::CLUSTER;
 use super::doctor::run;
 use super::people::kubeconfig_for;
 
-/// The plugin with another kubeconfig.
+/// Runs the plugin with another kubeconfig.
 async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<CommandOutput> {
     let plugin = std::env::var("YOI_KUBECTL_YOI")?;
     program::run(&plugin, args, &[("KUBECONFIG", &kubeconfig.to_string_lossy())], None).await
 }
 
-/// It failed with `code` and all of `words`, says what next, and says it without Rust.
+/// Checks that the plugin failed with `code`, that its error contains all of `words`, and that it shows no Rust debug output.
 fn check_error(output: &CommandOutput, code: i32, words: &[&str]) -> Result<()> {
     ensure!(output.code == code, "exit code {}, not {code}: {output:?}", output.code);
     for word in words {
@@ -33,7 +33,7 @@ fn check_error(output: &CommandOutput, code: i32, words: &[&str]) -> Result<()> 
     Ok(())
 }
 
-/// This cluster's kubeconfig, changed.
+/// Writes a changed copy of this cluster's kubeconfig and returns its path.
 fn altered_kubeconfig(name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
     let mut config: Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
     change(&mut config);
@@ -42,7 +42,7 @@ fn altered_kubeconfig(name: &str, change: impl FnOnce(&mut Value)) -> Result<Pat
     Ok(path)
 }
 
-/// A kubeconfig of a server of our own that answers as `app` does.
+/// Serves `app` and returns the path of a kubeconfig for it.
 async fn serve(name: &str, app: Router) -> Result<PathBuf> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -166,7 +166,7 @@ async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Res
         let output = ns.yoi(&line.split(' ').collect::<Vec<_>>()).await?;
         ensure!(output.code == 2 && output.err.contains(words) && output.err.contains("--help"), "{line}: {output:?}");
     }
-    // A reader that goes away is no error.
+    // A closed standard output is no error.
     let output = program::run("bash", &["-c", "set -o pipefail; \"$YOI_KUBECTL_YOI\" crds | head -1"], &[], None).await?.exit_ok()?;
     ensure!(output.out == "---\n" && output.err.is_empty(), "{output:?}");
     ns.remove().await

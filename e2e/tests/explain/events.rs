@@ -1,4 +1,4 @@
-//! Conditions and Events, read in order as they were written.
+//! Events of objects, in the order in which they were written.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::CLUSTER;
 
-/// Reasons of the Events about one object, by the time of their writing, with how often each was said.
+/// Returns the reasons of the Events about one object, in the order of their times, each with its count.
 async fn event_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String, u64)>> {
     let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
     let output = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?;
@@ -18,7 +18,7 @@ async fn event_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec
     Ok(events.into_iter().map(one).collect())
 }
 
-/// Waits until the story ends with `last`, and holds it against `wanted`.
+/// Waits until the Events of an object have exactly the reasons `wanted`, in this order and once each.
 async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> Result<()> {
     let start = std::time::Instant::now();
     loop {
@@ -28,13 +28,13 @@ async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]
             ensure!(events.iter().all(|(_, count)| *count == 1), "said twice: {events:?}");
             return Ok(());
         }
-        // Events are written behind the conditions; what is too much or in another order does not get right by waiting.
+        // Events are written after the conditions. An Event too many, or another order, is a failure at once.
         ensure!(wanted.starts_with(&reasons) && start.elapsed() < TIMEOUT, "{kind} {name} tells {events:?}, not {wanted:?}");
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
 }
 
-/// The same words in the same order for who reads `kubectl describe`.
+/// Checks that `kubectl describe` shows the same reasons in the same order.
 async fn check_describe(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Result<()> {
     let text = ns.kubectl(&["describe", "yoipod", name]).await?.exit_ok()?.out;
     let events = text.split("Events:").nth(1).context("no Events")?;
@@ -47,7 +47,7 @@ async fn check_describe(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Resu
 async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> {
     let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("story").await?;
-    // A task that is done in the moment in which the agent gets ready may be told of first.
+    // Without a delay the Event of the finished task could come before that of Ready.
     ns.create_model("rules: [{ steps: [{ text: hello, delayMs: 15000 }] }]").await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
@@ -71,7 +71,7 @@ async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> 
     ns.wait_gone::<YoiPod>("a").await?;
     ns.wait_gone::<yoi_crds::AgentWorkspace>("a").await?;
     wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released", "Destroyed"]).await?;
-    // Its end makes no noise: what was said stands, and nothing was added.
+    // The deletion of a YoiPod adds no Event.
     wait_events(&ns, "YoiPod", "a", &down).await?;
     ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! Each fault that a person must act on is made, named by the doctor, mended by the command that it says, and gone.
+//! Faults that a person must fix: each is made, named by the doctor, fixed by the command of the finding, and gone.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -18,7 +18,7 @@ use super::fix::{run_fix, wait_resolved};
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
 const GATEWAYS: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2";
 
-/// Breaks the cluster, tries, and puts it back, whatever the trial found: other tests come after this one.
+/// Makes a fault, runs `trial`, and undoes the fault even if the trial failed, because other tests follow.
 async fn with_fault(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
     run(fault).await?.exit_ok()?;
     let tried = trial.await;
@@ -34,7 +34,7 @@ async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Res
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
-    // What answers late is rightly said to, which may be so once on a machine with other work; nothing else is, ever.
+    // On a busy machine the doctor may rightly report a late answer. It must never report anything else.
     let late = |f: &Finding| f.severity == "unknown" || (f.check == "aggregation" && f.severity == "warning");
     let mut bad = Vec::new();
     let healthy = poll_until(TIMEOUT, "nothing but the one warning", async || {
@@ -92,10 +92,10 @@ async fn without_gateway(ns: &TestNamespace) -> Result<()> {
 async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("badca").await?;
-    // Another authority: the cluster's own, which did not sign the gateway's certificate.
+    // The cluster's own CA, which did not sign the gateway's certificate.
     let patch = "kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=merge -p \
         \"{\\\"spec\\\":{\\\"caBundle\\\":\\\"$(kubectl get configmap kube-root-ca.crt -n default -o jsonpath='{.data.ca\\.crt}' | base64 -w0)\\\"}}\"";
-    // The operator looks once a minute, and that may be before the doctor does.
+    // The operator checks the CA once a minute and may undo the fault before the doctor runs.
     let looked = poll_until(TIMEOUT, "the doctor names the CA", async || {
         run(patch).await?.exit_ok()?;
         let findings = doctor(&ns, &[]).await?;
@@ -103,7 +103,7 @@ async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()
     });
     let (finding, _) = looked.await?;
     ensure!(finding.severity == "error", "{finding:?}");
-    // Nobody acts.
+    // The operator undoes the fault without a person.
     wait_resolved(&ns, &[], &finding).await?;
     run("kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/caBundle\"}]'")
         .await?
@@ -125,7 +125,7 @@ async fn an_operator_that_is_scaled_to_nothing_is_named() -> Result<()> {
         wait_resolved(&ns, &[], &finding).await
     })
     .await?;
-    // It leads again before the next test.
+    // The operator leads again before the next test.
     ns.create_empty_project("p").await?;
     ns.remove().await
 }
@@ -170,7 +170,7 @@ async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Resul
     .exit_ok()?
     .out;
     ensure!(!before.trim().is_empty(), "this cluster has no default class to take away");
-    // As it was: the class that was the default, and no other.
+    // Only the class that was the default before is the default again.
     let restore = format!("kubectl annotate storageclass --all {default}- && kubectl annotate storageclass {before} {default}=true");
     with_fault(&format!("kubectl annotate storageclass {before} {default}-"), &restore, async {
         let finding = wait_finding(&ns, &[], "classes", "StorageClass", "is the default").await?;
@@ -231,7 +231,7 @@ async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
     );
     run(&add).await?.exit_ok()?;
     ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
-    // Young deletions are no findings: this one is named after its minute.
+    // The doctor names a deletion only after a minute.
     let finding = wait_finding(&ns, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
     run_fix(&finding).await?;
     ns.wait_gone::<AgentWorkspace>("w").await?;

@@ -1,4 +1,4 @@
-//! What a finding's command does.
+//! Runs the commands of findings.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::doctor::{Finding, doctor, run};
 
-/// Asks until the doctor says it no more.
+/// Runs the doctor until it does not have this finding any more.
 pub async fn wait_resolved(ns: &TestNamespace, args: &[&str], finding: &Finding) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -22,7 +22,7 @@ pub async fn wait_resolved(ns: &TestNamespace, args: &[&str], finding: &Finding)
     }
 }
 
-/// Runs the command of a finding, which must do what it says.
+/// Runs the command of a finding. The command must succeed.
 pub async fn run_fix(finding: &Finding) -> Result<()> {
     let output = run(&finding.command).await?;
     if output.code != 0 {

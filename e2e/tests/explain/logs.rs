@@ -1,4 +1,4 @@
-//! Each line of our processes' logs that is about an agent says whose it is: object, UID and, where it is known, the run.
+//! Each line of our processes' logs about an agent names the object, its UID and, where it is known, the run.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 
 use super::CLUSTER;
 
-/// Namespace, label and container of who writes of agents.
+/// Namespace, label and container of the processes that log about agents.
 const WRITERS: [(&str, &str, &str); 4] = [
     ("yoi-system", "yoi-operator", ""),
     ("yoi-system", "yoi-gateway", ""),
@@ -18,7 +18,7 @@ const WRITERS: [(&str, &str, &str); 4] = [
     ("yoi-node", "yoi-agent-shim", "mounter"),
 ];
 
-/// All that a line says, its spans' fields below its own.
+/// Returns all fields of a line in one object. A field of the line replaces a field of its spans.
 fn flatten(line: &str) -> Option<Value> {
     let Value::Object(whole) = serde_json::from_str(line).ok()? else { return None };
     let spans = whole.get("spans").and_then(Value::as_array).into_iter().flatten().chain(whole.get("span"));
@@ -28,7 +28,7 @@ fn flatten(line: &str) -> Option<Value> {
     Some(Value::Object(all))
 }
 
-/// The lines of all replicas that hold one of these words.
+/// Returns the lines of all replicas that contain one of these words.
 async fn log_lines(ns: &TestNamespace, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
     let api: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
     let mut lines = Vec::new();
@@ -58,17 +58,17 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     let status = yoipod.status.as_ref().context("no status")?;
     let (run, pod) = (status.run_generation.context("no run")?, status.pod.as_ref().context("no Pod")?);
     let (agent, tree, object) = (uid(&yoipod), uid(&workspace), format!("{}/a", ns.name));
-    // An agent may have worked before the kubelet has told that its container runs, and until then it gives no log.
+    // An agent may finish its work before the kubelet reports its container as running, and until then the kubelet serves no log.
     ns.wait_pod_ready(&pod.name).await?;
     let own = ns.kubectl(&["logs", &pod.name]).await?.exit_ok()?.out;
     let line = own.lines().next_back().and_then(flatten).context("the runtime says nothing")?;
     ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
     ns.yoi(&["send", "a", "once more"]).await?.exit_ok()?;
-    // Its line ends, and its tree is unmounted.
+    // Then the gateway closes its line, and the shim unmounts its tree.
     ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
 
     let words = [ns.name.as_str(), &agent, &tree];
-    // What must be said of it, by whom, and whether the run is known there.
+    // For each process: messages that it must log, the UID in them, and whether the run is known there.
     let wanted = [
         vec![("step done", &agent, true)],
         vec![("line open", &agent, true), ("message", &agent, true), ("line ended", &agent, true)],
@@ -89,7 +89,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
                 lines.iter().any(|line| its(line) && (!with_run || line["run"] == run))
             };
             let Some((message, uid, _)) = wanted.iter().find(|one| !has(one)) else { break };
-            // A log is read a little behind what is written to it.
+            // `kubectl logs` may be a little behind.
             ensure!(start.elapsed() < TIMEOUT, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }

@@ -1,5 +1,5 @@
-//! Every metric that our processes show stands on `docs/metrics.md` in the same words. That every row has its metric is told by the processes' own
-//! tests: a family that was not counted yet is not shown.
+//! Every metric that our processes serve is in `docs/metrics.md` with the same type and help text. The processes' own tests check that every row
+//! has its metric, because a metric that was never counted is not served.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,7 +9,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 
 use super::CLUSTER;
 
-/// Name, type and help of each metric in an OpenMetrics text.
+/// Returns name, type and help text of each metric in an OpenMetrics text.
 fn families(text: &str) -> Result<Vec<(String, String, String)>> {
     let mut found = Vec::new();
     for line in text.lines() {

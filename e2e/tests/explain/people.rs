@@ -1,4 +1,4 @@
-//! Who may see little, and who types TAB.
+//! The plugin for a user with few rights, completion of the command line, and `explain`.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -12,7 +12,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use super::CLUSTER;
 use super::doctor::parse_report;
 
-/// A kubeconfig of a service account of this namespace that is bound to `role`.
+/// Creates a service account, binds it to `role`, and returns the path of a kubeconfig for it.
 pub async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
     ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     if let Some(role) = role {
@@ -38,7 +38,7 @@ async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Res
     ns.create_empty_project("p").await?;
     let file = kubeconfig_for(&ns, "viewer", Some("yoi-view")).await?;
     let mut last = Vec::new();
-    // The API server hears of a binding a little after it has taken it, and what answers late is rightly said to.
+    // A new binding takes effect a little later, and the doctor may rightly report a late answer.
     let looked = poll_until(TIMEOUT, "a look at all that a viewer may see", async || {
         let output = ns.yoi_as(&file, &["doctor", "-o", "json"]).await?;
         let findings = parse_report(&output)?;
@@ -57,7 +57,7 @@ async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Res
             "{right}: {findings:#?}"
         );
     }
-    // What a viewer may see was judged, and nothing that he may not see is called well.
+    // The doctor calls nothing healthy that the viewer may not see.
     for check in ["charts", "nodes", "classes", "stuck", "rights"] {
         ensure!(!findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} passes unseen: {findings:#?}");
     }
@@ -75,7 +75,7 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
     }
     let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
     let kubectl = std::env::var("YOI_KUBECTL")?;
-    // kubectl's own way to ask, as its completion scripts do.
+    // kubectl's completion scripts call the plugin this way.
     let output = program::run(&kubectl, &["__complete", "yoi", "do"], &[("PATH", &path)], None).await?.exit_ok()?;
     ensure!(output.out.lines().next().is_some_and(|l| l.starts_with("doctor\t")) && output.out.contains("\n:4"), "{output:?}");
     let output = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.exit_ok()?;

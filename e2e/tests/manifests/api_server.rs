@@ -1,4 +1,4 @@
-//! What the API server says to a manifest, word for word.
+//! Sends manifests to the API server and returns its answers unchanged.
 
 use anyhow::{Context, Result, bail};
 use axum::http::Request;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::case::{Case, Kind, Method};
 
-/// Bytes as they stand here and no others: no client library tidies them up.
+/// Sends the bytes of a case as they are. A typed client would change them.
 #[derive(Clone)]
 pub struct ApiServer {
     pub client: Client,
@@ -17,7 +17,7 @@ pub struct ApiServer {
 
 #[derive(Clone, Debug)]
 pub enum Response {
-    /// The object as it is, or would be, stored.
+    /// The object as the API server stored it or, in a dry run, would store it.
     Accepted(String),
     Refused(Refusal),
 }
@@ -26,7 +26,7 @@ pub enum Response {
 pub struct Refusal {
     pub code: u16,
     pub message: String,
-    /// Field and words of each cause.
+    /// Field and message of each cause.
     pub causes: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ impl ApiServer {
         }
     }
 
-    /// Sends a case; with `dry`, nothing is stored.
+    /// Sends a case. With `dry` nothing is stored.
     pub async fn send(&self, case: &Case, dry: bool) -> Result<Response> {
         let all = self.collection(case.kind);
         let one = format!("{all}/{}", escaped(&case.name));
@@ -71,12 +71,12 @@ impl ApiServer {
         for _ in 0..5 {
             let mut body = text.clone();
             if case.method == Method::Update {
-                // An update carries the version that it was made from.
+                // An update needs the current resourceVersion.
                 let version = self.version(case).await?;
                 body = body.replacen("\"metadata\":{", &format!("\"metadata\":{{\"resourceVersion\":\"{version}\","), 1);
             }
             let response = self.raw(method, &format!("{path}?{query}"), type_, body).await?;
-            // Somebody wrote a status meanwhile: asked again, as any client does.
+            // On a conflict with a write of the status it tries again, as clients do.
             if !matches!(&response, Response::Refused(r) if r.code == 409 && r.message.contains("the object has been modified")) {
                 return Ok(response);
             }
@@ -86,11 +86,11 @@ impl ApiServer {
 
     async fn version(&self, case: &Case) -> Result<String> {
         let path = format!("{}/{}", self.collection(case.kind), escaped(&case.name));
-        let object: Value = self.client.request(Request::get(path).body(Vec::new())?).await.context("the standing specimen")?;
+        let object: Value = self.client.request(Request::get(path).body(Vec::new())?).await.context("the existing specimen")?;
         Ok(object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Would the API server make this object?
+    /// Asks in a dry run whether the API server would create this object.
     pub async fn would_make(&self, object: &Value) -> Result<Response> {
         let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default());
         let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
@@ -115,7 +115,7 @@ impl ApiServer {
     }
 }
 
-/// A name as a segment of a path, whatever it holds.
+/// Escapes a name for use as a segment of a path.
 fn escaped(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()

@@ -1,4 +1,4 @@
-//! Do the API server, Rust and the operator agree, and is what they say fit for people?
+//! Compares the answers of API server, Rust's types and operator to a case, and checks that their messages are readable.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use crate::case::{Case, Expected, KINDS, Kind, Method};
 use crate::decisions::{DecideFn, Decision, ReadFn, catch_panic};
 use crate::schema;
 
-/// Where the API server says no and Rust's types say yes, by the words of the refusal; and why that is right.
+/// Cases that the API server rightly refuses and Rust's types accept: name, words of the refusal, and the reason.
 const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
     (
         "bounds",
@@ -67,10 +67,10 @@ const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// As [`ONLY_SERVER_REFUSES`], for refusals in the words of our own rules.
+/// As [`ONLY_SERVER_REFUSES`], for refusals with the message of one of our CEL rules.
 const RULES: &str = "rules, which say in CEL what Rust's types cannot";
 
-/// Where Rust's types say no to what was sent and the API server says yes: what is stored is another text, and that one Rust reads.
+/// Cases that Rust's types rightly refuse and the API server accepts, because it stores another text, which Rust can read.
 const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
     ("null", &["invalid type: null", "expected value"], "a null for a field with a default is dropped and the default put in its place"),
     ("whole floats", &["floating point"], "5.0 and 5e0 are stored as 5"),
@@ -79,7 +79,7 @@ const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
     ("numbers of YAML", &["invalid number", "expected `,` or `}`"], "server-side apply reads YAML, where 0x10 and 007 are numbers"),
 ];
 
-/// Refusals of decoders, which come before any schema and know no fields.
+/// Refusals of decoders, which run before any schema and cannot name a field.
 const DECODER: &[&str] = &[
     "json parse error",
     "cannot unmarshal",
@@ -100,11 +100,11 @@ pub struct Fault {
 #[derive(Default)]
 pub struct Report {
     counts: BTreeMap<(Kind, &'static str), [usize; 2]>,
-    /// How often each allowance was needed.
+    /// How often each allowed difference was seen.
     pub allowed: BTreeMap<&'static str, usize>,
     pub faults: Vec<Fault>,
     pub cases: usize,
-    /// Conditions and made objects that were looked at.
+    /// Number of conditions and objects that were checked.
     pub checked: usize,
 }
 
@@ -113,7 +113,7 @@ impl Report {
         self.faults.push(Fault { class: case.class, case: case.description(), what: what.into() });
     }
 
-    /// The faults in words, three of each sort, or nothing.
+    /// Returns an error with the faults, at most three of each sort, if there are any.
     pub fn result(&self) -> anyhow::Result<()> {
         if self.faults.is_empty() {
             return Ok(());
@@ -133,7 +133,7 @@ impl Report {
         anyhow::bail!("{} faults in {} manifests:\n{}", self.faults.len(), self.cases, shown.join("\n"))
     }
 
-    /// Allowances that no case needs would hide what they no longer explain.
+    /// Returns the allowed differences that no case showed. They could hide a fault.
     pub fn unused(&self) -> Vec<&'static str> {
         ONLY_SERVER_REFUSES
             .iter()
@@ -156,7 +156,8 @@ impl Report {
         lines.join("\n")
     }
 
-    /// Looks at one case; gives back what the operator decided of the stored object, so that what it makes can be tried too.
+    /// Compares the answers to one case. Returns what the operator decided about the stored object, so that the objects that it would create can be
+    /// tried too.
     pub fn compare(&mut self, case: &Case, response: &Response, read: ReadFn, decide: DecideFn) -> Decision {
         self.cases += 1;
         let count = self.counts.entry((case.kind, case.class)).or_default();
@@ -197,7 +198,7 @@ impl Report {
                     } else {
                         self.allow(case, ONLY_SERVER_REFUSES, &words, &format!("Rust takes what the API server refuses: {words}"));
                     }
-                    // An object that got past a door of another version must not fell the operator.
+                    // An object that another version's schema accepted must not make the operator panic.
                     if let Err(why) = decide(case.kind, &case.text) {
                         self.fault(case, format!("the operator falls over it: {why}"));
                     }
@@ -239,7 +240,7 @@ fn spec_of(stored: &str) -> String {
     serde_json::from_str::<Value>(stored).map(|o| o["spec"].to_string()).unwrap_or_default()
 }
 
-/// Whether a refusal repeats a rule of our own.
+/// Returns whether a refusal contains the message of one of our rules.
 fn is_rule(kind: Kind, message: &str) -> bool {
     static MESSAGES: OnceLock<BTreeMap<Kind, Vec<String>>> = OnceLock::new();
     let rules = MESSAGES.get_or_init(|| {
@@ -249,11 +250,11 @@ fn is_rule(kind: Kind, message: &str) -> bool {
     rules[&kind].iter().any(|rule| message.contains(rule.as_str()))
 }
 
-/// What is wrong with a refusal as a sentence for people.
+/// Returns what is wrong with a refusal as a message for people.
 fn refusal_problems(case: &Case, refusal: &Refusal) -> Vec<String> {
     let mut wrong = Vec::new();
     let words = &refusal.message;
-    // Server-side apply answers a value of the wrong type with 500, as for every kind of Kubernetes; its words are good.
+    // Server-side apply answers a value of the wrong type with 500 for every kind of Kubernetes. The message is readable.
     let typed = refusal.code == 500 && words.starts_with("failed to create typed patch object");
     if !typed && !matches!(refusal.code, 400 | 403 | 404 | 405 | 409 | 413 | 415 | 422) {
         wrong.push(format!("answered with {}: {words}", refusal.code));
@@ -273,10 +274,10 @@ fn refusal_problems(case: &Case, refusal: &Refusal) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with a condition as a sentence for people.
+/// Returns what is wrong with a condition as a message for people.
 pub fn condition_problem(condition: &Condition) -> Option<String> {
     let Condition { type_, status, reason, message, .. } = condition;
-    // Conditions of this file's own making.
+    // Conditions that `decisions` itself set.
     if message == "It is." {
         return None;
     }
@@ -291,7 +292,7 @@ pub fn condition_problem(condition: &Condition) -> Option<String> {
     debug.iter().any(|d| message.contains(d)).then(|| format!("a condition in Rust's words: {text}"))
 }
 
-/// The conditions of an object as the cluster shows it.
+/// Returns the conditions of an object of the cluster.
 pub fn conditions(object: &Value) -> Vec<Condition> {
     serde_json::from_value(object["status"]["conditions"].clone()).unwrap_or_default()
 }

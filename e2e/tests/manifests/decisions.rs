@@ -1,4 +1,4 @@
-//! What Rust makes of a manifest: its types, and the operator's decisions about it, here in this process.
+//! Reads a manifest with Rust's types, and runs the operator's plans for it in this process.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use yoi_plan::{peer, project, workspace, yoipod};
 
 use crate::case::Kind;
 
-/// Reads a text as an object of a kind: what a watch does with every object.
+/// Reads a text as an object of a kind, as a watch does with every object.
 pub type ReadFn = fn(Kind, &str) -> Result<(), String>;
 
 pub fn read(kind: Kind, text: &str) -> Result<(), String> {
@@ -33,7 +33,7 @@ pub fn read(kind: Kind, text: &str) -> Result<(), String> {
     }
 }
 
-/// The words of a panic, if `deed` panics.
+/// Runs `action`. Returns the message of its panic as an error.
 pub fn catch_panic<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(action)).map_err(|panic| format!("it panics: {}", words(&*panic)))
 }
@@ -43,7 +43,8 @@ fn words(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "without words".to_owned())
 }
 
-/// What the operator would say of an object and make for it, in a world where what it names exists and in one where nothing does.
+/// Conditions that the operator would set and objects that it would create: once when every object that the manifest names exists, and once when
+/// none does.
 #[derive(Default)]
 pub struct Decision {
     pub conditions: Vec<Condition>,
@@ -78,7 +79,7 @@ pub fn decide(kind: Kind, text: &str) -> Result<Decision, String> {
                 plan_workspace(object, true, &mut all);
             })?;
         }
-        // Nobody decides about a WorkspaceNode; it is read.
+        // There is no plan for a WorkspaceNode; it is only read.
         Kind::WorkspaceNode => self::read(kind, text)?,
     }
     Ok(all)
@@ -110,7 +111,7 @@ fn true_(type_: &str) -> Value {
     json!({ "type": type_, "status": "True", "reason": "Is", "message": "It is.", "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }
 
-/// Metadata as the API server gives it, with our finalizers: what a round after the first sees.
+/// Sets metadata as the API server does, and our finalizers, as the second round of a plan sees them.
 fn set_server_metadata(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, uid: &str) {
     meta.uid.get_or_insert_with(|| uid.to_owned());
     meta.namespace.get_or_insert_with(|| "ns".to_owned());
@@ -124,12 +125,12 @@ fn set_server_metadata(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1
     }
 }
 
-fn collect(steps: &[Step], all: &mut Decision) {
+fn collect_objects(steps: &[Step], all: &mut Decision) {
     fn value<T: serde::Serialize>(object: &T) -> Value {
         serde_json::to_value(object).expect("objects are JSON")
     }
     for step in steps {
-        // Their deeds are told in errors and logs.
+        // Only that it does not panic: errors and logs contain it.
         let _ = step.deed();
         match step {
             Step::EnsureWorkspace(o) => all.objects.push(value(o)),
@@ -138,14 +139,14 @@ fn collect(steps: &[Step], all: &mut Decision) {
             Step::EnsureConfigMap(o) => all.objects.push(value(o)),
             Step::EnsurePod(o) => all.objects.push(value(o)),
             Step::EnsureNetworkPolicy(o) => all.objects.push(value(o)),
-            // Steps that make nothing.
+            // Other steps create nothing.
             _ => {}
         }
     }
 }
 
-/// A workspace with its tree made and, if it is a base, sealed.
-fn standing(mut object: AgentWorkspace, uid: &str) -> AgentWorkspace {
+/// Returns a workspace whose tree exists and, if it is a base, is sealed.
+fn with_ready_status(mut object: AgentWorkspace, uid: &str) -> AgentWorkspace {
     set_server_metadata(&mut object.metadata, uid);
     let conditions = ["Accepted", "Scheduled", "ProviderSelected", "Provisioned", "Populated", "Sealed", "Ready"].map(true_);
     object.status = Some(
@@ -156,7 +157,7 @@ fn standing(mut object: AgentWorkspace, uid: &str) -> AgentWorkspace {
 
 fn named_workspace(name: &str) -> Arc<AgentWorkspace> {
     let plain = json!({ "metadata": { "name": name }, "spec": { "source": { "empty": {} } } });
-    Arc::new(standing(serde_json::from_value(plain).expect("a workspace"), "77777777-0000-4000-8000-000000000000"))
+    Arc::new(with_ready_status(serde_json::from_value(plain).expect("a workspace"), "77777777-0000-4000-8000-000000000000"))
 }
 
 fn named_project(name: &str) -> Arc<YoiProject> {
@@ -176,18 +177,18 @@ fn plan_project(mut object: YoiProject, all: &mut Decision) {
         project::Observed { project: Arc::new(object), terminating: false, bases: Vec::new(), origins: BTreeSet::new(), nodes: nodes() };
     for _ in 0..ROUNDS {
         let plan = project::plan(&seen, now());
-        collect(&plan.steps, all);
+        collect_objects(&plan.steps, all);
         let mut next = (*seen.project).clone();
         if let Some(status) = plan.status {
             all.conditions.extend(status.conditions.clone());
             next.status = Some(status);
         }
         if let Some(base) = base_of(&plan.steps) {
-            // The base's own rounds fill it, if it has to be filled.
+            // The plan of the base itself, which may have to fill it.
             let mut unsealed = base.clone();
             set_server_metadata(&mut unsealed.metadata, "44444444-0000-4000-8000-000000000000");
             plan_workspace(unsealed, true, all);
-            seen.bases.push(Arc::new(standing(base, "44444444-0000-4000-8000-000000000000")));
+            seen.bases.push(Arc::new(with_ready_status(base, "44444444-0000-4000-8000-000000000000")));
         }
         seen.project = Arc::new(next);
     }
@@ -211,7 +212,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
             },
             now(),
         );
-        bases.extend(base_of(&first.steps).map(|b| Arc::new(standing(b, "44444444-0000-4000-8000-000000000000"))));
+        bases.extend(base_of(&first.steps).map(|b| Arc::new(with_ready_status(b, "44444444-0000-4000-8000-000000000000"))));
     }
     let mut seen = workspace::Observed {
         workspace: Arc::new(object),
@@ -228,7 +229,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
     };
     for _ in 0..ROUNDS {
         let plan = workspace::plan(&seen, &settings(), now());
-        collect(&plan.steps, all);
+        collect_objects(&plan.steps, all);
         let mut next = (*seen.workspace).clone();
         for step in &plan.steps {
             match step {
@@ -240,7 +241,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
                 }
                 Step::EnsureVolume(volume) if full => seen.volume = Some(Arc::new((**volume).clone())),
                 Step::EnsureWorkspace(base) if full => {
-                    seen.bases.push(Arc::new(standing((**base).clone(), "44444444-0000-4000-8000-000000000000")));
+                    seen.bases.push(Arc::new(with_ready_status((**base).clone(), "44444444-0000-4000-8000-000000000000")));
                 }
                 _ => {}
             }
@@ -248,7 +249,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
         if let Some(mut status) = plan.status {
             all.conditions.extend(status.conditions.clone());
             if full && status.node_name.is_some() {
-                // The shim's word.
+                // The shim sets this condition.
                 status.conditions.push(serde_json::from_value(true_("Provisioned")).expect("a condition"));
             }
             next.status = Some(status);
@@ -266,7 +267,7 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
             json!({ "metadata": { "name": name, "namespace": "ns", "uid": "c" }, "spec": {}, "status": { "phase": "Bound" } }),
         )
     });
-    // A project exists in both worlds: without one the decision ends at once, which the cluster shows.
+    // The project exists in both cases: without one the plan ends at once, which a test on the cluster covers.
     let project = named_project(&object.spec.project_ref.name);
     if full {
         object.spec.desired_state = yoi_crds::pod::DesiredState::Running;
@@ -287,12 +288,12 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
     };
     for _ in 0..ROUNDS {
         let plan = yoipod::plan(&seen, &settings(), now());
-        collect(&plan.steps, all);
+        collect_objects(&plan.steps, all);
         let mut next = (*seen.yoipod).clone();
         for step in plan.steps.iter().filter(|_| full) {
             match step {
                 Step::EnsureWorkspace(w) => {
-                    seen.workspace = Some(Arc::new(standing((**w).clone(), "33333333-0000-4000-8000-000000000000")));
+                    seen.workspace = Some(Arc::new(with_ready_status((**w).clone(), "33333333-0000-4000-8000-000000000000")));
                 }
                 Step::EnsureClaim(c) => {
                     let mut claim = (**c).clone();
@@ -332,7 +333,7 @@ fn plan_peer(mut object: YoiPeer, all: &mut Decision) {
     let object = Arc::new(object);
     for members in [[None, None], members] {
         let plan = peer::plan(&peer::Observed { peer: Arc::clone(&object), terminating: false, members }, now());
-        collect(&plan.steps, all);
+        collect_objects(&plan.steps, all);
         all.conditions.extend(plan.status.map(|s| s.conditions).unwrap_or_default());
     }
 }

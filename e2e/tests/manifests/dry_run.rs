@@ -1,4 +1,4 @@
-//! Sends every case to the API server without storing it, and lets Rust judge beside it.
+//! Sends every case to the API server as a dry run and compares the answer with Rust's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::case::{Case, Expected, KINDS, Method, object};
 use crate::compare::Report;
 use crate::{decisions, schema, specimen};
 
-/// Requests at the same time.
+/// Number of requests at the same time.
 const AT_ONCE: usize = 6;
 
 pub async fn run() -> Result<Report> {
@@ -31,7 +31,7 @@ pub async fn run() -> Result<Report> {
     for (case, response) in cases.iter().zip(&responses) {
         let decision = report.compare(case, response, decisions::read, decisions::decide);
         for object in decision.objects {
-            // What differs in its name alone need not be tried twice.
+            // Objects that differ only in their names are tried once.
             if made.insert(nameless(&object)) {
                 tried.push((case, object));
             }
@@ -77,17 +77,17 @@ pub async fn send_all(server: &ApiServer, cases: &Arc<Vec<Case>>) -> Result<Vec<
         .collect()
 }
 
-/// The specimens that updates and patches are made of.
+/// Creates the specimens that updates and patches change.
 pub async fn create_specimens(server: &ApiServer) -> Result<()> {
-    for specimen in specimen::all().into_iter().filter(|s| !s.standing.is_empty()) {
+    for specimen in specimen::all().into_iter().filter(|s| !s.existing.is_empty()) {
         let case = Case {
             kind: specimen.kind,
             class: "specimen",
             title: specimen.label.to_owned(),
             method: Method::Create,
             strict: true,
-            name: specimen.standing.to_owned(),
-            text: object(specimen.kind, specimen.standing, &specimen.standing_spec()).to_string(),
+            name: specimen.existing.to_owned(),
+            text: object(specimen.kind, specimen.existing, &specimen.existing_spec()).to_string(),
             expected: Expected::Accepted,
             names: String::new(),
             label: specimen.label,
@@ -98,7 +98,7 @@ pub async fn create_specimens(server: &ApiServer) -> Result<()> {
     Ok(())
 }
 
-/// Cases are made from the schemas of this tree, and judged by those of the cluster: they must be the same.
+/// Checks that the cluster's schemas are those of this source tree, from which the cases are generated.
 async fn same_schema(ns: &TestNamespace) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     for kind in KINDS {
@@ -109,7 +109,7 @@ async fn same_schema(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Without what must only exist in the cluster, which no schema can know.
+/// Removes a field that names another object of the cluster, which no schema can check.
 fn bare(mut object: Value) -> Value {
     if object["kind"] == "Pod"
         && let Some(spec) = object["spec"].as_object_mut()

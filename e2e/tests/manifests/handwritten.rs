@@ -1,5 +1,5 @@
-//! What must be refused whatever the schema says, and what must be taken however odd it looks. Written by hand: a rule that goes missing from the
-//! schema takes its generated cases along, but not these.
+//! Handwritten cases: manifests that must be refused whatever the schema says, and odd manifests that must be accepted. When a rule is missing from
+//! the schema, its generated cases are missing too, and only these cases find it.
 
 mod agents;
 mod metadata;
@@ -31,7 +31,7 @@ pub fn all() -> Vec<Case> {
 impl Table {
     fn specimen(&self, label: &str) -> (Kind, &'static str, Value, &'static str) {
         let found = self.specimens.iter().find(|s| s.label == label).expect("a specimen");
-        (found.kind, found.label, found.spec.clone(), found.standing)
+        (found.kind, found.label, found.spec.clone(), found.existing)
     }
 
     fn push(&mut self, (class, label): (&'static str, &str), method: Method, name: &str, body: &Value, expected: Expected, names: &str) {
@@ -51,7 +51,7 @@ impl Table {
         });
     }
 
-    /// A new object with these places changed (null takes away).
+    /// Adds a case: a new object with these fields changed. Null removes a field.
     fn make(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], expected: Expected, names: &str) {
         let (kind, _, spec, _) = self.specimen(label);
         let name = if kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("n-{}", self.cases.len()) };
@@ -73,10 +73,10 @@ impl Table {
         self.make(class, label, changes, Expected::Accepted, "");
     }
 
-    /// A merge patch of the standing specimen.
+    /// Adds a case: a merge patch of the existing specimen.
     fn patch(&mut self, class: &'static str, label: &str, patch: &Value, expected: Expected, names: &str) {
-        let standing = self.specimen(label).3;
-        self.push((class, label), Method::Merge, standing, patch, expected, names);
+        let existing = self.specimen(label).3;
+        self.push((class, label), Method::Merge, existing, patch, expected, names);
     }
 }
 

@@ -1,4 +1,9 @@
-//! Manifests of all kinds, wrong, odd and huge: refused with a sentence or told in a condition, and never in the way of another.
+//! Promise: every manifest, however wrong, odd or huge, is either refused with a readable message or accepted and explained in a condition, and
+//! never disturbs another object.
+//!
+//! The cases are generated from the schemas (`mutate`) and written by hand (`handwritten`). Each is sent to the API server as a dry run
+//! (`dry_run`), read by Rust's types and planned by the operator's code in this process (`decisions`), and the three answers are compared
+//! (`compare`). Some are really stored (`stored`), also by a newer schema (`newer`). `planted` checks that the harness finds faults.
 
 mod api_server;
 mod case;
@@ -19,7 +24,7 @@ use anyhow::{Result, ensure};
 
 use crate::case::Case;
 
-/// Every case of this harness, hand-made ones first.
+/// Returns every case, handwritten ones first.
 fn cases() -> Vec<Case> {
     let mut all = handwritten::all();
     all.extend(mutate::all());
@@ -44,7 +49,7 @@ fn the_same_thousand_manifests_are_generated_each_time() {
     assert_eq!(kinds.len(), 5, "{kinds:?}");
 }
 
-/// The schemas of the cluster are one thing for all: while a test changes them, no other looks at them.
+/// Locked for writing while a test changes the cluster's schemas, for reading by tests that use them.
 static SCHEMAS: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,18 +1,18 @@
-//! Manifests that are wrong, odd or huge in one place, made from the schema: a new field is tried without anybody remembering it.
+//! Cases generated from the schemas: manifests that are wrong, odd or huge in one field. A new field gets its cases automatically.
 
 use serde_json::{Value, json};
 
 use crate::case::{Case, Expected, KINDS, Kind, Method, RAW, object, put, raw};
-use crate::schema::{self, Place};
+use crate::schema::{self, SchemaNode};
 use crate::specimen::{self, Specimen};
 
-/// A change of one place: what is put there, and what must become of it.
+/// A change of one field, and the expected answer.
 struct Change {
     class: &'static str,
     what: String,
-    /// `None` takes the place away.
+    /// `None` removes the field.
     value: Option<Value>,
-    /// What [`RAW`] in the value stands for.
+    /// The text that replaces [`RAW`] in the value.
     raw: Option<String>,
     expected: Expected,
 }
@@ -27,18 +27,18 @@ impl Change {
     }
 }
 
-/// Every generated case, in an order that never changes.
+/// Returns every generated case, in an order that never changes.
 pub fn all() -> Vec<Case> {
     let specimens = specimen::all();
     let mut cases = Vec::new();
     for kind in KINDS {
-        for place in schema::places(kind, "spec") {
-            let Some(specimen) = holding(&specimens, kind, &place.pointer) else { continue };
-            for change in changes(&place) {
-                cases.push(of_spec(specimen, &place, change, cases.len()));
+        for node in schema::nodes(kind, "spec") {
+            let Some(specimen) = holding(&specimens, kind, &node.pointer) else { continue };
+            for change in changes(&node) {
+                cases.push(of_spec(specimen, &node, change, cases.len()));
             }
-            if place.has_fields() {
-                cases.extend(unknown_fields(specimen, &place, cases.len()));
+            if node.has_fields() {
+                cases.extend(unknown_fields(specimen, &node, cases.len()));
             }
         }
         cases.extend(of_status(&specimens, kind));
@@ -47,16 +47,16 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Places that no specimen sets: of them nothing valid is known.
+/// Returns the fields that no specimen sets, so that no valid value is known.
 pub fn unset() -> Vec<String> {
     let specimens = specimen::all();
     let of_spec = |kind: Kind| {
-        let bare = schema::places(kind, "spec").into_iter().filter(|p| holding(&specimens, kind, &p.pointer).is_none());
+        let bare = schema::nodes(kind, "spec").into_iter().filter(|p| holding(&specimens, kind, &p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
     };
     let of_status = |kind: Kind| {
         let whole = json!({ "status": specimen::status(kind) });
-        let bare = schema::places(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
+        let bare = schema::nodes(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
     };
     KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
@@ -66,38 +66,38 @@ fn holding<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&
     specimens.iter().filter(|s| s.kind == kind).find(|s| json!({ "spec": s.spec }).pointer(pointer).is_some())
 }
 
-fn of_spec(specimen: &Specimen, place: &Place, change: Change, number: usize) -> Case {
-    // Every fourth is put over a standing object, where what is immutable is guarded, too.
+fn of_spec(specimen: &Specimen, node: &SchemaNode, change: Change, number: usize) -> Case {
+    // Every fourth case replaces an existing object, where rules about immutable fields apply too.
     let method = match number % 4 {
         1 => Method::Apply,
-        3 if !specimen.standing.is_empty() && specimen.kind != Kind::YoiPeer => Method::Update,
+        3 if !specimen.existing.is_empty() && specimen.kind != Kind::YoiPeer => Method::Update,
         _ => Method::Create,
     };
     let fresh = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("case-{number}") };
-    let name = if method == Method::Update { specimen.standing.to_owned() } else { fresh };
+    let name = if method == Method::Update { specimen.existing.to_owned() } else { fresh };
     let mut body = object(specimen.kind, &name, &specimen.spec);
-    assert!(put(&mut body, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
-    // 0x10 and 007 are numbers in YAML, which server-side apply reads.
+    assert!(put(&mut body, &node.pointer, change.value), "{} does not stand in its specimen", node.pointer);
+    // Server-side apply reads YAML, in which 0x10 and 007 are numbers.
     let yaml = method == Method::Apply && change.class == "number" && change.raw.is_some();
     let expected = if yaml { Expected::Either } else { change.expected };
     Case {
         kind: specimen.kind,
         class: change.class,
-        title: format!("{}: {}", place.pointer, change.what),
+        title: format!("{}: {}", node.pointer, change.what),
         method,
         strict: true,
         name,
         text: change.raw.map_or_else(|| body.to_string(), |text| raw(&body, &text)),
         expected,
-        names: place.fields(),
+        names: node.fields(),
         label: specimen.label,
     }
 }
 
-/// At the place of every object, strictly and not; then deep.
-fn unknown_fields(specimen: &Specimen, place: &Place, number: usize) -> Vec<Case> {
-    let pointer = &place.pointer;
-    let bare = !place.schema["properties"].is_object();
+/// Returns cases with an unknown field in every object, with and without strict validation, and with deep values.
+fn unknown_fields(specimen: &Specimen, node: &SchemaNode, number: usize) -> Vec<Case> {
+    let pointer = &node.pointer;
+    let bare = !node.schema["properties"].is_object();
     let deep = |n: usize| format!("{}{}", "{\"d\":".repeat(n), format_args!("1{}", "}".repeat(n)));
     let make = |i: usize, class: &'static str, strict: bool, method: Method, value: &str, expected: Expected| {
         let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("unknown-{number}-{i}") };
@@ -110,12 +110,12 @@ fn unknown_fields(specimen: &Specimen, place: &Place, number: usize) -> Vec<Case
     let mut all = vec![
         make(0, "unknown field", true, Method::Create, "1", Expected::Refused),
         make(1, "unknown field", false, Method::Create, "[null, {\"a\": -1}]", Expected::Accepted),
-        // Into an object without fields, server-side apply lets anything in, and it is dropped.
+        // Server-side apply accepts any field in an object without fields, and drops it.
         make(2, "unknown field", true, Method::Apply, "{}", if bare { Expected::Either } else { Expected::Refused }),
         make(3, "unknown field, deep", false, Method::Create, &deep(150), Expected::Accepted),
     ];
     if pointer == "/spec" {
-        // Beyond what any decoder follows; and beyond what the API server and its store take at all.
+        // Deeper than decoders follow, and larger than API server and etcd accept.
         all.push(make(4, "unknown field, deep", false, Method::Create, &deep(12_000), Expected::Either));
         all.push(make(5, "huge", false, Method::Create, &format!("\"{}\"", "x".repeat(1 << 20)), Expected::Either));
     }
@@ -123,34 +123,34 @@ fn unknown_fields(specimen: &Specimen, place: &Place, number: usize) -> Vec<Case
 }
 
 fn of_status(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
-    let Some(standing) = specimens.iter().find(|s| s.kind == kind && !s.standing.is_empty()) else { return Vec::new() };
+    let Some(specimen) = specimens.iter().find(|s| s.kind == kind && !s.existing.is_empty()) else { return Vec::new() };
     let mut cases = Vec::new();
-    for place in schema::places(kind, "status") {
-        for change in changes(&place) {
+    for node in schema::nodes(kind, "status") {
+        for change in changes(&node) {
             let mut patch = json!({ "status": specimen::status(kind) });
-            assert!(put(&mut patch, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
-            // A merge patch takes a null for "remove", so what is missing may be what stands there already.
+            assert!(put(&mut patch, &node.pointer, change.value), "{} does not stand in its specimen", node.pointer);
+            // In a merge patch null means "remove", and a missing field stays as it is.
             let expected = if matches!(change.class, "null" | "missing") { Expected::Either } else { change.expected };
             cases.push(Case {
                 kind,
                 class: change.class,
-                title: format!("{}: {}", place.pointer, change.what),
+                title: format!("{}: {}", node.pointer, change.what),
                 method: Method::MergeStatus,
                 strict: true,
-                name: standing.standing.to_owned(),
+                name: specimen.existing.to_owned(),
                 text: change.raw.map_or_else(|| patch.to_string(), |text| raw(&patch, &text)),
                 expected,
-                names: place.fields(),
-                label: standing.label,
+                names: node.fields(),
+                label: specimen.label,
             });
         }
     }
     cases
 }
 
-fn changes(place: &Place) -> Vec<Change> {
-    let mut all = swaps(place);
-    let bare = place.required && !place.defaulted();
+fn changes(node: &SchemaNode) -> Vec<Change> {
+    let mut all = swaps(node);
+    let bare = node.required && !node.defaulted();
     all.push(Change {
         class: "missing",
         what: "taken away".into(),
@@ -158,19 +158,19 @@ fn changes(place: &Place) -> Vec<Change> {
         raw: None,
         expected: if bare { Expected::Refused } else { Expected::Either },
     });
-    let null = if bare && !place.nullable() { Expected::Refused } else { Expected::Either };
+    let null = if bare && !node.nullable() { Expected::Refused } else { Expected::Either };
     all.push(Change::to("null", "null", Value::Null, null));
-    match place.type_() {
-        "string" => strings(place, &mut all),
-        "integer" => integers(place, &mut all),
-        "array" => lists(place, &mut all),
-        "object" => maps(place, &mut all),
+    match node.type_() {
+        "string" => strings(node, &mut all),
+        "integer" => integers(node, &mut all),
+        "array" => lists(node, &mut all),
+        "object" => maps(node, &mut all),
         _ => {}
     }
     all
 }
 
-fn swaps(place: &Place) -> Vec<Change> {
+fn swaps(node: &SchemaNode) -> Vec<Change> {
     let others = [
         ("string", json!("seven")),
         ("integer", json!(7)),
@@ -179,12 +179,12 @@ fn swaps(place: &Place) -> Vec<Change> {
         ("object", json!({ "x": 1 })),
         ("number", json!(1.5)),
     ];
-    let fits = |type_: &str| type_ == place.type_();
+    let fits = |type_: &str| type_ == node.type_();
     let wrong = others.into_iter().filter(|(type_, _)| !fits(type_));
-    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", place.type_()), value, Expected::Refused)).collect()
+    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", node.type_()), value, Expected::Refused)).collect()
 }
 
-/// Text that is odd but may be meant.
+/// Odd texts that may be valid.
 const ODD: [(&str, &str); 12] = [
     ("right to left", "\u{202e}txet\u{202c}"),
     ("combining", "e\u{301}\u{301}\u{301}\u{301}"),
@@ -200,13 +200,13 @@ const ODD: [(&str, &str); 12] = [
     ("quotes", "'\"\\"),
 ];
 
-fn strings(place: &Place, all: &mut Vec<Change>) {
-    let most = place.number("maxLength").and_then(|n| usize::try_from(n).ok());
-    let least = place.number("minLength").unwrap_or(0);
-    if place.schema["enum"].is_array() {
-        let first = place.schema["enum"][0].as_str().unwrap_or_default();
+fn strings(node: &SchemaNode, all: &mut Vec<Change>) {
+    let most = node.number("maxLength").and_then(|n| usize::try_from(n).ok());
+    let least = node.number("minLength").unwrap_or(0);
+    if node.schema["enum"].is_array() {
+        let first = node.schema["enum"][0].as_str().unwrap_or_default();
         for word in ["Nonsense".to_owned(), first.to_lowercase(), format!("{first} "), String::new()] {
-            if !place.schema["enum"].as_array().is_some_and(|e| e.iter().any(|v| *v == word)) {
+            if !node.schema["enum"].as_array().is_some_and(|e| e.iter().any(|v| *v == word)) {
                 all.push(Change::to("unknown word", format!("{word:?}"), json!(word), Expected::Refused));
             }
         }
@@ -228,8 +228,8 @@ fn strings(place: &Place, all: &mut Vec<Change>) {
     all.push(Change::raw("unicode", "surrogates the wrong way round", r#""\udc00\ud83d""#, Expected::Either));
 }
 
-fn integers(place: &Place, all: &mut Vec<Change>) {
-    let (least, most) = (place.number("minimum"), place.number("maximum"));
+fn integers(node: &SchemaNode, all: &mut Vec<Change>) {
+    let (least, most) = (node.number("minimum"), node.number("maximum"));
     let out = |n: i64| least.is_some_and(|l| n < l) || most.is_some_and(|m| n > m);
     let mut numbers = vec![-1, 0, 1, i64::from(i32::MAX), i64::from(i32::MAX) + 1, i64::from(i32::MIN) - 1, i64::MAX, i64::MIN];
     numbers.extend(least.map(|l| l - 1));
@@ -245,23 +245,23 @@ fn integers(place: &Place, all: &mut Vec<Change>) {
     }
 }
 
-fn lists(place: &Place, all: &mut Vec<Change>) {
-    let least = place.number("minItems").unwrap_or(0);
+fn lists(node: &SchemaNode, all: &mut Vec<Change>) {
+    let least = node.number("minItems").unwrap_or(0);
     all.push(Change::to("empty", "[]", json!([]), if least > 0 { Expected::Refused } else { Expected::Either }));
     all.push(Change::to("null", "[null]", json!([null]), Expected::Refused));
-    let item = sample(&place.schema["items"], 0);
+    let item = sample(&node.schema["items"], 0);
     all.push(Change::to("doubled", "the same twice", json!([item, item]), Expected::Either));
     all.push(Change::to("nested", "[[[]]]", json!([[[]]]), Expected::Refused));
-    let many = |n: usize| Value::Array((0..n).map(|i| sample(&place.schema["items"], i)).collect());
-    if let Some(most) = place.number("maxItems").and_then(|n| usize::try_from(n).ok()) {
+    let many = |n: usize| Value::Array((0..n).map(|i| sample(&node.schema["items"], i)).collect());
+    if let Some(most) = node.number("maxItems").and_then(|n| usize::try_from(n).ok()) {
         all.push(Change::to("at the bound", format!("{most} items"), many(most), Expected::Either));
         all.push(Change::to("above the bound", format!("{} items", most + 1), many(most + 1), Expected::Refused));
     }
     all.push(Change::to("huge", "2,000 items", many(2_000), Expected::Either));
 }
 
-fn maps(place: &Place, all: &mut Vec<Change>) {
-    let values = &place.schema["additionalProperties"];
+fn maps(node: &SchemaNode, all: &mut Vec<Change>) {
+    let values = &node.schema["additionalProperties"];
     if !values.is_object() {
         all.push(Change::to("empty", "{}", json!({}), Expected::Either));
         return;
@@ -280,7 +280,7 @@ fn maps(place: &Place, all: &mut Vec<Change>) {
     all.push(Change::to("huge", "2,000 entries", many(2_000), Expected::Refused));
 }
 
-/// Something of the right type, different for each `n` where that can be.
+/// Returns a value of the right type, different for each `n` where possible.
 fn sample(schema: &Value, n: usize) -> Value {
     match schema["type"].as_str() {
         Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!(format!("s{n}"))),
@@ -291,7 +291,7 @@ fn sample(schema: &Value, n: usize) -> Value {
     }
 }
 
-/// A small generator of its own, so that the cases are the same everywhere and for ever (splitmix64).
+/// A random number generator, so that the cases are the same on every machine.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -304,22 +304,22 @@ impl SplitMix64 {
     }
 }
 
-/// Two or three changes at once, by chance from a fixed seed.
+/// Returns cases with two or three random changes, from a fixed seed.
 fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
     let mut rng = SplitMix64(2026);
     let mut cases = Vec::new();
     for specimen in specimens.iter().filter(|s| s.kind != Kind::WorkspaceNode) {
-        let places = schema::places(specimen.kind, "spec");
+        let nodes = schema::nodes(specimen.kind, "spec");
         for number in 0..24 {
             let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("twice-{number}") };
             let mut body = object(specimen.kind, &name, &specimen.spec);
             let mut titles = Vec::new();
             for _ in 0..2 + rng.below(2) {
-                let place = &places[rng.below(places.len())];
-                let mut options: Vec<Change> = changes(place).into_iter().filter(|c| c.raw.is_none() && c.class != "huge").collect();
+                let node = &nodes[rng.below(nodes.len())];
+                let mut options: Vec<Change> = changes(node).into_iter().filter(|c| c.raw.is_none() && c.class != "huge").collect();
                 let change = options.swap_remove(rng.below(options.len()));
-                let title = format!("{}: {}", place.pointer, change.what);
-                if body.pointer(&place.pointer).is_some() && put(&mut body, &place.pointer, change.value) {
+                let title = format!("{}: {}", node.pointer, change.what);
+                if body.pointer(&node.pointer).is_some() && put(&mut body, &node.pointer, change.value) {
                     titles.push(title);
                 }
             }

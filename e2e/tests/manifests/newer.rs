@@ -1,4 +1,4 @@
-//! Objects that another version of the CRDs let in: a field, a word and a member of a union that this version does not know.
+//! Objects that a newer version of the CRDs accepted: with a field, an enum value and a union member that this version does not know.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_e2e::test_namespace::TestNamespace;
 
 const CHANGED: [&str; 3] = ["yoiprojects.yoi.dev", "yoipods.yoi.dev", "agentworkspaces.yoi.dev"];
-/// Whoever holds it may change the CRDs of the cluster.
+/// Name of the ConfigMap that a run creates before it changes the cluster's CRDs.
 const LOCK: &str = "e2e-changes-crds";
 
-/// A newer version's schema is in force only while this runs its own few lines; whatever happens, the present one is put back.
+/// Stores objects under the schemas of a newer version, restores the schemas even if that failed, and checks that every watch goes on.
 pub async fn run() -> Result<()> {
     let ns = TestNamespace::create("newer").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
@@ -42,7 +42,7 @@ pub async fn run() -> Result<()> {
     ns.wait_reason::<YoiPod>("odd-state", "Accepted", "InvalidSpec").await?;
     ns.wait_reason::<YoiPod>("odd-agent", "Accepted", "InvalidSpec").await?;
     ns.wait_reason::<YoiProject>("odd-source", "Ready", "InvalidSpec").await?;
-    // The watches go on: what comes after is seen by everybody who must see it.
+    // The watches go on: later objects are reconciled.
     ns.create_empty_project("after").await?;
     ns.create_agent("after", "after", json!({})).await?;
     ns.wait_agent_ready("after").await?;
@@ -51,7 +51,7 @@ pub async fn run() -> Result<()> {
     ns.remove().await
 }
 
-/// The schema of a version to come.
+/// Returns the schema of a newer version.
 fn newer(mut spec: Value) -> Result<Value> {
     let root = &mut spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let fields = root["properties"].as_object_mut().context("fields")?;
@@ -82,7 +82,7 @@ async fn put(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> R
     bail!("{name} changes all the time")
 }
 
-/// Stored as soon as the newer schemas are served.
+/// Stores the objects as soon as the newer schemas are served.
 async fn store(ns: &TestNamespace) -> Result<()> {
     let agent = |more: Value| {
         let mut spec =

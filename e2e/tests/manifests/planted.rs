@@ -1,4 +1,4 @@
-//! Faults put in on purpose: what this harness is for must be seen by it.
+//! Planted faults that this harness must find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::compare::Report;
 use crate::dry_run::{create_specimens, send_all};
 use crate::{decisions, handwritten, schema};
 
-/// Of kinds that are ours in all but the rules.
+/// API group of copies of our CRDs without their rules.
 const GROUP: &str = "planted.yoi.example";
 
-/// An API server that refuses nothing.
+/// Compares all cases with an API server that accepts everything.
 pub fn accept_everything() -> Report {
     let mut report = Report::default();
     for case in crate::cases().iter().filter(|c| c.expected == Expected::Refused) {
@@ -29,7 +29,7 @@ pub fn accept_everything() -> Report {
     report
 }
 
-/// A type whose enum lacks a word that the schema takes, and one that panics at another.
+/// Reads as [`decisions::read`], with two faults: it refuses one enum value of the schema, and panics at another.
 pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
     assert!(!text.contains("\"binding\":\"Immediate\""), "a word that nobody thought of");
     if text.contains("\"provider\":\"Copy\"") {
@@ -38,19 +38,19 @@ pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
     decisions::read(kind, text)
 }
 
-/// Rules that others imply, kept because they say it better.
+/// Rules that other rules imply, with the reason. They exist for their better message.
 pub const IMPLIED: [(Kind, &str, &str); 1] =
     [(Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members")];
 
 pub struct Dropped {
-    /// Rules of all kinds, and those whose absence was seen.
+    /// Rules of all kinds, and those whose absence was found.
     pub all: BTreeSet<(Kind, String)>,
     pub seen: BTreeSet<(Kind, String)>,
-    /// One fault in the harness's words.
+    /// Message of one fault that was found.
     pub sentence: String,
 }
 
-/// All rules are dropped from copies of our kinds; which of them are missed, and by what?
+/// Creates copies of our CRDs without rules and returns which of the dropped rules the cases find missing.
 pub async fn without_rules() -> Result<Dropped> {
     let ns = TestNamespace::create("planted").await?;
     remove(&ns).await?;
@@ -81,7 +81,7 @@ async fn planted(ns: &TestNamespace) -> Result<Dropped> {
         dropped.all.extend(messages.iter().map(|m| (*kind, m.clone())));
     }
     for ((case, with), without) in cases.iter().zip(&with_rules).zip(&without_rules) {
-        // Its only cause is one rule, so that rule alone stands between it and the cluster.
+        // Only cases that a single rule refuses show that this rule is missing.
         let Response::Refused(refusal) = with else { continue };
         let [(_, only)] = refusal.causes.as_slice() else { continue };
         let Some(rule) = rules[&case.kind].iter().find(|r| only.contains(r.as_str())) else { continue };
@@ -95,7 +95,7 @@ async fn planted(ns: &TestNamespace) -> Result<Dropped> {
     Ok(dropped)
 }
 
-/// A kind is served a moment after it is established.
+/// Creates the specimens. A kind is served a moment after it is established, so this retries.
 async fn create_specimens_when_served(server: &ApiServer) -> Result<()> {
     for _ in 0..40 {
         match create_specimens(server).await {

@@ -1,4 +1,4 @@
-//! Oddities that are really made: each says what is wrong with it, none stands in the way of another, and nobody falls over them.
+//! Odd objects that are really stored: each reports what is wrong with it, none delays another object, and no process panics or restarts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Kind, Method};
 use crate::compare::{condition_problem, conditions};
 
-/// How long an object may stand without a word about it.
+/// How long an object may exist without a condition.
 const CONDITION_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub async fn run() -> Result<Outcome> {
     let server = ApiServer::new(&ns.client, &ns.name);
     let mut outcome = Outcome { before: time_agent(&ns, "before").await?, ..Outcome::default() };
 
-    // Whole objects of every kind and class, as many as a small cluster can hold.
+    // Objects of every kind and class, as many as a small cluster can hold.
     let cases = choose_cases();
     let answers: Vec<(&Case, Response)> = stream::iter(&cases)
         .map(|case| {
@@ -73,7 +73,7 @@ pub async fn run() -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Creates and applies that may be taken, spread over kinds and classes; few of those that make the node work.
+/// Chooses cases that create objects and may be accepted, spread over kinds and classes, with few that cause work on the node.
 fn choose_cases() -> Vec<Case> {
     let mut left = BTreeMap::from([(Kind::YoiProject, 24), (Kind::YoiPod, 120), (Kind::AgentWorkspace, 60)]);
     let mut of_class: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
@@ -81,14 +81,14 @@ fn choose_cases() -> Vec<Case> {
     let mut chosen = Vec::new();
     for case in crate::cases() {
         let whole = matches!(case.method, Method::Create | Method::Apply) && case.expected != Expected::Refused;
-        // A stranger's owner reference has it collected, and a finalizer on a project is for whoever wrote it to take off.
+        // The garbage collector deletes an object with an unknown owner, and nobody takes a foreign finalizer off a project.
         let owned = matches!(case.class, "owners" | "dates") || case.class == "finalizers" && case.kind == Kind::YoiProject;
         let Some(left) = left.get_mut(&case.kind).filter(|n| whole && !owned && **n > 0) else { continue };
         let seen = of_class.entry((case.kind, case.class)).or_default();
         if *seen >= 9 {
             continue;
         }
-        // A git source brings a Pod with it that clones.
+        // A git source starts a Pod that clones.
         let fetches = matches!(case.label, "git" | "git tree");
         if fetches && fetching == 0 {
             continue;
@@ -101,7 +101,7 @@ fn choose_cases() -> Vec<Case> {
     chosen
 }
 
-/// A project and an agent of it; how long until the agent is Ready.
+/// Creates a project and an agent, and returns the time until the agent is Ready.
 async fn time_agent(ns: &TestNamespace, name: &str) -> Result<Duration> {
     let start = Instant::now();
     ns.create_empty_project(name).await?;
@@ -124,9 +124,9 @@ fn pair(a: &str, b: &str) -> Value {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": format!("{a}.{b}") }, "spec": { "members": [a, b] } })
 }
 
-/// Objects that are odd by what they name, or by who made something beside them.
+/// Creates objects that are odd because of the objects that they name. Returns their number.
 async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
-    // Only in another namespace, and gone again.
+    // One workspace that exists only in another namespace, and one that was deleted.
     let beside = ns.create_other().await?;
     beside.apply(&tree("elsewhere", &json!({ "source": { "empty": {} } })).to_string()).await?;
     ns.apply(&tree("gone", &json!({ "source": { "empty": {} } })).to_string()).await?;
@@ -170,7 +170,7 @@ async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
     for object in &objects {
         ns.apply(&object.to_string()).await?;
     }
-    // Later than the first, also by the clock of the API server, which counts in seconds.
+    // Later than the first by a second, the resolution of the API server's timestamps.
     ns.wait_condition::<YoiPod>("first-there", "Accepted", ConditionStatus::True).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     ns.apply(&agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } })).to_string()).await?;
@@ -179,7 +179,7 @@ async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
     Ok(objects.len() + 4)
 }
 
-/// What somebody with rights to Pods and claims, or to a status, can write beside our objects.
+/// Writes what a user with rights to Pods, claims or a status can forge.
 async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
     ns.apply(&agent("forged", &json!({})).to_string()).await?;
     let forged: YoiPod = ns.get("forged").await?;
@@ -193,7 +193,7 @@ async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
     }))?;
     ns.merge_patch::<YoiPod>("forged", &json!({ "spec": { "desiredState": "Running" } })).await?;
     ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
-    // A tree that is its own owner, and whose claims are other people's.
+    // A workspace that is its own owner, and a claim with its label that is not its own.
     let shared: AgentWorkspace = ns.get("shared").await?;
     let own =
         json!([{ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "name": "shared", "uid": uid(&shared), "controller": false }]);
@@ -208,7 +208,7 @@ async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none-such", "resources": { "requests": { "storage": "1Gi" } } } }),
     )?;
     claims.create(&PostParams::default(), &claim).await?;
-    // Words in a status that nobody of ours would say.
+    // A status that our processes would never write.
     let status = json!({ "status": { "runGeneration": 999_999_999, "pod": { "name": "none", "uid": "none" },
         "report": { "podUID": "none", "runGeneration": -7, "ready": true, "reason": "Ünsinn", "message": "" },
         "live": { "podUID": "", "activity": "💥", "observedAt": "yesterday" }, "task": { "id": "", "state": "Nonsense" } } });
@@ -217,7 +217,7 @@ async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// What each of the relations must say.
+/// Checks the conditions of the objects of [`create_related_objects`].
 async fn check_related_objects(ns: &TestNamespace) -> Result<()> {
     for (name, reason) in [
         ("no-project", "SourceNotFound"),
@@ -264,7 +264,7 @@ fn api(ns: &TestNamespace, kind: Kind) -> Api<DynamicObject> {
     Api::namespaced_with(ns.client.clone(), &ns.name, &resource)
 }
 
-/// Waits until every object of the namespace has said something fit for people; gives back the longest silence of those that are known by name.
+/// Waits until every object of the namespace has a Ready condition, and checks that all messages are readable. Returns the time that took.
 async fn wait_conditions(
     ns: &TestNamespace,
     known: &BTreeMap<(Kind, String), String>,
@@ -300,7 +300,7 @@ async fn wait_conditions(
     }
 }
 
-/// Changes of our objects in this namespace, while nobody does anything.
+/// Counts the changes of our objects in this namespace for a while in which this test does nothing.
 async fn writes(ns: &TestNamespace, during: Duration) -> Result<usize> {
     let mut count = 0;
     let versions = async || -> Result<BTreeMap<String, String>> {
@@ -325,7 +325,7 @@ async fn writes(ns: &TestNamespace, during: Duration) -> Result<usize> {
 
 type Processes = BTreeMap<String, i32>;
 
-/// Our Pods with the restarts of their containers.
+/// Returns our Pods with the number of restarts of their containers.
 async fn processes(ns: &TestNamespace) -> Result<Processes> {
     let mut all = BTreeMap::new();
     for namespace in ["yoi-system", "yoi-node"] {

@@ -1,4 +1,4 @@
-//! A session volume that is full, by the kernel's own word.
+//! A session volume is full and the kernel reports ENOSPC.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use yoi_wire::entry::Body;
 
 use crate::{check_doctor_names, check_message, check_stops, run_on_node, send_until_accepted, wait_ready_reason};
 
-/// A small ext4 in the node, with a volume and a claim of this namespace on it.
+/// A small ext4 in the node, with a PersistentVolume and a claim of this namespace.
 struct SmallVolume {
     folder: String,
     volume: String,
@@ -25,7 +25,7 @@ impl SmallVolume {
     async fn create(ns: &TestNamespace) -> Result<Self> {
         let name = ns.name.clone();
         let folder = format!("/tmp/{name}");
-        // Not below the node's temporary folder alone: the mount must be the node's, where the kubelet looks.
+        // Mounted in the node, where the kubelet looks.
         let script = format!(
             "mkdir -p {folder}/m; truncate -s 24M {folder}/img; mkfs.ext4 -q -F -m 0 {folder}/img; mount -o loop {folder}/img {folder}/m; chmod 0777 {folder}/m"
         );
@@ -93,13 +93,13 @@ async fn a_full_session_volume_is_reported_refuses_messages_and_recovers_when_th
         "a refused message is in the log"
     );
 
-    // Full again: it stops, and starts on the full volume, and says so as soon as it wants room.
+    // Full again: the agent stops, starts on the full volume, and reports it as soon as it needs space.
     small.fill().await?;
     check_stops(&ns, "a", Duration::from_secs(40)).await?;
     small.fill().await?;
     ns.yoi(&["start", "a"]).await?.exit_ok()?;
     let (condition, _) = poll_until(TIMEOUT, "the agent that started on a full volume says so", async || {
-        // What the start let go has room for a word or two, until it is filled too.
+        // The start may have freed a little space, which is filled too.
         if ns.yoi(&["send", "a", "a word to a full volume"]).await?.code == 0 {
             small.fill().await?;
         }

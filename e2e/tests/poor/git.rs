@@ -1,4 +1,4 @@
-//! Git servers that refuse, are silent or talk nonsense.
+//! Git servers that refuse, stay silent or send garbage.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -8,7 +8,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::{check_doctor_names, check_message};
 
-/// A server that does with a connection what this line of Perl says, and a name for it.
+/// A Pod and a Service. The Pod runs this line of Perl for each connection.
 fn server(name: &str, on_connection: &str) -> String {
     let program =
         format!("$s=IO::Socket::INET->new(Listen=>5,LocalPort=>9418,ReuseAddr=>1) or die; while($c=$s->accept){{ {on_connection} }}");
@@ -51,7 +51,7 @@ async fn a_git_server_that_fails_is_named_delays_no_other_project_and_is_retried
         check_message(&condition, words)
     };
     let silent = async {
-        // Meanwhile it says what it waits for.
+        // Until the timeout the project says what it waits for.
         let condition = ns.wait_reason::<YoiProject>("silent", "Ready", "Populating").await?;
         ensure!(!condition.message.is_empty(), "no word on what it waits for");
         failed("silent", "the server has sent nothing for 60 s").await
@@ -71,7 +71,7 @@ async fn a_git_server_that_fails_is_named_delays_no_other_project_and_is_retried
             check_doctor_names(&ns, "agents", "YoiProject", "nameless", "access denied or repository not exported").await
         },
     )?;
-    // Mended, each goes on by itself: a server that is there now, a branch that is named now.
+    // Each project goes on by itself once its fault is fixed: a server that exists now, and a branch that is named now.
     ns.apply(&service("absent", "git")).await?;
     ns.merge_patch::<YoiProject>("refless", &json!({ "spec": { "source": { "git": { "ref": "main" } } } })).await?;
     futures::try_join!(async { ns.wait_condition::<YoiProject>("absent", "Ready", ConditionStatus::True).await.map(drop) }, async {

@@ -1,5 +1,8 @@
-//! The world is poor, on the cluster: each kind of want once, from the object's conditions down to the kernel. The many variants of each are
-//! tried on the binaries alone (`runtime/tests/agent/poor`, `workspace`).
+//! Promise: when a disk is full, a model or a git server fails, or a command misbehaves, the agent says so in its conditions, still answers people,
+//! stops when it is told to, and goes on by itself when the fault is over.
+//!
+//! Each test makes one kind of fault, checks condition, doctor and responsiveness, ends the fault, and checks that the work was done once. The many
+//! variants of each fault are tested on the binaries alone (`runtime/tests/agent/poor`, `workspace`).
 
 #[path = "../explain/doctor.rs"]
 mod doctor;
@@ -15,11 +18,11 @@ use yoi_crds::{Condition, YoiPod};
 use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-/// What the want of an agent may add to the time of a message and a look at the log.
+/// How much longer a message and a read of the log may take while the fault lasts.
 const ADDED_DELAY: Duration = Duration::from_secs(1);
 
-/// People can speak to the agent and read its log. What that takes on this machine anyhow is measured beside it, on an agent that does not
-/// exist. No rule of a script knows the words: a run that is under way goes on as it was.
+/// Checks that people can send to the agent and read its log in time. The same requests for an agent that does not exist give the time that
+/// this machine needs anyway. No rule of a script matches the message, so a running run goes on.
 async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
     let both = async |agent: &str| -> Result<(Duration, i32)> {
         let begun = Instant::now();
@@ -40,7 +43,7 @@ async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
     bail!("a message to {agent} and its log took {fastest:?} at best, and {baseline:?} of nobody");
 }
 
-/// Stopped within seconds, its log closed and still to be read.
+/// Checks that the agent stops within this time.
 async fn check_stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> {
     let begun = Instant::now();
     ns.yoi(&["stop", agent, "--wait"]).await?.exit_ok()?;
@@ -48,7 +51,7 @@ async fn check_stops(ns: &TestNamespace, agent: &str, within: Duration) -> Resul
     Ok(())
 }
 
-/// A sentence for people.
+/// Checks that the condition's message contains `words` and no Rust debug output or key.
 fn check_message(condition: &Condition, words: &str) -> Result<()> {
     let message = &condition.message;
     ensure!(message.contains(words), "{message:?} does not say {words:?}");
@@ -58,7 +61,7 @@ fn check_message(condition: &Condition, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// The doctor names this object for what ails it, by this check, as an error; asked again until it does.
+/// Waits until the doctor reports this object as an error, by this check and with these words.
 async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
     let object = format!("{kind} {}/{name}", ns.name);
     let finding = doctor::wait_finding(ns, &[], check, &object, words).await?;
@@ -66,7 +69,7 @@ async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &
     Ok(())
 }
 
-/// A command in the node, as root.
+/// Runs a script in the node as root.
 async fn run_on_node(script: &str) -> Result<CommandOutput> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
@@ -74,7 +77,7 @@ async fn run_on_node(script: &str) -> Result<CommandOutput> {
     program::run(words[0], &words[1..], &[], None).await
 }
 
-/// Sends until it is taken: the agent has just been able to take it again.
+/// Sends a message again and again until it is accepted: the fault has only just ended.
 async fn send_until_accepted(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -87,7 +90,7 @@ async fn send_until_accepted(ns: &TestNamespace, agent: &str, text: &str) -> Res
     }
 }
 
-/// Waits until a YoiPod's Ready condition holds this reason, and gives it back.
+/// Waits until a YoiPod's Ready condition has this reason, and returns the condition.
 async fn wait_ready_reason(ns: &TestNamespace, agent: &str, reason: &str) -> Result<Condition> {
     ns.wait_reason::<YoiPod>(agent, "Ready", reason).await
 }

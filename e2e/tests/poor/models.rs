@@ -1,4 +1,4 @@
-//! Models that are away, refuse or talk nonsense.
+//! Models that are unreachable, refuse or send garbage.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use yoi_wire::entry::Body;
 
 use crate::{check_doctor_names, check_message, check_responsive, check_stops, wait_ready_reason};
 
-/// An outage of half a minute, and then a run of two turns.
+/// Faults of half a minute, each followed by a run of two turns.
 const SCRIPT: &str = r#"
 rules:
 - when: { lastUserContains: be overloaded }
@@ -38,7 +38,7 @@ rules:
   - { text: done }
 "#;
 
-/// Says which it is, since when, obeys meanwhile, goes on by itself, and has done its work once.
+/// Checks that the agent reports the fault and its beginning, stays responsive, goes on by itself, and does its work once.
 async fn check_recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> {
     let first = wait_ready_reason(ns, agent, "ModelUnreachable").await?;
     check_message(&first, words)?;
@@ -50,7 +50,7 @@ async fn check_recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<
         "{agent}: since when it is so has moved: {first:?} {now:?}"
     );
     if agent == "late" {
-        // By both checks: what ails the agent, and that it is a name.
+        // Both checks name it: the agent's fault, and the name that cannot be resolved.
         for check in ["agents", "dns"] {
             check_doctor_names(ns, check, "YoiPod", agent, words).await?;
         }
@@ -67,7 +67,7 @@ async fn check_recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<
     ensure!(outputs.contains(&"ran\n[exit code 0]"), "{agent}: the command did not run once: {outputs:?}");
     let mut notices: Vec<&str> =
         log.iter().filter_map(|l| if let Body::Notice(notice) = &l.entry.body { Some(notice.message.as_str()) } else { None }).collect();
-    // A Service has an address for a moment before anybody behind it, and nobody is what is met there then.
+    // For a moment the new Service has an address and no endpoint, and refuses connections.
     if agent == "late" && notices.get(1).is_some_and(|text| text.contains("connection refused")) {
         notices.remove(1);
     }
@@ -125,7 +125,7 @@ async fn a_key_that_the_endpoint_refuses_is_reported_and_never_shown() -> Result
     check_responsive(&ns, "a").await?;
     let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.exit_ok()?.out;
     ensure!(!objects.contains("sk-the-wrong-key"), "an object holds the key");
-    // As the sentence says: corrected, stopped and started, and the run goes on.
+    // As the condition's message says: correct the Secret, stop and start, and the run goes on.
     ns.apply(&secret("sk-the-right-key")).await?;
     check_stops(&ns, "a", Duration::from_secs(40)).await?;
     ns.yoi(&["start", "a"]).await?.exit_ok()?;

@@ -1,4 +1,4 @@
-//! Commands that do not behave, in a Pod.
+//! Commands that ignore signals, leave processes behind or kill everything they can, in an agent's Pod.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn commands_that_misbehave_end_and_the_agent_stays_responsive_and_stops() 
         ns.wait_task_complete("unruly").await?;
         let ends = tool_ends(&ns.log("unruly").await?);
         ensure!(ends.len() >= 8, "{ends:?}");
-        // Before a command ends them all, and after.
+        // Counted before a command kills them all, and after.
         for count in [&ends[4], &ends[7]] {
             ensure!(count.output.starts_with("0\n"), "something of them is left: {}", count.output);
         }
@@ -88,7 +88,7 @@ async fn commands_that_misbehave_end_and_the_agent_stays_responsive_and_stops() 
             tool_ends(&log)[0].outcome == ToolOutcome::Unknown && run_outcomes(&log).first() == Some(&RunOutcome::Interrupted),
             "{log:?}"
         );
-        // Closed by the runtime that was stopped, not by the one that came after it.
+        // The runtime that was stopped closed the run, not the next one.
         ensure!(log.iter().find(|l| l.entry.body.kind() == "RunEnded").is_some_and(|l| l.entry.run == 1), "{log:?}");
         Ok(())
     };

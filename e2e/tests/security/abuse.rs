@@ -1,4 +1,4 @@
-//! The gateway under abuse: other agents' messages go through all the same, and its memory stays bounded.
+//! The gateway under abuse: messages of other agents are still delivered in time, and the gateway's memory stays bounded.
 
 use std::future::Future;
 use std::sync::LazyLock;
@@ -23,17 +23,17 @@ use yoi_wire::hub::asked;
 use crate::gateway_client::{API, Gateway, RUNTIMES, SERVER, gateways, pod_of, token_of};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
-/// Messages of honest agents during each abuse.
+/// Messages that the honest agents send during each attack.
 const MESSAGES: usize = 60;
 const P99_LIMIT: Duration = Duration::from_secs(1);
-/// What an abuse does, it does each time; what other work on the machine does, it does now and then. So the best of these counts.
+/// Attempts of which the best counts: an attack slows down every attempt, other work on the machine only some.
 const ATTEMPTS: usize = 3;
-/// Of the chart's 256 MiB.
+/// Limit of the gateway's memory; the chart allows 256 MiB.
 const MEMORY_LIMIT: u64 = 192 << 20;
-/// What one address may have open at all ports of one replica, with room for its own work.
+/// Limit of open files: what one address may open at all ports of one replica, and the gateway's own files.
 const OPEN_FILES_LIMIT: u64 = 512;
 
-/// An honest agent's runtime, as far as the gateway can tell: one connection that stays.
+/// Sends as an honest agent's runtime does, over one connection that stays open.
 struct HonestAgent {
     sender: hyper::client::conn::http2::SendRequest<Full<Bytes>>,
     token: String,
@@ -58,7 +58,7 @@ impl HonestAgent {
     }
 }
 
-/// What the node says of the gateways' processes: the largest resident memory, and the most open files.
+/// Returns the largest resident memory in bytes and the largest number of open files of the gateways' processes.
 async fn gateway_usage() -> Result<(u64, u64)> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
@@ -87,17 +87,18 @@ async fn restart_count(ns: &TestNamespace, gateways: &[Gateway]) -> Result<i32> 
     Ok(all)
 }
 
-/// Honest agents have a thread of their own: what is measured is the gateway, not how the tester shares one thread with the attackers.
+/// A thread for the honest agents alone, so that the attack's own work in this process does not delay them.
 static HONEST_THREAD: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     built.expect("a thread")
 });
 
-/// Goes on with `attack` while honest agents send; the worst of their times, and what the gateways weighed meanwhile.
+/// Runs `attack` while the honest agents send. Returns the sorted times of their messages. Fails when a gateway uses too much memory or too many
+/// files.
 async fn measure<F: Future<Output = ()>>(what: &str, honest: &mut Vec<HonestAgent>, attack: F) -> Result<Vec<Duration>> {
     let (mut senders, named) = (std::mem::take(honest), what.to_owned());
     let sending = HONEST_THREAD.spawn(async move {
-        // What an attack needs to unfold; it goes on until all are sent.
+        // Time for the attack to take effect. It goes on until all messages are sent.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let mut times = Vec::new();
         for _ in 0..MESSAGES {
@@ -128,7 +129,7 @@ async fn measure<F: Future<Output = ()>>(what: &str, honest: &mut Vec<HonestAgen
     Ok(times)
 }
 
-/// The times of the first of some tries in which honest messages were quick enough.
+/// Returns the times of the first attempt in which honest messages were quick enough.
 async fn measure_best<F: Future<Output = ()>>(what: &str, honest: &mut Vec<HonestAgent>, attack: impl Fn() -> F) -> Result<Vec<Duration>> {
     let mut worst = Duration::ZERO;
     for _ in 0..ATTEMPTS {
@@ -141,14 +142,14 @@ async fn measure_best<F: Future<Output = ()>>(what: &str, honest: &mut Vec<Hones
     bail!("during {what} an honest message takes {worst:?}, {ATTEMPTS} times in a row")
 }
 
-/// `count` of them at a time, again and again: at most 500 new ones a second, because the attacker shares the cores of a test machine.
+/// Repeats `one` without end, `count` at a time. At most 500 begin each second, because attack and gateway share the cores of a test machine.
 async fn repeat<F: Future<Output = Result<()>>>(count: usize, one: impl Fn(usize) -> F) {
     let pause = Duration::from_millis(u64::try_from(2 * count).unwrap_or(u64::MAX).max(20));
     let endless = |n| {
         let one = &one;
         async move {
             loop {
-                // Refused, cut or reset: that is what it is for.
+                // The gateway refuses or closes the connection, which is expected.
                 let _ = one(n).await;
                 tokio::time::sleep(pause).await;
             }
@@ -176,7 +177,7 @@ async fn silence(gateway: &Gateway, port: u16) -> Result<()> {
 
 async fn garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     let mut tcp = TcpStream::connect(gateway.at(port)).await?;
-    // A handshake record's head, and nonsense of its length; or nonsense from the start.
+    // The header of a handshake record and then garbage, or garbage from the start.
     let mut bytes = if n.is_multiple_of(2) { vec![0x16, 3, 1, 0x3f, 0xff] } else { Vec::new() };
     bytes.extend((0..16_384_usize).map(|i| u8::try_from((i * 7919 + n * 104_729) % 251).unwrap_or(0)));
     tcp.write_all(&bytes).await?;
@@ -201,7 +202,7 @@ async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Large bodies without end, by somebody who is known.
+/// Sends huge bodies as an authenticated agent.
 async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
     if n.is_multiple_of(2) {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
@@ -231,7 +232,7 @@ async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Streams that are opened and reset at once, as fast as it goes.
+/// Opens streams and resets them at once, as fast as possible.
 async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
     let sender = gateway.http2(RUNTIMES).await?;
     for _ in 0..500 {
@@ -242,8 +243,8 @@ async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let asked = sender.send_request(request.body(Full::new(Bytes::from_static(b"{}")))?);
-        // Polled once, so that it leaves; dropped, so that it is reset.
-        let _ = tokio::time::timeout(Duration::from_micros(200), gateway_api).await;
+        // One poll sends the request; dropping it resets the stream.
+        let _ = tokio::time::timeout(Duration::from_micros(200), asked).await;
     }
     Ok(())
 }
@@ -253,7 +254,7 @@ async fn bogus_token(gateway: &Gateway, n: usize) -> Result<()> {
     gateway.as_runtime(&token, gateway_api::LIST_PODS, "{}").await.map(drop)
 }
 
-/// What a runtime that never waits for answers asks.
+/// Sends 200 requests at once, as a runtime does that never waits for answers.
 async fn flood(gateway: &Gateway, token: &str, path: &'static str, body: String) -> Result<()> {
     let sender = gateway.http2(RUNTIMES).await?;
     let one = |_| {
@@ -272,7 +273,7 @@ async fn flood(gateway: &Gateway, token: &str, path: &'static str, body: String)
     Ok(())
 }
 
-/// Stops an agent's runtime where it stands: its lines stay open, and answer nothing.
+/// Stops an agent's runtime with SIGSTOP, so that its lines stay open and never answer. Returns its process id.
 async fn stop_runtime(ns: &TestNamespace, agent: &str) -> Result<String> {
     let pod: Pod = ns.get(&pod_of(ns, agent).await?).await?;
     let uid = pod.metadata.uid.context("a Pod without UID")?;
@@ -326,7 +327,7 @@ async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile
     measure("nothing", first, async {}).await?;
     let base = gateway_usage().await?;
     let at = |n: usize| &gateways[n % gateways.len()];
-    // Small numbers for one test machine; each is above what a replica lets one address have.
+    // Each number is small enough for one test machine and larger than what a replica allows one address.
     for port in [RUNTIMES, API, 8080] {
         all.extend(measure_best(&format!("silent connections to port {port}"), first, || repeat(1000, |n| silence(at(n), port))).await?);
     }
@@ -347,7 +348,7 @@ async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile
     let silent = measure_best("a line that never answers", first, || repeat(3, |n| flood(at(n), &bad, asked::SEND, message.clone()))).await;
     continue_process(&stopped).await?;
     all.extend(silent?);
-    // Somebody new gets in from an address of his own, while one address takes all that it can.
+    // A new client from another address gets in while one address uses all that it is allowed.
     let pod = pod_of(&ns, "a").await?;
     let url = format!("https://{SERVER}:{RUNTIMES}{}", asked::LIST_PODS);
     let line = format!(

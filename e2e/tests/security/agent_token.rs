@@ -1,4 +1,4 @@
-//! What an agent's token is worth, and where.
+//! What an agent's token allows at the API server and at the gateway.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::gateway_client::{Gateway, gateway, pod_of, token_of};
 
 const AUDIENCE: &str = "gateway.yoi.dev";
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
-/// As the gateway promises: what the API server said of a token is believed so long.
+/// How long the gateway caches the API server's answer about a token.
 const TOKEN_CACHE: Duration = Duration::from_secs(10);
 
 async fn namespace_with_agents(test: &str, names: &[&str]) -> Result<TestNamespace> {
@@ -32,7 +32,7 @@ async fn namespace_with_agents(test: &str, names: &[&str]) -> Result<TestNamespa
     Ok(ns)
 }
 
-/// Whom the gateway takes the bearer for; an error when it refuses.
+/// Returns the agent that the gateway takes the bearer for, or `None` when it refuses the token.
 async fn identify(gateway: &Gateway, token: &str) -> Result<Option<String>> {
     let answer = gateway.as_runtime(token, asked::LIST_PODS, "{}").await?;
     match answer.code {
@@ -58,7 +58,7 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
     let pod: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
     let namespace = &ns.name;
     let agent = bearer(&mine).await?;
-    // The control: the same account and Pod, for the API server's own audience.
+    // The control: a token of the same account and Pod for the API server's audience.
     let control = bearer(&token(&ns, namespace, "default", &[], Some(&pod)).await?).await?;
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned();
@@ -91,7 +91,7 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
         ensure!(code == 401, "an agent's token: {method} {path}: {code} {words}");
     }
     println!("{} tries with an agent's token at the API server", tries.len());
-    // Nor does it prove anything to whoever asks the API server for another audience.
+    // A TokenReview for another audience refuses it too.
     ensure!(self::review(&ns, &mine, &[AUDIENCE]).await?, "the control is not known");
     for other in
         ["https://kubernetes.default.svc.cluster.local", "https://kubernetes.default.svc", "vault", "runtime.yoi.dev", "GATEWAY.yoi.dev"]
@@ -110,7 +110,7 @@ async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
     let control = token(&ns, &namespace, "default", &[AUDIENCE], Some(&mine)).await?;
     ensure!(identify(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is nobody's");
 
-    // Pods that an attacker made: a plain one, one in the agent's clothes, and a namesake elsewhere.
+    // Pods of an attacker: a plain one, ones with the agent's labels and annotations, and one of the same name in another namespace.
     let other = ns.create_other().await?;
     let labels = mine.metadata.labels.clone().unwrap_or_default();
     let annotations = mine.metadata.annotations.clone().unwrap_or_default();
@@ -151,14 +151,14 @@ async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
         let token = token(&ns, &namespace, "default", audiences, bound).await?;
         ensure!(identify(&gateway, &token).await?.is_none(), "a token {what} is an agent's");
     }
-    // And the agent is still who it was: nobody's clothes took its place.
+    // None of these Pods became the agent's.
     let now: YoiPod = ns.get("a").await?;
     ensure!(now.status.and_then(|s| s.pod).map(|p| p.uid) == mine.metadata.uid, "another Pod became the agent");
     other.remove().await?;
     ns.remove().await
 }
 
-/// Asks until the gateway knows the bearer no more; how long that took.
+/// Asks until the gateway refuses the token, and returns how long that took.
 async fn wait_token_rejected(gateway: &Gateway, token: &str) -> Result<Duration> {
     let start = Instant::now();
     while identify(gateway, token).await?.is_some() {
@@ -186,7 +186,7 @@ async fn a_token_is_worth_nothing_after_its_pod_or_its_agent_is_gone() -> Result
     ns.wait_gone::<PersistentVolumeClaim>("replaced-session").await?;
     ns.create_agent("replaced", "p", json!({})).await?;
     for (name, token, pod) in &old {
-        // A Pod of this name may be there again: the replaced agent's first run counts from one like the old one's.
+        // The new agent's Pod may have the same name, because its runs are counted from one again.
         let gone = ns.wait_for::<Pod, ()>(pod, "gone or new", |found| match found {
             Some(found) if found.metadata.deletion_timestamp.is_some() => None,
             Some(_) if *name != "replaced" => None,

@@ -1,4 +1,4 @@
-//! An agent's runtime gone bad: what it can say to the gateway under its own, true token.
+//! A hostile runtime: what it can achieve at the gateway with its own valid token.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::gateway_client::{API, RUNTIMES, gateway, token_of};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
 
-/// a and b are peers, c is their neighbour without a bond; stranger lives in another namespace.
+/// Creates agents: a and b are peers, c is in the same namespace and nobody's peer, stranger is in another namespace.
 async fn peers_and_outsider(test: &str) -> Result<(TestNamespace, TestNamespace)> {
     let (ns, other) = (TestNamespace::create(test).await?, TestNamespace::create("stranger").await?);
     for (ns, names) in [(&ns, &["a", "b", "c"][..]), (&other, &["stranger"])] {
@@ -31,7 +31,7 @@ async fn peers_and_outsider(test: &str) -> Result<(TestNamespace, TestNamespace)
     Ok((ns, other))
 }
 
-/// Who is said to have sent each peer message of an agent's log, and what.
+/// Returns sender's name, sender's UID and text of each peer message in an agent's log.
 async fn peer_messages(ns: &TestNamespace, agent: &str) -> Result<Vec<(String, String, String)>> {
     let log = ns.log(agent).await?;
     Ok(log
@@ -52,7 +52,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
     let (namespace, elsewhere) = (ns.name.as_str(), other.name.as_str());
     let (mut attempts, mut sent) = (0, 0);
 
-    // Names that are not a peer's: each the same answer as a name that nobody bears, or nonsense.
+    // Names that are not a peer's. Each must be refused, as an unknown name is.
     let names = [
         "c",
         "stranger",
@@ -97,7 +97,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
         ensure!([400, 404].contains(&answer.code), "a message to {name:?} was not refused: {answer:?}");
         attempts += 1;
     }
-    // Bodies that name another sender, another namespace, another place.
+    // Bodies that name another sender or another namespace.
     let forged = [
         json!({ "from": { "agent": { "namespace": namespace, "name": "c", "uid": "x" } } }),
         json!({ "from": "c", "agent": "c", "sender": "c", "name": "c", "uid": uid(&b) }),
@@ -114,7 +114,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
         ensure!(answer.code == 200, "the control, a message to a peer, was refused: {answer:?}");
         (attempts, sent) = (attempts + 1, sent + 1);
     }
-    // Headers that the API port, a proxy, or somebody's framework might believe.
+    // Headers that the API port, a proxy or a web framework might believe.
     let headers: [&[(&str, &str)]; 9] = [
         &[("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")],
         &[("x-remote-extra-authentication.kubernetes.io%2fpod-uid", "x")],
@@ -138,7 +138,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
         ensure!(seen == [json!("a"), json!("b")], "with {more:?} a sees {seen:?}");
         attempts += 2;
     }
-    // What only the other port, or a line, serves.
+    // Paths that only the other port, or a line, serves.
     let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/b");
     let bearer = format!("Bearer {token}");
     for path in [
@@ -168,7 +168,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
             attempts += 1;
         }
     }
-    // A report speaks for its bearer, whatever it says.
+    // A report is recorded for the bearer of the token, whatever its body says.
     let before: YoiPod = ns.get("b").await?;
     let report = json!({ "runGeneration": 99, "ready": false, "reason": "Forged", "message": "m", "activity": "Idle",
         "agent": { "namespace": namespace, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
@@ -178,7 +178,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
     ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
     attempts += 1;
 
-    // What came of all that: b heard a and nobody else, the others heard nothing.
+    // In the end b has messages of a only, and the other agents have none.
     let got = peer_messages(&ns, "b").await?;
     let wrong: Vec<_> = got.iter().filter(|(name, from, text)| name != "a" || *from != uid(&a) || !text.starts_with("words ")).collect();
     ensure!(wrong.is_empty(), "b heard {wrong:?}");
@@ -197,7 +197,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
 
 const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
 
-/// Two tokens in one request: the first may not vouch for what the second is taken for.
+/// One token must not be checked while the other decides who sends.
 #[tokio::test]
 async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
     let (ns, other) = peers_and_outsider("two-tokens").await?;

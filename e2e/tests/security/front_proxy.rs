@@ -1,4 +1,4 @@
-//! The aggregated API, asked directly: only the API server's front proxy may.
+//! Direct requests to the aggregated API. Only the API server's front proxy may make them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::gateway_client::{API, ClientCertificate, gateways};
 
 const FRONT_PROXY: &str = "front-proxy-client";
 
-/// A certificate for this name, signed by a CA that nobody knows.
+/// Returns a certificate for this name that an unknown CA signed.
 fn self_signed(name: &str) -> Result<ClientCertificate> {
     let mut ca = CertificateParams::new(Vec::<String>::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -23,7 +23,7 @@ fn self_signed(name: &str) -> Result<ClientCertificate> {
     Ok(ClientCertificate { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
 }
 
-/// The tester's own: a good one of this cluster, of the CA for people and not of the front proxy's.
+/// Returns the client certificate of the kubeconfig. The cluster's CA for users signed it, not the front proxy's CA.
 fn cluster_user_certificate() -> Result<Option<ClientCertificate>> {
     let config: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
     let user = &config["users"][0]["user"];
@@ -48,7 +48,7 @@ impl Base64 for k8s_openapi::ByteString {
     }
 }
 
-/// The front proxy's own certificate, where the cluster's keys lie on this machine.
+/// Returns the front proxy's certificate, where the cluster's keys are on this machine.
 fn front_proxy_certificate() -> Option<ClientCertificate> {
     let root = std::env::var("YOI_DATA_ROOT").ok()?;
     let keys = Path::new(&root).parent()?.join("pki");
@@ -82,7 +82,7 @@ async fn only_the_front_proxy_is_believed_whatever_the_headers_say() -> Result<(
             attempts += 1;
             for (what, pair) in &wrong {
                 let pair = pair.as_ref().with_context(|| format!("no certificate {what} to try with"))?;
-                // Refused in the handshake, or by its name.
+                // Refused in the TLS handshake, or by its common name.
                 match gateway.ask(API, Some(pair), method, path, &admin, &message).await {
                     Ok(answer) => ensure!(answer.code == 401, "{method} {path} with a certificate {what}: {answer:?}"),
                     Err(error) => {
@@ -93,18 +93,18 @@ async fn only_the_front_proxy_is_believed_whatever_the_headers_say() -> Result<(
                 attempts += 1;
             }
         }
-        // The control: the same request by the front proxy itself.
+        // The control: the same request with the front proxy's certificate.
         if let Some(pair) = front_proxy_certificate() {
             let answer = gateway.ask(API, Some(&pair), "GET", &path("log"), &admin, "").await?;
             ensure!(answer.code == 200, "the front proxy is refused: {answer:?}");
-            // And what it says of the user is what counts: one without rights gets none.
+            // Then the user in its headers counts: a user without rights is refused.
             let nobody = [("x-remote-user", "nobody"), ("x-remote-group", "system:authenticated")];
             let answer = gateway.ask(API, Some(&pair), "GET", &path("log"), &nobody, "").await?;
             ensure!(answer.code == 403, "a user without rights reads through the front proxy: {answer:?}");
             controls += 1;
         }
     }
-    // The control that every cluster has: the same through the API server.
+    // The control on every cluster: the same request through the API server.
     ns.kubectl(&["get", "--raw", &path("log")]).await?.exit_ok()?;
     let log = ns.log("a").await?;
     let received = log.iter().any(|l| matches!(l.entry.body, yoi_wire::entry::Body::Input(_)));

@@ -1,4 +1,4 @@
-//! The gateway's ports, spoken to directly, without any client of ours.
+//! A client for the gateway's ports that shares no code with ours, so that it can also send what ours never sends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,14 +39,14 @@ pub struct Gateway {
     ca: String,
 }
 
-/// What an answer was.
+/// Status code and body of an answer. A body that is not JSON is a string.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
     pub body: Value,
 }
 
-/// All gateway Pods that are up.
+/// Returns all gateway Pods that are not in deletion.
 pub async fn gateways(ns: &TestNamespace) -> Result<Vec<Gateway>> {
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
     let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), "yoi-system");
@@ -71,7 +71,7 @@ impl Gateway {
         SocketAddr::new(self.ip, port)
     }
 
-    /// A TLS connection; fails when the handshake does. What is written goes out at once: else a head waits 40 ms for its body.
+    /// Opens a TLS connection, without Nagle's algorithm, which would delay a body by 40 ms.
     pub async fn connect(&self, port: u16, pair: Option<&ClientCertificate>, http2: bool) -> Result<TlsStream<TcpStream>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
@@ -94,7 +94,7 @@ impl Gateway {
         Ok(tokio::time::timeout(WITHIN, connector.connect(ServerName::try_from(SERVER)?, tcp)).await??)
     }
 
-    /// One request on a connection of its own, HTTP/1.1.
+    /// Sends one HTTP/1.1 request over a new connection.
     pub async fn ask(
         &self,
         port: u16,
@@ -128,7 +128,7 @@ impl Gateway {
         }
     }
 
-    /// A runtime's request: `POST` with a bearer token and a JSON body.
+    /// Sends a request as a runtime does: `POST` with a bearer token and a JSON body.
     pub async fn as_runtime(&self, token: &str, path: &str, body: &str) -> Result<Answer> {
         self.as_runtime_with(token, path, &[], body).await
     }
@@ -139,7 +139,7 @@ impl Gateway {
         self.ask(RUNTIMES, None, "POST", path, &headers, body).await
     }
 
-    /// An HTTP/2 connection that stays.
+    /// Opens an HTTP/2 connection that stays open.
     pub async fn http2(&self, port: u16) -> Result<hyper::client::conn::http2::SendRequest<Full<Bytes>>> {
         let stream = self.connect(port, None, true).await?;
         let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
@@ -148,13 +148,13 @@ impl Gateway {
     }
 }
 
-/// The name of the Pod that runs an agent now.
+/// Returns the name of the Pod that runs an agent now.
 pub async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<String> {
     let yoipod: YoiPod = ns.get(agent).await?;
     Ok(yoipod.status.and_then(|s| s.pod).context("the agent has no Pod")?.name)
 }
 
-/// The token that the kubelet put into an agent's container.
+/// Returns the token that the kubelet mounted into an agent's container.
 pub async fn token_of(ns: &TestNamespace, agent: &str) -> Result<String> {
     let pod = pod_of(ns, agent).await?;
     let token = ns.kubectl(&["exec", &pod, "--", "cat", "/var/run/yoi/token"]).await?.exit_ok()?.out;

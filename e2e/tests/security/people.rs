@@ -1,4 +1,4 @@
-//! People with a role of ours, and what it is not good for.
+//! What people with our roles may not do.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::api::{ask, bearer, token};
 
-/// A client of an account of this namespace that is bound to one of our roles.
+/// Creates a service account with one of our roles and returns a client for it.
 async fn client_with_role(ns: &TestNamespace, name: &str, role: &str) -> Result<kube::Client> {
     ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
     let account = format!("{}:{name}", ns.name);
@@ -47,7 +47,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{namespace}-v") },
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "csi": { "driver": "csi.yoi.dev", "volumeHandle": "x" } } });
 
-    // What a viewer may do, and what only an editor may: the second is the control of the first.
+    // What a viewer may do, and what only an editor may do. The editor is the viewer's control.
     for path in [yoi(namespace, "yoipods"), yoi(namespace, "agentworkspaces"), runtime(namespace, "log"), runtime(namespace, "diff")] {
         for client in [&viewer, &admin] {
             let (code, words) = ask(client, "GET", &path, None).await?;
@@ -71,7 +71,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         ensure!((200..300).contains(&code), "the control, an editor, may not {method} {path}: {code} {words}");
         attempts += 1;
     }
-    // What neither may; the control is the cluster's admin, by a dry run.
+    // What neither may do. The control is a dry run by the cluster's administrator.
     let neither: Vec<(&str, String, Option<&Value>)> = vec![
         ("GET", format!("/api/v1/namespaces/{namespace}/secrets"), None),
         ("POST", format!("/api/v1/namespaces/{namespace}/secrets{dry}"), Some(&secret)),
@@ -102,7 +102,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         let (code, words) = ask(&admin, method, path, *body).await?;
         ensure!((200..300).contains(&code), "the control, an admin, may not {method} {path}: {code} {words}");
     }
-    // WorkspaceNodes are the cluster's: to be read, by a role bound in the whole cluster, and never written.
+    // WorkspaceNodes are cluster-scoped. People may read them by a ClusterRoleBinding and never write them.
     for client in [&viewer, &editor] {
         let (code, words) = ask(client, "DELETE", "/apis/yoi.dev/v1alpha1/workspacenodes/none", None).await?;
         ensure!(code == 403, "a WorkspaceNode may be deleted: {code} {words}");

@@ -1,4 +1,4 @@
-//! What our own accounts may do, as the API server counts it, beside the committed list: a new power is seen.
+//! Compares the permissions of our service accounts, as the API server reports them, with a committed list, so that a new permission is noticed.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::api::{bearer, our_pod, token};
 
-/// One line for each rule: groups, resources, names, verbs.
+/// Returns one line for each rule: groups, resources, names, verbs.
 async fn permissions(ns: &TestNamespace, token: &str, namespace: &str) -> Result<BTreeSet<String>> {
     let client = bearer(token).await?;
     let review: SelfSubjectRulesReview = serde_json::from_value(json!({ "spec": { "namespace": namespace } }))?;
@@ -31,7 +31,7 @@ async fn permissions(ns: &TestNamespace, token: &str, namespace: &str) -> Result
     Ok(resources.chain(others).collect())
 }
 
-/// The lines of the committed list, but its remarks.
+/// Returns the lines of a committed list without its comments.
 fn committed(text: &str) -> BTreeSet<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
@@ -49,7 +49,7 @@ async fn our_accounts_have_the_permissions_of_the_committed_list_and_no_more() -
     ] {
         let pod = our_pod(&ns, namespace, app).await?;
         let token = token(&ns, namespace, app, &[], Some(&pod)).await?;
-        // Anywhere and in the namespace of its own, but what every account may do.
+        // In any namespace and in its own one, without what every account may do.
         let mut has = permissions(&ns, &token, &ns.name).await?;
         has.extend(permissions(&ns, &token, namespace).await?);
         has.retain(|line| !anyhow.contains(line));

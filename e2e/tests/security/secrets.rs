@@ -1,4 +1,4 @@
-//! Words that must stand nowhere but where their owner put them.
+//! Keys, tokens and messages are in no object, Event, log or metric.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::gateway_client::token_of;
 
 const KINDS: &str = "yoiprojects,yoipods,yoipeers,agentworkspaces,workspacenodes,pods,configmaps,events,events.events.k8s.io,\
     persistentvolumeclaims,persistentvolumes,networkpolicies,leases,deployments,daemonsets,services,serviceaccounts,apiservices,jobs";
-/// Namespace, label and port of each of our processes' metrics.
+/// Namespace, label and metrics port of each of our processes.
 const METRICS: [(&str, &str, u16); 3] =
     [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)];
 
@@ -23,7 +23,7 @@ fn random() -> Result<String> {
     Ok(format!("mark{}", std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().replace('-', "")))
 }
 
-/// All that an ordinary reader of the cluster, its logs and its metrics finds, by where it stands.
+/// Returns all objects, logs and metrics that a reader of the cluster gets, by their location.
 async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     let objects = ns.kubectl(&["get", KINDS, "-A", "-o", "json"]).await?.exit_ok()?.out;
@@ -32,7 +32,7 @@ async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
     ensure!(items.len() > 30, "only {} objects were read", items.len());
     for item in items {
         let meta = &item["metadata"];
-        // The tester's own model is told its key on its command line, and its words in a script.
+        // The scripted model gets its key as an argument, and its answers from a ConfigMap.
         let own_fixtures = [("Pod", "scripted-model"), ("ConfigMap", "script")];
         if own_fixtures.iter().any(|(kind, name)| item["kind"] == *kind && meta["name"] == *name) {
             continue;
@@ -46,7 +46,7 @@ async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
             if name == "scripted-model" {
                 continue;
             }
-            // The namespace that is named last counts.
+            // kubectl uses the last `-n`.
             let log = ns.kubectl(&["-n", namespace, "logs", &name, "--all-containers", "--since=15m"]).await?;
             if log.code == 0 {
                 all.insert(format!("log of {namespace}/{name}"), log.out);
@@ -79,7 +79,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     ns.create_model_with_key(&serde_yaml::to_string(&rules)?, &key).await?;
     for (name, value) in [("right", &key), ("wrong", &wrong)] {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { "apiKey": value } });
-        // Made, not applied: kubectl would write the value into an annotation of the Secret, which nobody here reads.
+        // Created, not applied: `kubectl apply` would write the value into an annotation of the Secret.
         ns.kubectl(&["create", "secret", "generic", name, &format!("--from-literal=apiKey={value}")])
             .await?
             .exit_ok()
@@ -89,9 +89,9 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     let model = |secret: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name), "authSecretRef": { "name": secret } });
     ns.create_agent("a", "p", json!({ "model": model("right") })).await?;
     ns.create_agent("b", "p", json!({ "model": model("right") })).await?;
-    // Its key is refused, and the refusal is told in its conditions.
+    // Its key is refused, and its conditions report the refusal.
     ns.create_agent("refused", "p", json!({ "model": model("wrong"), "task": "try it" })).await?;
-    // A password in a URL is refused at the door, with a sentence that does not repeat it.
+    // The schema refuses a password in a URL, with a message that does not repeat it.
     for url in [
         format!("https://user:{password}@git.example/x.git"),
         format!("https://{password}@git.example/x.git"),
@@ -117,7 +117,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     let log = ns.wait_log("a", "a run's end", |log| (log.iter().filter(ended).count() == 1).then(|| log.to_vec())).await?;
     ns.wait_log("b", "a run's end", |log| (log.iter().filter(ended).count() == 1).then_some(())).await?;
     ns.wait_reason::<YoiPod>("refused", "Ready", "ModelUnreachable").await?;
-    // The control: the words were said, and stand in the log that is theirs.
+    // The control: message and answer are in the agent's own log.
     let own = serde_json::to_string(&log.iter().map(|l| format!("{:?}", l.entry.body)).collect::<Vec<_>>())?;
     ensure!(own.contains(&message) && own.contains(&answer), "the message and the answer are not in the log");
     ensure!(!own.contains(&key), "the agent's shell read the model's key");
@@ -133,7 +133,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
         ("the token of a".into(), token_of(&ns, "a").await?),
     ];
     for (name, value) in &tls {
-        // Lines of a key's PEM; certificates are public.
+        // Only keys: certificates are public.
         if name.ends_with(".key") {
             let pem = String::from_utf8(value.0.clone())?;
             let line = pem.lines().find(|l| !l.starts_with("-----") && l.len() > 40).context("a key without lines")?;
@@ -142,7 +142,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     }
     ensure!(marks.len() >= 8, "the keys of the gateway and its CA were not found: {:?}", tls.keys());
     let all = readable(&ns).await?;
-    // What was read is the real thing: the gateway counted and timed that very message.
+    // The control: the metrics that were read count and time that message.
     let in_gateway = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
     for word in
         ["yoi_gateway_deliveries_total{from=\"agent\",outcome=\"Sent\"}", "yoi_gateway_delivery_seconds_bucket", "yoi_gateway_lines "]
@@ -152,7 +152,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
     for (what, mark) in &marks {
         let encoded = serde_json::to_value(k8s_openapi::ByteString(mark.clone().into_bytes()))?;
         let encoded = encoded.as_str().unwrap_or_default().trim_end_matches('=');
-        // The last characters of a base64 text hang on what follows it.
+        // The last characters of a base64 text depend on what follows.
         let encoded = &encoded[..encoded.len().saturating_sub(2)];
         for (place, text) in &all {
             ensure!(!text.contains(mark.as_str()) && !text.contains(encoded), "{what} stands in {place}");

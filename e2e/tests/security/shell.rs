@@ -1,4 +1,4 @@
-//! What a shell inside an agent can do to its node and its neighbours.
+//! What a shell inside an agent can do to its node and to other Pods.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -10,7 +10,7 @@ use yoi_wire::entry::Body;
 
 use crate::gateway_client::{pod_of, token_of};
 
-/// Each line: a name, and a command whose success is written down as `name=yes`.
+/// Name and command of each attempt. The script prints `name=yes` when the command succeeds.
 const ATTEMPTS: &[(&str, &str)] = &[
     ("mount-tmpfs", "mkdir -p /tmp/m && /tmp/try mount /tmp/m tmpfs"),
     ("mount-proc", "mkdir -p /tmp/p && /tmp/try mount /tmp/p proc"),
@@ -40,7 +40,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ("write-root", "touch /etc/x"),
 ];
 
-/// System calls for which the agent's image has no program, by its C compiler.
+/// A C program for system calls for which the agent's image has no program. The image has a C compiler.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ int main(int n, char **word) {
 }
 "#;
 
-/// Also asked in the agent only: what a privileged Pod has no counterpart of.
+/// Attempts in the agent only, because a privileged Pod has no runtime.
 const ATTEMPTS_IN_AGENT: &[(&str, &str)] = &[
     ("trace-runtime", "/tmp/try trace 1"),
     ("runtime-environment", "cat /proc/1/environ"),
@@ -128,13 +128,13 @@ async fn an_agents_shell_can_do_nothing_to_its_node_or_to_other_pods() -> Result
         ensure!(none, "the shell has capabilities: {output}");
     }
     ensure!(output.contains("NoNewPrivs:\t1") && output.contains("Seccomp:\t2") && output.contains("Uid:\t1000"), "{output}");
-    // Nothing of the node but what Pods have: no mount of its root, its sockets or other Pods' folders.
+    // No folder of another Pod is mounted.
     let mounted: Vec<_> =
         output.lines().filter(|l| l.contains(" - ")).filter(|l| l.contains("/pods/") && l.contains("/volumes/")).collect();
     let uid = ns.get::<k8s_openapi::api::core::v1::Pod>(&pod_of(&ns, "a").await?).await?.metadata.uid.unwrap_or_default();
     ensure!(mounted.iter().all(|l| l.contains(&uid)), "a folder of another Pod is mounted: {mounted:?}");
 
-    // The control: the same attempts by a privileged Pod on the same node mostly succeed, so the script tries what it says.
+    // The control: most of the same attempts succeed in a privileged Pod, so the script really tries what it says.
     let other = ns.create_other().await?;
     let free = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
     Api::<Namespace>::all(ns.client.clone()).patch(&other.name, &PatchParams::default(), &Patch::Merge(&free)).await?;
@@ -180,7 +180,7 @@ async fn an_agents_token_is_refused_by_the_kubelet() -> Result<()> {
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
     let (pod, token) = (pod_of(&ns, "a").await?, token_of(&ns, "a").await?);
-    // The node of that Pod: another test makes one that is none.
+    // The node of that Pod, because another test creates a Node that does not exist.
     let name = ns.get::<Pod>(&pod).await?.spec.and_then(|spec| spec.node_name).context("the agent's Pod is on no node")?;
     let node = Api::<Node>::all(ns.client.clone()).get(&name).await?;
     let addresses = node.status.and_then(|s| s.addresses).unwrap_or_default();
@@ -189,7 +189,7 @@ async fn an_agents_token_is_refused_by_the_kubelet() -> Result<()> {
     for path in ["pods", "runningpods/", "metrics", "configz", "logs/", "run/x/y/z", "exec/x/y/z"] {
         for auth in [String::new(), format!("-H 'Authorization: Bearer {token}'")] {
             let line = ask(&auth, &format!("https://{address}:10250/{path}"));
-            // No answer and a failing one open nothing and prove nothing: the kubelet has itself to ask the API server who that is.
+            // No answer or a 5xx proves nothing: the kubelet itself asks the API server who the caller is.
             let answered = poll_until(TIMEOUT, "an answer of the kubelet", async || {
                 let output = ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
                 let code = output.out.trim();
@@ -199,7 +199,7 @@ async fn an_agents_token_is_refused_by_the_kubelet() -> Result<()> {
             ensure!(["401", "403"].contains(&code.as_str()), "the kubelet's {path} answers an agent {code}");
         }
     }
-    // The control: it does answer who is allowed, by the API server.
+    // The control: the kubelet answers the API server, which is allowed.
     ns.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{name}/proxy/configz")]).await?.exit_ok()?;
     ns.remove().await
 }

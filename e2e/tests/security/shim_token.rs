@@ -1,4 +1,4 @@
-//! A stolen token of a shim: what it can do to what is not its node's.
+//! A stolen token of a shim: what it can do to objects of other nodes.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn workspace(name: &str) -> String {
     .to_string()
 }
 
-/// A Pod of the shim's account that is said to be on another node, so that its token is that node's. It never runs: there is no such node.
+/// Creates a Pod with the shim's account and another node's name, so that its token is that node's. The Pod never runs: there is no such node.
 async fn elsewhere(pods: &Api<Pod>, node: &str) -> Result<Pod> {
     let pod = serde_json::from_value(json!({ "metadata": { "name": node }, "spec": {
         "serviceAccountName": SHIM, "nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
@@ -37,7 +37,7 @@ async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
     let here = our_pod(&ns, NODES, SHIM).await?;
     let this_node = here.spec.as_ref().and_then(|s| s.node_name.clone()).context("the shim has no node")?;
     let other_node = format!("{}-node", ns.name);
-    // Without its Node the operator would sweep the offer away. No Pod goes there: it is cordoned and bears no label.
+    // Without a Node the operator would delete the WorkspaceNode. No Pod is scheduled there: it is cordoned and has no label.
     let nodes: Api<Node> = Api::all(ns.client.clone());
     let node = json!({ "metadata": { "name": other_node }, "spec": { "unschedulable": true } });
     nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
@@ -65,7 +65,7 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
     let nodes: Api<WorkspaceNode> = Api::all(ns.client.clone());
     nodes.create(&PostParams::default(), &serde_json::from_value(json!({ "metadata": { "name": there.1 }, "spec": {} }))?).await?;
 
-    // One tree of this node, and one that the operator put on the other.
+    // One tree on this node, and one on the other.
     ns.yoi(&["workspace", "create", "near", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
         .await?
         .exit_ok()?;
@@ -81,7 +81,7 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
     let nothing = json!({});
     let hint = json!({ "status": { "volume": { "logicalBytes": 1 } } });
 
-    // Controls: each deed by the token of the node whose object it is.
+    // Controls: each request with the token of the node that the object belongs to.
     for (client, name, at) in [(&ours, "near", here.1), (&theirs, "far", there.1)] {
         for (path, body) in [(status(name), &nothing), (object(name), &nothing), (format!("{}/status", node(at)), &nothing)] {
             let (code, words) = ask(client, "PATCH", &path, Some(body)).await?;
@@ -108,7 +108,7 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
         ("POST", "/apis/yoi.dev/v1alpha1/workspacenodes".to_owned(), Some(&made)),
         ("DELETE", object("far"), None),
         ("DELETE", node(there.1), None),
-        // Of its own node, what is the operator's to say.
+        // Objects of its own node, but fields that only the operator may write.
         ("DELETE", object("near"), None),
         ("PATCH", object("near"), Some(&label)),
         ("PATCH", object("near"), Some(&owned)),
@@ -154,13 +154,13 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
     let mut count = 0;
     for (method, path, body) in attempts.into_iter().chain(own).chain(specs).chain(foreign).chain(cluster) {
         let (code, words) = ask(&ours, method, &path, body).await?;
-        // 422 is the policy's word: it names the rule that was broken.
+        // The policy answers 422 with the rule that was broken.
         let policy = words.contains("a shim") && (code == 403 || code == 422);
         let rbac = code == 403 && words.contains("forbidden");
         ensure!(policy || rbac, "a stolen shim token may {method} {path} {body:?}: {code} {words}");
         count += 1;
     }
-    // A token that is bound to no Pod is no node's.
+    // A token that is bound to no Pod belongs to no node.
     for path in [status("near"), format!("{}/status", node(here.1))] {
         let (code, words) = ask(&unbound, "PATCH", &path, Some(&nothing)).await?;
         ensure!(code != 200 && words.contains("must be bound to its node"), "an unbound token may PATCH {path}: {code} {words}");

@@ -1,4 +1,4 @@
-//! Other people's trees, sockets and sessions, asked for by whoever may make objects in a namespace.
+//! Attempts to get another agent's tree, socket or session with the right to create objects in a namespace.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ rules:
 - steps: [{ text: hello }]
 "#;
 
-/// A Pod with one inline volume of our driver, with these attributes, mounted at `/stolen`.
+/// A Pod that mounts one inline volume of our driver, with these attributes, at `/stolen`.
 fn attacker(name: &str, attributes: &Value, read_only: bool) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
@@ -42,7 +42,7 @@ async fn check_never_ran(ns: &TestNamespace, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the kubelet to say each of these words of its Pod; none may run meanwhile.
+/// Waits until the kubelet has reported each of these words for its Pod. No Pod may run meanwhile.
 async fn wait_refused(ns: &TestNamespace, attackers: &[(&str, &str)]) -> Result<()> {
     let start = Instant::now();
     let mut waiting = attackers.to_vec();
@@ -78,7 +78,7 @@ async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -
     let runtime = volumes.iter().find_map(|v| v.csi.as_ref().filter(|_| v.name == "runtime")).context("the agent has no /yoi")?;
     let digest = runtime.volume_attributes.as_ref().and_then(|a| a.get("yoi.dev/runtime-digest")).context("no digest")?;
     let of = |workspace: &AgentWorkspace| json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": uid(workspace) });
-    // The words that the kubelet adds itself, said by the Pod's author.
+    // Attributes that only the kubelet should set.
     let mut disguised = of(&tree);
     disguised["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
     disguised["csi.storage.k8s.io/pod.name"] = json!(mine.metadata.name);
@@ -89,7 +89,7 @@ async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -
     ns.apply(&attacker("nonsense", &json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": "../../etc" }), false)).await?;
     ns.apply(&attacker("kindless", &json!({ "yoi.dev/workspace-uid": uid(&tree) }), false)).await?;
     ns.apply(&attacker("other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true)).await?;
-    // The runtime itself is no secret; whose socket lies beside it is the question.
+    // Any Pod may mount the runtime. The socket beside it must be this Pod's own.
     let mut socket = json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": digest, "yoi.dev/workspace-uid": uid(&tree) });
     socket["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
     ns.apply(&attacker("socket", &socket, true)).await?;
@@ -134,16 +134,16 @@ async fn a_claim_gets_no_volume_of_another_namespace() -> Result<()> {
             "storageClassName": class, "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1" } } } })
         .to_string()
     };
-    // By the volume's name, from another namespace and from the same, and by the claim's own name elsewhere.
+    // Claims that name the volume in another namespace and in the same one, and a claim of the same name in another namespace.
     other.apply(&copy("attacker", "yoi-immediate")).await?;
     other.apply(&copy("w", "yoi-immediate")).await?;
     ns.apply(&copy("second", "yoi-immediate")).await?;
-    // A workspace that forks a tree of another namespace: names are this namespace's.
+    // A workspace cannot fork a tree of another namespace, because a name means an object of its own namespace.
     let fork = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "fork" },
         "spec": { "path": "/workspace/tree", "source": { "workspace": { "name": "w" } } } });
     other.apply(&fork.to_string()).await?;
     other.wait_reason::<AgentWorkspace>("fork", "Accepted", "SourceNotFound").await?;
-    // The volume controller looks at a claim that names a volume again and again; what it says of it comes with the first look.
+    // The volume controller reports with its first look that the volume is bound already.
     for (ns, name) in [(&other, "attacker"), (&other, "w"), (&ns, "second")] {
         let start = Instant::now();
         loop {
@@ -174,7 +174,7 @@ async fn no_other_agent_gets_the_session_of_a_running_agent() -> Result<()> {
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({ "task": "the words of a" })).await?;
     ns.wait_task_complete("a").await?;
-    // Only the fields that the schema knows: no volumes, no references to Secrets, no token of another.
+    // The schema has no field for volumes, Secrets or a service account, and reserves our environment variables.
     for pod in [
         json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "a-session" } }] }),
         json!({ "envFrom": [{ "secretRef": { "name": "s" } }] }),
@@ -191,14 +191,14 @@ async fn no_other_agent_gets_the_session_of_a_running_agent() -> Result<()> {
     }
     ns.create_agent("attacker", "p", json!({ "session": { "claimName": "a-session" }, "task": "read it all" })).await?;
     ns.wait_reason::<YoiPod>("attacker", "Ready", "SessionLocked").await?;
-    // It runs nothing: the log that it may not have is where it would have to say so.
+    // The second agent runs nothing: a run would be in the log that it cannot open.
     let bodies: Vec<_> = ns.log("a").await?.into_iter().map(|line| line.entry.body).collect();
     let inputs = bodies.iter().filter(|b| matches!(b, Body::Input(_))).count();
     ensure!(inputs == 1 && !bodies.iter().any(|b| matches!(b, Body::ToolEnded(_))), "the attacker wrote into a's session");
     ns.yoi(&["send", "a", "are you there"]).await?.exit_ok()?;
     ns.wait_log("a", "an answer", |log| (log.iter().filter(|l| matches!(l.entry.body, Body::RunEnded(_))).count() == 2).then_some(()))
         .await?;
-    // The control: what kept it out was the lock. When a is stopped, whoever may name its claim goes on with its session.
+    // The control: only the lock kept it out. When a is stopped, another agent with the same claim continues its session.
     ns.yoi(&["stop", "a"]).await?.exit_ok()?;
     ns.wait_agent_ready("attacker").await?;
     ns.remove().await

@@ -1,4 +1,4 @@
-//! Charts change, go and come again while agents are at work.
+//! Charts are upgraded, uninstalled and installed again while agents work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,7 +33,7 @@ rules:
 - steps: [{ toolCalls: [{ tool: Shell, args: { command: "echo once >> once" } }] }, { text: heard }]
 "#;
 
-/// An agent that has done a task, and one with a tool at work.
+/// Creates an agent `done` that has finished a task, and an agent `busy` with a running tool.
 async fn done_and_busy_agents(test: &str) -> Result<TestNamespace> {
     let ns = TestNamespace::create(test).await?;
     ns.create_model(SCRIPT).await?;
@@ -52,12 +52,12 @@ async fn exec_in_agent(ns: &TestNamespace, agent: &str, script: &str) -> Result<
     Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", script]).await?.exit_ok()?.out)
 }
 
-/// Lines that the busy agent has written so far.
+/// Returns the number of lines that the busy agent's tool has written so far.
 async fn lines_written(ns: &TestNamespace) -> Result<usize> {
     Ok(exec_in_agent(ns, "busy", "wc -l < counting").await?.trim().parse()?)
 }
 
-/// The tool goes on: it writes more, and has failed at nothing.
+/// Checks that the tool writes more lines and that no write failed.
 async fn check_tool_writes_on(ns: &TestNamespace) -> Result<()> {
     let before = lines_written(ns).await?;
     poll_until(TIMEOUT, "the tool writes on", async || Ok((lines_written(ns).await? > before + 5).then_some(()))).await?;
@@ -66,7 +66,7 @@ async fn check_tool_writes_on(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Lets the busy agent's tool end; its whole run was one.
+/// Lets the busy agent's tool end, and checks that neither the tool nor the task was run again.
 async fn finish_tool(ns: &TestNamespace) -> Result<()> {
     exec_in_agent(ns, "busy", "touch stop").await?;
     let log = ns.wait_log("busy", "the run's end", |log| (finished_runs(log) == 1).then(|| log.to_vec())).await?;
@@ -101,7 +101,7 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
     installation.install(&[]).await?;
     gone?;
 
-    // Back: the same Pods, trees, sessions; nothing restarted, nothing run again.
+    // After the installation: the same Pods, trees and sessions; no container was restarted and nothing was run again.
     ensure!(uid_of(crds.get("yoipods.yoi.dev").await?) == crd, "the CRDs were made anew");
     let took = send_until_delivered(&ns, "done", "another word").await?;
     println!("an agent was reached {took:?} after the installation");
@@ -126,7 +126,7 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
         Ok(all.iter().all(|n| n.status.as_ref().is_some_and(|s| is_true(&s.conditions, "Ready"))).then_some(()))
     })
     .await?;
-    // What could not end without Yoi ends now.
+    // The deletion that had to wait for Yoi ends now.
     let (_, took) = poll_until(Duration::from_secs(90), "the namespace that was deleted meanwhile is gone", async || {
         Ok(deletion_blockers(&deleted).await?.is_none().then_some(()))
     })
@@ -141,7 +141,7 @@ async fn check_while_uninstalled(
     policies_before: &usize,
     policies: impl AsyncFn() -> Result<Vec<NetworkPolicy>>,
 ) -> Result<()> {
-    // Agents that are alive work on, and stay fenced.
+    // Running agents go on, and their network policies stay.
     check_tool_writes_on(ns).await?;
     ensure!(policies().await?.len() == *policies_before && *policies_before == 2, "agents are alive and without network policies");
     let cli = ns.yoi(&["send", "done", "nobody hears this"]).await?;
@@ -151,9 +151,9 @@ async fn check_while_uninstalled(
         crds.get(&format!("{kind}.yoi.dev")).await?;
     }
     let _: YoiPod = ns.get("done").await?;
-    // The CA that agents know the gateway by is not the chart's, and outlives it.
+    // The Secret with the CA that agents trust does not belong to the chart and stays.
     Api::<Secret>::namespaced(ns.client.clone(), SYSTEM).get("yoi-gateway-tls").await?;
-    // A namespace with nothing of ours is held up by nothing; one with a tree waits for the shim.
+    // A namespace without our objects can be deleted; one with a tree waits for the shim.
     let namespaces = Api::<Namespace>::all(ns.client.clone());
     let empty = TestNamespace::create("without-yoi").await?;
     empty.remove().await?;
@@ -175,7 +175,7 @@ async fn agents_come_back_to_a_gateway_with_a_new_ca() -> Result<()> {
     let ns = done_and_busy_agents("new-ca").await?;
     let before = agent_identity(&ns, "done").await?;
     let log = ns.log("done").await?;
-    // Somebody removes all of it, the keys included.
+    // A person deletes everything, including the keys.
     installation.uninstall().await?;
     let namespaces = Api::<Namespace>::all(ns.client.clone());
     Api::<Secret>::namespaced(ns.client.clone(), SYSTEM).delete("yoi-gateway-tls", &DeleteParams::default()).await?;
@@ -205,7 +205,7 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
     let tried = async {
         let upgrade = installation.install(&["--set", "shim.resources.limits.memory=250Mi", "--set", "agents.egress[0].ports[0].port=443"]);
         let born = async {
-            // An agent that is made while the shim is away.
+            // An agent that is created while the shim is replaced.
             ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
             ns.wait_task_complete("new").await
         };
@@ -227,7 +227,7 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
     ns.remove().await
 }
 
-/// A copy of the chart of CRDs with one more field, and another description.
+/// Writes a copy of the chart of CRDs whose specs have one more field.
 fn write_altered_chart(to: &Path) -> Result<()> {
     let from = chart("yoi-crds");
     std::fs::create_dir_all(to.join("templates"))?;
@@ -263,13 +263,13 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
     let tried = async {
         helm(&["upgrade", "yoi-crds", &later.to_string_lossy()]).await?.exit_ok()?;
         let note = json!({ "spec": { "note": "of a later version" } });
-        // The API server publishes a schema a little after it has taken it.
+        // The API server publishes a schema a little later.
         poll_until(TIMEOUT, "kubectl explains the new field", async || {
             Ok(ns.kubectl(&["explain", "yoipods.spec.note"]).await?.out.contains("Of a later version").then_some(()))
         })
         .await?;
         ns.kubectl(&["patch", "yoipod", "done", "--type=merge", "-p", &note.to_string()]).await?.exit_ok()?;
-        // The operator, which knows nothing of the field, goes on, and takes nothing away that it does not know.
+        // The operator does not know the field. It goes on, and does not remove it.
         ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
         ns.wait_task_complete("new").await?;
         send_until_delivered(&ns, "done", "another word").await?;
@@ -282,12 +282,12 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
     helm(&["upgrade", "yoi-crds", &crds.to_string_lossy()]).await?.exit_ok()?;
     std::fs::remove_dir_all(&later)?;
     tried?;
-    // Back on this version: the same objects, and agents that never noticed.
+    // After the downgrade: the same objects, and undisturbed agents.
     ensure!(agent_identity(&ns, "done").await? == before, "the agent is not who it was");
     ensure!(spec_of(&ns.get::<YoiPod>("done").await?)? == spec, "the spec changed");
     check_tool_writes_on(&ns).await?;
     finish_tool(&ns).await?;
-    // Uninstalling the chart keeps the CRDs and every object; installing takes them again.
+    // Uninstalling the chart keeps the CRDs and every object, and installing it takes them over again.
     helm(&["uninstall", "yoi-crds", "--wait"]).await?.exit_ok()?;
     let kept = agent_identity(&ns, "done").await;
     installation.install(&[]).await?;

@@ -1,4 +1,4 @@
-//! Helm as an operator of the cluster uses it, and what the node shows.
+//! Helm as a cluster's administrator uses it, the state on the node, and the state of agents.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,17 +27,17 @@ pub async fn helm(words: &[&str]) -> Result<CommandOutput> {
     program::run(&std::env::var("YOI_HELM")?, &[words, &["--namespace", SYSTEM]].concat(), &[], None).await
 }
 
-/// The installed charts, and the values of the operator's. One test at a time has them.
+/// The installed charts and the values of the operator's chart. One test at a time holds them.
 pub struct Installation {
     values: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Installation {
-    /// Waits for the turn; installs Yoi again when a test before broke off without it.
+    /// Waits until no other test holds the installation. Installs Yoi when an earlier test broke off without it.
     pub async fn lock() -> Result<Installation> {
         let turn = TURN.lock().await;
-        // Beside the cluster's own kubeconfig, so that a run that broke off leaves them for the next.
+        // The values are kept beside the cluster's kubeconfig, so that the next run finds them when this one breaks off.
         let values = PathBuf::from(format!("{}.teardown-values.yaml", std::env::var("KUBECONFIG")?));
         let output = helm(&["get", "values", "yoi-operator", "-o", "yaml"]).await?;
         if output.code == 0 {
@@ -51,7 +51,7 @@ impl Installation {
         Ok(installation)
     }
 
-    /// Both charts, as the README says, with more settings.
+    /// Installs or upgrades both charts as the README says, with additional arguments of helm.
     pub async fn install(&self, more: &[&str]) -> Result<()> {
         let crds = chart("yoi-crds");
         helm(&["upgrade", "--install", "yoi-crds", &crds.to_string_lossy(), "--create-namespace", "--take-ownership"]).await?.exit_ok()?;
@@ -66,7 +66,7 @@ impl Installation {
     }
 }
 
-/// Runs this in the node's namespaces.
+/// Runs a script in the node and returns its standard output.
 pub async fn run_on_node(script: &str) -> Result<String> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
@@ -74,20 +74,20 @@ pub async fn run_on_node(script: &str) -> Result<String> {
     Ok(program::run(words[0], &words[1..], &[], None).await?.exit_ok()?.out)
 }
 
-/// The UIDs of the trees on the node's disk.
+/// Returns the UIDs of the trees on the node's disk.
 pub async fn tree_uids() -> Result<BTreeSet<String>> {
     let root = std::env::var("YOI_DATA_ROOT")?;
     let found = run_on_node(&format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'")).await?;
     Ok(found.lines().map(str::to_owned).collect())
 }
 
-/// Lines of the node's mount table with one of these words.
+/// Returns the lines of the node's mount table that contain one of these words.
 pub async fn mounts_with(words: &BTreeSet<String>) -> Result<Vec<String>> {
     let table = run_on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?;
     Ok(table.lines().filter(|line| words.iter().any(|word| line.contains(word.as_str()))).map(str::to_owned).collect())
 }
 
-/// Why a namespace that is to go is still there; `None` when it is gone.
+/// Returns why a namespace in deletion still exists, or `None` when it is gone.
 pub async fn deletion_blockers(ns: &TestNamespace) -> Result<Option<String>> {
     let api = Api::<Namespace>::all(ns.client.clone());
     let Some(namespace) = api.get_opt(&ns.name).await? else { return Ok(None) };
@@ -96,7 +96,7 @@ pub async fn deletion_blockers(ns: &TestNamespace) -> Result<Option<String>> {
     Ok(Some(reasons.collect::<Vec<_>>().join("; ")))
 }
 
-/// What is left of an agent after anything: the same when nobody was harmed.
+/// What identifies an agent: equal before and after as long as the agent was not replaced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentIdentity {
     pub uid: String,
@@ -134,7 +134,7 @@ pub fn input_count(log: &[LogLine]) -> usize {
     log.iter().filter(|l| matches!(&l.entry.body, Body::Input(_))).count()
 }
 
-/// Sends until it is taken: a line may need a moment to come back.
+/// Sends a message again and again until it is delivered, because a line may need a moment to reconnect. Returns the time that took.
 pub async fn send_until_delivered(ns: &TestNamespace, agent: &str, text: &str) -> Result<Duration> {
     let ((), took) = poll_until(yoi_e2e::test_namespace::TIMEOUT, &format!("a message to {agent} is delivered"), async || {
         Ok((ns.yoi(&["send", agent, text]).await?.code == 0).then_some(()))
@@ -143,7 +143,7 @@ pub async fn send_until_delivered(ns: &TestNamespace, agent: &str, text: &str) -
     Ok(took)
 }
 
-/// No gateway, operator or shim of ours runs.
+/// Returns whether no gateway, operator or shim runs.
 pub async fn nothing_runs(ns: &TestNamespace) -> Result<bool> {
     for namespace in [SYSTEM, "yoi-node"] {
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
@@ -155,7 +155,7 @@ pub async fn nothing_runs(ns: &TestNamespace) -> Result<bool> {
     Ok(true)
 }
 
-/// An object as JSON, without what every write changes.
+/// Returns the spec of an object as JSON.
 pub fn spec_of<K: serde::Serialize>(object: &K) -> Result<Value> {
     Ok(serde_json::to_value(object)?["spec"].clone())
 }

@@ -1,4 +1,4 @@
-//! A namespace goes with everything in it alive.
+//! A namespace is deleted while everything in it runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ rules:
   - text: Done.
 - steps: [{ text: heard }]
 "#;
-/// A Pod has 30 s to end, and a node of two cores many of them.
+/// A Pod has 30 s to end, and a node with two cores has many Pods to end.
 const WITHIN: Duration = Duration::from_secs(120);
 
 fn pod_with_claim(claim: &str) -> String {
@@ -72,7 +72,7 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     ns.wait_pod_ready("user").await?;
     ns.wait_log("busy", "a tool at work", |log| log.iter().any(|l| matches!(l.entry.body, Body::ToolStarted(_))).then_some(())).await?;
 
-    // What must go: every tree, base and mount. What must stay: the volumes of the sessions that are kept.
+    // Every tree, base and mount must go. The volumes of the kept sessions must stay.
     let workspaces: Vec<AgentWorkspace> = ns.list("").await?;
     ensure!(workspaces.iter().any(|w| w.spec.base.is_some()) && workspaces.len() >= 6, "{} workspaces", workspaces.len());
     let mut uids: BTreeSet<String> = workspaces.into_iter().filter_map(|w| w.metadata.uid).collect();
@@ -94,7 +94,7 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     .await?;
     pod_of(&ns, "a").await?;
 
-    // In the middle of messages, and with an agent on its way.
+    // The deletion comes while messages are sent and an agent starts.
     let talk = async {
         loop {
             let _ = ns.yoi(&["send", "a", "are you there"]).await;
@@ -124,7 +124,7 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     let (left, _) = poll_until(Duration::from_secs(60), "only the kept sessions' volumes are left", async || {
         let left: BTreeSet<String> = volumes(&ns).await?.into_iter().filter_map(|v| v.metadata.name).collect();
         ensure!(kept.is_subset(&left), "a kept session's volume is gone: {left:?} of {kept:?}");
-        // The late agent's may have been made in the last moment, and is kept then as well.
+        // The volume of the late agent's session may have been made just before, and is kept too.
         Ok((left.len() <= kept.len() + 1).then_some(left))
     })
     .await?;

@@ -1,4 +1,4 @@
-//! A session that outlived its namespace goes on in another, as the chart's README says.
+//! A session that outlived its namespace continues in another one, as the chart's README describes.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -18,7 +18,7 @@ rules:
 - steps: [{ text: Remembered. }]
 "#;
 
-/// As the README: the provisioner takes the volume's content away.
+/// Deletes a kept volume as the README says: its provisioner deletes the content.
 pub async fn delete_volume(client: kube::Client, volume: &str) -> Result<()> {
     let api = Api::<PersistentVolume>::all(client);
     let policy = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
@@ -46,7 +46,7 @@ async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()
     let phase = |v: PersistentVolume| v.status.and_then(|s| s.phase).unwrap_or_default();
     ensure!(phase(volumes.get(&volume).await?) == "Released", "the session's volume is not kept");
 
-    // The documented way: the volume is given to a claim by name, the claim to an agent.
+    // As documented: a claim names the volume, and an agent names the claim.
     let to = json!({ "spec": { "claimRef": { "namespace": second.name, "name": "old", "uid": null, "resourceVersion": null } } });
     volumes.patch(&volume, &PatchParams::default(), &Patch::Merge(to)).await?;
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "old" }, "spec": {

@@ -1,4 +1,4 @@
-//! Yoi is uninstalled for good, in the README's order.
+//! Yoi is uninstalled in the README's order.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn uninstalling_ends_and_keeps_the_crds_their_objects_and_the_sessions() -
     ns.wait_agent_ready("a").await?;
     let tree = ns.get::<yoi_crds::AgentWorkspace>("a").await?.metadata.uid.unwrap_or_default();
     ensure!(tree_uids().await?.contains(&tree), "the node does not show the agent's tree");
-    // The same order as in the README: agents first, then the charts.
+    // As in the README: agents first, then the charts.
     ns.kubectl(&["delete", "yoipods,yoipeers", "--all"]).await?.exit_ok()?;
     ns.wait_gone::<yoi_crds::AgentWorkspace>("a").await?;
     installation.uninstall().await?;
@@ -43,7 +43,7 @@ async fn check_after_uninstall(ns: &TestNamespace, tree: &str) -> Result<()> {
     let _: YoiProject = ns.get("kept").await?;
     let _: PersistentVolumeClaim = ns.get("a-session").await?;
     ensure!(!tree_uids().await?.contains(tree), "the tree of an agent that was deleted before is left");
-    // Nothing of the chart is left in the cluster but what is named in its README.
+    // Only what the chart's README names is left of the chart.
     let kinds = "clusterroles,clusterrolebindings,storageclasses,csidrivers,apiservices,validatingadmissionpolicies,validatingadmissionpolicybindings";
     let left = ns.kubectl(&["get", kinds, "-l", "app.kubernetes.io/part-of=yoi", "-o", "name"]).await?.exit_ok()?.out;
     ensure!(left.trim().is_empty(), "left of the chart: {left}");
@@ -51,7 +51,7 @@ async fn check_after_uninstall(ns: &TestNamespace, tree: &str) -> Result<()> {
     let known = |line: &str| ["secret/yoi-gateway-tls", "lease.coordination.k8s.io/yoi-operator"].contains(&line);
     ensure!(left.lines().all(known), "left in {SYSTEM}: {left}");
 
-    // The aggregated API is gone with the chart, so a namespace's deletion is not held up by it.
+    // The aggregated API is gone with the chart, so it does not block a namespace's deletion.
     let namespaces: Api<Namespace> = Api::all(ns.client.clone());
     let empty: Namespace = serde_json::from_value(json!({ "metadata": { "name": "e2e-after-yoi" } }))?;
     namespaces.create(&Default::default(), &empty).await?;

@@ -1,4 +1,4 @@
-//! Values of the chart: what is none is refused, and what changes reaches who is there already.
+//! Values of the chart: invalid values are refused, and changed values reach agents that run already.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::networking::v1::NetworkPolicy;

@@ -1,4 +1,4 @@
-//! Agents and what they say of their Pods.
+//! Agents, and their fields about Pods.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What may not change, and what stands around a spec.
+//! Immutable fields, metadata, and everything outside `spec`.
 
 use serde_json::{Value, json};
 
