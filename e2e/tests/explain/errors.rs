@@ -56,7 +56,7 @@ fn version() -> axum::Json<Value> {
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_reached_is_told_by_its_cause() -> Result<()> {
+async fn errors_name_the_cause_when_the_cluster_cannot_be_reached() -> Result<()> {
     let closed = altered_kubeconfig("closed", |c| c["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1"))?;
     let without_ca =
         altered_kubeconfig("tls", |c| drop(c["clusters"][0]["cluster"].as_object_mut().map(|c| c.remove("certificate-authority-data"))))?;
@@ -75,7 +75,7 @@ async fn a_cluster_that_cannot_be_reached_is_told_by_its_cause() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cluster_without_yoi_is_told_which_charts_to_install() -> Result<()> {
+async fn errors_in_a_cluster_without_yoi_name_the_charts_to_install() -> Result<()> {
     let status = || {
         let words = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "details": {},
             "message": "the server could not find the requested resource" });
@@ -121,7 +121,7 @@ async fn the_doctor_ends_though_the_api_server_hangs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Result<()> {
+async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> Result<()> {
     let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("mistakes").await?;
     let here = ns.name.clone();
@@ -173,7 +173,7 @@ async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Res
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_absent_is_told_to_who_wants_a_log() -> Result<()> {
+async fn reading_a_log_without_a_gateway_says_what_is_missing() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("absent").await?;
     ns.create_empty_project("p").await?;

@@ -27,7 +27,7 @@ async fn with_fault(fault: &str, restore: &str, trial: impl Future<Output = Resu
 }
 
 #[tokio::test]
-async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Result<()> {
+async fn a_healthy_cluster_has_no_error_and_one_known_warning() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("healthy").await?;
     ns.create_model(SCRIPT).await?;
@@ -58,7 +58,7 @@ async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Res
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_scaled_to_nothing_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
+async fn a_gateway_that_is_scaled_to_zero_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("nogateway").await?;
     with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&ns)).await?;
@@ -115,7 +115,7 @@ async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()
 }
 
 #[tokio::test]
-async fn an_operator_that_is_scaled_to_nothing_is_named() -> Result<()> {
+async fn an_operator_that_is_scaled_to_zero_is_named() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("nooperator").await?;
     let scale = |replicas: u8| format!("kubectl scale deployment yoi-operator -n yoi-system --replicas={replicas}");
@@ -150,7 +150,7 @@ async fn a_shim_that_no_node_matches_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Result<()> {
+async fn missing_storage_classes_are_named_and_restored_by_the_command() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("classes").await?;
     let release = "helm get manifest yoi-operator -n yoi-system | kubectl apply --server-side --force-conflicts --field-manager=helm -f -";

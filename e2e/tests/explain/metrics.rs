@@ -25,7 +25,7 @@ fn families(text: &str) -> Result<Vec<(String, String, String)>> {
 }
 
 #[tokio::test]
-async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_page() -> Result<()> {
+async fn every_metric_is_documented_with_its_meaning_and_unit() -> Result<()> {
     let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("metrics").await?;
     let page = include_str!("../../../docs/metrics.md");

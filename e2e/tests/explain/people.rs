@@ -32,7 +32,7 @@ pub async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) 
 }
 
 #[tokio::test]
-async fn a_viewer_is_told_what_could_not_be_looked_at_and_it_is_counted() -> Result<()> {
+async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Result<()> {
     let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("viewer").await?;
     ns.create_empty_project("p").await?;

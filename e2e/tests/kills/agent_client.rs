@@ -65,15 +65,15 @@ impl AgentClient {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    pub fn repeated(&self) -> u64 {
+    pub fn repeat_count(&self) -> u64 {
         self.repeated.load(Ordering::SeqCst)
     }
 
-    pub fn acknowledged(&self) -> Vec<String> {
+    pub fn acknowledged_ids(&self) -> Vec<String> {
         lock(&self.acknowledged).clone()
     }
 
-    pub fn read(&self) -> Vec<String> {
+    pub fn lines_read(&self) -> Vec<String> {
         lock(&self.read).clone()
     }
 

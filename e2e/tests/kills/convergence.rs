@@ -37,7 +37,7 @@ impl Convergence {
 }
 
 /// Limit for convergence without back-off: `YOI_KILL_WITHIN` seconds, or 60.
-pub fn allowed() -> Duration {
+pub fn time_limit() -> Duration {
     Duration::from_secs(std::env::var("YOI_KILL_WITHIN").ok().and_then(|text| text.parse().ok()).unwrap_or(60))
 }
 
@@ -69,7 +69,7 @@ pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<
             convergence.backed_off += last.elapsed();
         }
         last = Instant::now();
-        if convergence.took.saturating_sub(convergence.backed_off) > allowed() || convergence.took > AT_MOST {
+        if convergence.took.saturating_sub(convergence.backed_off) > time_limit() || convergence.took > AT_MOST {
             let pending =
                 view.pending.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", convergence.took.as_secs()));
             let pending = pending.collect();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_has_its_own_time() {
+    fn each_thing_has_its_own_deadline() {
         let (mut deadlines, started) = (Deadlines::default(), Instant::now());
         let mut at = |second: u64, left: &[&str]| {
             let left: Vec<String> = left.iter().map(|thing| (*thing).to_owned()).collect();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_provisioner_has_longer_and_not_for_ever() {
+    fn the_provisioner_has_more_time_but_not_unlimited_time() {
         let (mut deadlines, started) = (Deadlines::default(), Instant::now());
         let left = ["volume pvc-1 of the claim x".to_owned()];
         assert!(deadlines.overdue(&left, started).is_empty());

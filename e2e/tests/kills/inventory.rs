@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_of_a_thing_is_read_out_of_its_name() {
+    fn the_uids_in_a_name_are_found() {
         let line =
             "mount /var/lib/kubelet/pods/b13ad869-3c71-4e16-b8f8-7191f0184a06/volumes/x/yoi-a11144d4-1458-4018-8618-a702ea17faf5/mount";
         assert_eq!(uuids(line), ["b13ad869-3c71-4e16-b8f8-7191f0184a06", "a11144d4-1458-4018-8618-a702ea17faf5"]);

@@ -23,8 +23,8 @@ pub struct Row {
 impl Row {
     pub fn new(workload: &Workload, kind: FaultKind, actions: String, convergence: Convergence, broken: Vec<String>) -> Row {
         let (unknown, calls) = workload.calls();
-        let acknowledged = workload.agent_clients.iter().map(|agent_client| agent_client.acknowledged().len()).sum();
-        let repeated = workload.agent_clients.iter().map(|agent_client| agent_client.repeated()).sum();
+        let acknowledged = workload.agent_clients.iter().map(|agent_client| agent_client.acknowledged_ids().len()).sum();
+        let repeated = workload.agent_clients.iter().map(|agent_client| agent_client.repeat_count()).sum();
         Row { kind, actions, convergence, acknowledged, repeated, calls, unknown, broken }
     }
 

@@ -133,10 +133,10 @@ impl Workload {
         let model_inputs = self.model_inputs().await?;
         let mut logs = BTreeMap::new();
         for agent_client in &self.agent_clients {
-            let read = agent_client.read();
+            let read = agent_client.lines_read();
             let log = self.read_log(agent_client).await?;
             let traces = self.node.file(&self.trees[agent_client.agent.as_str()], "traces").await?;
-            let acknowledged = agent_client.acknowledged();
+            let acknowledged = agent_client.acknowledged_ids();
             let history = AgentHistory { agent: &agent_client.agent, log: &log, read: &read, acknowledged: &acknowledged, traces: &traces };
             violations.extend(agent_client.reader_errors());
             violations.extend(checks::violations(&history));
@@ -197,7 +197,7 @@ impl Workload {
 
     /// Returns the number of calls with an unknown outcome, and of all calls, so far.
     pub fn calls(&self) -> (usize, usize) {
-        let count = |word: &str| self.agent_clients.iter().flat_map(|a| a.read()).filter(|line| line.contains(word)).count();
+        let count = |word: &str| self.agent_clients.iter().flat_map(|a| a.lines_read()).filter(|line| line.contains(word)).count();
         (count("\"outcome\":\"unknown\""), count("\"kind\":\"ToolEnded\""))
     }
 

@@ -49,7 +49,7 @@ impl ApiServer {
     /// Sends a case. With `dry` nothing is stored.
     pub async fn send(&self, case: &Case, dry: bool) -> Result<Response> {
         let all = self.collection(case.kind);
-        let one = format!("{all}/{}", escaped(&case.name));
+        let one = format!("{all}/{}", escape(&case.name));
         let (method, path, type_) = match case.method {
             Method::Create => ("POST", all, "application/json"),
             Method::Apply => ("PATCH", one, "application/apply-patch+yaml"),
@@ -85,7 +85,7 @@ impl ApiServer {
     }
 
     async fn version(&self, case: &Case) -> Result<String> {
-        let path = format!("{}/{}", self.collection(case.kind), escaped(&case.name));
+        let path = format!("{}/{}", self.collection(case.kind), escape(&case.name));
         let object: Value = self.client.request(Request::get(path).body(Vec::new())?).await.context("the existing specimen")?;
         Ok(object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
@@ -116,7 +116,7 @@ impl ApiServer {
 }
 
 /// Escapes a name for use as a segment of a path.
-fn escaped(name: &str) -> String {
+fn escape(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

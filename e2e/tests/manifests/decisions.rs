@@ -21,15 +21,15 @@ use crate::case::Kind;
 pub type ReadFn = fn(Kind, &str) -> Result<(), String>;
 
 pub fn read(kind: Kind, text: &str) -> Result<(), String> {
-    fn as_<T: DeserializeOwned>(text: &str) -> Result<(), String> {
+    fn parse<T: DeserializeOwned>(text: &str) -> Result<(), String> {
         serde_json::from_str::<T>(text).map(drop).map_err(|e| e.to_string())
     }
     match kind {
-        Kind::YoiProject => as_::<YoiProject>(text),
-        Kind::YoiPod => as_::<YoiPod>(text),
-        Kind::YoiPeer => as_::<YoiPeer>(text),
-        Kind::AgentWorkspace => as_::<AgentWorkspace>(text),
-        Kind::WorkspaceNode => as_::<WorkspaceNode>(text),
+        Kind::YoiProject => parse::<YoiProject>(text),
+        Kind::YoiPod => parse::<YoiPod>(text),
+        Kind::YoiPeer => parse::<YoiPeer>(text),
+        Kind::AgentWorkspace => parse::<AgentWorkspace>(text),
+        Kind::WorkspaceNode => parse::<WorkspaceNode>(text),
     }
 }
 
@@ -88,7 +88,7 @@ pub fn decide(kind: Kind, text: &str) -> Result<Decision, String> {
 const ROUNDS: usize = 6;
 const NODE: &str = "n1";
 
-fn made<T: DeserializeOwned>(object: Value) -> Arc<T> {
+fn from_json<T: DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of this file"))
 }
 
@@ -104,10 +104,10 @@ fn settings() -> Settings {
 fn nodes() -> Arc<Nodes> {
     let offer = json!({ "metadata": { "name": NODE }, "spec": {}, "status": { "runtimeDigests": ["d"], "providers": [
         { "name": "Btrfs", "available": true, "reason": "here" }, { "name": "Copy", "available": true, "reason": "here" }] } });
-    Arc::new(Nodes(BTreeMap::from([(NODE.to_owned(), Node { labels: BTreeMap::new(), offer: Some(made(offer)) })])))
+    Arc::new(Nodes(BTreeMap::from([(NODE.to_owned(), Node { labels: BTreeMap::new(), offer: Some(from_json(offer)) })])))
 }
 
-fn true_(type_: &str) -> Value {
+fn true_condition(type_: &str) -> Value {
     json!({ "type": type_, "status": "True", "reason": "Is", "message": "It is.", "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }
 
@@ -148,7 +148,7 @@ fn collect_objects(steps: &[Step], all: &mut Decision) {
 /// Returns a workspace whose tree exists and, if it is a base, is sealed.
 fn with_ready_status(mut object: AgentWorkspace, uid: &str) -> AgentWorkspace {
     set_server_metadata(&mut object.metadata, uid);
-    let conditions = ["Accepted", "Scheduled", "ProviderSelected", "Provisioned", "Populated", "Sealed", "Ready"].map(true_);
+    let conditions = ["Accepted", "Scheduled", "ProviderSelected", "Provisioned", "Populated", "Sealed", "Ready"].map(true_condition);
     object.status = Some(
         serde_json::from_value(json!({ "nodeName": NODE, "origin": { "kind": "Empty" }, "conditions": conditions })).expect("a status"),
     );
@@ -164,7 +164,7 @@ fn named_project(name: &str) -> Arc<YoiProject> {
     let model = json!({ "provider": "OpenAI", "name": "m" });
     let plain = json!({ "metadata": { "name": name, "namespace": "ns", "uid": "66666666-0000-4000-8000-000000000000" },
         "spec": { "source": { "empty": {} }, "defaults": { "model": model } } });
-    made(plain)
+    from_json(plain)
 }
 
 fn base_of(steps: &[Step]) -> Option<AgentWorkspace> {
@@ -250,7 +250,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
             all.conditions.extend(status.conditions.clone());
             if full && status.node_name.is_some() {
                 // The shim sets this condition.
-                status.conditions.push(serde_json::from_value(true_("Provisioned")).expect("a condition"));
+                status.conditions.push(serde_json::from_value(true_condition("Provisioned")).expect("a condition"));
             }
             next.status = Some(status);
         }
@@ -263,7 +263,7 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
     let by_ref = object.spec.workspace.as_ref().and_then(|w| w.ref_.clone());
     let claim = object.spec.session.claim_name.clone().filter(|_| full).map(|name| {
-        made::<PersistentVolumeClaim>(
+        from_json::<PersistentVolumeClaim>(
             json!({ "metadata": { "name": name, "namespace": "ns", "uid": "c" }, "spec": {}, "status": { "phase": "Bound" } }),
         )
     });

@@ -32,7 +32,7 @@ pub async fn run() -> Result<Report> {
         let decision = report.compare(case, response, decisions::read, decisions::decide);
         for object in decision.objects {
             // Objects that differ only in their names are tried once.
-            if made.insert(nameless(&object)) {
+            if made.insert(without_name(&object)) {
                 tried.push((case, object));
             }
         }
@@ -41,7 +41,7 @@ pub async fn run() -> Result<Report> {
         .map(|(case, object)| {
             let server = server.clone();
             async move {
-                let response = server.would_make(&bare(object.clone())).await?;
+                let response = server.would_make(&without_references(object.clone())).await?;
                 anyhow::Ok((case, object, response))
             }
         })
@@ -110,7 +110,7 @@ async fn same_schema(ns: &TestNamespace) -> Result<()> {
 }
 
 /// Removes a field that names another object of the cluster, which no schema can check.
-fn bare(mut object: Value) -> Value {
+fn without_references(mut object: Value) -> Value {
     if object["kind"] == "Pod"
         && let Some(spec) = object["spec"].as_object_mut()
     {
@@ -119,7 +119,7 @@ fn bare(mut object: Value) -> Value {
     object
 }
 
-fn nameless(object: &Value) -> String {
+fn without_name(object: &Value) -> String {
     let mut object = object.clone();
     if let Some(meta) = object["metadata"].as_object_mut() {
         for field in ["name", "labels", "annotations", "ownerReferences"] {

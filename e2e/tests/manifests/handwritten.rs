@@ -34,7 +34,15 @@ impl Table {
         (found.kind, found.label, found.spec.clone(), found.existing)
     }
 
-    fn push(&mut self, (class, label): (&'static str, &str), method: Method, name: &str, body: &Value, expected: Expected, names: &str) {
+    fn add_case(
+        &mut self,
+        (class, label): (&'static str, &str),
+        method: Method,
+        name: &str,
+        body: &Value,
+        expected: Expected,
+        names: &str,
+    ) {
         let (kind, label, ..) = self.specimen(label);
         let (title, names) = (format!("{name} {}", shown(body)), names.to_owned());
         self.cases.push(Case {
@@ -52,7 +60,7 @@ impl Table {
     }
 
     /// Adds a case: a new object with these fields changed. Null removes a field.
-    fn make(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], expected: Expected, names: &str) {
+    fn add(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], expected: Expected, names: &str) {
         let (kind, _, spec, _) = self.specimen(label);
         let name = if kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("n-{}", self.cases.len()) };
         let mut body = object(kind, &name, &spec);
@@ -60,23 +68,23 @@ impl Table {
             assert!(put(&mut body, pointer, (!value.is_null()).then(|| value.clone())), "{pointer} does not stand in {label}");
         }
         let method = if self.cases.len().is_multiple_of(3) { Method::Apply } else { Method::Create };
-        self.push((class, label), method, &name, &body, expected, names);
+        self.add_case((class, label), method, &name, &body, expected, names);
         let title = changes.iter().map(|(p, v)| format!("{p} = {}", shown(v))).collect::<Vec<_>>().join(", ");
         self.cases.last_mut().expect("the one just made").title = title;
     }
 
-    fn refuse(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], names: &str) {
-        self.make(class, label, changes, Expected::Refused, names);
+    fn expect_refused(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)], names: &str) {
+        self.add(class, label, changes, Expected::Refused, names);
     }
 
-    fn take(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)]) {
-        self.make(class, label, changes, Expected::Accepted, "");
+    fn expect_accepted(&mut self, class: &'static str, label: &str, changes: &[(&str, Value)]) {
+        self.add(class, label, changes, Expected::Accepted, "");
     }
 
     /// Adds a case: a merge patch of the existing specimen.
-    fn patch(&mut self, class: &'static str, label: &str, patch: &Value, expected: Expected, names: &str) {
+    fn add_patch(&mut self, class: &'static str, label: &str, patch: &Value, expected: Expected, names: &str) {
         let existing = self.specimen(label).3;
-        self.push((class, label), Method::Merge, existing, patch, expected, names);
+        self.add_case((class, label), Method::Merge, existing, patch, expected, names);
     }
 }
 
@@ -92,20 +100,20 @@ fn names(t: &mut Table) {
             ["Upper", "with.dot", "-front", "back-", "under_score", "white space", "ä", "a/b", "..", "", &"a".repeat(51), &"a".repeat(254)]
         {
             let (kind, _, spec, _) = t.specimen(label);
-            t.push(("name", label), Method::Create, wrong, &object(kind, wrong, &spec), Expected::Refused, "name");
+            t.add_case(("name", label), Method::Create, wrong, &object(kind, wrong, &spec), Expected::Refused, "name");
         }
         for right in ["a", "0", "7-7", longest.as_str()] {
             let (kind, _, spec, _) = t.specimen(label);
-            t.push(("name", label), Method::Create, right, &object(kind, right, &spec), Expected::Accepted, "");
+            t.add_case(("name", label), Method::Create, right, &object(kind, right, &spec), Expected::Accepted, "");
         }
     }
     for wrong in ["Upper", "a.b", "-a", "a-", "a_b", "ä", "../w", "", &"a".repeat(51)] {
-        t.refuse("reference", "template of nothing", &[("/spec/projectRef/name", json!(wrong))], "projectRef.name");
-        t.refuse("reference", "ref", &[("/spec/workspace/ref/name", json!(wrong))], "workspace.ref.name");
-        t.refuse("reference", "fork", &[("/spec/source/workspace/name", json!(wrong))], "source.workspace.name");
-        t.refuse("reference", "pair", &[("/spec/members/0", json!(wrong))], "members");
+        t.expect_refused("reference", "template of nothing", &[("/spec/projectRef/name", json!(wrong))], "projectRef.name");
+        t.expect_refused("reference", "ref", &[("/spec/workspace/ref/name", json!(wrong))], "workspace.ref.name");
+        t.expect_refused("reference", "fork", &[("/spec/source/workspace/name", json!(wrong))], "source.workspace.name");
+        t.expect_refused("reference", "pair", &[("/spec/members/0", json!(wrong))], "members");
     }
-    t.take("reference", "template of nothing", &[("/spec/projectRef/name", json!(longest))]);
+    t.expect_accepted("reference", "template of nothing", &[("/spec/projectRef/name", json!(longest))]);
 }
 
 fn paths(t: &mut Table) {
@@ -165,15 +173,15 @@ fn paths(t: &mut Table) {
         "/var",
     ];
     for path in wrong {
-        t.refuse("path", "empty", &[("/spec/path", json!(path))], "path");
-        t.refuse("path", "base", &[("/spec/path", json!(path))], "path");
+        t.expect_refused("path", "empty", &[("/spec/path", json!(path))], "path");
+        t.expect_refused("path", "base", &[("/spec/path", json!(path))], "path");
     }
-    t.refuse("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256))))], "path");
-    t.refuse("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256).replace("aa", "a/"))))], "path");
+    t.expect_refused("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256))))], "path");
+    t.expect_refused("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256).replace("aa", "a/"))))], "path");
     for path in ["/workspace", "/a", "/...", "/a/...", "/.a", "/a..b", "/srv/x", "/home/other", "/opt", "/usr/src/app", "/home/agent/tree"]
     {
-        t.take("path", "empty", &[("/spec/path", json!(path))]);
-        t.take("path", "base", &[("/spec/path", json!(path))]);
+        t.expect_accepted("path", "empty", &[("/spec/path", json!(path))]);
+        t.expect_accepted("path", "base", &[("/spec/path", json!(path))]);
     }
 }
 
@@ -188,9 +196,9 @@ fn sources(t: &mut Table) {
         ("project", json!({ "workspace": { "name": "w" }, "git": git })),
         ("project", json!({ "project": { "name": "p" }, "workspace": { "name": "w" }, "git": git, "empty": {} })),
     ] {
-        t.refuse("two sources or none", label, &[("/spec/source", source.clone())], "exactly one");
+        t.expect_refused("two sources or none", label, &[("/spec/source", source.clone())], "exactly one");
         if label == "project" {
-            t.refuse("two sources or none", "template of git", &[("/spec/workspace/template/source", source)], "exactly one");
+            t.expect_refused("two sources or none", "template of git", &[("/spec/workspace/template/source", source)], "exactly one");
         }
     }
     for url in [
@@ -214,19 +222,19 @@ fn sources(t: &mut Table) {
         "https://user:word@h/p",
         "git://@h/p",
     ] {
-        t.refuse("address", "git", &[("/spec/source/git/url", json!(url))], "url");
-        t.refuse("address", "git tree", &[("/spec/source/git/url", json!(url))], "url");
-        t.refuse("address", "template of git", &[("/spec/workspace/template/source/git/url", json!(url))], "url");
+        t.expect_refused("address", "git", &[("/spec/source/git/url", json!(url))], "url");
+        t.expect_refused("address", "git tree", &[("/spec/source/git/url", json!(url))], "url");
+        t.expect_refused("address", "template of git", &[("/spec/workspace/template/source/git/url", json!(url))], "url");
     }
     for ref_ in ["--upload-pack=x", "-b", "a b", "a\u{0}b", "a~1", "a^{}", "a:b", "refs/../x\n", "", "/a", ".a", "ä", "a\\b", "a*", "@{u}"]
     {
-        t.refuse("address", "git", &[("/spec/source/git/ref", json!(ref_))], "ref");
+        t.expect_refused("address", "git", &[("/spec/source/git/ref", json!(ref_))], "ref");
     }
     for ref_ in ["main", "v1.2.3", "feature/x+y", "0123456789abcdef0123456789abcdef01234567"] {
-        t.take("address", "git", &[("/spec/source/git/ref", json!(ref_))]);
+        t.expect_accepted("address", "git", &[("/spec/source/git/ref", json!(ref_))]);
     }
     for url in ["ftp://m/v1/", "m/v1", "javascript:alert(1)", "http://", "http:// m", "https://m/\u{0}", "http://m\n/", ""] {
-        t.refuse("address", "empty", &[("/spec/defaults/model/baseUrl", json!(url))], "baseUrl");
+        t.expect_refused("address", "empty", &[("/spec/defaults/model/baseUrl", json!(url))], "baseUrl");
     }
     for owner in [
         json!({ "uid": 0, "gid": 1000 }),
@@ -235,24 +243,24 @@ fn sources(t: &mut Table) {
         json!({ "uid": 1_i64 << 31, "gid": 1 }),
         json!({ "uid": 1 }),
     ] {
-        t.refuse("owner", "empty", &[("/spec/owner", owner.clone())], "owner");
-        t.refuse("owner", "base", &[("/spec/owner", owner)], "owner");
+        t.expect_refused("owner", "empty", &[("/spec/owner", owner.clone())], "owner");
+        t.expect_refused("owner", "base", &[("/spec/owner", owner)], "owner");
     }
 }
 
 fn trees(t: &mut Table) {
     for ttl in ["", "s", "1", "1d", "-1s", "1.5h", "1h30m", "999999999s", " 1s", "1S", "∞", "1s\n", "١s"] {
-        t.refuse("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))], "ttlAfterRelease");
+        t.expect_refused("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))], "ttlAfterRelease");
     }
     for ttl in ["0s", "10m", "99999999h", "00000001s"] {
-        t.take("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))]);
+        t.expect_accepted("duration", "project", &[("/spec/ttlAfterRelease", json!(ttl))]);
     }
-    t.refuse("tree", "project", &[("/spec/claim", json!(false))], "ttlAfterRelease");
-    t.refuse("tree", "fork", &[("/spec/binding", json!("Immediate"))], "binding");
-    t.take("tree", "project", &[("/spec/binding", json!("Immediate"))]);
+    t.expect_refused("tree", "project", &[("/spec/claim", json!(false))], "ttlAfterRelease");
+    t.expect_refused("tree", "fork", &[("/spec/binding", json!("Immediate"))], "binding");
+    t.expect_accepted("tree", "project", &[("/spec/binding", json!("Immediate"))]);
     let owner = json!({ "uid": 1000, "gid": 1000 });
-    t.refuse("tree", "project", &[("/spec/owner", owner.clone())], "owner");
-    t.refuse("tree", "fork", &[("/spec/owner", owner)], "owner");
+    t.expect_refused("tree", "project", &[("/spec/owner", owner.clone())], "owner");
+    t.expect_refused("tree", "fork", &[("/spec/owner", owner)], "owner");
     let base = json!({ "generation": "0123456789", "node": "n" });
     for (field, value) in [
         ("/spec/source", json!({ "project": { "name": "p" } })),
@@ -260,16 +268,16 @@ fn trees(t: &mut Table) {
         ("/spec/claim", json!(true)),
         ("/spec/readOnly", json!(true)),
     ] {
-        t.refuse("tree", "base", &[(field, value), ("/spec/base", base.clone())], "base");
+        t.expect_refused("tree", "base", &[(field, value), ("/spec/base", base.clone())], "base");
     }
     for node in ["Node", "a b", "", "../n", "a_b"] {
-        t.refuse("tree", "base", &[("/spec/base/node", json!(node))], "node");
+        t.expect_refused("tree", "base", &[("/spec/base/node", json!(node))], "node");
     }
     for generation in ["", "a/b", "A", "../x", "g g", "ä"] {
-        t.refuse("tree", "base", &[("/spec/base/generation", json!(generation))], "generation");
+        t.expect_refused("tree", "base", &[("/spec/base/generation", json!(generation))], "generation");
     }
     for provider in ["InPlace", "auto", "Zfs", ""] {
-        t.refuse("tree", "fork", &[("/spec/provider", json!(provider))], "provider");
+        t.expect_refused("tree", "fork", &[("/spec/provider", json!(provider))], "provider");
     }
 }
 
@@ -288,7 +296,7 @@ fn peers(t: &mut Table) {
         ("a.b.c", json!(["a.b", "c"]), "members"),
         ("a.b", json!(["a", "B"]), "members"),
     ] {
-        t.push(
+        t.add_case(
             ("peer", "pair"),
             Method::Create,
             name,
@@ -300,7 +308,7 @@ fn peers(t: &mut Table) {
     let (x, y) = ("x".repeat(50), "y".repeat(50));
     for (name, members) in [(format!("{x}.{y}"), json!([x, y])), ("0.a".into(), json!(["0", "a"])), ("a-1.a1".into(), json!(["a-1", "a1"]))]
     {
-        t.push(
+        t.add_case(
             ("peer", "pair"),
             Method::Create,
             &name,

@@ -33,25 +33,25 @@ pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in KINDS {
         for node in schema::nodes(kind, "spec") {
-            let Some(specimen) = holding(&specimens, kind, &node.pointer) else { continue };
+            let Some(specimen) = specimen_with(&specimens, kind, &node.pointer) else { continue };
             for change in changes(&node) {
-                cases.push(of_spec(specimen, &node, change, cases.len()));
+                cases.push(spec_case(specimen, &node, change, cases.len()));
             }
             if node.has_fields() {
                 cases.extend(unknown_fields(specimen, &node, cases.len()));
             }
         }
-        cases.extend(of_status(&specimens, kind));
+        cases.extend(status_cases(&specimens, kind));
     }
     cases.extend(two_at_once(&specimens));
     cases
 }
 
 /// Returns the fields that no specimen sets, so that no valid value is known.
-pub fn unset() -> Vec<String> {
+pub fn unset_nodes() -> Vec<String> {
     let specimens = specimen::all();
     let of_spec = |kind: Kind| {
-        let bare = schema::nodes(kind, "spec").into_iter().filter(|p| holding(&specimens, kind, &p.pointer).is_none());
+        let bare = schema::nodes(kind, "spec").into_iter().filter(|p| specimen_with(&specimens, kind, &p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
     };
     let of_status = |kind: Kind| {
@@ -62,11 +62,11 @@ pub fn unset() -> Vec<String> {
     KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
 }
 
-fn holding<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
+fn specimen_with<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
     specimens.iter().filter(|s| s.kind == kind).find(|s| json!({ "spec": s.spec }).pointer(pointer).is_some())
 }
 
-fn of_spec(specimen: &Specimen, node: &SchemaNode, change: Change, number: usize) -> Case {
+fn spec_case(specimen: &Specimen, node: &SchemaNode, change: Change, number: usize) -> Case {
     // Every fourth case replaces an existing object, where rules about immutable fields apply too.
     let method = match number % 4 {
         1 => Method::Apply,
@@ -122,7 +122,7 @@ fn unknown_fields(specimen: &Specimen, node: &SchemaNode, number: usize) -> Vec<
     all
 }
 
-fn of_status(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
+fn status_cases(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
     let Some(specimen) = specimens.iter().find(|s| s.kind == kind && !s.existing.is_empty()) else { return Vec::new() };
     let mut cases = Vec::new();
     for node in schema::nodes(kind, "status") {
@@ -149,7 +149,7 @@ fn of_status(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
 }
 
 fn changes(node: &SchemaNode) -> Vec<Change> {
-    let mut all = swaps(node);
+    let mut all = type_swaps(node);
     let bare = node.required && !node.defaulted();
     all.push(Change {
         class: "missing",
@@ -170,7 +170,7 @@ fn changes(node: &SchemaNode) -> Vec<Change> {
     all
 }
 
-fn swaps(node: &SchemaNode) -> Vec<Change> {
+fn type_swaps(node: &SchemaNode) -> Vec<Change> {
     let others = [
         ("string", json!("seven")),
         ("integer", json!(7)),

@@ -25,13 +25,15 @@ pub async fn run() -> Result<()> {
     }
     let stored = async {
         for (name, spec) in CHANGED.iter().zip(&before) {
-            put(&crds, name, newer(spec.clone())?).await?;
+            replace_spec(&crds, name, newer_schema(spec.clone())?).await?;
         }
         store(&ns).await
     };
     let stored = tokio::time::timeout(Duration::from_secs(60), stored).await;
     for (name, spec) in CHANGED.iter().zip(&before) {
-        put(&crds, name, spec.clone()).await.with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
+        replace_spec(&crds, name, spec.clone())
+            .await
+            .with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
     }
     unlock(&ns).await?;
     stored.context("the newer schemas were not served within a minute")??;
@@ -52,7 +54,7 @@ pub async fn run() -> Result<()> {
 }
 
 /// Returns the schema of a newer version.
-fn newer(mut spec: Value) -> Result<Value> {
+fn newer_schema(mut spec: Value) -> Result<Value> {
     let root = &mut spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let fields = root["properties"].as_object_mut().context("fields")?;
     fields.insert("tomorrow".into(), json!({ "type": "object", "properties": { "of": { "type": "string" } } }));
@@ -69,7 +71,7 @@ fn newer(mut spec: Value) -> Result<Value> {
     Ok(spec)
 }
 
-async fn put(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> Result<()> {
+async fn replace_spec(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> Result<()> {
     for _ in 0..10 {
         let mut crd = crds.get(name).await?;
         crd.spec = serde_json::from_value(spec.clone())?;

@@ -42,7 +42,7 @@ pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
 pub const IMPLIED: [(Kind, &str, &str); 1] =
     [(Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members")];
 
-pub struct Dropped {
+pub struct DroppedRules {
     /// Rules of all kinds, and those whose absence was found.
     pub all: BTreeSet<(Kind, String)>,
     pub seen: BTreeSet<(Kind, String)>,
@@ -51,18 +51,18 @@ pub struct Dropped {
 }
 
 /// Creates copies of our CRDs without rules and returns which of the dropped rules the cases find missing.
-pub async fn without_rules() -> Result<Dropped> {
+pub async fn without_rules() -> Result<DroppedRules> {
     let ns = TestNamespace::create("planted").await?;
     remove(&ns).await?;
-    let found = planted(&ns).await;
+    let found = find_dropped_rules(&ns).await;
     remove(&ns).await?;
     ns.remove().await?;
     found
 }
 
-async fn planted(ns: &TestNamespace) -> Result<Dropped> {
+async fn find_dropped_rules(ns: &TestNamespace) -> Result<DroppedRules> {
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
-    for crd in copies()? {
+    for crd in crds_without_rules()? {
         let made = crds.create(&PostParams::default(), &crd).await?;
         let name = made.metadata.name.context("a name")?;
         tokio::time::timeout(Duration::from_secs(60), await_condition(crds.clone(), &name, is_crd_established())).await??;
@@ -76,7 +76,7 @@ async fn planted(ns: &TestNamespace) -> Result<Dropped> {
     let (with_rules, without_rules) = (send_all(&real, &cases).await?, send_all(&copy, &cases).await?);
     let rules: BTreeMap<Kind, BTreeSet<String>> =
         KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, message)| message).collect())).collect();
-    let mut dropped = Dropped { all: BTreeSet::new(), seen: BTreeSet::new(), sentence: String::new() };
+    let mut dropped = DroppedRules { all: BTreeSet::new(), seen: BTreeSet::new(), sentence: String::new() };
     for (kind, messages) in &rules {
         dropped.all.extend(messages.iter().map(|m| (*kind, m.clone())));
     }
@@ -108,7 +108,7 @@ async fn create_specimens_when_served(server: &ApiServer) -> Result<()> {
     create_specimens(server).await
 }
 
-fn copies() -> Result<Vec<CustomResourceDefinition>> {
+fn crds_without_rules() -> Result<Vec<CustomResourceDefinition>> {
     yoi_crds::all()
         .into_iter()
         .filter(|c| c.spec.scope == "Namespaced")

@@ -158,7 +158,7 @@ async fn repeat<F: Future<Output = Result<()>>>(count: usize, one: impl Fn(usize
     join_all((0..count).map(endless)).await;
 }
 
-async fn slow_heads(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
+async fn send_slow_head(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     let mut stream = gateway.connect(port, None, n.is_multiple_of(2)).await?;
     for byte in format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\nx-slow: {}", gateway_api::SEND, "x".repeat(1000)).bytes() {
         stream.write_all(&[byte]).await?;
@@ -168,14 +168,14 @@ async fn slow_heads(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     Ok(())
 }
 
-async fn silence(gateway: &Gateway, port: u16) -> Result<()> {
+async fn connect_silently(gateway: &Gateway, port: u16) -> Result<()> {
     let mut tcp = TcpStream::connect(gateway.at(port)).await?;
     let mut rest = Vec::new();
     tcp.read_to_end(&mut rest).await?;
     Ok(())
 }
 
-async fn garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
+async fn send_garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     let mut tcp = TcpStream::connect(gateway.at(port)).await?;
     // The header of a handshake record and then garbage, or garbage from the start.
     let mut bytes = if n.is_multiple_of(2) { vec![0x16, 3, 1, 0x3f, 0xff] } else { Vec::new() };
@@ -185,7 +185,7 @@ async fn garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     Ok(())
 }
 
-async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
+async fn send_giant_head(gateway: &Gateway, n: usize) -> Result<()> {
     if n.is_multiple_of(2) {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
         stream.write_all(format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\n", gateway_api::SEND).as_bytes()).await?;
@@ -203,7 +203,7 @@ async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
 }
 
 /// Sends huge bodies as an authenticated agent.
-async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
+async fn send_giant_bodies(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
     if n.is_multiple_of(2) {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
         let head = format!(
@@ -233,7 +233,7 @@ async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
 }
 
 /// Opens streams and resets them at once, as fast as possible.
-async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
+async fn reset_streams(gateway: &Gateway, token: Option<&str>) -> Result<()> {
     let sender = gateway.http2(RUNTIMES).await?;
     for _ in 0..500 {
         let mut sender = sender.clone();
@@ -249,7 +249,7 @@ async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-async fn bogus_token(gateway: &Gateway, n: usize) -> Result<()> {
+async fn send_bogus_token(gateway: &Gateway, n: usize) -> Result<()> {
     let token = format!("eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOlsiZ2F0ZXdheS55b2kuZGV2Il0sInN1YiI6Ing{n}In0.c2lnbmF0dXJl");
     gateway.as_runtime(&token, gateway_api::LIST_PODS, "{}").await.map(drop)
 }
@@ -329,17 +329,21 @@ async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile
     let at = |n: usize| &gateways[n % gateways.len()];
     // Each number is small enough for one test machine and larger than what a replica allows one address.
     for port in [RUNTIMES, API, 8080] {
-        all.extend(measure_best(&format!("silent connections to port {port}"), first, || repeat(1000, |n| silence(at(n), port))).await?);
+        all.extend(
+            measure_best(&format!("silent connections to port {port}"), first, || repeat(1000, |n| connect_silently(at(n), port))).await?,
+        );
     }
-    all.extend(measure_best("slow heads", first, || repeat(200, |n| slow_heads(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?);
     all.extend(
-        measure_best("garbage for TLS", first, || repeat(60, |n| garbage(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?,
+        measure_best("slow heads", first, || repeat(200, |n| send_slow_head(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?,
     );
-    all.extend(measure_best("giant heads", first, || repeat(16, |n| giant_head(at(n), n))).await?);
-    all.extend(measure_best("giant bodies", first, || repeat(16, |n| giant_body(at(n), &bad, n))).await?);
-    all.extend(measure_best("resets by unauthenticated clients", first, || repeat(8, |n| resets(at(n), None))).await?);
-    all.extend(measure_best("resets by an agent", first, || repeat(8, |n| resets(at(n), Some(&bad)))).await?);
-    all.extend(measure_best("tokens that nobody made", first, || repeat(16, |n| bogus_token(at(n), n))).await?);
+    all.extend(
+        measure_best("garbage for TLS", first, || repeat(60, |n| send_garbage(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?,
+    );
+    all.extend(measure_best("giant heads", first, || repeat(16, |n| send_giant_head(at(n), n))).await?);
+    all.extend(measure_best("giant bodies", first, || repeat(16, |n| send_giant_bodies(at(n), &bad, n))).await?);
+    all.extend(measure_best("resets by unauthenticated clients", first, || repeat(8, |n| reset_streams(at(n), None))).await?);
+    all.extend(measure_best("resets by an agent", first, || repeat(8, |n| reset_streams(at(n), Some(&bad)))).await?);
+    all.extend(measure_best("tokens that nobody made", first, || repeat(16, |n| send_bogus_token(at(n), n))).await?);
     all.extend(
         measure_best("an agent that asks without end", first, || repeat(3, |n| flood(at(n), &bad, asked::LIST_PODS, "{}".into()))).await?,
     );
@@ -365,7 +369,7 @@ async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile
         Ok(worst)
     };
     let silent_connections = async {
-        repeat(1000, |n| silence(at(n), RUNTIMES)).await;
+        repeat(1000, |n| connect_silently(at(n), RUNTIMES)).await;
         std::future::pending::<()>().await
     };
     let worst: Result<Duration> = tokio::select! { worst = new_clients => worst, () = silent_connections => unreachable!() };

@@ -102,7 +102,7 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
 }
 
 #[tokio::test]
-async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
+async fn only_a_token_of_the_agents_own_pod_acts_for_the_agent() -> Result<()> {
     let ns = namespace_with_agents("token-pod", &["a"]).await?;
     let (gateway, namespace) = (gateway(&ns).await?, ns.name.clone());
     let mine: Pod = ns.get(&pod_of(&ns, "a").await?).await?;

@@ -199,7 +199,7 @@ const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
 
 /// One token must not be checked while the other decides who sends.
 #[tokio::test]
-async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
+async fn a_request_with_two_tokens_acts_for_one_agent_only() -> Result<()> {
     let (ns, other) = peers_and_outsider("two-tokens").await?;
     let gateway = gateway(&ns).await?;
     let (a, c) = (format!("Bearer {}", token_of(&ns, "a").await?), format!("Bearer {}", token_of(&ns, "c").await?));

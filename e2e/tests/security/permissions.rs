@@ -32,7 +32,7 @@ async fn permissions(ns: &TestNamespace, token: &str, namespace: &str) -> Result
 }
 
 /// Returns the lines of a committed list without its comments.
-fn committed(text: &str) -> BTreeSet<String> {
+fn parse_list(text: &str) -> BTreeSet<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -40,7 +40,7 @@ fn committed(text: &str) -> BTreeSet<String> {
 async fn our_accounts_have_the_permissions_of_the_committed_list_and_no_more() -> Result<()> {
     let ns = TestNamespace::create("powers").await?;
     let plain = self::token(&ns, &ns.name, "default", &[], None).await?;
-    let anyhow = permissions(&ns, &plain, &ns.name).await?;
+    let baseline = permissions(&ns, &plain, &ns.name).await?;
     let mut wrong = Vec::new();
     for (namespace, app, list) in [
         ("yoi-node", "yoi-agent-shim", include_str!("permissions/shim.txt")),
@@ -52,8 +52,8 @@ async fn our_accounts_have_the_permissions_of_the_committed_list_and_no_more() -
         // In any namespace and in its own one, without what every account may do.
         let mut has = permissions(&ns, &token, &ns.name).await?;
         has.extend(permissions(&ns, &token, namespace).await?);
-        has.retain(|line| !anyhow.contains(line));
-        let (listed, lines) = (committed(list), has.iter().cloned().collect::<Vec<_>>().join("\n"));
+        has.retain(|line| !baseline.contains(line));
+        let (listed, lines) = (parse_list(list), has.iter().cloned().collect::<Vec<_>>().join("\n"));
         let more: Vec<_> = has.difference(&listed).collect();
         let less: Vec<_> = listed.difference(&has).collect();
         if !more.is_empty() || !less.is_empty() {

@@ -19,12 +19,12 @@ const KINDS: &str = "yoiprojects,yoipods,yoipeers,agentworkspaces,workspacenodes
 const METRICS: [(&str, &str, u16); 3] =
     [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)];
 
-fn random() -> Result<String> {
+fn random_word() -> Result<String> {
     Ok(format!("mark{}", std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().replace('-', "")))
 }
 
 /// Returns all objects, logs and metrics that a reader of the cluster gets, by their location.
-async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
+async fn readable_texts(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     let objects = ns.kubectl(&["get", KINDS, "-A", "-o", "json"]).await?.exit_ok()?.out;
     let list: serde_json::Value = serde_json::from_str(&objects)?;
@@ -69,9 +69,9 @@ async fn readable(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
 }
 
 #[tokio::test]
-async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_metric() -> Result<()> {
+async fn no_key_no_token_and_no_message_is_in_an_object_an_event_a_log_or_a_metric() -> Result<()> {
     let ns = TestNamespace::create("secrets").await?;
-    let (key, wrong, message, answer, password) = (random()?, random()?, random()?, random()?, random()?);
+    let (key, wrong, message, answer, password) = (random_word()?, random_word()?, random_word()?, random_word()?, random_word()?);
     let calls = json!([{ "tool": "SendToPeerPod", "args": { "to": "b", "message": message } }, { "tool": "Shell", "args": { "command": "env; cat /proc/1/environ" } }]);
     let rules = json!({ "rules": [
         { "when": { "lastUserContains": "tell b" }, "steps": [{ "toolCalls": calls }, { "text": format!("I say {answer}") }] },
@@ -141,7 +141,7 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
         }
     }
     ensure!(marks.len() >= 8, "the keys of the gateway and its CA were not found: {:?}", tls.keys());
-    let all = readable(&ns).await?;
+    let all = readable_texts(&ns).await?;
     // The control: the metrics that were read count and time that message.
     let in_gateway = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
     for word in

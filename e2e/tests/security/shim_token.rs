@@ -24,7 +24,7 @@ fn workspace(name: &str) -> String {
 }
 
 /// Creates a Pod with the shim's account and another node's name, so that its token is that node's. The Pod never runs: there is no such node.
-async fn elsewhere(pods: &Api<Pod>, node: &str) -> Result<Pod> {
+async fn create_pod_on_node(pods: &Api<Pod>, node: &str) -> Result<Pod> {
     let pod = serde_json::from_value(json!({ "metadata": { "name": node }, "spec": {
         "serviceAccountName": SHIM, "nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
         "containers": [{ "name": "none", "image": "none" }] } }))?;
@@ -43,7 +43,7 @@ async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
     nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), NODES);
     let tried = async {
-        let there = elsewhere(&pods, &other_node).await?;
+        let there = create_pod_on_node(&pods, &other_node).await?;
         let tried = attempts(&ns, (&here, &this_node), (&there, &other_node)).await;
         pods.delete(&other_node, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
         tried

@@ -9,7 +9,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use crate::installation::{Installation, agent_identity, chart, helm, pod_of, restart_count, send_until_delivered};
 
 #[tokio::test]
-async fn what_is_no_value_of_the_chart_is_refused() -> Result<()> {
+async fn invalid_values_of_the_chart_are_refused() -> Result<()> {
     let chart = chart("yoi-operator").to_string_lossy().into_owned();
     let render = async |more: &[&str]| helm(&[&["template", "yoi-operator", &chart, "--kube-version", "1.34.0"], more].concat()).await;
     render(&[]).await?.exit_ok()?;
@@ -41,7 +41,7 @@ async fn what_is_no_value_of_the_chart_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_agents_may_reach_changes_for_those_that_run() -> Result<()> {
+async fn a_changed_egress_value_reaches_running_agents() -> Result<()> {
     let installation = Installation::lock().await?;
     let ns = TestNamespace::create("egress").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;

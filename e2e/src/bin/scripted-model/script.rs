@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_is_read_out_of_the_conversation() {
+    fn the_conversation_decides_the_next_step() {
         let script: Script = serde_yaml::from_str(
             "rules:\n- {name: a, when: {lastUserContains: alpha, systemContains: reviewer}, steps: [{text: a0}, {text: a1}, {text: a2}]}\n\
              - {name: b, when: {lastUserContains: beta}, steps: [{text: b0, expect: [gamma]}]}\n",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_hold_the_message_and_its_own_id() {
+    fn arguments_may_contain_the_message_and_the_calls_id() {
         let script: Script = serde_yaml::from_str(
             "rules: [{name: a, steps: [{toolCalls: [{tool: Shell, args: {command: 'echo {{user}} {{call}}', deep: [{x: '{{user}}'}]}}]}]}]",
         )
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_is_a_script() {
+    fn the_example_is_a_valid_script() {
         let script: Script = serde_yaml::from_str(include_str!("example.yaml")).unwrap();
         assert!(script.rules.len() > 2);
     }

@@ -47,7 +47,7 @@ fn log() -> Vec<String> {
 
 const TRACES: &str = "number 1 c1\nnumber 2 c2\n";
 
-fn found(log: &[String], read: &[String], acknowledged: &[&str], traces: &str) -> Vec<String> {
+fn check_log(log: &[String], read: &[String], acknowledged: &[&str], traces: &str) -> Vec<String> {
     let acknowledged: Vec<String> = acknowledged.iter().map(|id| (*id).to_owned()).collect();
     violations(&AgentHistory { agent: "a", log, read, acknowledged: &acknowledged, traces })
 }
@@ -57,54 +57,54 @@ fn only(found: &[String], word: &str) {
 }
 
 #[test]
-fn a_log_that_kept_everything_breaks_nothing() {
-    assert_eq!(found(&log(), &log()[..7], &["m1", "m2"], TRACES), [""; 0]);
+fn a_complete_log_breaks_no_promise() {
+    assert_eq!(check_log(&log(), &log()[..7], &["m1", "m2"], TRACES), [""; 0]);
     // A call with an unknown outcome may have left no trace.
-    assert_eq!(found(&log(), &log(), &["m1", "m2"], "number 1 c1\n"), [""; 0]);
+    assert_eq!(check_log(&log(), &log(), &["m1", "m2"], "number 1 c1\n"), [""; 0]);
 }
 
 #[test]
 fn an_entry_that_is_gone_or_changed_is_seen() {
     let shorter = &log()[..9];
-    only(&found(shorter, &log(), &["m1", "m2"], TRACES), "is gone from the log of a");
+    only(&check_log(shorter, &log(), &["m1", "m2"], TRACES), "is gone from the log of a");
     let mut other = log();
     other[1] = other[1].replace("id-2", "id-3");
-    only(&found(&other, &log(), &["m1", "m2"], TRACES), "line 2 was");
+    only(&check_log(&other, &log(), &["m1", "m2"], TRACES), "line 2 was");
 }
 
 #[test]
 fn a_gap_is_seen() {
     let mut gap = log();
     gap[9] = runtime(11);
-    only(&found(&gap, &[], &["m1", "m2"], TRACES), "a gap in the log of a: 11");
+    only(&check_log(&gap, &[], &["m1", "m2"], TRACES), "a gap in the log of a: 11");
 }
 
 #[test]
 fn a_message_that_is_lost_doubled_or_reordered_is_seen() {
-    only(&found(&log(), &[], &["m1", "m2", "m3"], TRACES), "not in the log of a: m3");
+    only(&check_log(&log(), &[], &["m1", "m2", "m3"], TRACES), "not in the log of a: m3");
     let mut twice = log();
     twice.push(input(11, "m1"));
-    only(&found(&twice, &[], &["m1", "m2"], TRACES), "stands 2 times in the log of a: m1");
-    only(&found(&log(), &[], &["m2", "m1"], TRACES), "in another order");
+    only(&check_log(&twice, &[], &["m1", "m2"], TRACES), "stands 2 times in the log of a: m1");
+    only(&check_log(&log(), &[], &["m2", "m1"], TRACES), "in another order");
 }
 
 #[test]
 fn a_call_that_ran_twice_or_unannounced_or_left_nothing_is_seen() {
-    only(&found(&log(), &[], &[], "number 1 c1\nnumber 2 c2\nnumber 2 c2\n"), "the call c2 of a ran 2 times");
-    only(&found(&log(), &[], &[], "number 1 c1\nnumber 3 c3\n"), "the call c3 of a ran before the log said so");
-    only(&found(&log(), &[], &[], "number 2 c2\n"), "the call c1 of a succeeded and left no trace");
+    only(&check_log(&log(), &[], &[], "number 1 c1\nnumber 2 c2\nnumber 2 c2\n"), "the call c2 of a ran 2 times");
+    only(&check_log(&log(), &[], &[], "number 1 c1\nnumber 3 c3\n"), "the call c3 of a ran before the log said so");
+    only(&check_log(&log(), &[], &[], "number 2 c2\n"), "the call c1 of a succeeded and left no trace");
 }
 
 #[test]
 fn a_call_that_was_open_at_a_death_must_be_marked() {
     let mut unmarked = log();
     unmarked.remove(8);
-    let found = found(&unmarked, &[], &[], TRACES);
+    let found = check_log(&unmarked, &[], &[], TRACES);
     assert!(found.iter().any(|text| text.contains("without marking the call c2")), "{found:?}");
 }
 
 #[test]
-fn what_a_peer_was_told_to_have_sent_must_have_come_once_and_in_order() {
+fn acknowledged_peer_messages_must_arrive_once_and_in_order() {
     let sender = |outcome: &str| {
         let call = |seq: u64, id: &str, text: &str| {
             [

@@ -7,7 +7,8 @@ use crate::case::{Case, Expected, Kind, Method, object};
 use crate::specimen;
 
 pub(super) fn immutable(t: &mut Table) {
-    let mut fixed = |label: &str, spec: Value, word: &str| t.patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
+    let mut fixed =
+        |label: &str, spec: Value, word: &str| t.add_patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
     fixed("ref", json!({ "projectRef": { "name": "other" } }), "projectRef");
     fixed("ref", json!({ "workspace": { "ref": { "name": "other" } } }), "workspace");
     fixed("ref", json!({ "workspace": null }), "workspace");
@@ -35,7 +36,7 @@ pub(super) fn immutable(t: &mut Table) {
         ("base", json!({ "owner": { "uid": 1, "gid": 1 } }), "owner"),
         ("fork", json!({ "source": { "workspace": { "name": "other" } } }), "source"),
     ] {
-        t.patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
+        t.add_patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
     }
     for (label, spec) in [
         ("ref", json!({ "desiredState": "Stopped", "task": "Another one.", "limits": { "toolSeconds": 7 } })),
@@ -44,7 +45,7 @@ pub(super) fn immutable(t: &mut Table) {
         ("project", json!({ "ttlAfterRelease": null })),
         ("empty", json!({ "path": "/other", "owner": { "uid": 7, "gid": 7 } })),
     ] {
-        t.patch("mutable", label, &json!({ "spec": spec }), Expected::Accepted, "");
+        t.add_patch("mutable", label, &json!({ "spec": spec }), Expected::Accepted, "");
     }
 }
 
@@ -95,7 +96,7 @@ pub(super) fn metadata(t: &mut Table) {
             let name = format!("m-{}", t.cases.len());
             let mut body = object(kind, &name, &spec);
             body["metadata"].as_object_mut().expect("metadata").extend(meta.as_object().cloned().unwrap_or_default());
-            t.push(
+            t.add_case(
                 (class, label),
                 Method::Create,
                 &name,
@@ -110,12 +111,12 @@ pub(super) fn metadata(t: &mut Table) {
         let name = if kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("s-{}", t.cases.len()) };
         let mut body = object(kind, &name, &spec);
         body["status"] = specimen::status(kind);
-        t.push(("status sent along", label), Method::Create, &name, &body, Expected::Accepted, "");
+        t.add_case(("status sent along", label), Method::Create, &name, &body, Expected::Accepted, "");
         for (field, value) in [("kind", json!("Pod")), ("apiVersion", json!("yoi.dev/v2")), ("metadata", json!("x")), ("spec", Value::Null)]
         {
             let mut body = object(kind, &name, &spec);
             body[field] = value;
-            t.push(("head", label), Method::Create, &name, &body, Expected::Refused, field);
+            t.add_case(("head", label), Method::Create, &name, &body, Expected::Refused, field);
         }
     }
     for (title, text) in [
