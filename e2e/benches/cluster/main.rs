@@ -5,7 +5,7 @@
 
 mod agents;
 mod claims;
-#[allow(dead_code, reason = "attackers and measurers knock at the same doors")]
+#[allow(dead_code, reason = "the security tests use the rest of it")]
 #[path = "../../tests/security/gateway_client.rs"]
 mod gateway_client;
 mod measure;

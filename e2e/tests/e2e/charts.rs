@@ -112,7 +112,7 @@ async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no
         ensure!(pod.host_network != Some(true) && pod.host_pid != Some(true) && pod.host_ipc != Some(true), "the Pod shares the host's");
         // Otherwise every container would get the token.
         ensure!(pod.automount_service_account_token == Some(false), "the token is mounted into all");
-        ensure!(pod.init_containers.is_none(), "there is a third one");
+        ensure!(pod.init_containers.is_none(), "there is an init container");
         let [shim, mounter] = pod.containers.as_slice() else { anyhow::bail!("{} containers", pod.containers.len()) };
         ensure!((shim.name.as_str(), mounter.name.as_str()) == ("shim", "mounter"), "{} and {}", shim.name, mounter.name);
 
@@ -125,16 +125,16 @@ async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no
         // Only the driver's plugin folder, which holds the journal, and the plugin registry.
         let folders = ["/var/lib/kubelet/plugins/csi.yoi.dev", "/var/lib/kubelet/plugins_registry"];
         let mounted = host_mounts(pod, shim);
-        ensure!(mounted == folders.map(|path| (path, path)).into(), "shim has of the host: {mounted:?}");
+        ensure!(mounted == folders.map(|path| (path, path)).into(), "shim mounts of the host: {mounted:?}");
         let shared = shim.volume_mounts.iter().flatten().find(|m| m.mount_propagation.is_some());
         ensure!(shared.is_none() && shim.volume_devices.is_none(), "{shared:?}");
         ensure!(token_volumes(pod, shim) == ["api"], "shim cannot speak to the API server");
 
         ensure!(token_volumes(pod, mounter).is_empty(), "mounter has a token");
-        ensure!(mounter.ports.is_none(), "mounter is spoken to");
+        ensure!(mounter.ports.is_none(), "mounter has a port");
         let root = if more.is_empty() { "/var/lib/yoi" } else { "/srv/yoi" };
         let mounted = host_mounts(pod, mounter);
-        ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter has of the host: {mounted:?}");
+        ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter mounts of the host: {mounted:?}");
     }
     Ok(())
 }

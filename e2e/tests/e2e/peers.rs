@@ -146,7 +146,7 @@ async fn a21_a_new_agent_of_the_same_name_is_not_the_peer() -> Result<()> {
     let outputs = ns.wait_log("a", "a run's end", |log| finished(log).then(|| outputs(log))).await?;
     ensure!(outputs.len() == 2 && outputs[1].contains("nothing was sent"), "{outputs:?}");
     ensure!(outputs[0].lines().any(|line| line.starts_with("b (peer): not live, Missing")), "{outputs:?}");
-    ensure!(!ns.log("b").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "the stranger got the message");
+    ensure!(!ns.log("b").await?.iter().any(|l| matches!(l.entry.body, Body::PeerMessage(_))), "the new agent got the message");
     ns.remove().await
 }
 

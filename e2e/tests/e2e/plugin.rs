@@ -106,6 +106,6 @@ async fn kubectl_get_and_describe_show_conditions_and_events() -> Result<()> {
     }
     let text = ns.kubectl(&["describe", "agentworkspace", "a"]).await?.exit_ok()?.out;
     let events = text.split("Events:").nth(1).unwrap_or_default();
-    ensure!(events.contains("yoi-agent-shim"), "the shim tells nothing in\n{text}");
+    ensure!(events.contains("yoi-agent-shim"), "no Event of the shim in\n{text}");
     ns.remove().await
 }

@@ -92,7 +92,7 @@ async fn errors_in_a_cluster_without_yoi_name_the_charts_to_install() -> Result<
     }
     let findings = super::doctor::parse_report(&yoi(&without_yoi, &["doctor", "-o", "json"]).await?)?;
     let missing = findings.iter().filter(|f| f.check == "versions" && f.message.contains("not installed")).count();
-    ensure!(missing == 5, "each kind is told: {findings:#?}");
+    ensure!(missing == 5, "each kind must be named: {findings:#?}");
     std::fs::remove_file(without_yoi)?;
     Ok(())
 }

@@ -29,7 +29,7 @@ async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]
             return Ok(());
         }
         // Events are written after the conditions. An Event too many, or another order, is a failure at once.
-        ensure!(wanted.starts_with(&reasons) && start.elapsed() < TIMEOUT, "{kind} {name} tells {events:?}, not {wanted:?}");
+        ensure!(wanted.starts_with(&reasons) && start.elapsed() < TIMEOUT, "the Events of {kind} {name} are {events:?}, not {wanted:?}");
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
 }
@@ -39,7 +39,7 @@ async fn check_describe(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Resu
     let text = ns.kubectl(&["describe", "yoipod", name]).await?.exit_ok()?.out;
     let events = text.split("Events:").nth(1).context("no Events")?;
     let reasons: Vec<_> = events.lines().skip(3).filter_map(|l| l.split_whitespace().nth(1)).collect();
-    ensure!(reasons == wanted, "kubectl describe tells {reasons:?}, not {wanted:?}\n{events}");
+    ensure!(reasons == wanted, "kubectl describe shows {reasons:?}, not {wanted:?}\n{events}");
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub async fn wait_resolved(ns: &TestNamespace, args: &[&str], finding: &Finding)
         else {
             return Ok(());
         };
-        ensure!(start.elapsed() < TIMEOUT, "it still says {still:?}");
+        ensure!(start.elapsed() < TIMEOUT, "the doctor still reports {still:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

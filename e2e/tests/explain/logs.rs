@@ -61,7 +61,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     // An agent may finish its work before the kubelet reports its container as running, and until then the kubelet serves no log.
     ns.wait_pod_ready(&pod.name).await?;
     let own = ns.kubectl(&["logs", &pod.name]).await?.exit_ok()?.out;
-    let line = own.lines().next_back().and_then(flatten).context("the runtime says nothing")?;
+    let line = own.lines().next_back().and_then(flatten).context("the runtime logs nothing")?;
     ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
     ns.yoi(&["send", "a", "once more"]).await?.exit_ok()?;
     // Then the gateway closes its line, and the shim unmounts its tree.
@@ -82,7 +82,7 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
             for line in &lines {
                 let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", ns.name)));
                 let uid = line["uid"].as_str().is_some_and(|uid| !uid.is_empty());
-                ensure!(ours && uid, "{} does not say whose it is: {line}", writer.1);
+                ensure!(ours && uid, "{} does not name its object: {line}", writer.1);
             }
             let has = |(message, uid, with_run): &(&str, &String, bool)| {
                 let its = |line: &Value| line["message"] == *message && line["uid"] == uid.as_str() && line["object"] == object.as_str();

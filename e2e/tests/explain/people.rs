@@ -39,7 +39,7 @@ async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Re
     let file = kubeconfig_for(&ns, "viewer", Some("yoi-view")).await?;
     let mut last = Vec::new();
     // A new binding takes effect a little later, and the doctor may rightly report a late answer.
-    let looked = poll_until(TIMEOUT, "a look at all that a viewer may see", async || {
+    let looked = poll_until(TIMEOUT, "every check that a viewer may make", async || {
         let output = ns.yoi_as(&file, &["doctor", "-o", "json"]).await?;
         let findings = parse_report(&output)?;
         ensure!(!findings.iter().any(|f| f.severity == "error"), "{findings:#?}");
@@ -47,7 +47,7 @@ async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Re
         last = findings.clone();
         Ok(whole.then_some(findings))
     });
-    let (findings, _) = looked.await.with_context(|| format!("only what could not be looked at may be wrong: {last:#?}"))?;
+    let (findings, _) = looked.await.with_context(|| format!("the only findings must be checks that were not possible: {last:#?}"))?;
     for right in
         ["list nodes", "list storageclasses.storage.k8s.io", "list customresourcedefinitions.apiextensions.k8s.io", "list namespaces"]
     {
@@ -59,7 +59,7 @@ async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Re
     }
     // The doctor calls nothing healthy that the viewer may not see.
     for check in ["charts", "nodes", "classes", "stuck", "rights"] {
-        ensure!(!findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} passes unseen: {findings:#?}");
+        ensure!(!findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} passes unchecked: {findings:#?}");
     }
     std::fs::remove_file(file)?;
     ns.remove().await

@@ -36,7 +36,7 @@ pub fn violations(history: &AgentHistory) -> Vec<String> {
     for line in history.log {
         match serde_json::from_str(line) {
             Ok(line) => lines.push(line),
-            Err(error) => found.push(format!("the log of {agent} holds what is no entry ({error}): {line}")),
+            Err(error) => found.push(format!("the log of {agent} holds a line that is no entry ({error}): {line}")),
         }
     }
     for (line, wanted) in lines.iter().zip(1..) {

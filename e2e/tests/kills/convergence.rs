@@ -71,7 +71,7 @@ pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<
         last = Instant::now();
         if convergence.took.saturating_sub(convergence.backed_off) > time_limit() || convergence.took > AT_MOST {
             let pending =
-                view.pending.into_iter().map(|what| format!("not converged {} s after the last blow: {what}", convergence.took.as_secs()));
+                view.pending.into_iter().map(|what| format!("not converged {} s after the last fault: {what}", convergence.took.as_secs()));
             let pending = pending.collect();
             return Ok((convergence, pending));
         }

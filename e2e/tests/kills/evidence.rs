@@ -15,8 +15,8 @@ const EVENTS: usize = 12;
 pub async fn print(workload: &Workload) {
     match tokio::time::timeout(std::time::Duration::from_secs(20), gather(workload)).await {
         Ok(Ok(lines)) => lines.iter().for_each(|line| println!("  {line}")),
-        Ok(Err(error)) => println!("  the API server was asked what stands there: {error:#}"),
-        Err(_) => println!("  the API server was asked what stands there, and gave no answer"),
+        Ok(Err(error)) => println!("  failed to ask the API server for its objects: {error:#}"),
+        Err(_) => println!("  the API server did not answer"),
     }
 }
 

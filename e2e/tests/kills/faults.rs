@@ -82,7 +82,7 @@ impl FaultKind {
 pub fn schedule(rng: &mut SeededRng, rounds: usize, only: Option<&str>) -> Result<Vec<FaultKind>> {
     let wanted = |kind: &FaultKind| only.is_none_or(|only| only.split(',').any(|word| kind.matches(word)));
     let kinds: Vec<FaultKind> = ALL_KINDS.into_iter().filter(wanted).collect();
-    ensure!(!kinds.is_empty(), "no kind of round is called {only:?}");
+    ensure!(!kinds.is_empty(), "no kind of round is named {only:?}");
     let mut schedule = Vec::new();
     let mut stopped = STOPPABLE;
     rng.shuffle(&mut stopped);
@@ -142,7 +142,7 @@ fn seconds(at: Duration) -> String {
 
 /// A round without a process to kill proves nothing, so it fails.
 fn no_process(component: Component) -> String {
-    format!("no process of {component} was there to be hit")
+    format!("no process of {component} was running")
 }
 
 async fn kill_repeatedly(workload: &Workload, component: Component, rng: &mut SeededRng) -> Result<(String, Vec<String>)> {

@@ -72,7 +72,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
             let round = number * ROUNDS_PER_WORKLOAD + turn;
             let mut rng = rng.branch(&format!("round {round}"));
             let row = run_round(&workload, turn as u64, *kind, &mut rng).await;
-            let row = row.unwrap_or_else(|error| Row::failed(*kind, format!("the round could not be played: {error:#}")));
+            let row = row.unwrap_or_else(|error| Row::failed(*kind, format!("failed to run the round: {error:#}")));
             let broken = row.broken.clone();
             table.add(round + 1, row);
             if !broken.is_empty() {
@@ -80,7 +80,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
                 evidence::print(&workload).await;
                 // The next test must not run beside this workload.
                 if let Err(error) = workload.remove().await {
-                    println!("its workload could not be taken away: {error:#}");
+                    println!("failed to remove its workload: {error:#}");
                 }
                 let again = format!("YOI_KILL_SEED={seed} YOI_KILL_ROUNDS={rounds} YOI_KILL_KINDS={}", only.unwrap_or_default());
                 bail!("round {} ({}) broke {} promises; again: {again}\n  {}", round + 1, kind.name(), broken.len(), broken.join("\n  "));

@@ -52,7 +52,7 @@ pub fn unexpected(now: &BTreeSet<ObjectName>, first: &BTreeSet<ObjectName>, roun
             None => first.contains(one) || round.owns(&one.kind, &one.name),
         };
         if !expected {
-            found.push(format!("{} {} belongs to nobody that is there", one.kind, one.name));
+            found.push(format!("{} {} belongs to no existing object", one.kind, one.name));
         }
     }
     found

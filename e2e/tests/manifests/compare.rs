@@ -27,13 +27,13 @@ const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
             "at least",
             "Too short",
         ],
-        "lengths, ranges and patterns are kept at the door only; the operator decides about such an object without falling over, which is tried here",
+        "only the schema checks lengths, ranges and patterns; this harness also checks that the operator does not panic at such an object",
     ),
-    ("doubled items", &["Duplicate value"], "a list is a list in Rust; that its items are keyed is the door's business"),
+    ("doubled items", &["Duplicate value"], "only the schema says that the items of a list have keys"),
     (
         "strictness",
         &["unknown field", "duplicate field", "field not declared in schema", "strict decoding error"],
-        "Rust skips what it does not know, so that a newer version's field stops no watch",
+        "Rust skips unknown fields, so that a newer version's field stops no watch",
     ),
     (
         "metadata",
@@ -46,36 +46,36 @@ const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
             "uid mismatch",
             "Precondition failed",
         ],
-        "names, labels, finalizers and owners are Kubernetes' own business, the same for every kind",
+        "names, labels, finalizers and owners are checked by Kubernetes for every kind alike",
     ),
     (
         "the head",
         &["apiVersion", "in version", "does not match", "unrecognized", "could not find the requested resource", "kind: Invalid value"],
-        "the address says the kind, and the types are only read from an address",
+        "the URL names the kind, and Rust reads a type only from its own URL",
     ),
-    ("size", &["limit is", "too large", "exceeded max depth", "nesting"], "what is too large never gets to a reader"),
+    ("size", &["limit is", "too large", "exceeded max depth", "nesting"], "an object that is too large is never stored"),
     (
         "lists as objects",
         &["must be of type object: \"array\"", "expected map, got &{["],
-        "serde reads a list as the fields of a struct in their order; none is ever stored",
+        "serde accepts a list as the fields of a struct; the API server never stores one",
     ),
     ("YAML", &["error decoding YAML"], "server-side apply reads YAML, which has no control characters and no half surrogates"),
     (
-        "words of another version",
+        "values of another version",
         &["Unsupported value"],
-        "an enum of Rust takes a word that it does not know as such, so that a newer version's word stops no watch",
+        "Rust's enums keep an unknown word, so that a newer version's word stops no watch",
     ),
 ];
 
 /// As [`ONLY_SERVER_REFUSES`], for refusals with the message of one of our CEL rules.
-const RULES: &str = "rules, which say in CEL what Rust's types cannot";
+const RULES: &str = "CEL rules, which Rust's types do not express";
 
 /// Cases that Rust's types rightly refuse and the API server accepts, because it stores another text, which Rust can read.
 const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
-    ("null", &["invalid type: null", "expected value"], "a null for a field with a default is dropped and the default put in its place"),
+    ("null", &["invalid type: null", "expected value"], "a null for a field with a default is replaced by the default"),
     ("whole floats", &["floating point"], "5.0 and 5e0 are stored as 5"),
-    ("half surrogates", &["surrogate", "unexpected end of hex escape"], "what is no Unicode is stored as U+FFFD"),
-    ("merge patches", &["missing field", "Merge"], "a patch is no object; the object that it makes is read"),
+    ("half surrogates", &["surrogate", "unexpected end of hex escape"], "invalid Unicode is stored as U+FFFD"),
+    ("merge patches", &["missing field", "Merge"], "a patch is not an object; Rust reads the patched object"),
     ("numbers of YAML", &["invalid number", "expected `,` or `}`"], "server-side apply reads YAML, where 0x10 and 007 are numbers"),
 ];
 
@@ -200,7 +200,7 @@ impl Report {
                     }
                     // An object that another version's schema accepted must not make the operator panic.
                     if let Err(why) = decide(case.kind, &case.text) {
-                        self.fault(case, format!("the operator falls over it: {why}"));
+                        self.fault(case, format!("the operator fails on it: {why}"));
                     }
                 }
                 Decision::default()
@@ -219,12 +219,12 @@ impl Report {
         let decision = match decide(case.kind, stored) {
             Ok(decision) => decision,
             Err(why) => {
-                self.fault(case, format!("the operator falls over it: {why}"));
+                self.fault(case, format!("the operator fails on it: {why}"));
                 return Decision::default();
             }
         };
         if decision.conditions.is_empty() && case.kind != Kind::WorkspaceNode {
-            self.fault(case, "taken, and the operator says nothing of it");
+            self.fault(case, "accepted, and the operator sets no condition");
         }
         for condition in &decision.conditions {
             self.checked += 1;
@@ -261,10 +261,10 @@ fn refusal_problems(case: &Case, refusal: &Refusal) -> Vec<String> {
     }
     let raw = ["failed rule:", "no such key", "evaluation error", "no such overload", "rule evaluation", "CEL"];
     if let Some(sign) = raw.iter().find(|s| words.contains(**s)) {
-        wrong.push(format!("the refusal is no sentence (`{sign}`): {words}"));
+        wrong.push(format!("the refusal is not a sentence (`{sign}`): {words}"));
     }
     if words.split_whitespace().count() < 3 {
-        wrong.push(format!("the refusal is no sentence: {words:?}"));
+        wrong.push(format!("the refusal is not a sentence: {words:?}"));
     }
     let lower = words.to_lowercase();
     let named = case.names.is_empty() || case.names.split('|').any(|name| lower.contains(&name.to_lowercase()));
@@ -283,13 +283,13 @@ pub fn condition_problem(condition: &Condition) -> Option<String> {
     }
     let text = format!("{type_} is {status:?}, {reason}: {message:?}");
     if Reason::named(reason).is_none() {
-        return Some(format!("a reason that is on no page: {text}"));
+        return Some(format!("a reason that is not documented: {text}"));
     }
     if *status != ConditionStatus::True && message.split_whitespace().count() < 3 {
         return Some(format!("a condition without a sentence: {text}"));
     }
     let debug = ["Some(", "None)", "Error {", "Err(", "::", "panicked", "failed rule"];
-    debug.iter().any(|d| message.contains(d)).then(|| format!("a condition in Rust's words: {text}"))
+    debug.iter().any(|d| message.contains(d)).then(|| format!("a condition with Rust debug output: {text}"))
 }
 
 /// Returns the conditions of an object of the cluster.

@@ -59,7 +59,7 @@ async fn the_api_server_rust_and_the_operator_agree_on_every_manifest() -> Resul
     println!("{}", report.table());
     println!("{} manifests, {} conditions and made objects read", report.cases, report.checked);
     ensure!(report.cases >= 1000, "{} manifests", report.cases);
-    ensure!(report.unused().is_empty(), "allowances that nothing needs: {:?}", report.unused());
+    ensure!(report.unused().is_empty(), "allowed differences that no case shows: {:?}", report.unused());
     report.result()
 }
 
@@ -68,7 +68,7 @@ async fn odd_objects_report_what_is_wrong_and_delay_no_other_object() -> Result<
     let _same = SCHEMAS.read().await;
     let outcome = stored::run().await?;
     println!(
-        "{} odd objects made, {} refused; all had spoken {:?} after the last; an agent took {:?} before and {:?} after; {} writes in 20 quiet seconds",
+        "{} odd objects made, {} refused; all had conditions {:?} after the last; an agent took {:?} before and {:?} after; {} writes in 20 quiet seconds",
         outcome.made, outcome.refused, outcome.slowest, outcome.before, outcome.after, outcome.writes
     );
     println!("{:?}", outcome.reasons);
@@ -122,6 +122,6 @@ async fn each_rule_that_is_dropped_from_a_schema_is_found() -> Result<()> {
     println!("{} of {} dropped rules are seen, such as: {}", dropped.seen.len(), dropped.all.len(), dropped.sentence);
     let implied = |kind, rule: &str| planted::IMPLIED.iter().any(|(k, r, _)| *k == kind && *r == rule);
     let missed: Vec<_> = dropped.all.difference(&dropped.seen).filter(|(kind, rule)| !implied(*kind, rule)).collect();
-    ensure!(missed.is_empty(), "no manifest needs these rules: {missed:?}");
+    ensure!(missed.is_empty(), "no case finds these rules missing: {missed:?}");
     Ok(())
 }

@@ -295,7 +295,12 @@ async fn wait_conditions(
         if silent.is_empty() {
             return Ok(start.elapsed());
         }
-        ensure!(start.elapsed() < CONDITION_LIMIT, "{} objects say nothing after {CONDITION_LIMIT:?}, such as {}", silent.len(), silent[0]);
+        ensure!(
+            start.elapsed() < CONDITION_LIMIT,
+            "{} objects have no condition after {CONDITION_LIMIT:?}, such as {}",
+            silent.len(),
+            silent[0]
+        );
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }

@@ -63,7 +63,7 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned();
     let (code, words) = ask(&control, "POST", &me, Some(&review)).await?;
-    ensure!(code == 200 && words.contains("system:serviceaccount"), "the control is nobody: {code} {words}");
+    ensure!(code == 200 && words.contains("system:serviceaccount"), "the control is refused: {code} {words}");
     let yoi = format!("/apis/yoi.dev/v1alpha1/namespaces/{namespace}");
     let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/a");
     let message = json!({ "messageId": "m", "text": "t" });
@@ -92,7 +92,7 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
     }
     println!("{} tries with an agent's token at the API server", tries.len());
     // A TokenReview for another audience refuses it too.
-    ensure!(self::review(&ns, &mine, &[AUDIENCE]).await?, "the control is not known");
+    ensure!(self::review(&ns, &mine, &[AUDIENCE]).await?, "the control is refused");
     for other in
         ["https://kubernetes.default.svc.cluster.local", "https://kubernetes.default.svc", "vault", "runtime.yoi.dev", "GATEWAY.yoi.dev"]
     {
@@ -106,9 +106,9 @@ async fn only_a_token_of_the_agents_own_pod_acts_for_the_agent() -> Result<()> {
     let ns = namespace_with_agents("token-pod", &["a"]).await?;
     let (gateway, namespace) = (gateway(&ns).await?, ns.name.clone());
     let mine: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
-    ensure!(identify(&gateway, &token_of(&ns, "a").await?).await?.as_deref() == Some("a"), "the agent itself is nobody");
+    ensure!(identify(&gateway, &token_of(&ns, "a").await?).await?.as_deref() == Some("a"), "the agent's own token is refused");
     let control = token(&ns, &namespace, "default", &[AUDIENCE], Some(&mine)).await?;
-    ensure!(identify(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is nobody's");
+    ensure!(identify(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is refused");
 
     // Pods of an attacker: a plain one, ones with the agent's labels and annotations, and one of the same name in another namespace.
     let other = ns.create_other().await?;
@@ -139,7 +139,7 @@ async fn only_a_token_of_the_agents_own_pod_acts_for_the_agent() -> Result<()> {
         let projected = ns.kubectl(&["exec", name, "--", "cat", "/var/run/yoi/token"]).await?.exit_ok()?.out;
         ensure!(identify(&gateway, projected.trim()).await?.is_none(), "the Pod {name} is taken for an agent");
         let made = token(&ns, &namespace, "default", &[AUDIENCE], Some(&ns.get(name).await?)).await?;
-        ensure!(identify(&gateway, &made).await?.is_none(), "a token bound to {name} is an agent's");
+        ensure!(identify(&gateway, &made).await?.is_none(), "a token bound to {name} is taken for the agent's");
     }
     let elsewhere = token(&other, &other.name, "default", &[AUDIENCE], Some(&other.get(&same_name).await?)).await?;
     ensure!(identify(&gateway, &elsewhere).await?.is_none(), "a Pod of the same name in another namespace is taken for the agent");
@@ -149,7 +149,7 @@ async fn only_a_token_of_the_agents_own_pod_acts_for_the_agent() -> Result<()> {
         ("for another audience", &["vault"], Some(&mine)),
     ] {
         let token = token(&ns, &namespace, "default", audiences, bound).await?;
-        ensure!(identify(&gateway, &token).await?.is_none(), "a token {what} is an agent's");
+        ensure!(identify(&gateway, &token).await?.is_none(), "a token {what} is taken for the agent's");
     }
     // None of these Pods became the agent's.
     let now: YoiPod = ns.get("a").await?;
@@ -175,7 +175,7 @@ async fn a_token_is_worth_nothing_after_its_pod_or_its_agent_is_gone() -> Result
     let mut old = Vec::new();
     for name in ["stopped", "killed", "replaced"] {
         let token = token_of(&ns, name).await?;
-        ensure!(identify(&gateway, &token).await?.as_deref() == Some(name), "{name} is nobody while it runs");
+        ensure!(identify(&gateway, &token).await?.as_deref() == Some(name), "the token of {name} is refused while it runs");
         old.push((name, token, pod_of(&ns, name).await?));
     }
     ns.yoi(&["stop", "stopped"]).await?.exit_ok()?;
@@ -201,7 +201,10 @@ async fn a_token_is_worth_nothing_after_its_pod_or_its_agent_is_gone() -> Result
         println!("{name}: the token was worth nothing {took:?} after its Pod was gone");
     }
     ns.wait_agent_ready("replaced").await?;
-    ensure!(identify(&gateway, &token_of(&ns, "replaced").await?).await?.as_deref() == Some("replaced"), "the successor is nobody");
-    ensure!(identify(&gateway, &old[2].1).await?.is_none(), "the predecessor's token speaks for the successor");
+    ensure!(
+        identify(&gateway, &token_of(&ns, "replaced").await?).await?.as_deref() == Some("replaced"),
+        "the new agent's token is refused"
+    );
+    ensure!(identify(&gateway, &old[2].1).await?.is_none(), "the old agent's token is accepted for the new one");
     ns.remove().await
 }

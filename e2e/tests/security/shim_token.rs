@@ -53,7 +53,7 @@ async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
     tried?;
     let offers: Api<WorkspaceNode> = Api::all(ns.client.clone());
     let swept = await_condition(offers, &other_node, |offer: Option<&WorkspaceNode>| offer.is_none());
-    timeout(Duration::from_secs(60), swept).await.context("the offer of a node that is gone stays")??;
+    timeout(Duration::from_secs(60), swept).await.context("the WorkspaceNode of a node that is gone stays")??;
     ns.remove().await
 }
 
@@ -85,11 +85,11 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
     for (client, name, at) in [(&ours, "near", here.1), (&theirs, "far", there.1)] {
         for (path, body) in [(status(name), &nothing), (object(name), &nothing), (format!("{}/status", node(at)), &nothing)] {
             let (code, words) = ask(client, "PATCH", &path, Some(body)).await?;
-            ensure!(code == 200, "the rightful shim may not PATCH {path}: {code} {words}");
+            ensure!(code == 200, "the node's own shim may not PATCH {path}: {code} {words}");
         }
     }
     let (code, words) = ask(&theirs, "PATCH", &status("far"), Some(&hint)).await?;
-    ensure!(code == 200, "the rightful shim may not say what its tree holds: {code} {words}");
+    ensure!(code == 200, "the node's own shim may not say what its tree holds: {code} {words}");
 
     let finalizers = json!({ "metadata": { "finalizers": [] } });
     let label = json!({ "metadata": { "labels": { "stolen": "yes" } } });

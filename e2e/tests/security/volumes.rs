@@ -99,10 +99,10 @@ async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -
     };
     let asked = |at: &str, path: &str| format!("S={at}/shim.sock; {}", ask(path));
     let control = ns.kubectl(&["exec", &pod_of(&ns, "a").await?, "--", "/bin/sh", "-c", &asked("/yoi", "/v1/changes")]).await?;
-    ensure!(control.out.starts_with("200"), "the agent itself learns no changes: {control:?}");
+    ensure!(control.out.starts_with("200"), "the control, the agent's own socket, returns no changes: {control:?}");
     for path in ["/v1/changes", "/v1/changes?pod=a", &format!("/v1/changes?workspace={}", uid(&tree))] {
         let output = ns.kubectl(&["exec", "socket", "--", "/bin/sh", "-c", &asked("/stolen", path)]).await?;
-        ensure!(!output.out.starts_with('2'), "a socket of another Pod tells of a tree: {output:?}");
+        ensure!(!output.out.starts_with('2'), "a socket of another Pod returns changes of a tree: {output:?}");
     }
     let output = ns
         .kubectl(&["exec", "socket", "--", "/bin/sh", "-c", "touch /stolen/bin/x /stolen/x; echo > /stolen/bin/yoi-runtime; ls /stolen/.."])
@@ -152,17 +152,17 @@ async fn a_claim_gets_no_volume_of_another_namespace() -> Result<()> {
                 ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
             let found: PersistentVolumeClaim = ns.get(name).await?;
             let phase = found.status.and_then(|s| s.phase).unwrap_or_default();
-            ensure!(phase != "Bound", "{name} got a volume that is another's");
+            ensure!(phase != "Bound", "{name} got another claim's volume");
             if messages.contains("already bound") || phase == "Lost" {
                 break;
             }
-            ensure!(start.elapsed() < TIMEOUT, "nobody says that {name} gets no volume: {messages}");
+            ensure!(start.elapsed() < TIMEOUT, "no Event says that {name} gets no volume: {messages}");
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
     }
     let all = Api::<PersistentVolume>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     let owner = all.into_iter().find(|v| v.metadata.name.as_deref() == Some(&volume)).and_then(|v| v.spec).and_then(|s| s.claim_ref);
-    ensure!(owner.as_ref().and_then(|c| c.uid.clone()) == claim.metadata.uid, "the volume is another's now: {owner:?}");
+    ensure!(owner.as_ref().and_then(|c| c.uid.clone()) == claim.metadata.uid, "the volume is bound to another claim: {owner:?}");
     other.remove().await?;
     ns.remove().await
 }

@@ -107,11 +107,7 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
     println!("an agent was reached {took:?} after the installation");
     for (name, before) in [("done", &done), ("busy", &busy)] {
         ns.wait_agent_ready(name).await?;
-        ensure!(
-            agent_identity(&ns, name).await? == *before,
-            "{name} is not who it was: {before:?}, {:?}",
-            agent_identity(&ns, name).await?
-        );
+        ensure!(agent_identity(&ns, name).await? == *before, "{name} was replaced: {before:?}, {:?}", agent_identity(&ns, name).await?);
         ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
     }
     let after = ns.wait_log("done", "a second run", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
@@ -204,20 +200,20 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
     let generation = rolled().await?;
     let tried = async {
         let upgrade = installation.install(&["--set", "shim.resources.limits.memory=250Mi", "--set", "agents.egress[0].ports[0].port=443"]);
-        let born = async {
+        let create_agent = async {
             // An agent that is created while the shim is replaced.
             ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
             ns.wait_task_complete("new").await
         };
-        futures::try_join!(upgrade, born)?;
+        futures::try_join!(upgrade, create_agent)?;
         ensure!(rolled().await? > generation, "the shim did not roll");
         check_tool_writes_on(&ns).await?;
-        ensure!(exec_in_agent(&ns, "busy", mounts).await? == table, "the mounts are others: {table}");
+        ensure!(exec_in_agent(&ns, "busy", mounts).await? == table, "the mounts changed: {table}");
         for (name, before) in [("done", &done), ("busy", &busy)] {
-            ensure!(agent_identity(&ns, name).await? == *before, "{name} is not who it was");
+            ensure!(agent_identity(&ns, name).await? == *before, "{name} was replaced");
             ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
             let diff = ns.yoi(&["diff", name, "--name-only"]).await?.exit_ok()?;
-            ensure!(diff.out.contains('\t'), "the new shim tells no changes of {name}: {diff:?}");
+            ensure!(diff.out.contains('\t'), "the new shim reports no changes of {name}: {diff:?}");
         }
         finish_tool(&ns).await
     }
@@ -248,7 +244,7 @@ fn write_altered_chart(to: &Path) -> Result<()> {
         }
         std::fs::write(to.join("templates").join(entry.file_name()), serde_yaml::to_string(&crd)?)?;
     }
-    ensure!(changed >= 4, "the chart has another form: {changed} schemas were changed");
+    ensure!(changed >= 4, "the chart has an unexpected form: {changed} schemas were changed");
     Ok(())
 }
 
@@ -283,7 +279,7 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
     std::fs::remove_dir_all(&later)?;
     tried?;
     // After the downgrade: the same objects, and undisturbed agents.
-    ensure!(agent_identity(&ns, "done").await? == before, "the agent is not who it was");
+    ensure!(agent_identity(&ns, "done").await? == before, "the agent was replaced");
     ensure!(spec_of(&ns.get::<YoiPod>("done").await?)? == spec, "the spec changed");
     check_tool_writes_on(&ns).await?;
     finish_tool(&ns).await?;

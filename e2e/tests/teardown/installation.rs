@@ -43,7 +43,7 @@ impl Installation {
         if output.code == 0 {
             std::fs::write(&values, &output.out)?;
         }
-        ensure!(values.exists(), "Yoi is not installed, and nobody knows with which values it was: {}", output.err);
+        ensure!(values.exists(), "Yoi is not installed, and its values are unknown: {}", output.err);
         let installation = Installation { values, _turn: turn };
         if output.code != 0 {
             installation.install(&[]).await?;

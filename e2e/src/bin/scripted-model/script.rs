@@ -245,7 +245,7 @@ impl ScriptFile {
         if let Some((_, script)) = parsed.as_ref().filter(|(seen, _)| *seen == text) {
             return Ok(script.clone());
         }
-        let script: Script = serde_yaml::from_str(&text).context("the script is not what it should be")?;
+        let script: Script = serde_yaml::from_str(&text).context("failed to parse the script")?;
         let script = Arc::new(script);
         *parsed = Some((text, script.clone()));
         Ok(script)
