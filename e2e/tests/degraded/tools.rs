@@ -44,7 +44,7 @@ fn run_outcomes(log: &[LogLine]) -> Vec<RunOutcome> {
 
 #[tokio::test]
 async fn commands_that_misbehave_end_and_the_agent_stays_responsive_and_stops() -> Result<()> {
-    let ns = TestNamespace::create("poor-tools").await?;
+    let ns = TestNamespace::create("degraded-tools").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("unruly", "p", json!({ "task": "misbehave", "limits": { "toolSeconds": 4 } })).await?;

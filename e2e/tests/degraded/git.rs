@@ -29,7 +29,7 @@ fn service(name: &str, app: &str) -> String {
 
 #[tokio::test]
 async fn a_git_server_that_fails_is_named_delays_no_other_project_and_is_retried() -> Result<()> {
-    let ns = TestNamespace::create("poor-git").await?;
+    let ns = TestNamespace::create("degraded-git").await?;
     ns.create_git_server().await?;
     ns.apply(&server("silent", "push @k, $c")).await?;
     ns.apply(&server("babble", "while(print $c \"x\" x 65536) {}")).await?;

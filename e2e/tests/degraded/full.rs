@@ -65,7 +65,7 @@ impl SmallVolume {
 
 #[tokio::test]
 async fn a_full_session_volume_is_reported_refuses_messages_and_recovers_when_there_is_room() -> Result<()> {
-    let ns = TestNamespace::create("poor-full").await?;
+    let ns = TestNamespace::create("degraded-full").await?;
     ns.create_model("rules: [{ steps: [{ text: Hello. }] }]").await?;
     ns.create_empty_project("p").await?;
     let small = SmallVolume::create(&ns).await?;

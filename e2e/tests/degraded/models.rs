@@ -47,7 +47,7 @@ async fn check_recovers(ns: &TestNamespace, agent: &str, words: &str) -> Result<
     let now = find(&now, "Ready").cloned();
     ensure!(
         now.as_ref().is_some_and(|c| c.status == ConditionStatus::True || c.last_transition_time == first.last_transition_time),
-        "{agent}: since when it is so has moved: {first:?} {now:?}"
+        "{agent}: the time of its transition changed: {first:?} {now:?}"
     );
     if agent == "late" {
         // Both checks name it: the agent's fault, and the name that cannot be resolved.
@@ -83,7 +83,7 @@ fn late_service(selector: &Value) -> String {
 
 #[tokio::test]
 async fn an_agent_reports_why_its_model_does_not_answer_stays_responsive_and_recovers() -> Result<()> {
-    let ns = TestNamespace::create("poor-models").await?;
+    let ns = TestNamespace::create("degraded-models").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
     let at = |host: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://{host}.{}.svc:8080/v1/", ns.name) });
@@ -109,7 +109,7 @@ async fn an_agent_reports_why_its_model_does_not_answer_stays_responsive_and_rec
 
 #[tokio::test]
 async fn a_key_that_the_endpoint_refuses_is_reported_and_never_shown() -> Result<()> {
-    let ns = TestNamespace::create("poor-key").await?;
+    let ns = TestNamespace::create("degraded-key").await?;
     ns.create_model_with_key(SCRIPT, "sk-the-right-key").await?;
     ns.create_empty_project("p").await?;
     let secret = |key: &str| {

@@ -2,7 +2,7 @@
 //! stops when it is told to, and goes on by itself when the fault is over.
 //!
 //! Each test makes one kind of fault, checks condition, doctor and responsiveness, ends the fault, and checks that the work was done once. The many
-//! variants of each fault are tested on the binaries alone (`runtime/tests/agent/poor`, `workspace`).
+//! variants of each fault are tested on the binaries alone (`runtime/tests/agent/degraded`, `workspace`).
 
 #[path = "../explain/doctor.rs"]
 mod doctor;
@@ -40,7 +40,7 @@ async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("a message to {agent} and its log took {fastest:?} at best, and {baseline:?} of nobody");
+    bail!("a message to {agent} and its log took {fastest:?} at best, and {baseline:?} for an agent that does not exist");
 }
 
 /// Checks that the agent stops within this time.
