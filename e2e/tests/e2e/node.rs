@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use kube::api::{Api, ListParams};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::is_true;
-use yoi_crds::source::Provider;
+use yoi_crds::source::ProviderName;
 use yoi_e2e::test_namespace::TestNamespace;
 
 #[tokio::test]

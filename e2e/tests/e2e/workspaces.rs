@@ -98,7 +98,7 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     // The tree is a snapshot, not a copy.
     let workspace: AgentWorkspace = ns.get("before").await?;
     let provider = workspace.status.unwrap_or_default().provider;
-    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::Provider::Btrfs), "{provider:?}");
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Btrfs), "{provider:?}");
     ns.remove().await
 }
 

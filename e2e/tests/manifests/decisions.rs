@@ -131,7 +131,7 @@ fn collect_objects(steps: &[Step], all: &mut Decision) {
     }
     for step in steps {
         // Only that it does not panic: errors and logs contain it.
-        let _ = step.deed();
+        let _ = step.description();
         match step {
             Step::EnsureWorkspace(o) => all.objects.push(value(o)),
             Step::EnsureClaim(o) => all.objects.push(value(o)),

@@ -18,7 +18,7 @@ use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::TestNamespace;
-use yoi_wire::hub::asked;
+use yoi_wire::hub::gateway_api;
 
 use crate::gateway_client::{API, Gateway, RUNTIMES, SERVER, gateways, pod_of, token_of};
 
@@ -345,16 +345,18 @@ async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile
     all.extend(measure_best("resets by an agent", first, || repeat(8, |n| reset_streams(at(n), Some(&bad)))).await?);
     all.extend(measure_best("tokens that nobody made", first, || repeat(16, |n| send_bogus_token(at(n), n))).await?);
     all.extend(
-        measure_best("an agent that asks without end", first, || repeat(3, |n| flood(at(n), &bad, asked::LIST_PODS, "{}".into()))).await?,
+        measure_best("an agent that asks without end", first, || repeat(3, |n| flood(at(n), &bad, gateway_api::LIST_PODS, "{}".into())))
+            .await?,
     );
     let stopped = stop_runtime(&ns, "mute").await?;
     let message = json!({ "to": "mute", "messageId": "m", "text": "t".repeat(60_000) }).to_string();
-    let silent = measure_best("a line that never answers", first, || repeat(3, |n| flood(at(n), &bad, asked::SEND, message.clone()))).await;
+    let silent =
+        measure_best("a line that never answers", first, || repeat(3, |n| flood(at(n), &bad, gateway_api::SEND, message.clone()))).await;
     continue_process(&stopped).await?;
     all.extend(silent?);
     // A new client from another address gets in while one address uses all that it is allowed.
     let pod = pod_of(&ns, "a").await?;
-    let url = format!("https://{SERVER}:{RUNTIMES}{}", asked::LIST_PODS);
+    let url = format!("https://{SERVER}:{RUNTIMES}{}", gateway_api::LIST_PODS);
     let line = format!(
         "curl -sk -m 10 -o /dev/null -w '%{{http_code}}' -H \"Authorization: Bearer $(cat /var/run/yoi/token)\" -H 'Content-Type: application/json' -d '{{}}' {url}"
     );

@@ -9,7 +9,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
-use yoi_wire::hub::asked;
+use yoi_wire::hub::gateway_api;
 
 use crate::api::{ask, bearer, token};
 use crate::gateway_client::{Gateway, gateway, pod_of, token_of};
@@ -34,7 +34,7 @@ async fn namespace_with_agents(test: &str, names: &[&str]) -> Result<TestNamespa
 
 /// Returns the agent that the gateway takes the bearer for, or `None` when it refuses the token.
 async fn identify(gateway: &Gateway, token: &str) -> Result<Option<String>> {
-    let answer = gateway.as_runtime(token, asked::LIST_PODS, "{}").await?;
+    let answer = gateway.as_runtime(token, gateway_api::LIST_PODS, "{}").await?;
     match answer.code {
         200 => Ok(Some(answer.body["pods"][0]["name"].as_str().context("no name")?.to_owned())),
         401 | 403 => {

@@ -93,7 +93,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
     ]);
     for name in &names {
         let body = json!({ "to": name, "messageId": format!("n{attempts}"), "text": "forged" }).to_string();
-        let answer = gateway.as_runtime(&token, asked::SEND, &body).await?;
+        let answer = gateway.as_runtime(&token, gateway_api::SEND, &body).await?;
         ensure!([400, 404].contains(&answer.code), "a message to {name:?} was not refused: {answer:?}");
         attempts += 1;
     }
@@ -172,7 +172,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
     let before: YoiPod = ns.get("b").await?;
     let report = json!({ "runGeneration": 99, "ready": false, "reason": "Forged", "message": "m", "activity": "Idle",
         "agent": { "namespace": namespace, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
-    let answer = gateway.as_runtime(&token, asked::REPORT, &report.to_string()).await?;
+    let answer = gateway.as_runtime(&token, gateway_api::REPORT, &report.to_string()).await?;
     ensure!(answer.code == 200 && answer.body["agent"]["name"] == "a" && answer.body["agent"]["uid"] == uid(&a), "{answer:?}");
     let after: YoiPod = ns.get("b").await?;
     ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
