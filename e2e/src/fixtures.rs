@@ -44,6 +44,8 @@ impl TestNamespace {
         self.wait_pod_ready("git").await
     }
 
+    /// Waits until a Pod is Ready.
+    ///
     /// # Errors
     /// When it does not get ready.
     pub async fn wait_pod_ready(&self, name: &str) -> Result<()> {
@@ -115,12 +117,16 @@ impl TestNamespace {
         self.apply(&pod.to_string()).await
     }
 
+    /// Waits until a YoiPod is Ready.
+    ///
     /// # Errors
     /// When it does not get ready.
     pub async fn wait_agent_ready(&self, name: &str) -> Result<()> {
         self.wait_condition::<YoiPod>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
+    /// Waits until a YoiPod's task is complete.
+    ///
     /// # Errors
     /// When its task is not complete.
     pub async fn wait_task_complete(&self, name: &str) -> Result<()> {

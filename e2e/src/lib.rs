@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask test` starts the cluster, installs the charts and sets the environment variables that [`test_namespace::TestNamespace`] reads.
 
+#![deny(missing_docs)]
+
 pub mod fixtures;
 mod poll;
 pub mod program;

@@ -6,15 +6,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::io::AsyncWriteExt;
 
-/// Exit code (-1 after a signal), standard output and standard error of a program.
+/// What a program returned and printed.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
+    /// Exit code, or -1 when a signal ended the program.
     pub code: i32,
+    /// Standard output.
     pub out: String,
+    /// Standard error.
     pub err: String,
 }
 
 impl CommandOutput {
+    /// Returns the output of a program that succeeded.
+    ///
     /// # Errors
     /// When the exit code is not 0, with both outputs.
     pub fn exit_ok(self) -> Result<CommandOutput> {

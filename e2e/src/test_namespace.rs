@@ -33,9 +33,13 @@ impl<K> NamespacedObject for K where
 /// How long any single step may take on a busy node with two cores.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
+/// A namespace with Pod Security restricted, and the programs and images to test with.
 pub struct TestNamespace {
+    /// A client with the rights of the cluster's administrator.
     pub client: Client,
+    /// Name of the namespace.
     pub name: String,
+    /// References of our images by their short names.
     images: BTreeMap<String, String>,
 }
 
@@ -101,6 +105,7 @@ impl TestNamespace {
         self.images.get(name).map(String::as_str).with_context(|| format!("no image {name} in YOI_IMAGES"))
     }
 
+    /// Returns the API of a kind in this namespace.
     #[must_use]
     pub fn api<K: NamespacedObject>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.name)
@@ -126,6 +131,8 @@ impl TestNamespace {
         program::run(&environment("YOI_KUBECTL")?, &["-n", &self.name, "apply", "-f", "-"], &[], Some(&text)).await
     }
 
+    /// Runs kubectl in this namespace.
+    ///
     /// # Errors
     /// When kubectl cannot be run.
     pub async fn kubectl(&self, args: &[&str]) -> Result<CommandOutput> {
@@ -150,24 +157,32 @@ impl TestNamespace {
             .await
     }
 
+    /// Returns an object by its name.
+    ///
     /// # Errors
     /// When it does not exist.
     pub async fn get<K: NamespacedObject>(&self, name: &str) -> Result<K> {
         Ok(self.api::<K>().get(name).await?)
     }
 
+    /// Returns the objects that a label selector matches. An empty selector matches all.
+    ///
     /// # Errors
     /// When the API server refuses.
     pub async fn list<K: NamespacedObject>(&self, selector: &str) -> Result<Vec<K>> {
         Ok(self.api::<K>().list(&ListParams::default().labels(selector)).await?.items)
     }
 
+    /// Applies a JSON merge patch to an object and returns the result.
+    ///
     /// # Errors
     /// When the API server refuses.
     pub async fn merge_patch<K: NamespacedObject>(&self, name: &str, patch: &Value) -> Result<K> {
         Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
+    /// Requests the deletion of an object and does not wait for it.
+    ///
     /// # Errors
     /// When the API server refuses.
     pub async fn delete<K: NamespacedObject>(&self, name: &str) -> Result<()> {
@@ -210,6 +225,8 @@ impl TestNamespace {
         }
     }
 
+    /// Waits until an object does not exist.
+    ///
     /// # Errors
     /// As [`TestNamespace::wait_for`].
     pub async fn wait_gone<K: NamespacedObject>(&self, name: &str) -> Result<()> {

@@ -102,17 +102,17 @@ async fn run_round(workload: &Workload, turn: u64, kind: FaultKind, rng: &mut Se
     let churn = Churn::new(turn);
     let mut churn_rng = rng.branch("churn");
     workload.set_busy(true);
-    let injected = async {
+    let injection = async {
         let done = faults::inject(workload, kind, rng).await;
         (done, Instant::now())
     };
-    let ((done, injected), churned) = tokio::join!(injected, churn.run(&workload.ns, &mut churn_rng));
+    let ((done, injected_at), churned) = tokio::join!(injection, churn.run(&workload.ns, &mut churn_rng));
     churned?;
     let (actions, mut broken) = done?;
     churn.create_last_fork(&workload.ns).await?;
     workload.set_busy(false);
     workload.request_messages();
-    let (mut convergence, pending) = convergence::wait(workload, &churn, injected).await?;
+    let (mut convergence, pending) = convergence::wait(workload, &churn, injected_at).await?;
     let quiet = pending.is_empty();
     broken.extend(pending);
     broken.extend(workload.violations().await?);
