@@ -86,12 +86,12 @@ impl Bench {
         }
         std::fs::write(dir.path().join("token"), "the-token\n").unwrap();
         std::fs::write(dir.path().join("script.yaml"), script).unwrap();
-        let shelf = Arc::new(script::Shelf::new(dir.path().join("script.yaml")));
+        let script_file = Arc::new(script::ScriptFile::new(dir.path().join("script.yaml")));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         // No slash at the end: the runtime has to add it.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
         let heard = Heard::default();
-        let router = heard_by(&heard, server::router(shelf, key.map(str::to_owned)));
+        let router = heard_by(&heard, server::router(script_file, key.map(str::to_owned)));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             shim_socket: dir.path().join("shim.sock"),
@@ -155,7 +155,7 @@ impl Bench {
 
     /// A router of the scripted model with this script, whose requests this bench hears.
     pub fn model(&self) -> axum::Router {
-        heard_by(&self.heard, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
+        heard_by(&self.heard, server::router(Arc::new(script::ScriptFile::new(self.dir.path().join("script.yaml"))), None))
     }
 
     pub fn entries(&self) -> Vec<Entry> {

@@ -9,8 +9,8 @@ use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::RuntimeReport;
 
 use crate::bench::Bench;
+use crate::conversation::Item;
 use crate::restarts::person;
-use crate::talk::Item;
 
 /// Asked of an agent while its world is poor.
 const SOON: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ fn told(entries: &[Entry]) -> Vec<String> {
 pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Result<(), String> {
     let told = told(entries);
     for (number, request) in heard.iter().enumerate() {
-        let read = if request.get("max_tokens").is_some() { crate::anthropic::read(request) } else { crate::openai::read(request) };
+        let read = if request.get("max_tokens").is_some() { crate::anthropic::parse(request) } else { crate::openai::parse(request) };
         let said: Vec<String> = read?
             .items
             .into_iter()
