@@ -1,10 +1,12 @@
-//! The witness: what tests on a real cluster need. It drives the shipped charts, images and programs, and knows no rim from inside.
+//! What tests on a real cluster share. They drive the shipped charts, images and programs, and import no binary crate.
 //!
-//! `cargo xtask test` starts the cluster, installs the charts and says in the environment where things are (see [`stage::Stage`]).
+//! `cargo xtask test` starts the cluster, installs the charts and sets the environment variables that [`test_namespace::TestNamespace`] reads.
 
-pub mod fixture;
+#![deny(missing_docs)]
+
+pub mod fixtures;
+mod poll;
 pub mod program;
-mod soon;
-pub mod stage;
+pub mod test_namespace;
 
-pub use soon::soon;
+pub use poll::poll_until;

@@ -1,4 +1,4 @@
-//! Real programs, run as a user would run them.
+//! Programs, run as a user runs them.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,18 +6,23 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::io::AsyncWriteExt;
 
-/// What a program said and how it ended.
+/// What a program returned and printed.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct CommandOutput {
+    /// Exit code, or -1 when a signal ended the program.
     pub code: i32,
+    /// Standard output.
     pub out: String,
+    /// Standard error.
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
+    /// Returns the output of a program that succeeded.
+    ///
     /// # Errors
-    /// When it ended with another code than 0.
-    pub fn ok(self) -> Result<Said> {
+    /// When the exit code is not 0, with both outputs.
+    pub fn exit_ok(self) -> Result<CommandOutput> {
         if self.code != 0 {
             bail!("exit code {}\nstdout: {}\nstderr: {}", self.code, self.out, self.err);
         }
@@ -25,11 +30,11 @@ impl Said {
     }
 }
 
-/// Runs `program`, at most two minutes.
+/// Runs `program` for at most two minutes, with `env` added to this process's environment.
 ///
 /// # Errors
-/// When it cannot be started or does not end.
-pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<Said> {
+/// When it cannot be started or does not end in time. Another exit code than 0 is no error here.
+pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<CommandOutput> {
     let mut child = tokio::process::Command::new(program)
         .args(args)
         .envs(env.iter().copied())
@@ -40,13 +45,13 @@ pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Opti
         .spawn()
         .with_context(|| format!("failed to start {program}"))?;
     if let (Some(text), Some(mut pipe)) = (stdin, child.stdin.take()) {
-        // A program that ends before it has read all says why by its exit code and its words.
+        // A program that ends before it has read everything is judged by its exit code and its output.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
     let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())
         .await
         .with_context(|| format!("{program} {args:?} did not end in two minutes"))??;
-    Ok(Said {
+    Ok(CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),

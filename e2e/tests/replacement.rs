@@ -1,4 +1,6 @@
-//! Runs after the tests that would notice: our processes are replaced, and what was deleted has left nothing behind.
+//! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on the node.
+//!
+//! Runs after the tests that a replacement would disturb.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,34 +12,34 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use yoi_crds::AgentWorkspace;
 use yoi_e2e::program;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-/// The UIDs of the trees on the node's disk.
+/// Returns the UIDs of the trees on the node's disk.
 async fn trees() -> Result<BTreeSet<String>> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     let root = std::env::var("YOI_DATA_ROOT")?;
     words.extend(["find", &root, "-mindepth", "3", "-maxdepth", "5", "-path", "*/trees/*/*", "-prune", "-printf", "%f\n"]);
-    let said = program::run(words[0], &words[1..], &[], None).await?.ok()?;
-    Ok(said.out.lines().map(str::to_owned).collect())
+    let output = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
+    Ok(output.out.lines().map(str::to_owned).collect())
 }
 
 #[tokio::test]
 async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
-    let stage = Stage::open("leaks").await?;
-    stage.empty_project("there").await?;
+    let ns = TestNamespace::create("leaks").await?;
+    ns.create_empty_project("there").await?;
     let uids = async || -> Result<BTreeSet<String>> {
-        let all = Api::<AgentWorkspace>::all(stage.client.clone()).list(&Default::default()).await?.items;
+        let all = Api::<AgentWorkspace>::all(ns.client.clone()).list(&Default::default()).await?.items;
         Ok(all.into_iter().filter_map(|w| w.metadata.uid).collect())
     };
-    // The base of that project is there, so an empty answer would be a wrong question. Those of other tests may be on their way.
-    let base: BTreeSet<String> = stage.list::<AgentWorkspace>("").await?.into_iter().filter_map(|w| w.metadata.uid).collect();
+    // The project's base has a tree, so an empty list would mean that the search is wrong. Bases of other tests may still be in the making.
+    let base: BTreeSet<String> = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|w| w.metadata.uid).collect();
     ensure!(!base.is_empty() && base.is_subset(&trees().await?), "the node does not show the tree of a base");
     for round in 0..10 {
         let name = format!("w{round}");
-        stage.yoi(&["workspace", "create", &name, "--project", "there", "--claim", "--immediate", "--wait"]).await?.ok()?;
-        stage.yoi(&["workspace", "rm", &name]).await?.ok()?;
-        stage.until_gone::<AgentWorkspace>(&name).await?;
+        ns.yoi(&["workspace", "create", &name, "--project", "there", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
+        ns.yoi(&["workspace", "rm", &name]).await?.exit_ok()?;
+        ns.wait_gone::<AgentWorkspace>(&name).await?;
     }
     let start = Instant::now();
     loop {
@@ -49,40 +51,40 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
         ensure!(start.elapsed() < Duration::from_secs(60), "trees without an object: {left:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn agents_come_back_to_gateways_that_were_replaced_and_another_operator_leads() -> Result<()> {
-    let stage = Stage::open("replaced").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", serde_json::json!({})).await?;
-    stage.agent_ready("a").await?;
+    let ns = TestNamespace::create("replaced").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", serde_json::json!({})).await?;
+    ns.wait_agent_ready("a").await?;
     let holder = async || -> Result<String> {
-        let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "yoi-system");
+        let leases: Api<Lease> = Api::namespaced(ns.client.clone(), "yoi-system");
         Ok(leases.get("yoi-operator").await?.spec.and_then(|s| s.holder_identity).unwrap_or_default())
     };
     let before = holder().await?;
-    let operators = pods(&stage, "yoi-operator").await?;
+    let operators = pods(&ns, "yoi-operator").await?;
     ensure!(operators.iter().any(|p| before.contains(&p.name_any())), "{before} leads and is no operator Pod");
-    let api: Api<Pod> = Api::namespaced(stage.client.clone(), "yoi-system");
-    for pod in operators.iter().chain(&pods(&stage, "yoi-gateway").await?) {
+    let api: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
+    for pod in operators.iter().chain(&pods(&ns, "yoi-gateway").await?) {
         api.delete(&pod.name_any(), &DeleteParams::default()).await?;
     }
-    // A message gets through again, and a new agent is reconciled by the new leader.
+    // A message is delivered again, and the new leader reconciles a new agent.
     let start = Instant::now();
-    while stage.yoi(&["send", "a", "are you there"]).await?.code != 0 {
-        ensure!(start.elapsed() < PATIENCE, "the agent did not come back to the new gateways");
+    while ns.yoi(&["send", "a", "are you there"]).await?.code != 0 {
+        ensure!(start.elapsed() < TIMEOUT, "the agent did not come back to the new gateways");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    stage.agent("b", "p", serde_json::json!({})).await?;
-    stage.agent_ready("b").await?;
+    ns.create_agent("b", "p", serde_json::json!({})).await?;
+    ns.wait_agent_ready("b").await?;
     ensure!(holder().await? != before, "the deleted operator still leads");
-    stage.close().await
+    ns.remove().await
 }
 
-async fn pods(stage: &Stage, app: &str) -> Result<Vec<Pod>> {
-    let api: Api<Pod> = Api::namespaced(stage.client.clone(), "yoi-system");
+async fn pods(ns: &TestNamespace, app: &str) -> Result<Vec<Pod>> {
+    let api: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
     Ok(api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items)
 }

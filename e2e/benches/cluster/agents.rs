@@ -1,4 +1,4 @@
-//! An agent, applied to Ready, beside a plain Pod of the same image with a claim of the same class; and where the time goes.
+//! Time of an agent from apply to Ready, compared with a plain Pod of the same image with a claim of the same class, and the time of each step.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::measure::{Row, Samples};
 use crate::trace::{Trace, is_true};
@@ -19,7 +19,7 @@ const BAR: f64 = 1.15;
 type Step = (&'static str, &'static str, fn(&Value) -> bool);
 
 const REPORTED: Step = ("runtime reports ready", "agent", |o| o["status"]["report"]["ready"] == true);
-/// In their order, each counted from the apply.
+/// Steps in their usual order. Each time counts from the apply.
 const OURS: [Step; 9] = [
     ("workspace made", "workspace", |_| true),
     ("session claim made", "claim", |_| true),
@@ -38,69 +38,69 @@ const BARE: [Step; 3] = [
 ];
 
 pub async fn run() -> Result<Vec<Row>> {
-    let stage = Stage::open("bench-agents").await?;
-    stage.git_project("p").await?;
+    let ns = TestNamespace::create("bench-agents").await?;
+    ns.create_git_project("p").await?;
     let mut trace = Trace::new();
-    trace.follow::<YoiPod>(&stage, "agent");
-    trace.follow::<AgentWorkspace>(&stage, "workspace");
-    trace.follow::<Pod>(&stage, "pod");
-    trace.follow::<PersistentVolumeClaim>(&stage, "claim");
+    trace.follow::<YoiPod>(&ns, "agent");
+    trace.follow::<AgentWorkspace>(&ns, "workspace");
+    trace.follow::<Pod>(&ns, "pod");
+    trace.follow::<PersistentVolumeClaim>(&ns, "claim");
 
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
     let (mut our_steps, mut bare_steps) = (vec![Samples::default(); OURS.len()], vec![Samples::default(); BARE.len()]);
     let mut last = Samples::default();
-    // The first pair warms image, caches and connections, and is not counted.
+    // The first pair warms up image, caches and connections, and does not count.
     for n in 0..=PAIRS {
-        let took = agent(&stage, &format!("a{n}"), &trace, (n > 0).then_some(&mut our_steps)).await?;
+        let took = time_agent(&ns, &format!("a{n}"), &trace, (n > 0).then_some(&mut our_steps)).await?;
         if n > 0 {
             ours.add(took.0);
             last.add(took.0.saturating_sub(took.1));
         }
-        let took = plain(&stage, &format!("b{n}"), &trace, (n > 0).then_some(&mut bare_steps)).await?;
+        let took = time_plain_pod(&ns, &format!("b{n}"), &trace, (n > 0).then_some(&mut bare_steps)).await?;
         if n > 0 {
             bare.add(took);
         }
         eprint!("\r  {n} of {PAIRS} pairs ");
     }
     eprintln!();
-    stage.close().await?;
+    ns.remove().await?;
 
-    let mut rows = vec![Row::beside("YoiPod, apply to Ready, over a plain Pod with such a claim", &ours, &bare, BAR)];
+    let mut rows = vec![Row::with_ratio("YoiPod, apply to Ready, over a plain Pod with such a claim", &ours, &bare, BAR)];
     let steps = |side: &str, names: &[Step], samples: &[Samples]| -> Vec<Row> {
-        names.iter().zip(samples).map(|(step, s)| Row::alone(&format!("{side}: seen after, {}", step.0), "ms", s, None)).collect()
+        names.iter().zip(samples).map(|(step, s)| Row::without_ratio(&format!("{side}: seen after, {}", step.0), "ms", s, None)).collect()
     };
     rows.extend(steps("YoiPod", &OURS, &our_steps));
-    rows.push(Row::alone("YoiPod: from the runtime's report to Ready", "ms", &last, None));
+    rows.push(Row::without_ratio("YoiPod: from the runtime's report to Ready", "ms", &last, None));
     rows.extend(steps("plain Pod", &BARE, &bare_steps));
-    rows.iter().for_each(Row::show);
+    rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
-/// To Ready, and to the runtime's report.
-async fn agent(stage: &Stage, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<(Duration, Duration)> {
+/// Returns the time to Ready and the time to the runtime's report.
+async fn time_agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<(Duration, Duration)> {
     let object: YoiPod = serde_json::from_value(json!({
         "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name },
         "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "Wait." } }, "session": { "retain": "Delete" } },
     }))?;
     trace.clear();
     let since = Instant::now();
-    stage.api::<YoiPod>().create(&PostParams::default(), &object).await?;
-    stage.condition::<YoiPod>(name, "Ready", ConditionStatus::True).await?;
+    ns.api::<YoiPod>().create(&PostParams::default(), &object).await?;
+    ns.wait_condition::<YoiPod>(name, "Ready", ConditionStatus::True).await?;
     let took = since.elapsed();
-    let reported = seen(trace, since, name, &REPORTED).await?;
+    let reported = wait_seen(trace, since, name, &REPORTED).await?;
     if let Some(steps) = steps {
         for (samples, step) in steps.iter_mut().zip(&OURS) {
-            samples.add(seen(trace, since, name, step).await?);
+            samples.add(wait_seen(trace, since, name, step).await?);
         }
     }
-    stage.api::<YoiPod>().delete(name, &DeleteParams::default()).await?;
-    stage.until_gone::<YoiPod>(name).await?;
-    stage.until_gone::<PersistentVolumeClaim>(&format!("{name}-session")).await?;
+    ns.api::<YoiPod>().delete(name, &DeleteParams::default()).await?;
+    ns.wait_gone::<YoiPod>(name).await?;
+    ns.wait_gone::<PersistentVolumeClaim>(&format!("{name}-session")).await?;
     Ok((took, reported))
 }
 
-/// The trace follows by watches of its own, and may be a little behind the one that has just seen the last step.
-async fn seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
+/// Waits until the trace has seen `step`. Its watches may be a little behind the watch that waited for Ready.
+async fn wait_seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
     let begun = Instant::now();
     loop {
         if let Some(at) = trace.first(since, step.1, name, step.2) {
@@ -111,7 +111,7 @@ async fn seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<
     }
 }
 
-async fn plain(stage: &Stage, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<Duration> {
+async fn time_plain_pod(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<Duration> {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
@@ -123,7 +123,7 @@ async fn plain(stage: &Stage, name: &str, trace: &Trace, steps: Option<&mut Vec<
             "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000,
                 "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{
-                "name": "plain", "image": stage.image("agent")?, "imagePullPolicy": "Never", "command": ["sleep", "3600"],
+                "name": "plain", "image": ns.image("agent")?, "imagePullPolicy": "Never", "command": ["sleep", "3600"],
                 "securityContext": { "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] } },
                 "volumeMounts": [{ "name": "session", "mountPath": "/session" }],
             }],
@@ -132,18 +132,18 @@ async fn plain(stage: &Stage, name: &str, trace: &Trace, steps: Option<&mut Vec<
     }))?;
     trace.clear();
     let since = Instant::now();
-    stage.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await?;
-    stage.api::<Pod>().create(&PostParams::default(), &pod).await?;
-    stage.pod_ready(name).await?;
+    ns.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await?;
+    ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    ns.wait_pod_ready(name).await?;
     let took = since.elapsed();
     if let Some(steps) = steps {
         for (samples, step) in steps.iter_mut().zip(&BARE) {
-            samples.add(seen(trace, since, name, step).await?);
+            samples.add(wait_seen(trace, since, name, step).await?);
         }
     }
-    stage.api::<Pod>().delete(name, &DeleteParams::default()).await?;
-    stage.until_gone::<Pod>(name).await?;
-    stage.api::<PersistentVolumeClaim>().delete(name, &DeleteParams::default()).await?;
-    stage.until_gone::<PersistentVolumeClaim>(name).await?;
+    ns.api::<Pod>().delete(name, &DeleteParams::default()).await?;
+    ns.wait_gone::<Pod>(name).await?;
+    ns.api::<PersistentVolumeClaim>().delete(name, &DeleteParams::default()).await?;
+    ns.wait_gone::<PersistentVolumeClaim>(name).await?;
     Ok(took)
 }

@@ -1,13 +1,13 @@
-//! What Yoi costs on a real cluster, beside what a user would pick instead, in one run: `cargo xtask bench cluster`.
+//! What Yoi costs on a real cluster, compared in the same run with what a user would take instead. Run by `cargo xtask bench cluster`.
 //!
-//! Ratios count; times are this machine's. A row's bar is the or the design's. Reads the environment of `cargo xtask test`; rows go to
-//! standard output and, where `YOI_BENCH_OUT` names a folder, to `cluster-agents.json` and so on in it.
+//! Ratios count; times depend on the machine. The bench reads the environment of `cargo xtask test`. It prints its rows and, where
+//! `YOI_BENCH_OUT` names a folder, writes them there as `cluster-agents.json`, `cluster-claims.json` and so on.
 
 mod agents;
 mod claims;
-#[allow(dead_code, reason = "attackers and measurers knock at the same doors")]
-#[path = "../../tests/security/knock.rs"]
-mod knock;
+#[allow(dead_code, reason = "the security tests use the rest of it")]
+#[path = "../../tests/security/gateway_client.rs"]
+mod gateway_client;
 mod measure;
 mod messages;
 mod objects;
@@ -20,26 +20,26 @@ use measure::Row;
 #[tokio::main]
 async fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
     let mut failed = vec![];
-    if asked("agents") {
-        failed.extend(told("agents", agents::run().await));
+    if is_wanted("agents") {
+        failed.extend(write_rows("agents", agents::run().await));
     }
-    if asked("claims") {
-        failed.extend(told("claims", claims::run().await));
+    if is_wanted("claims") {
+        failed.extend(write_rows("claims", claims::run().await));
     }
-    if asked("messages") {
-        failed.extend(told("messages", messages::run().await));
+    if is_wanted("messages") {
+        failed.extend(write_rows("messages", messages::run().await));
     }
-    if asked("objects") {
-        failed.extend(told("objects", objects::run().await));
+    if is_wanted("objects") {
+        failed.extend(write_rows("objects", objects::run().await));
     }
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     Ok(())
 }
 
-/// Each part for itself: what one finds out is not lost because another fails.
-fn told(part: &'static str, rows: Result<Vec<Row>>) -> Option<&'static str> {
+/// Writes the rows of one part. Returns the part's name when it failed; the other parts run all the same.
+fn write_rows(part: &'static str, rows: Result<Vec<Row>>) -> Option<&'static str> {
     let written = rows.and_then(|rows| measure::write(&format!("cluster-{part}"), &rows));
     written.err().map(|error| {
         eprintln!("\n{part}: {error:#}");

@@ -1,4 +1,4 @@
-//! Samples, what is said of them, and the rows that pictures are made from.
+//! Samples, their quantiles, and the rows that `cargo xtask bench` draws.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// The smallest sample that this share of all is not above: with fewer than a hundred, the 99th of a hundred is the largest.
+    /// Returns the smallest sample that at least this share of all samples does not exceed. With fewer than 100 samples p99 is the largest.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -45,31 +45,31 @@ pub struct Row {
     ours: Figures,
     #[serde(skip_serializing_if = "Option::is_none")]
     bare: Option<Figures>,
-    /// Of the medians.
+    /// Ratio of the medians.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
-    /// What must not be exceeded: the ratio where there is one, else ours.
+    /// Upper limit of the ratio, or of our p99 where there is no ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     bar: Option<f64>,
 }
 
 impl Row {
-    pub fn beside(name: &str, ours: &Samples, bare: &Samples, bar: f64) -> Self {
+    pub fn with_ratio(name: &str, ours: &Samples, bare: &Samples, bar: f64) -> Self {
         let ratio = ours.quantile(0.5) / bare.quantile(0.5);
         Row { name: name.into(), unit: "ms", ours: ours.figures(), bare: Some(bare.figures()), ratio: Some(ratio), bar: Some(bar) }
     }
 
-    pub fn alone(name: &str, unit: &'static str, ours: &Samples, bar: Option<f64>) -> Self {
+    pub fn without_ratio(name: &str, unit: &'static str, ours: &Samples, bar: Option<f64>) -> Self {
         Row { name: name.into(), unit, ours: ours.figures(), bare: None, ratio: None, bar }
     }
 
     pub fn number(name: &str, unit: &'static str, value: f64, bar: Option<f64>) -> Self {
         let mut one = Samples::default();
         one.add_number(value);
-        Self::alone(name, unit, &one, bar)
+        Self::without_ratio(name, unit, &one, bar)
     }
 
-    pub fn show(&self) {
+    pub fn print(&self) {
         let Row { name, unit, ours, bare, ratio, bar } = self;
         let mut line = format!("{name:<64} n={:<5} p50 {:>9.1} {unit}  p99 {:>9.1} {unit}", ours.n, ours.p50, ours.p99);
         if let (Some(bare), Some(ratio)) = (bare, ratio) {

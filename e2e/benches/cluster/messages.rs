@@ -1,6 +1,7 @@
-//! A peer's message from send to durable at the receiver, at a steady rate: by the gateway's runtimes' port, with agents' own tokens.
+//! Time of a peer message from send until it is durable at the receiver, at a steady rate. The bench sends to the gateway's port for runtimes
+//! with the agents' own tokens.
 //!
-//! The rate does not wait for answers, and a message counts from the moment when it was due, so a stall is seen by every message behind it.
+//! The sender does not wait for answers, and a message's time counts from the moment when it was due. So a stall delays every message behind it.
 
 use std::time::{Duration, Instant};
 
@@ -13,100 +14,101 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::knock;
+use crate::gateway_client;
 use crate::measure::{Row, Samples};
 
 const SENDERS: usize = 4;
-/// So many that no inbox is full at the end of it all: one holds 256.
+/// Enough receivers that no inbox gets full: one inbox holds 256 messages.
 const RECEIVERS: usize = 40;
-/// Messages a second, for how many seconds, and what the 99th of a hundred may take (ms).
+/// Messages each second, duration in seconds, and limit of p99 in ms.
 const LOADS: [(u32, u32, Option<f64>); 2] = [(100, 20, None), (1_000, 6, Some(50.0))];
 
-type Line = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+type Connection = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
 
 pub async fn run() -> Result<Vec<Row>> {
-    let stage = Stage::open("bench-messages").await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("bench-messages").await?;
+    ns.create_empty_project("p").await?;
     let senders: Vec<String> = (0..SENDERS).map(|n| format!("a{n}")).collect();
     let receivers: Vec<String> = (0..RECEIVERS).map(|n| format!("r{n:02}")).collect();
-    // Nothing listens there: what arrives waits in the log and the inbox, and no model's time is measured with it.
+    // Nothing listens at this address. Messages wait in log and inbox, and no time of a model is measured.
     let model = json!({ "provider": "OpenAI", "name": "none", "baseUrl": "http://127.0.0.1:9/v1/" });
     for name in senders.iter().chain(&receivers) {
-        stage.agent(name, "p", json!({ "model": model, "session": { "retain": "Delete" } })).await?;
+        ns.create_agent(name, "p", json!({ "model": model, "session": { "retain": "Delete" } })).await?;
     }
-    try_join_all(senders.iter().chain(&receivers).map(|name| stage.agent_ready(name))).await?;
+    try_join_all(senders.iter().chain(&receivers).map(|name| ns.wait_agent_ready(name))).await?;
     let pair = |n: usize| (senders[n % SENDERS].as_str(), receivers[n % RECEIVERS].as_str());
     for n in 0..RECEIVERS {
         let (a, b) = pair(n);
         let peer = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": format!("{a}.{b}") },
             "spec": { "members": [a, b] } });
-        stage.apply(&peer.to_string()).await?;
+        ns.apply(&peer.to_string()).await?;
     }
     for n in 0..RECEIVERS {
         let (a, b) = pair(n);
-        stage.condition::<YoiPeer>(&format!("{a}.{b}"), "Ready", ConditionStatus::True).await?;
+        ns.wait_condition::<YoiPeer>(&format!("{a}.{b}"), "Ready", ConditionStatus::True).await?;
     }
 
-    let gateways = knock::gateways(&stage).await?;
-    let mut lines: Vec<(Line, String)> = vec![];
+    let gateways = gateway_client::gateways(&ns).await?;
+    let mut connections: Vec<(Connection, String)> = vec![];
     for (n, sender) in senders.iter().enumerate() {
         let gateway = &gateways[n % gateways.len()];
-        lines.push((gateway.http2(knock::RUNTIMES).await?, knock::token_of(&stage, sender).await?));
+        connections.push((gateway.http2(gateway_client::RUNTIMES).await?, gateway_client::token_of(&ns, sender).await?));
     }
 
     let mut rows = vec![];
     for (rate, seconds, bar) in LOADS {
         eprint!("\r  {rate} messages a second for {seconds} s ");
-        let (samples, refused) = load(rate, seconds, |n| {
-            let (line, token) = &lines[n % SENDERS];
-            (line.clone(), token.clone(), pair(n).1.to_owned())
+        let (samples, refused) = send_at_rate(rate, seconds, |n| {
+            let (connection, token) = &connections[n % SENDERS];
+            (connection.clone(), token.clone(), pair(n).1.to_owned())
         })
         .await?;
         ensure!(refused.is_empty(), "{} of {} messages were refused: {}", refused.len(), rate * seconds, refused[0]);
-        rows.push(Row::alone(&format!("peer's message, send to durable, {rate}/s"), "ms", &samples, bar));
+        rows.push(Row::without_ratio(&format!("peer's message, send to durable, {rate}/s"), "ms", &samples, bar));
     }
     eprintln!();
     for name in &receivers {
-        ensure!(stage.get::<YoiPod>(name).await.is_ok(), "{name} went away");
+        ensure!(ns.get::<YoiPod>(name).await.is_ok(), "{name} went away");
     }
-    stage.close().await?;
-    rows.iter().for_each(Row::show);
+    ns.remove().await?;
+    rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
-async fn load(rate: u32, seconds: u32, whom: impl Fn(usize) -> (Line, String, String)) -> Result<(Samples, Vec<String>)> {
+async fn send_at_rate(rate: u32, seconds: u32, receiver: impl Fn(usize) -> (Connection, String, String)) -> Result<(Samples, Vec<String>)> {
     let began = Instant::now() + Duration::from_millis(50);
     let mut all = JoinSet::new();
     for n in 0..(rate * seconds) {
         let due = began + Duration::from_secs(1) * n / rate;
-        let (line, token, to) = whom(n as usize);
+        let (connection, token, to) = receiver(n as usize);
         tokio::time::sleep_until(due.into()).await;
         all.spawn(async move {
-            let sent = send(line, &token, &to, n).await;
+            let sent = send(connection, &token, &to, n).await;
             sent.map(|refused| (due.elapsed(), refused))
         });
     }
     let (mut samples, mut refused) = (Samples::default(), vec![]);
     while let Some(done) = all.join_next().await {
-        let (took, no) = done??;
+        let (took, refusal) = done??;
         samples.add(took);
-        refused.extend(no);
+        refused.extend(refusal);
     }
     Ok((samples, refused))
 }
 
-/// What it was refused with, if it was.
-async fn send(mut line: Line, token: &str, to: &str, n: u32) -> Result<Option<String>> {
+/// Sends one message. Returns status and text of a refusal.
+async fn send(mut connection: Connection, token: &str, to: &str, n: u32) -> Result<Option<String>> {
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
     let id = format!("{:08x}-{:04x}-7000-8000-{n:012x}", (nanos >> 16) as u32, nanos as u16);
     let body = json!({ "to": to, "messageId": id, "text": format!("Message {n}, and some words more, as one agent writes to another.") });
-    let request = Request::post(format!("https://{}/v1/send", knock::SERVER))
+    let request = Request::post(format!("https://{}/v1/send", gateway_client::SERVER))
         .header("authorization", format!("Bearer {token}"))
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body.to_string())))?;
-    let answer = tokio::time::timeout(Duration::from_secs(30), line.send_request(request)).await.context("no answer within 30 s")??;
+    let answer =
+        tokio::time::timeout(Duration::from_secs(30), connection.send_request(request)).await.context("no answer within 30 s")??;
     let code = answer.status();
     let text = answer.into_body().collect().await?.to_bytes();
     Ok((!code.is_success()).then(|| format!("{code}: {}", String::from_utf8_lossy(&text))))

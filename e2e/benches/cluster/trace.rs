@@ -1,4 +1,4 @@
-//! When this process saw what happen to the objects of one namespace.
+//! Records when watches of one namespace saw which state of each object.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use tokio::task::JoinSet;
-use yoi_e2e::stage::{Object, Stage};
+use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
-struct Seen {
+struct Observation {
     at: Instant,
     kind: &'static str,
     object: Value,
 }
 
-/// Everything that was seen since it began; follows until it is dropped.
+/// All observations since the last `clear`. The watches end when it is dropped.
 pub struct Trace {
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<Observation>>>,
     followers: JoinSet<()>,
 }
 
@@ -26,20 +26,20 @@ impl Trace {
         Self { seen: Arc::default(), followers: JoinSet::new() }
     }
 
-    pub fn follow<K: Object>(&mut self, stage: &Stage, kind: &'static str) {
-        let (api, seen) = (stage.api::<K>(), self.seen.clone());
+    pub fn follow<K: NamespacedObject>(&mut self, ns: &TestNamespace, kind: &'static str) {
+        let (api, seen) = (ns.api::<K>(), self.seen.clone());
         self.followers.spawn(async move {
             let mut stream = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
             while let Some(next) = stream.next().await {
                 if let Ok(object) = next {
                     let object = serde_json::to_value(&object).unwrap_or_default();
-                    seen.lock().expect("no holder panics").push(Seen { at: Instant::now(), kind, object });
+                    seen.lock().expect("no holder panics").push(Observation { at: Instant::now(), kind, object });
                 }
             }
         });
     }
 
-    /// When an object of this kind, whose name begins so, was first seen to satisfy this, counted from `since`.
+    /// Returns the time from `since` until an object of this kind, whose name begins with `name`, first satisfied `is`.
     pub fn first(&self, since: Instant, kind: &str, name: &str, is: impl Fn(&Value) -> bool) -> Option<Duration> {
         let seen = self.seen.lock().expect("no holder panics");
         let named = |object: &Value| object["metadata"]["name"].as_str().is_some_and(|n| n.starts_with(name));
@@ -52,7 +52,7 @@ impl Trace {
     }
 }
 
-/// Whether a condition of this type is True.
+/// Returns whether a condition of this type is True.
 pub fn is_true(object: &Value, type_: &str) -> bool {
     object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == type_ && c["status"] == "True"))
 }

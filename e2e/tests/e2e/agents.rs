@@ -1,4 +1,4 @@
-//! One agent: its task, its tools, its memory.
+//! One agent: its task, its tools, its session.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::{Body, InputFrom, RunOutcome, ToolOutcome};
 use yoi_wire::people::LogLine;
 
@@ -62,67 +62,66 @@ fn runs(log: &[LogLine], outcome: RunOutcome) -> usize {
 
 #[tokio::test]
 async fn an_agent_reads_edits_builds_and_commits_in_both_wire_formats() -> Result<()> {
-    let stage = Stage::open("task").await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
-    let anthropic = json!({ "provider": "Anthropic", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace) });
-    stage.agent("openai", "p", json!({ "task": "do the work" })).await?;
-    stage.agent("anthropic", "p", json!({ "task": "do the work", "model": anthropic })).await?;
+    let ns = TestNamespace::create("task").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    let anthropic =
+        json!({ "provider": "Anthropic", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name) });
+    ns.create_agent("openai", "p", json!({ "task": "do the work" })).await?;
+    ns.create_agent("anthropic", "p", json!({ "task": "do the work", "model": anthropic })).await?;
     for agent in ["openai", "anthropic"] {
-        stage.task_complete(agent).await?;
-        let log = stage.log(agent).await?;
+        ns.wait_task_complete(agent).await?;
+        let log = ns.log(agent).await?;
         ensure!(outputs(&log).iter().all(|(o, _)| *o == ToolOutcome::Succeeded), "{agent}: {:?}", outputs(&log));
         ensure!(log.windows(2).all(|w| w[1].entry.seq == w[0].entry.seq + 1), "{agent}: a gap in the log");
         let task = log.iter().filter(|l| matches!(&l.entry.body, Body::Input(i) if i.from == InputFrom::Task)).count();
         ensure!(task == 1, "{agent}: the task stands {task} times in the log");
-        let diff = stage.yoi(&["diff", agent, "--name-only"]).await?.ok()?;
+        let diff = ns.yoi(&["diff", agent, "--name-only"]).await?.exit_ok()?;
         ensure!(diff.out.contains("M\tREADME.md") && diff.out.contains("A\tnotes/new.md"), "{agent}: {}", diff.out);
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn the_log_is_replayed_after_a_restart_and_the_session_goes_on() -> Result<()> {
-    let stage = Stage::open("replay").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "write the file" })).await?;
-    stage.task_complete("a").await?;
-    let before = stage.log("a").await?;
-    let pod: YoiPod = stage.get("a").await?;
+    let ns = TestNamespace::create("replay").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "write the file" })).await?;
+    ns.wait_task_complete("a").await?;
+    let before = ns.log("a").await?;
+    let pod: YoiPod = ns.get("a").await?;
     let first = pod.status.clone().unwrap_or_default();
 
-    // The container goes: same Pod, same run generation.
+    // The container is restarted: same Pod, same run generation.
     let name = first.pod.clone().map(|p| p.name).unwrap_or_default();
-    let _ = stage.kubectl(&["exec", &name, "--", "/bin/sh", "-c", "kill -TERM 1"]).await?;
-    stage
-        .until::<Pod, ()>(&name, "container restarted", |pod| {
-            let status = pod?.status.as_ref()?.container_statuses.as_ref()?.first()?;
-            (status.restart_count >= 1 && status.ready).then_some(())
-        })
-        .await?;
-    stage.log_until("a", "a second runtime", |log| (starts(log) == 2).then_some(())).await?;
+    let _ = ns.kubectl(&["exec", &name, "--", "/bin/sh", "-c", "kill -TERM 1"]).await?;
+    ns.wait_for::<Pod, ()>(&name, "container restarted", |pod| {
+        let status = pod?.status.as_ref()?.container_statuses.as_ref()?.first()?;
+        (status.restart_count >= 1 && status.ready).then_some(())
+    })
+    .await?;
+    ns.wait_log("a", "a second runtime", |log| (starts(log) == 2).then_some(())).await?;
 
-    // The Pod goes: a new one, a higher run generation, the same session and tree.
-    stage.delete::<Pod>(&name).await?;
-    stage
-        .until::<YoiPod, ()>("a", "on another Pod", |pod| {
-            let status = pod?.status.as_ref()?;
-            let ready = yoi_crds::condition::is_true(&status.conditions, "Ready");
-            (ready && status.run_generation > first.run_generation && status.pod.as_ref()?.uid != first.pod.as_ref()?.uid).then_some(())
-        })
-        .await?;
-    let sent = stage.yoi(&["send", "a", "count again"]).await?.ok()?;
+    // The Pod is deleted: a new Pod, a higher run generation, the same session and tree.
+    ns.delete::<Pod>(&name).await?;
+    ns.wait_for::<YoiPod, ()>("a", "on another Pod", |pod| {
+        let status = pod?.status.as_ref()?;
+        let ready = yoi_crds::condition::is_true(&status.conditions, "Ready");
+        (ready && status.run_generation > first.run_generation && status.pod.as_ref()?.uid != first.pod.as_ref()?.uid).then_some(())
+    })
+    .await?;
+    let sent = ns.yoi(&["send", "a", "count again"]).await?.exit_ok()?;
     ensure!(sent.out.contains("delivered"), "{}", sent.out);
-    let log = stage.log_until("a", "the second run's end", |log| (runs(log, RunOutcome::Finished) >= 2).then(|| log.to_vec())).await?;
+    let log = ns.wait_log("a", "the second run's end", |log| (runs(log, RunOutcome::Finished) >= 2).then(|| log.to_vec())).await?;
     ensure!(log[..before.len()] == before[..], "earlier entries changed");
     ensure!(log.windows(2).all(|w| w[1].entry.seq == w[0].entry.seq + 1), "a gap in the log");
     ensure!(starts(&log) == 3, "{} runtimes started", starts(&log));
     let counted = outputs(&log).last().map(|(_, o)| o.clone()).unwrap_or_default();
     ensure!(counted.starts_with("1\n"), "the task was run again, or the tree is another one: {counted}");
-    let now: YoiPod = stage.get("a").await?;
+    let now: YoiPod = ns.get("a").await?;
     ensure!(now.status.as_ref().and_then(|s| s.session.as_ref()) == first.session.as_ref(), "another session");
-    stage.close().await
+    ns.remove().await
 }
 
 fn starts(log: &[LogLine]) -> usize {
@@ -131,111 +130,111 @@ fn starts(log: &[LogLine]) -> usize {
 
 #[tokio::test]
 async fn a_stopped_agent_keeps_its_session_and_tree_and_starts_again() -> Result<()> {
-    let stage = Stage::open("stop").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "write the file" })).await?;
-    stage.task_complete("a").await?;
-    stage.yoi(&["stop", "a", "--wait"]).await?.ok()?;
-    ensure!(stage.list::<Pod>("yoi.dev/yoipod=a").await?.is_empty(), "a Pod is left");
-    let unreachable = stage.yoi(&["send", "a", "count again"]).await?;
+    let ns = TestNamespace::create("stop").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "write the file" })).await?;
+    ns.wait_task_complete("a").await?;
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
+    ensure!(ns.list::<Pod>("yoi.dev/yoipod=a").await?.is_empty(), "a Pod is left");
+    let unreachable = ns.yoi(&["send", "a", "count again"]).await?;
     ensure!(unreachable.code == 5 && unreachable.err.contains("Stopped"), "{unreachable:?}");
-    stage.yoi(&["start", "a", "--wait"]).await?.ok()?;
-    stage.yoi(&["send", "a", "count again"]).await?.ok()?;
-    let log = stage.log_until("a", "the second run's end", |log| (runs(log, RunOutcome::Finished) == 2).then(|| log.to_vec())).await?;
+    ns.yoi(&["start", "a", "--wait"]).await?.exit_ok()?;
+    ns.yoi(&["send", "a", "count again"]).await?.exit_ok()?;
+    let log = ns.wait_log("a", "the second run's end", |log| (runs(log, RunOutcome::Finished) == 2).then(|| log.to_vec())).await?;
     ensure!(outputs(&log).last().is_some_and(|(_, o)| o.starts_with("1\n")), "the tree is another one: {:?}", outputs(&log).last());
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn an_agent_with_completion_stop_stops_and_its_session_outlives_it() -> Result<()> {
-    let stage = Stage::open("completion").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "write the file", "completion": "Stop" })).await?;
-    stage.task_complete("a").await?;
-    stage.until::<YoiPod, ()>("a", "without a Pod", |pod| pod?.status.as_ref()?.pod.is_none().then_some(())).await?;
-    let report = stage.yoi(&["rm", "a"]).await?.ok()?;
+    let ns = TestNamespace::create("completion").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "write the file", "completion": "Stop" })).await?;
+    ns.wait_task_complete("a").await?;
+    ns.wait_for::<YoiPod, ()>("a", "without a Pod", |pod| pod?.status.as_ref()?.pod.is_none().then_some(())).await?;
+    let report = ns.yoi(&["rm", "a"]).await?.exit_ok()?;
     ensure!(report.out.contains("would delete"), "{}", report.out);
-    let _: YoiPod = stage.get("a").await?;
-    stage.yoi(&["rm", "a", "--force"]).await?.ok()?;
-    stage.until_gone::<YoiPod>("a").await?;
-    stage.until_gone::<AgentWorkspace>("a").await?;
-    let claim: PersistentVolumeClaim = stage.get("a-session").await?;
+    let _: YoiPod = ns.get("a").await?;
+    ns.yoi(&["rm", "a", "--force"]).await?.exit_ok()?;
+    ns.wait_gone::<YoiPod>("a").await?;
+    ns.wait_gone::<AgentWorkspace>("a").await?;
+    let claim: PersistentVolumeClaim = ns.get("a-session").await?;
     ensure!(claim.metadata.deletion_timestamp.is_none(), "the session is being deleted");
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn an_agent_has_no_api_token_no_capabilities_and_no_way_out_of_its_tree() -> Result<()> {
-    let stage = Stage::open("powers").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "what may you do" })).await?;
-    stage.task_complete("a").await?;
-    let log = stage.log("a").await?;
+    let ns = TestNamespace::create("powers").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "what may you do" })).await?;
+    ns.wait_task_complete("a").await?;
+    let log = ns.log("a").await?;
     let outputs = outputs(&log);
     ensure!(outputs.len() == 2, "{outputs:?}");
-    let said = &outputs[0].1;
-    ensure!(said.contains("No such file") && !said.contains("namespace"), "an API token is mounted: {said}");
-    ensure!(said.contains("CapEff:\t0000000000000000") && said.contains("CapBnd:\t0000000000000000"), "capabilities: {said}");
-    ensure!(said.contains("NoNewPrivs:\t1") && said.contains("Uid:\t1000"), "{said}");
-    ensure!(said.matches("Read-only file system").count() == 2, "{said}");
-    ensure!(said.contains("Permission denied"), "another process's environment is readable: {said}");
-    ensure!(!said.contains("KUBERNETES_") && !said.contains("YOI_MODEL"), "the environment holds more than it should: {said}");
+    let output = &outputs[0].1;
+    ensure!(output.contains("No such file") && !output.contains("namespace"), "an API token is mounted: {output}");
+    ensure!(output.contains("CapEff:\t0000000000000000") && output.contains("CapBnd:\t0000000000000000"), "capabilities: {output}");
+    ensure!(output.contains("NoNewPrivs:\t1") && output.contains("Uid:\t1000"), "{output}");
+    ensure!(output.matches("Read-only file system").count() == 2, "{output}");
+    ensure!(output.contains("Permission denied"), "another process's environment is readable: {output}");
+    ensure!(!output.contains("KUBERNETES_") && !output.contains("YOI_MODEL"), "the environment holds more than it should: {output}");
     ensure!(outputs[1].0 != ToolOutcome::Succeeded && !outputs[1].1.contains("root:"), "{:?}", outputs[1]);
-    let config: Vec<ConfigMap> = stage.list("yoi.dev/yoipod=a").await?;
+    let config: Vec<ConfigMap> = ns.list("yoi.dev/yoipod=a").await?;
     ensure!(config.iter().all(|c| c.immutable == Some(true)), "the manifest can be changed");
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_yoipod_whose_project_is_missing_says_so_and_starts_when_it_comes() -> Result<()> {
-    let stage = Stage::open("missing").await?;
-    stage.model(SCRIPT).await?;
-    stage.agent("a", "later", json!({ "task": "write the file" })).await?;
-    let condition = stage.unmet::<YoiPod>("a", "Accepted", "SourceNotFound").await?;
+    let ns = TestNamespace::create("missing").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_agent("a", "later", json!({ "task": "write the file" })).await?;
+    let condition = ns.wait_reason::<YoiPod>("a", "Accepted", "SourceNotFound").await?;
     ensure!(condition.message.contains("later"), "{}", condition.message);
-    ensure!(stage.list::<Pod>("yoi.dev/yoipod=a").await?.is_empty(), "a Pod was made all the same");
-    stage.empty_project("later").await?;
-    stage.task_complete("a").await?;
-    stage.close().await
+    ensure!(ns.list::<Pod>("yoi.dev/yoipod=a").await?.is_empty(), "a Pod was made all the same");
+    ns.create_empty_project("later").await?;
+    ns.wait_task_complete("a").await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_model_secret_that_is_missing_is_named_and_used_when_it_comes() -> Result<()> {
-    let stage = Stage::open("secret").await?;
-    stage.model_with_key(SCRIPT, "the-key-of-the-model").await?;
-    stage.empty_project("p").await?;
-    let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace),
+    let ns = TestNamespace::create("secret").await?;
+    ns.create_model_with_key(SCRIPT, "the-key-of-the-model").await?;
+    ns.create_empty_project("p").await?;
+    let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name),
         "authSecretRef": { "name": "later", "key": "apiKey" } });
-    stage.agent("a", "p", json!({ "task": "write the file", "model": model })).await?;
-    let condition = stage.unmet::<YoiPod>("a", "Ready", "SecretMissing").await?;
+    ns.create_agent("a", "p", json!({ "task": "write the file", "model": model })).await?;
+    let condition = ns.wait_reason::<YoiPod>("a", "Ready", "SecretMissing").await?;
     ensure!(!condition.message.is_empty(), "no word on which Secret");
-    stage.apply(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "apiKey": "the-key-of-the-model" } }).to_string()).await?;
-    stage.task_complete("a").await?;
-    let said = stage.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.ok()?.out;
-    ensure!(!said.replace("--require-key=the-key-of-the-model", "").contains("the-key-of-the-model"), "an object holds the key");
-    stage.close().await
+    ns.apply(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "apiKey": "the-key-of-the-model" } }).to_string()).await?;
+    ns.wait_task_complete("a").await?;
+    let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.exit_ok()?.out;
+    ensure!(!objects.replace("--require-key=the-key-of-the-model", "").contains("the-key-of-the-model"), "an object holds the key");
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn quiet_objects_are_not_written() -> Result<()> {
-    let stage = Stage::open("quiet").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "write the file" })).await?;
-    stage.task_complete("a").await?;
-    stage.condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
-    // Quiet means: the same version over ten seconds. What still settles after the task gets its time first.
+    let ns = TestNamespace::create("quiet").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "write the file" })).await?;
+    ns.wait_task_complete("a").await?;
+    ns.wait_condition::<YoiPod>("a", "Ready", ConditionStatus::True).await?;
+    // Quiet means that the resource versions stay the same for ten seconds. Writes that follow the task get their time first.
     let mut before = (String::new(), String::new());
     for _ in 0..6 {
         let now = (
-            stage.get::<YoiPod>("a").await?.resource_version().unwrap_or_default(),
-            stage.get::<AgentWorkspace>("a").await?.resource_version().unwrap_or_default(),
+            ns.get::<YoiPod>("a").await?.resource_version().unwrap_or_default(),
+            ns.get::<AgentWorkspace>("a").await?.resource_version().unwrap_or_default(),
         );
         if now == before {
-            return stage.close().await;
+            return ns.remove().await;
         }
         before = now;
         tokio::time::sleep(std::time::Duration::from_secs(10)).await;

@@ -1,4 +1,4 @@
-//! The charts as Helm and the API server see them.
+//! The charts: lint, schema of the values, and the objects that they render.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::TestNamespace;
 
-fn charts(name: &str) -> String {
+fn chart_path(name: &str) -> String {
     format!("{}/../charts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-async fn helm(args: &[&str]) -> Result<Said> {
+async fn helm(args: &[&str]) -> Result<CommandOutput> {
     program::run(&std::env::var("YOI_HELM")?, args, &[], None).await
 }
 
-async fn template(chart: &str, more: &[&str]) -> Result<Said> {
-    helm(&[&["template", chart, &charts(chart), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
+async fn template(chart: &str, more: &[&str]) -> Result<CommandOutput> {
+    helm(&[&["template", chart, &chart_path(chart), "--namespace", "yoi-system", "--kube-version", "1.34.0"], more].concat()).await
 }
 
-async fn rendered(more: &[&str]) -> Result<Said> {
+async fn render(more: &[&str]) -> Result<CommandOutput> {
     template("yoi-operator", more).await
 }
 
 #[tokio::test]
 async fn both_charts_are_clean_under_strict_lint() -> Result<()> {
     for chart in ["yoi-crds", "yoi-operator"] {
-        helm(&["lint", "--strict", &charts(chart)]).await?.ok()?;
+        helm(&["lint", "--strict", &chart_path(chart)]).await?.exit_ok()?;
     }
     Ok(())
 }
@@ -44,29 +44,29 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
         "unknown=1",
         "image.pullPolicy=Sometimes",
     ] {
-        let said = rendered(&["--set", nonsense]).await?;
-        ensure!(said.code != 0 && said.err.contains("schema"), "{nonsense} was taken: {said:?}");
+        let output = render(&["--set", nonsense]).await?;
+        ensure!(output.code != 0 && output.err.contains("schema"), "{nonsense} was taken: {output:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn every_rendered_object_passes_the_servers_strict_dry_run() -> Result<()> {
-    let stage = Stage::open("charts").await?;
+    let ns = TestNamespace::create("charts").await?;
     let other = ["--set", "shim.loopBtrfs.enabled=true", "--set", "logFormat=text", "--set", "image.pullSecrets[0].name=s"];
     for (chart, more) in [("yoi-crds", &[][..]), ("yoi-operator", &[]), ("yoi-operator", &other)] {
-        let objects = template(chart, more).await?.ok()?.out;
+        let objects = template(chart, more).await?.exit_ok()?.out;
         let kubectl = std::env::var("YOI_KUBECTL")?;
         let args = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"];
-        let said = program::run(&kubectl, &args, &[], Some(&objects)).await?.ok()?;
-        ensure!(!said.err.to_lowercase().contains("warning"), "{chart}: {}", said.err);
+        let output = program::run(&kubectl, &args, &[], Some(&objects)).await?.exit_ok()?;
+        ensure!(!output.err.to_lowercase().contains("warning"), "{chart}: {}", output.err);
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
-    let objects = rendered(&[]).await?.ok()?.out;
+    let objects = render(&[]).await?.exit_ok()?.out;
     for document in objects.split("\n---") {
         let object: serde_json::Value = serde_yaml::from_str(document)?;
         if object["kind"] == "ClusterRole" || object["kind"] == "Role" {
@@ -82,16 +82,16 @@ async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
     Ok(())
 }
 
-/// Where a container mounts what of the host, by path of the host.
-fn of_the_host<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a str, &'a str> {
+/// Returns the host paths that a container mounts, each with its path in the container.
+fn host_mounts<'a>(pod: &'a PodSpec, container: &'a Container) -> BTreeMap<&'a str, &'a str> {
     let paths = pod.volumes.iter().flatten().filter_map(|v| Some((v.name.as_str(), v.host_path.as_ref()?.path.as_str())));
     let paths: BTreeMap<_, _> = paths.collect();
     let mounts = container.volume_mounts.iter().flatten();
     mounts.filter_map(|m| Some((*paths.get(m.name.as_str())?, m.mount_path.as_str()))).collect()
 }
 
-/// Names of the volumes that a container mounts and that hold a token of a service account.
-fn tokens<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
+/// Returns the names of the volumes of a container that hold a service account token.
+fn token_volumes<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
     let holds = |name: &str| {
         let volume = pod.volumes.iter().flatten().find(|v| v.name == name);
         let sources = volume.and_then(|v| v.projected.as_ref()).and_then(|p| p.sources.as_ref());
@@ -101,18 +101,18 @@ fn tokens<'a>(pod: &'a PodSpec, container: &'a Container) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody() -> Result<()> {
+async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no_port() -> Result<()> {
     for more in [&[][..], &["--set", "shim.loopBtrfs.enabled=true", "--set", "shim.dataRoot=/srv/yoi"]] {
-        let objects = rendered(more).await?.ok()?.out;
+        let objects = render(more).await?.exit_ok()?.out;
         let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
         let sets: Vec<DaemonSet> =
             documents.into_iter().filter(|o| o["kind"] == "DaemonSet").map(serde_json::from_value).collect::<Result<_, _>>()?;
         let [set] = sets.as_slice() else { anyhow::bail!("{} DaemonSets", sets.len()) };
         let pod = set.spec.as_ref().and_then(|s| s.template.spec.as_ref()).context("a DaemonSet without a Pod")?;
         ensure!(pod.host_network != Some(true) && pod.host_pid != Some(true) && pod.host_ipc != Some(true), "the Pod shares the host's");
-        // With it every container would get the token.
+        // Otherwise every container would get the token.
         ensure!(pod.automount_service_account_token == Some(false), "the token is mounted into all");
-        ensure!(pod.init_containers.is_none(), "there is a third one");
+        ensure!(pod.init_containers.is_none(), "there is an init container");
         let [shim, mounter] = pod.containers.as_slice() else { anyhow::bail!("{} containers", pod.containers.len()) };
         ensure!((shim.name.as_str(), mounter.name.as_str()) == ("shim", "mounter"), "{} and {}", shim.name, mounter.name);
 
@@ -122,31 +122,31 @@ async fn who_speaks_on_a_node_has_no_power_over_it_and_who_has_speaks_to_nobody(
         ensure!(capabilities.drop == Some(vec!["ALL".to_owned()]), "shim keeps some of {:?}", capabilities.drop);
         ensure!(rights.privileged != Some(true) && rights.allow_privilege_escalation == Some(false), "shim is or may get privileged");
         ensure!(rights.read_only_root_filesystem == Some(true), "shim may write its image");
-        // The plugin's folder, where the journal is, too, and the registry; nothing of Pods, nothing of trees.
+        // Only the driver's plugin folder, which holds the journal, and the plugin registry.
         let folders = ["/var/lib/kubelet/plugins/csi.yoi.dev", "/var/lib/kubelet/plugins_registry"];
-        let mounted = of_the_host(pod, shim);
-        ensure!(mounted == folders.map(|path| (path, path)).into(), "shim has of the host: {mounted:?}");
+        let mounted = host_mounts(pod, shim);
+        ensure!(mounted == folders.map(|path| (path, path)).into(), "shim mounts of the host: {mounted:?}");
         let shared = shim.volume_mounts.iter().flatten().find(|m| m.mount_propagation.is_some());
         ensure!(shared.is_none() && shim.volume_devices.is_none(), "{shared:?}");
-        ensure!(tokens(pod, shim) == ["api"], "shim cannot speak to the API server");
+        ensure!(token_volumes(pod, shim) == ["api"], "shim cannot speak to the API server");
 
-        ensure!(tokens(pod, mounter).is_empty(), "mounter has a token");
-        ensure!(mounter.ports.is_none(), "mounter is spoken to");
+        ensure!(token_volumes(pod, mounter).is_empty(), "mounter has a token");
+        ensure!(mounter.ports.is_none(), "mounter has a port");
         let root = if more.is_empty() { "/var/lib/yoi" } else { "/srv/yoi" };
-        let mounted = of_the_host(pod, mounter);
-        ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter has of the host: {mounted:?}");
+        let mounted = host_mounts(pod, mounter);
+        ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter mounts of the host: {mounted:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> Result<()> {
-    let stage = Stage::open("network").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", serde_json::json!({})).await?;
-    stage.agent_ready("a").await?;
-    let policies: Vec<NetworkPolicy> = stage.list("").await?;
+    let ns = TestNamespace::create("network").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", serde_json::json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let policies: Vec<NetworkPolicy> = ns.list("").await?;
     let agents = policies.iter().filter_map(|p| p.spec.as_ref()).find(|s| {
         let labels = s.pod_selector.as_ref().and_then(|p| p.match_labels.as_ref());
         labels.and_then(|l| l.get("yoi.dev/role")).map(String::as_str) == Some("agent")
@@ -160,11 +160,11 @@ async fn agents_are_denied_all_but_dns_the_gateway_and_what_the_chart_says() -> 
         let named = |p: &NetworkPolicyPort| p.port == Some(IntOrString::Int(port)) && p.end_port.is_none();
         ensure!(agents.egress.iter().flatten().flat_map(|r| r.ports.iter().flatten()).any(named), "no rule for port {port}: {egress}");
     }
-    // The policy selects the agent that runs here.
+    // The policy must select this agent.
     let selected = agents.pod_selector.as_ref().and_then(|p| p.match_labels.clone()).unwrap_or_default();
-    let pod: Vec<Pod> = stage.list("yoi.dev/yoipod=a").await?;
-    let borne = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();
-    ensure!(selected.iter().all(|(key, value)| borne.get(key) == Some(value)), "{selected:?} does not select {borne:?}");
+    let pod: Vec<Pod> = ns.list("yoi.dev/yoipod=a").await?;
+    let labels_of_pod = pod.first().and_then(|p| p.metadata.labels.clone()).unwrap_or_default();
+    ensure!(selected.iter().all(|(key, value)| labels_of_pod.get(key) == Some(value)), "{selected:?} does not select {labels_of_pod:?}");
     ensure!(agents.egress.iter().flatten().all(|r| r.ports.as_ref().is_some_and(|p| !p.is_empty())), "a rule without ports: {egress}");
-    stage.close().await
+    ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! Trees for Pods that are not ours.
+//! Workspaces with claims, for Pods that are not ours.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams};
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::{Stage, uid};
+use yoi_e2e::test_namespace::{TestNamespace, uid};
 
 /// A Job that runs `command` in the tree of the claim.
 fn job(claim: &str, command: &str) -> String {
@@ -48,24 +48,23 @@ fn workspace(name: &str, more: serde_json::Value) -> String {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec }).to_string()
 }
 
-async fn succeeded(stage: &Stage, job: &str) -> Result<()> {
-    stage
-        .until::<Job, ()>(job, "succeeded", |job| {
-            let status = job?.status.as_ref()?;
-            assert!(status.failed.unwrap_or(0) == 0, "the Job failed");
-            (status.succeeded.unwrap_or(0) == 1).then_some(())
-        })
-        .await
+async fn wait_succeeded(ns: &TestNamespace, job: &str) -> Result<()> {
+    ns.wait_for::<Job, ()>(job, "succeeded", |job| {
+        let status = job?.status.as_ref()?;
+        assert!(status.failed.unwrap_or(0) == 0, "the Job failed");
+        (status.succeeded.unwrap_or(0) == 1).then_some(())
+    })
+    .await
 }
 
-async fn volumes(stage: &Stage) -> Result<Vec<PersistentVolume>> {
-    let all = Api::<PersistentVolume>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+async fn volumes(ns: &TestNamespace) -> Result<Vec<PersistentVolume>> {
+    let all = Api::<PersistentVolume>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     Ok(all
         .into_iter()
         .filter(|v| {
             v.spec.as_ref().is_some_and(|s| {
                 s.csi.as_ref().is_some_and(|c| c.driver == "csi.yoi.dev")
-                    && s.claim_ref.as_ref().is_some_and(|c| c.namespace.as_deref() == Some(&stage.namespace))
+                    && s.claim_ref.as_ref().is_some_and(|c| c.namespace.as_deref() == Some(&ns.name))
             })
         })
         .collect())
@@ -73,58 +72,58 @@ async fn volumes(stage: &Stage) -> Result<Vec<PersistentVolume>> {
 
 #[tokio::test]
 async fn a_ci_job_builds_in_a_workspace_of_its_own_which_goes_with_it() -> Result<()> {
-    let stage = Stage::open("ci").await?;
-    stage.git().await?;
-    stage.project("p", json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", stage.namespace) } })).await?;
-    // Applied together, as a pipeline does: nothing is waited for in between.
-    stage.apply(&workspace("ci", json!({ "source": { "project": { "name": "p" } }, "ttlAfterRelease": "2s" }))).await?;
-    stage.apply(&job("ci", "make CC=tcc && ./prog | grep fixture && git status --porcelain | tee /tmp/s && test ! -s /tmp/s")).await?;
-    succeeded(&stage, "ci").await?;
-    stage.until_gone::<AgentWorkspace>("ci").await?;
-    stage.until_gone::<PersistentVolumeClaim>("ci").await?;
-    ensure!(volumes(&stage).await?.is_empty(), "a volume is left");
-    stage.close().await
+    let ns = TestNamespace::create("ci").await?;
+    ns.create_git_server().await?;
+    ns.create_project("p", json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name) } })).await?;
+    // Applied together, as a pipeline does, without waiting in between.
+    ns.apply(&workspace("ci", json!({ "source": { "project": { "name": "p" } }, "ttlAfterRelease": "2s" }))).await?;
+    ns.apply(&job("ci", "make CC=tcc && ./prog | grep fixture && git status --porcelain | tee /tmp/s && test ! -s /tmp/s")).await?;
+    wait_succeeded(&ns, "ci").await?;
+    ns.wait_gone::<AgentWorkspace>("ci").await?;
+    ns.wait_gone::<PersistentVolumeClaim>("ci").await?;
+    ensure!(volumes(&ns).await?.is_empty(), "a volume is left");
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn an_immediate_claim_is_ready_before_any_pod_and_a_git_tag_is_its_source() -> Result<()> {
-    let stage = Stage::open("immediate").await?;
-    stage.git().await?;
-    let git = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", stage.namespace), "ref": "v1" } });
-    stage.apply(&workspace("w", json!({ "source": git, "binding": "Immediate" }))).await?;
-    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
-    let claim: PersistentVolumeClaim = stage.get("w").await?;
+    let ns = TestNamespace::create("immediate").await?;
+    ns.create_git_server().await?;
+    let git = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name), "ref": "v1" } });
+    ns.apply(&workspace("w", json!({ "source": git, "binding": "Immediate" }))).await?;
+    ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    let claim: PersistentVolumeClaim = ns.get("w").await?;
     ensure!(claim.status.and_then(|s| s.phase).as_deref() == Some("Bound"), "the claim is not bound");
-    stage.apply(&job("w", "test -f README.md && test ! -e SECOND.md && echo written > by-the-job")).await?;
-    succeeded(&stage, "w").await?;
-    // The Job is gone, the tree stays: it has no ttl.
-    stage.until_gone::<Job>("w").await?;
-    stage.apply(&job("w", "grep written by-the-job")).await?;
-    succeeded(&stage, "w").await?;
-    stage.until_gone::<Job>("w").await?;
-    stage.yoi(&["workspace", "rm", "w"]).await?.ok()?;
-    stage.until_gone::<AgentWorkspace>("w").await?;
-    ensure!(volumes(&stage).await?.is_empty(), "a volume is left");
-    stage.close().await
+    ns.apply(&job("w", "test -f README.md && test ! -e SECOND.md && echo written > by-the-job")).await?;
+    wait_succeeded(&ns, "w").await?;
+    // The Job is gone and the tree stays, because it has no TTL.
+    ns.wait_gone::<Job>("w").await?;
+    ns.apply(&job("w", "grep written by-the-job")).await?;
+    wait_succeeded(&ns, "w").await?;
+    ns.wait_gone::<Job>("w").await?;
+    ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
+    ns.wait_gone::<AgentWorkspace>("w").await?;
+    ensure!(volumes(&ns).await?.is_empty(), "a volume is left");
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
-    let stage = Stage::open("late").await?;
-    stage.yoi(&["workspace", "create", "w", "--empty", "--claim", "--path", "/workspace/tree", "--wait"]).await?.ok()?;
-    stage.unmet::<AgentWorkspace>("w", "Scheduled", "WaitingForConsumer").await?;
-    stage.apply(&job("w", "echo hello > file && cat file && test \"$(stat -c %u .)\" = 1000")).await?;
-    succeeded(&stage, "w").await?;
-    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
-    stage.close().await
+    let ns = TestNamespace::create("late").await?;
+    ns.yoi(&["workspace", "create", "w", "--empty", "--claim", "--path", "/workspace/tree", "--wait"]).await?.exit_ok()?;
+    ns.wait_reason::<AgentWorkspace>("w", "Scheduled", "WaitingForConsumer").await?;
+    ns.apply(&job("w", "echo hello > file && cat file && test \"$(stat -c %u .)\" = 1000")).await?;
+    wait_succeeded(&ns, "w").await?;
+    ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    ns.remove().await
 }
 
-/// A Pod of this name that asks for the tree of `victim` as an agent's own Pod does.
-fn thief(name: &str, victim: &AgentWorkspace) -> String {
+/// A Pod that requests the tree of `victim` as an agent's own Pod does.
+fn attacker(name: &str, victim: &AgentWorkspace) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
-        "containers": [{ "name": "thief", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],
+        "containers": [{ "name": "attacker", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],
             "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
             "volumeMounts": [{ "name": "tree", "mountPath": "/stolen" }] }],
         "volumes": [{ "name": "tree", "csi": { "driver": "csi.yoi.dev",
@@ -133,70 +132,70 @@ fn thief(name: &str, victim: &AgentWorkspace) -> String {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_not_ours_cannot_mount_a_workspace_inline() -> Result<()> {
-    let stage = Stage::open("thief").await?;
-    // One tree that no Pod may have inline, and one that another Pod has: an agent's.
-    stage.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
-    stage.agent_ready("a").await?;
+async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
+    let ns = TestNamespace::create("attacker").await?;
+    // One tree that no Pod may mount inline, and one that only an agent's Pod may mount.
+    ns.apply(&workspace("w", json!({ "source": { "empty": {} }, "binding": "Immediate" }))).await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    ns.wait_agent_ready("a").await?;
     for victim in ["w", "a"] {
-        stage.apply(&thief(&format!("thief-of-{victim}"), &stage.get(victim).await?)).await?;
+        ns.apply(&attacker(&format!("attacker-of-{victim}"), &ns.get(victim).await?)).await?;
     }
-    // The kubelet tells why, in the shim's words, and neither container ever starts.
+    // The kubelet reports the shim's reason, and neither container ever starts.
     let start = std::time::Instant::now();
     let mut waiting =
-        vec![("thief-of-w", "AgentWorkspace w is for no Pod yet"), ("thief-of-a", "AgentWorkspace a is for the Pod with UID")];
+        vec![("attacker-of-w", "AgentWorkspace w is for no Pod yet"), ("attacker-of-a", "AgentWorkspace a is for the Pod with UID")];
     while let Some(&(next, word)) = waiting.first() {
-        for thief in ["thief-of-w", "thief-of-a"] {
-            let pod: Pod = stage.get(thief).await?;
+        for attacker in ["attacker-of-w", "attacker-of-a"] {
+            let pod: Pod = ns.get(attacker).await?;
             let mut containers = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().into_iter();
-            ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {thief} runs");
+            ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {attacker} runs");
         }
         let about = format!("involvedObject.name={next},reason=FailedMount");
-        let told = stage.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.ok()?.out;
-        if told.contains(word) {
+        let messages =
+            ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
+        if messages.contains(word) {
             waiting.remove(0);
             continue;
         }
-        ensure!(start.elapsed() < yoi_e2e::stage::PATIENCE, "the kubelet does not say `{word}` of {next}: {told}");
+        ensure!(start.elapsed() < yoi_e2e::test_namespace::TIMEOUT, "the kubelet does not say `{word}` of {next}: {messages}");
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
-    stage.close().await
+    ns.remove().await
 }
 
-/// How often Kubernetes was made to look at the claim again.
-async fn reminded(stage: &Stage, claim: &str) -> Result<()> {
-    stage
-        .until::<PersistentVolumeClaim, ()>(claim, "Kubernetes is reminded of it", |claim| {
-            let said = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
-            assert_eq!(said, "1");
-            Some(())
-        })
-        .await
+/// Waits until the operator has touched the claim once, by its annotation.
+async fn wait_reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
+    ns.wait_for::<PersistentVolumeClaim, ()>(claim, "Kubernetes is reminded of it", |claim| {
+        let count = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
+        assert_eq!(count, "1");
+        Some(())
+    })
+    .await
 }
 
-/// Kubernetes can miss the end of a claim's last Pod; then nothing but a change of the claim makes it look again.
+/// Kubernetes can miss the end of a claim's last Pod. Then only a change of the claim makes it look again.
 #[tokio::test]
-async fn kubernetes_is_reminded_of_claims_that_stay_and_whatever_waits_for_them_goes_with_their_pods() -> Result<()> {
-    let stage = Stage::open("reminded").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.apply(&workspace("w", json!({ "source": { "empty": {} } }))).await?;
-    stage.apply(&job("w", "sleep 600")).await?;
-    stage.condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
-    stage.agent_ready("a").await?;
-    stage.until::<Job, ()>("w", "its Pod runs", |job| (job?.status.as_ref()?.ready == Some(1)).then_some(())).await?;
-    stage.delete::<AgentWorkspace>("w").await?;
-    stage.delete::<PersistentVolumeClaim>("a-session").await?;
-    // Both are in use, and stay.
-    tokio::try_join!(reminded(&stage, "w"), reminded(&stage, "a-session"))?;
-    stage.kubectl(&["delete", "job", "w", "--wait=false", "--cascade=foreground"]).await?.ok()?;
-    stage.delete::<YoiPod>("a").await?;
-    stage.until_gone::<AgentWorkspace>("w").await?;
-    stage.until_gone::<PersistentVolumeClaim>("a-session").await?;
-    stage.close().await
+async fn claims_that_stay_in_deletion_are_nudged_and_go_with_their_pods() -> Result<()> {
+    let ns = TestNamespace::create("reminded").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.apply(&workspace("w", json!({ "source": { "empty": {} } }))).await?;
+    ns.apply(&job("w", "sleep 600")).await?;
+    ns.wait_condition::<AgentWorkspace>("w", "Ready", ConditionStatus::True).await?;
+    ns.wait_agent_ready("a").await?;
+    ns.wait_for::<Job, ()>("w", "its Pod runs", |job| (job?.status.as_ref()?.ready == Some(1)).then_some(())).await?;
+    ns.delete::<AgentWorkspace>("w").await?;
+    ns.delete::<PersistentVolumeClaim>("a-session").await?;
+    // Both claims are in use, so they stay.
+    tokio::try_join!(wait_reminded(&ns, "w"), wait_reminded(&ns, "a-session"))?;
+    ns.kubectl(&["delete", "job", "w", "--wait=false", "--cascade=foreground"]).await?.exit_ok()?;
+    ns.delete::<YoiPod>("a").await?;
+    ns.wait_gone::<AgentWorkspace>("w").await?;
+    ns.wait_gone::<PersistentVolumeClaim>("a-session").await?;
+    ns.remove().await
 }

@@ -1,4 +1,5 @@
-//! Promises to users, each tried on a real cluster with the shipped charts, images and programs. Run by `cargo xtask test`.
+//! Promises to users, each tested on a real cluster with the shipped charts, images and programs. A test acts as a user does, waits on conditions,
+//! and checks what a user can see. Run by `cargo xtask test`.
 
 mod access;
 mod agents;

@@ -1,16 +1,16 @@
-//! What a node tells of itself.
+//! The status of WorkspaceNodes.
 
 use anyhow::{Result, ensure};
 use kube::api::{Api, ListParams};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::is_true;
 use yoi_crds::source::ProviderName;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 #[tokio::test]
-async fn every_node_says_what_it_offers() -> Result<()> {
-    let stage = Stage::open("node").await?;
-    let nodes = Api::<WorkspaceNode>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+async fn every_node_reports_what_it_offers() -> Result<()> {
+    let ns = TestNamespace::create("node").await?;
+    let nodes = Api::<WorkspaceNode>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     ensure!(!nodes.is_empty(), "no WorkspaceNode");
     for node in nodes {
         let status = node.status.unwrap_or_default();
@@ -19,5 +19,5 @@ async fn every_node_says_what_it_offers() -> Result<()> {
         ensure!(status.capacity.is_some_and(|c| c.free_bytes > 0 && c.free_bytes <= c.total_bytes), "{status:?}");
         ensure!(status.runtime_digests.iter().all(|d| d.len() == 64) && !status.runtime_digests.is_empty(), "{status:?}");
     }
-    stage.close().await
+    ns.remove().await
 }

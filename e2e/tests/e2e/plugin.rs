@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use yoi_e2e::program;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 const SCRIPT: &str = "
 rules:
@@ -20,92 +20,92 @@ rules:
 ";
 
 #[tokio::test]
-async fn run_wait_ls_log_and_diff_tell_people_and_programs() -> Result<()> {
-    let stage = Stage::open("plugin").await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
-    let done = stage.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.ok()?;
+async fn run_wait_ls_log_and_diff_print_for_people_and_for_programs() -> Result<()> {
+    let ns = TestNamespace::create("plugin").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    let done = ns.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
     ensure!(done.out.contains("task of a done"), "{}", done.out);
 
-    let table = stage.yoi(&["ls"]).await?.ok()?.out;
+    let table = ns.yoi(&["ls"]).await?.exit_ok()?.out;
     for word in ["AGENT", "SESSION", "WORKSPACE", "a", "p", "True", "Succeeded", "Btrfs"] {
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
-    let listed: Value = serde_json::from_str(&stage.yoi(&["ls", "-o", "json"]).await?.ok()?.out)?;
+    let listed: Value = serde_json::from_str(&ns.yoi(&["ls", "-o", "json"]).await?.exit_ok()?.out)?;
     ensure!(listed["agents"][0]["metadata"]["name"] == "a", "{listed}");
-    let names = stage.yoi(&["ls", "agents", "-o", "name"]).await?.ok()?.out;
+    let names = ns.yoi(&["ls", "agents", "-o", "name"]).await?.exit_ok()?.out;
     ensure!(names == "yoipod.yoi.dev/a\n", "{names}");
-    let names = stage.yoi(&["ls", "sessions", "-o", "name"]).await?.ok()?.out;
+    let names = ns.yoi(&["ls", "sessions", "-o", "name"]).await?.exit_ok()?.out;
     ensure!(names == "persistentvolumeclaim/a-session\n", "{names}");
-    stage.kubectl(&["get", names.trim()]).await?.ok()?;
+    ns.kubectl(&["get", names.trim()]).await?.exit_ok()?;
 
-    let log = stage.yoi(&["log", "a"]).await?.ok()?.out;
+    let log = ns.yoi(&["log", "a"]).await?.exit_ok()?.out;
     for word in ["do it well", "→ Write", "Done well.", "finished"] {
         ensure!(log.contains(word), "`{word}` is not in\n{log}");
     }
-    let last = stage.yoi(&["log", "a", "--tail", "1", "-o", "json"]).await?.ok()?.out;
+    let last = ns.yoi(&["log", "a", "--tail", "1", "-o", "json"]).await?.exit_ok()?.out;
     ensure!(last.lines().count() == 1, "{last}");
     let token: Value = serde_json::from_str(last.trim())?;
-    let after = stage.yoi(&["log", "a", "--after", token["token"].as_str().unwrap_or_default(), "-o", "json"]).await?.ok()?.out;
+    let after = ns.yoi(&["log", "a", "--after", token["token"].as_str().unwrap_or_default(), "-o", "json"]).await?.exit_ok()?.out;
     ensure!(after.trim().is_empty(), "there is something after the end: {after}");
 
-    let diff = stage.yoi(&["diff", "a"]).await?.ok()?.out;
+    let diff = ns.yoi(&["diff", "a"]).await?.exit_ok()?.out;
     ensure!(diff.contains("+by the agent") && diff.contains("made.txt"), "{diff}");
-    let diff: Value = serde_json::from_str(&stage.yoi(&["diff", "a", "-o", "json"]).await?.ok()?.out)?;
+    let diff: Value = serde_json::from_str(&ns.yoi(&["diff", "a", "-o", "json"]).await?.exit_ok()?.out)?;
     ensure!(diff["paths"] == json!([{ "path": "made.txt", "kind": "added" }]), "{diff}");
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn exit_codes_mean_something() -> Result<()> {
-    let stage = Stage::open("codes").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    ensure!(stage.yoi(&["log", "absent"]).await?.code == 3, "a missing agent");
-    ensure!(stage.yoi(&["run", "a", "-p", "absent"]).await?.code == 3, "a missing project");
-    ensure!(stage.yoi(&["frobnicate"]).await?.code == 2, "a wrong command line");
-    let failed = stage.yoi(&["run", "a", "-p", "p", "-t", "do it badly", "--wait", "--timeout", "3m"]).await?;
+async fn each_kind_of_failure_has_its_exit_code() -> Result<()> {
+    let ns = TestNamespace::create("codes").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ensure!(ns.yoi(&["log", "absent"]).await?.code == 3, "a missing agent");
+    ensure!(ns.yoi(&["run", "a", "-p", "absent"]).await?.code == 3, "a missing project");
+    ensure!(ns.yoi(&["frobnicate"]).await?.code == 2, "a wrong command line");
+    let failed = ns.yoi(&["run", "a", "-p", "p", "-t", "do it badly", "--wait", "--timeout", "3m"]).await?;
     ensure!(failed.code == 6 && failed.err.contains("kubectl yoi log a"), "{failed:?}");
-    let twice = stage.yoi(&["run", "a", "-p", "p"]).await?;
+    let twice = ns.yoi(&["run", "a", "-p", "p"]).await?;
     ensure!(twice.code == 1 && twice.err.contains("exists already"), "{twice:?}");
-    let refused = stage.yoi(&["rm", "a", "--force"]).await?;
+    let refused = ns.yoi(&["rm", "a", "--force"]).await?;
     ensure!(refused.code == 1 && refused.err.contains("kubectl yoi stop"), "{refused:?}");
-    let late = stage.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
+    let late = ns.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
     ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
     for shell in ["bash", "zsh", "fish"] {
-        // Without the namespace that a stage adds: it would do nothing, and is refused.
-        let script = program::run(&std::env::var("YOI_KUBECTL_YOI")?, &["completion", shell], &[], None).await?.ok()?.out;
+        // Run without `-n`, which `completion` refuses because it would have no effect.
+        let script = program::run(&std::env::var("YOI_KUBECTL_YOI")?, &["completion", shell], &[], None).await?.exit_ok()?.out;
         ensure!(script.contains("workspace"), "{shell}");
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn kubectl_alone_tells_the_story() -> Result<()> {
-    let stage = Stage::open("story").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.ok()?;
+async fn kubectl_get_and_describe_show_conditions_and_events() -> Result<()> {
+    let ns = TestNamespace::create("story").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
     let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,workspacenodes";
-    let table = stage.kubectl(&["get", kinds]).await?.ok()?.out;
+    let table = ns.kubectl(&["get", kinds]).await?.exit_ok()?.out;
     for word in ["READY", "REASON", "PROVIDER", "FREE BYTES", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
-    // Events are written behind the objects that they speak of.
-    stage.agent_ready("a").await?;
+    // Events are written after the status of their objects.
+    ns.wait_agent_ready("a").await?;
     let start = std::time::Instant::now();
     loop {
-        let story = stage.kubectl(&["describe", "yoipod", "a"]).await?.ok()?.out;
-        let events = story.split("Events:").nth(1).unwrap_or_default();
-        let told = ["WorkspaceReady", "Replayed", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
-        if told && events.contains("yoi-operator") {
+        let text = ns.kubectl(&["describe", "yoipod", "a"]).await?.exit_ok()?.out;
+        let events = text.split("Events:").nth(1).unwrap_or_default();
+        let all = ["WorkspaceReady", "Replayed", "TaskSucceeded", "Ready"].iter().all(|reason| events.contains(reason));
+        if all && events.contains("yoi-operator") {
             break;
         }
-        ensure!(start.elapsed() < std::time::Duration::from_secs(20), "no story in\n{story}");
+        ensure!(start.elapsed() < std::time::Duration::from_secs(20), "no text in\n{text}");
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    let story = stage.kubectl(&["describe", "agentworkspace", "a"]).await?.ok()?.out;
-    let events = story.split("Events:").nth(1).unwrap_or_default();
-    ensure!(events.contains("yoi-agent-shim"), "the shim tells nothing in\n{story}");
-    stage.close().await
+    let text = ns.kubectl(&["describe", "agentworkspace", "a"]).await?.exit_ok()?.out;
+    let events = text.split("Events:").nth(1).unwrap_or_default();
+    ensure!(events.contains("yoi-agent-shim"), "no Event of the shim in\n{text}");
+    ns.remove().await
 }

@@ -1,17 +1,17 @@
-//! Nonsense fails at `kubectl apply`, with a sentence.
+//! The schema refuses invalid objects at `kubectl apply`, with a reason.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 fn object(kind: &str, name: &str, spec: Value) -> String {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string()
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
-    let stage = Stage::open("schema").await?;
+async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
+    let ns = TestNamespace::create("schema").await?;
     let agent = json!({ "builtin": {} });
     let project = json!({ "name": "p" });
     let cases = [
@@ -50,25 +50,25 @@ async fn nonsense_is_refused_at_apply_with_a_sentence() -> Result<()> {
         ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/tmp" }), "system folder"),
     ];
     for (kind, name, spec, word) in cases {
-        let said = stage.try_apply(&object(kind, name, spec.clone())).await?;
-        ensure!(said.code != 0, "{kind} {name} {spec} was taken");
-        ensure!(said.err.contains(word), "{kind} {name} {spec}: no `{word}` in {}", said.err);
+        let output = ns.try_apply(&object(kind, name, spec.clone())).await?;
+        ensure!(output.code != 0, "{kind} {name} {spec} was taken");
+        ensure!(output.err.contains(word), "{kind} {name} {spec}: no `{word}` in {}", output.err);
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn what_is_immutable_stays_even_when_removed_and_added() -> Result<()> {
-    let stage = Stage::open("immutable").await?;
+async fn immutable_fields_stay_even_when_removed_and_added() -> Result<()> {
+    let ns = TestNamespace::create("immutable").await?;
     let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "workspace": { "ref": { "name": "w" } } });
-    stage.apply(&object("YoiPod", "a", spec)).await?;
+    ns.apply(&object("YoiPod", "a", spec)).await?;
     for patch in [
         json!({ "spec": { "projectRef": { "name": "q" } } }),
         json!({ "spec": { "workspace": { "ref": { "name": "v" } } } }),
         json!({ "spec": { "workspace": null } }),
     ] {
-        ensure!(stage.merge::<YoiPod>("a", &patch).await.is_err(), "{patch} was taken");
+        ensure!(ns.merge_patch::<YoiPod>("a", &patch).await.is_err(), "{patch} was taken");
     }
-    stage.merge::<YoiPod>("a", &json!({ "spec": { "desiredState": "Stopped" } })).await?;
-    stage.close().await
+    ns.merge_patch::<YoiPod>("a", &json!({ "spec": { "desiredState": "Stopped" } })).await?;
+    ns.remove().await
 }

@@ -1,11 +1,11 @@
-//! Trees: isolated, forked, gone when deleted.
+//! Workspaces: isolation, forks, providers, sharing.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::fixture::PATH;
-use yoi_e2e::stage::{Stage, uid};
+use yoi_e2e::fixtures::TREE_PATH;
+use yoi_e2e::test_namespace::{TestNamespace, uid};
 use yoi_wire::entry::{Body, ToolOutcome};
 
 const SCRIPT: &str = r#"
@@ -50,26 +50,26 @@ rules:
   - text: Tried.
 "#;
 
-/// A tree that is made before anybody works in it.
-async fn tree(stage: &Stage, name: &str, project: &str, more: Value) -> Result<()> {
-    let mut spec = json!({ "source": { "project": { "name": project } }, "path": PATH });
+/// Creates a workspace that no YoiPod owns.
+async fn tree(ns: &TestNamespace, name: &str, project: &str, more: Value) -> Result<()> {
+    let mut spec = json!({ "source": { "project": { "name": project } }, "path": TREE_PATH });
     if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
         spec.extend(more);
     }
     let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec });
-    stage.apply(&object.to_string()).await
+    ns.apply(&object.to_string()).await
 }
 
-async fn outputs(stage: &Stage, agent: &str) -> Result<Vec<(ToolOutcome, String)>> {
-    let ended = stage.log(agent).await?.into_iter().filter_map(|l| match l.entry.body {
+async fn outputs(ns: &TestNamespace, agent: &str) -> Result<Vec<(ToolOutcome, String)>> {
+    let ended = ns.log(agent).await?.into_iter().filter_map(|l| match l.entry.body {
         Body::ToolEnded(t) => Some((t.outcome, t.output)),
         _ => None,
     });
     Ok(ended.collect())
 }
 
-async fn last_output(stage: &Stage, agent: &str) -> Result<String> {
-    let log = stage.log(agent).await?;
+async fn last_output(ns: &TestNamespace, agent: &str) -> Result<String> {
+    let log = ns.log(agent).await?;
     let last = log.iter().rev().find_map(|l| match &l.entry.body {
         Body::ToolEnded(t) => Some(t.output.clone()),
         _ => None,
@@ -79,50 +79,50 @@ async fn last_output(stage: &Stage, agent: &str) -> Result<String> {
 
 #[tokio::test]
 async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
-    let stage = Stage::open("source").await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
-    stage.agent("before", "p", json!({ "task": "hash the tree" })).await?;
-    stage.task_complete("before").await?;
-    stage.agent("vandal", "p", json!({ "task": "change everything" })).await?;
-    stage.task_complete("vandal").await?;
-    stage.agent("after", "p", json!({ "task": "hash the tree" })).await?;
-    stage.task_complete("after").await?;
-    let (before, vandal, after) =
-        (last_output(&stage, "before").await?, last_output(&stage, "vandal").await?, last_output(&stage, "after").await?);
+    let ns = TestNamespace::create("source").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    ns.create_agent("before", "p", json!({ "task": "hash the tree" })).await?;
+    ns.wait_task_complete("before").await?;
+    ns.create_agent("destroyer", "p", json!({ "task": "change everything" })).await?;
+    ns.wait_task_complete("destroyer").await?;
+    ns.create_agent("after", "p", json!({ "task": "hash the tree" })).await?;
+    ns.wait_task_complete("after").await?;
+    let (before, destroyer, after) =
+        (last_output(&ns, "before").await?, last_output(&ns, "destroyer").await?, last_output(&ns, "after").await?);
     ensure!(before.contains("README.md") && before.contains("src/main.c"), "{before}");
     ensure!(before == after, "the base changed:\n{before}\n---\n{after}");
-    ensure!(vandal.contains("Moved") && !vandal.contains("src/main.c"), "the vandal did nothing: {vandal}");
-    // Its first agent saw a clean work tree: nothing that the clone or the snapshot left behind.
+    ensure!(destroyer.contains("Moved") && !destroyer.contains("src/main.c"), "the destroyer did nothing: {destroyer}");
+    // The first agent sees a clean work tree: clone and snapshot leave no files behind.
     ensure!(!before.contains("?? ") && !before.contains(" M "), "{before}");
-    // The snapshot is one: nothing was copied.
-    let workspace: AgentWorkspace = stage.get("before").await?;
+    // The tree is a snapshot, not a copy.
+    let workspace: AgentWorkspace = ns.get("before").await?;
     let provider = workspace.status.unwrap_or_default().provider;
     ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Btrfs), "{provider:?}");
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> Result<()> {
-    let stage = Stage::open("forks").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("parent", "p", json!({ "task": "write as parent" })).await?;
-    stage.task_complete("parent").await?;
+    let ns = TestNamespace::create("forks").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("parent", "p", json!({ "task": "write as parent" })).await?;
+    ns.wait_task_complete("parent").await?;
     let fork = json!({ "template": { "source": { "workspace": { "name": "parent" } } } });
-    stage.agent("left", "p", json!({ "task": "write left", "workspace": fork })).await?;
-    stage.agent("right", "p", json!({ "task": "write right", "workspace": fork })).await?;
+    ns.create_agent("left", "p", json!({ "task": "write left", "workspace": fork })).await?;
+    ns.create_agent("right", "p", json!({ "task": "write right", "workspace": fork })).await?;
     for (agent, word) in [("left", "left\nparent"), ("right", "right\nparent")] {
-        stage.task_complete(agent).await?;
-        let seen = last_output(&stage, agent).await?;
+        ns.wait_task_complete(agent).await?;
+        let seen = last_output(&ns, agent).await?;
         ensure!(seen.contains(word), "{agent} sees {seen}");
     }
-    // The parent lives on, and its file is its own.
-    stage.agent_ready("parent").await?;
-    let before = stage.log("parent").await?.len();
-    stage.yoi(&["send", "parent", "look again"]).await?.ok()?;
-    let seen = stage
-        .log_until("parent", "its second look", |log| {
+    // The parent goes on, and its file is its own.
+    ns.wait_agent_ready("parent").await?;
+    let before = ns.log("parent").await?.len();
+    ns.yoi(&["send", "parent", "look again"]).await?.exit_ok()?;
+    let seen = ns
+        .wait_log("parent", "its second look", |log| {
             log.iter().skip(before).find_map(|l| match &l.entry.body {
                 Body::ToolEnded(t) => Some(t.output.clone()),
                 _ => None,
@@ -131,111 +131,110 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
         .await?;
     ensure!(seen.starts_with("parent\n") && !seen.contains("left") && !seen.contains("right"), "the parent sees a fork's file: {seen}");
 
-    // W25: the parent goes, its forks stay.
-    stage.delete::<YoiPod>("parent").await?;
-    stage.until_gone::<YoiPod>("parent").await?;
-    stage.until_gone::<AgentWorkspace>("parent").await?;
-    stage.yoi(&["send", "left", "look again"]).await?.ok()?;
-    stage
-        .log_until("left", "a look after the parent went", |log| {
-            log.iter().rev().find_map(|l| match &l.entry.body {
-                Body::ToolEnded(t) if t.output.starts_with("left\n") && !t.output.contains("parent") => Some(()),
-                _ => None,
-            })
+    // W25: the parent is deleted, its forks stay.
+    ns.delete::<YoiPod>("parent").await?;
+    ns.wait_gone::<YoiPod>("parent").await?;
+    ns.wait_gone::<AgentWorkspace>("parent").await?;
+    ns.yoi(&["send", "left", "look again"]).await?.exit_ok()?;
+    ns.wait_log("left", "a look after the parent went", |log| {
+        log.iter().rev().find_map(|l| match &l.entry.body {
+            Body::ToolEnded(t) if t.output.starts_with("left\n") && !t.output.contains("parent") => Some(()),
+            _ => None,
         })
-        .await?;
-    stage.close().await
+    })
+    .await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_fork_of_nothing_says_so() -> Result<()> {
-    let stage = Stage::open("orphan").await?;
-    stage.empty_project("p").await?;
+    let ns = TestNamespace::create("orphan").await?;
+    ns.create_empty_project("p").await?;
     let workspace = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "w" },
         "spec": { "source": { "workspace": { "name": "absent" } }, "claim": true, "binding": "Immediate" } });
-    stage.apply(&workspace.to_string()).await?;
-    let condition = stage.unmet::<AgentWorkspace>("w", "Accepted", "SourceNotFound").await?;
+    ns.apply(&workspace.to_string()).await?;
+    let condition = ns.wait_reason::<AgentWorkspace>("w", "Accepted", "SourceNotFound").await?;
     ensure!(condition.message.contains("absent"), "{}", condition.message);
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result<()> {
-    let stage = Stage::open("provider").await?;
-    stage.model(SCRIPT).await?;
-    stage.project_with("p", json!({ "source": { "empty": {} }, "provider": "Copy" })).await?;
-    stage.agent("copied", "p", json!({ "task": "write left" })).await?;
-    stage.task_complete("copied").await?;
-    let workspace: AgentWorkspace = stage.get("copied").await?;
+    let ns = TestNamespace::create("provider").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Copy" })).await?;
+    ns.create_agent("copied", "p", json!({ "task": "write left" })).await?;
+    ns.wait_task_complete("copied").await?;
+    let workspace: AgentWorkspace = ns.get("copied").await?;
     let provider = workspace.status.unwrap_or_default().provider;
     ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Copy), "{provider:?}");
 
-    // A copy of a tree that is in use would be torn.
+    // A copy of a tree that is in use would not be of one point in time.
     let workspace = |name: &str, source: serde_json::Value, provider: &str| {
         json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
             "spec": { "source": source, "provider": provider, "claim": true, "binding": "Immediate" } })
         .to_string()
     };
-    stage.apply(&workspace("fork", json!({ "workspace": { "name": "copied" } }), "Copy")).await?;
-    stage.unmet::<AgentWorkspace>("fork", "Provisioned", "SourceNotSealed").await?;
-    let ready = stage.condition::<AgentWorkspace>("fork", "Ready", ConditionStatus::False).await?;
+    ns.apply(&workspace("fork", json!({ "workspace": { "name": "copied" } }), "Copy")).await?;
+    ns.wait_reason::<AgentWorkspace>("fork", "Provisioned", "SourceNotSealed").await?;
+    let ready = ns.wait_condition::<AgentWorkspace>("fork", "Ready", ConditionStatus::False).await?;
     ensure!(!ready.message.is_empty(), "no word on why");
 
-    // A snapshot of a tree that is no subvolume is not to be had, and a copy is not what was asked for.
-    stage.apply(&workspace("named", json!({ "project": { "name": "p" } }), "Btrfs")).await?;
-    stage.unmet::<AgentWorkspace>("named", "ProviderSelected", "ProviderUnavailable").await?;
-    stage.close().await
+    // There is no snapshot of a tree that is not a subvolume, and a copy was not requested.
+    ns.apply(&workspace("named", json!({ "project": { "name": "p" } }), "Btrfs")).await?;
+    ns.wait_reason::<AgentWorkspace>("named", "ProviderSelected", "ProviderUnavailable").await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next_one() -> Result<()> {
-    let stage = Stage::open("ref").await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
-    tree(&stage, "shared", "p", json!({})).await?;
-    // Without a claim it waits for the Pod that is to have it.
-    stage.unmet::<AgentWorkspace>("shared", "Scheduled", "WaitingForConsumer").await?;
-    let before = uid(&stage.get::<AgentWorkspace>("shared").await?);
+    let ns = TestNamespace::create("ref").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    tree(&ns, "shared", "p", json!({})).await?;
+    // Without a claim it waits for a Pod that mounts it.
+    ns.wait_reason::<AgentWorkspace>("shared", "Scheduled", "WaitingForConsumer").await?;
+    let before = uid(&ns.get::<AgentWorkspace>("shared").await?);
     let by_ref = json!({ "ref": { "name": "shared" } });
-    stage.agent("first", "p", json!({ "task": "write left", "workspace": by_ref })).await?;
-    stage.task_complete("first").await?;
-    let seen = last_output(&stage, "first").await?;
+    ns.create_agent("first", "p", json!({ "task": "write left", "workspace": by_ref })).await?;
+    ns.wait_task_complete("first").await?;
+    let seen = last_output(&ns, "first").await?;
     ensure!(seen.starts_with("left\n"), "{seen}");
-    let own = stage.api::<AgentWorkspace>().get_opt("first").await?;
+    let own = ns.api::<AgentWorkspace>().get_opt("first").await?;
     ensure!(own.is_none(), "the agent has a tree of its own, too");
 
-    // It is not the agent's: it stays when the agent goes, with what is in it.
-    stage.delete::<YoiPod>("first").await?;
-    stage.until_gone::<YoiPod>("first").await?;
-    stage.agent("second", "p", json!({ "task": "look again", "workspace": by_ref })).await?;
-    stage.task_complete("second").await?;
-    let seen = last_output(&stage, "second").await?;
+    // The agent does not own it: the tree and its content stay when the agent is deleted.
+    ns.delete::<YoiPod>("first").await?;
+    ns.wait_gone::<YoiPod>("first").await?;
+    ns.create_agent("second", "p", json!({ "task": "look again", "workspace": by_ref })).await?;
+    ns.wait_task_complete("second").await?;
+    let seen = last_output(&ns, "second").await?;
     ensure!(seen.starts_with("left\n"), "{seen}");
-    ensure!(uid(&stage.get::<AgentWorkspace>("shared").await?) == before, "another tree of that name");
-    stage.close().await
+    ensure!(uid(&ns.get::<AgentWorkspace>("shared").await?) == before, "another tree of that name");
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -> Result<()> {
-    let stage = Stage::open("frozen").await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
-    tree(&stage, "frozen", "p", json!({ "readOnly": true })).await?;
-    stage.agent("reader", "p", json!({ "task": "try to write", "workspace": { "ref": { "name": "frozen" } } })).await?;
-    stage.task_complete("reader").await?;
-    let said = outputs(&stage, "reader").await?;
-    let [(wrote, why), (_, seen)] = said.as_slice() else { anyhow::bail!("{said:?}") };
+    let ns = TestNamespace::create("frozen").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    tree(&ns, "frozen", "p", json!({ "readOnly": true })).await?;
+    ns.create_agent("reader", "p", json!({ "task": "try to write", "workspace": { "ref": { "name": "frozen" } } })).await?;
+    ns.wait_task_complete("reader").await?;
+    let outputs = outputs(&ns, "reader").await?;
+    let [(wrote, why), (_, seen)] = outputs.as_slice() else { anyhow::bail!("{outputs:?}") };
     ensure!(*wrote == ToolOutcome::Failed && why.contains("Read-only file system"), "{wrote:?}: {why}");
     ensure!(seen.contains("Fixture") && seen.lines().any(|l| l == "src/main.c"), "the tree is not what it is made from: {seen}");
-    // Of the new file, and of each that was to go.
+    // For the new file, and for each file that the command tried to delete.
     ensure!(seen.matches("Read-only file system").count() >= 2, "{seen}");
     ensure!(!seen.contains("?? ") && !seen.contains(" D "), "something was written: {seen}");
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn a_field_that_would_do_nothing_is_refused_with_a_sentence() -> Result<()> {
-    let stage = Stage::open("idle").await?;
+async fn a_field_that_would_do_nothing_is_refused_with_a_reason() -> Result<()> {
+    let ns = TestNamespace::create("idle").await?;
     let object = |kind: &str, spec: Value| {
         json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": "x" }, "spec": spec }).to_string()
     };
@@ -244,14 +243,14 @@ async fn a_field_that_would_do_nothing_is_refused_with_a_sentence() -> Result<()
         (object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate" })), "binding Immediate needs a claim"),
         (agent(json!({ "claimName": "kept", "retain": "Delete" })), "retain Delete is for a claim that Yoi makes"),
     ] {
-        let said = stage.try_apply(&manifest).await?;
-        ensure!(said.code != 0 && said.err.contains(word), "no `{word}` in {said:?}");
+        let output = ns.try_apply(&manifest).await?;
+        ensure!(output.code != 0 && output.err.contains(word), "no `{word}` in {output:?}");
     }
     for manifest in [
         object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate", "claim": true })),
         agent(json!({ "claimName": "kept", "retain": "Retain" })),
     ] {
-        stage.apply(&manifest).await?;
+        ns.apply(&manifest).await?;
     }
-    stage.close().await
+    ns.remove().await
 }

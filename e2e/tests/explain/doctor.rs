@@ -1,11 +1,11 @@
-//! `kubectl yoi doctor` as tests of every target see it, and a shell for what it says.
+//! Runs `kubectl yoi doctor` and the commands of its findings, for several test targets.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Finding {
@@ -22,23 +22,23 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-/// What the doctor says, by its exit code consistent with its words.
-pub async fn doctor(stage: &Stage, args: &[&str]) -> Result<Vec<Finding>> {
+/// Returns the doctor's findings, after a check that its exit code fits them.
+pub async fn doctor(ns: &TestNamespace, args: &[&str]) -> Result<Vec<Finding>> {
     let all = args.contains(&"-A");
     let words = [&["doctor", "-o", "json"], args].concat();
-    let said = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { stage.yoi(&words).await? };
-    read(&said)
+    let output = if all { run(&format!("kubectl-yoi {}", words.join(" "))).await? } else { ns.yoi(&words).await? };
+    parse_report(&output)
 }
 
-pub fn read(said: &Said) -> Result<Vec<Finding>> {
-    let report: Report = serde_json::from_str(&said.out).with_context(|| format!("no report: {said:?}"))?;
+pub fn parse_report(output: &CommandOutput) -> Result<Vec<Finding>> {
+    let report: Report = serde_json::from_str(&output.out).with_context(|| format!("no report: {output:?}"))?;
     let has = |severity: &str| report.findings.iter().any(|f| f.severity == severity);
     let expected = match (has("error") || has("warning"), has("unknown")) {
         (true, _) => 1,
         (false, true) => 4,
         (false, false) => 0,
     };
-    ensure!(said.code == expected, "exit code {} with {:?}", said.code, report.findings);
+    ensure!(output.code == expected, "exit code {} with {:?}", output.code, report.findings);
     for finding in &report.findings {
         ensure!(!finding.check.is_empty() && !finding.object.is_empty() && !finding.message.is_empty(), "{finding:?}");
         ensure!(finding.command.is_empty() == (finding.severity == "ok"), "a finding without a command: {finding:?}");
@@ -46,23 +46,23 @@ pub fn read(said: &Said) -> Result<Vec<Finding>> {
     Ok(report.findings)
 }
 
-/// Asks until the doctor names it.
-pub async fn named(stage: &Stage, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
+/// Runs the doctor until it has this finding, and returns it.
+pub async fn wait_finding(ns: &TestNamespace, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
     let start = Instant::now();
     loop {
-        let findings = doctor(stage, args).await?;
+        let findings = doctor(ns, args).await?;
         let bad = |f: &&Finding| f.check == check && f.object.contains(object) && f.message.contains(words);
         if let Some(found) = findings.iter().find(bad) {
             println!("{} {}: {}\n  $ {}", found.severity, found.object, found.message, found.command);
             return Ok(found.clone());
         }
-        ensure!(start.elapsed() < PATIENCE, "{check} never says `{words}` of {object}: {findings:#?}");
+        ensure!(start.elapsed() < TIMEOUT, "{check} never says `{words}` of {object}: {findings:#?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// A line as a person types it, with kubectl, helm and the plugin on PATH.
-pub async fn run(line: &str) -> Result<Said> {
+/// Runs a shell command with kubectl, helm and the plugin on PATH.
+pub async fn run(line: &str) -> Result<CommandOutput> {
     let mut path = Vec::new();
     for variable in ["YOI_KUBECTL", "YOI_HELM", "YOI_KUBECTL_YOI"] {
         let program = std::path::PathBuf::from(std::env::var(variable)?);

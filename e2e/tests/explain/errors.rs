@@ -1,4 +1,4 @@
-//! What goes wrong in a person's hands: each error names the object, the reason and the next step, in plain words, with its exit code.
+//! Errors of `kubectl yoi`: each names the object, the reason and the next step, and has its exit code.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,34 +7,34 @@ use anyhow::{Result, ensure};
 use axum::Router;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use yoi_e2e::program::{self, Said};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::TestNamespace;
 
 use super::CLUSTER;
 use super::doctor::run;
-use super::people::person;
+use super::people::kubeconfig_for;
 
-/// The plugin with another kubeconfig.
-async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<Said> {
+/// Runs the plugin with another kubeconfig.
+async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<CommandOutput> {
     let plugin = std::env::var("YOI_KUBECTL_YOI")?;
     program::run(&plugin, args, &[("KUBECONFIG", &kubeconfig.to_string_lossy())], None).await
 }
 
-/// It failed with `code` and all of `words`, says what next, and says it without Rust.
-fn told(said: &Said, code: i32, words: &[&str]) -> Result<()> {
-    ensure!(said.code == code, "exit code {}, not {code}: {said:?}", said.code);
+/// Checks that the plugin failed with `code`, that its error contains all of `words`, and that it shows no Rust debug output.
+fn check_error(output: &CommandOutput, code: i32, words: &[&str]) -> Result<()> {
+    ensure!(output.code == code, "exit code {}, not {code}: {output:?}", output.code);
     for word in words {
-        ensure!(said.err.contains(word), "`{word}` is not in: {}", said.err);
+        ensure!(output.err.contains(word), "`{word}` is not in: {}", output.err);
     }
-    ensure!(said.err.starts_with("error: "), "{}", said.err);
+    ensure!(output.err.starts_with("error: "), "{}", output.err);
     for rust in ["Some(", "Err(", "Ok(", "Error {", "Error(", "Status {", "panicked", "RUST_BACKTRACE", "Os {"] {
-        ensure!(!said.err.contains(rust), "`{rust}` is Rust's, in: {}", said.err);
+        ensure!(!output.err.contains(rust), "`{rust}` is Rust's, in: {}", output.err);
     }
     Ok(())
 }
 
-/// This cluster's kubeconfig, changed.
-fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
+/// Writes a changed copy of this cluster's kubeconfig and returns its path.
+fn altered_kubeconfig(name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
     let mut config: Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
     change(&mut config);
     let path = std::env::temp_dir().join(format!("yoi-{name}-{}.kubeconfig", std::process::id()));
@@ -42,12 +42,12 @@ fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A kubeconfig of a server of our own that answers as `app` does.
-async fn server(name: &str, app: Router) -> Result<PathBuf> {
+/// Serves `app` and returns the path of a kubeconfig for it.
+async fn serve(name: &str, app: Router) -> Result<PathBuf> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, app).await });
-    changed(name, |c| c["clusters"][0]["cluster"] = json!({ "server": url }))
+    altered_kubeconfig(name, |c| c["clusters"][0]["cluster"] = json!({ "server": url }))
 }
 
 fn version() -> axum::Json<Value> {
@@ -56,44 +56,44 @@ fn version() -> axum::Json<Value> {
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_reached_is_told_by_its_cause() -> Result<()> {
-    let closed = changed("closed", |c| c["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1"))?;
-    let nobody_signed =
-        changed("tls", |c| drop(c["clusters"][0]["cluster"].as_object_mut().map(|c| c.remove("certificate-authority-data"))))?;
+async fn errors_name_the_cause_when_the_cluster_cannot_be_reached() -> Result<()> {
+    let closed = altered_kubeconfig("closed", |c| c["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1"))?;
+    let without_ca =
+        altered_kubeconfig("tls", |c| drop(c["clusters"][0]["cluster"].as_object_mut().map(|c| c.remove("certificate-authority-data"))))?;
     for verb in [&["ls"][..], &["log", "a"], &["doctor"], &["send", "a", "x"], &["run", "a", "-p", "p"]] {
-        told(&yoi(&closed, verb).await?, 5, &["failed to ", "refused", "\n  next: ", "kubectl cluster-info"])?;
-        told(&yoi(&nobody_signed, verb).await?, 5, &["failed to ", "certificate", "\n  next: "])?;
+        check_error(&yoi(&closed, verb).await?, 5, &["failed to ", "refused", "\n  next: ", "kubectl cluster-info"])?;
+        check_error(&yoi(&without_ca, verb).await?, 5, &["failed to ", "certificate", "\n  next: "])?;
     }
     let missing = PathBuf::from("/nonexistent/kubeconfig");
-    told(&yoi(&missing, &["ls"]).await?, 1, &["configuration", "\n  next: set KUBECONFIG"])?;
-    told(&yoi(&closed, &["ls", "--kubeconfig", "/nonexistent/kubeconfig"]).await?, 1, &["/nonexistent/kubeconfig", "\n  next: "])?;
-    told(&yoi(&closed, &["ls", "--context", "nowhere"]).await?, 1, &["nowhere", "\n  next: "])?;
-    for file in [closed, nobody_signed] {
+    check_error(&yoi(&missing, &["ls"]).await?, 1, &["configuration", "\n  next: set KUBECONFIG"])?;
+    check_error(&yoi(&closed, &["ls", "--kubeconfig", "/nonexistent/kubeconfig"]).await?, 1, &["/nonexistent/kubeconfig", "\n  next: "])?;
+    check_error(&yoi(&closed, &["ls", "--context", "nowhere"]).await?, 1, &["nowhere", "\n  next: "])?;
+    for file in [closed, without_ca] {
         std::fs::remove_file(file)?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_cluster_without_yoi_is_told_which_charts_to_install() -> Result<()> {
+async fn errors_in_a_cluster_without_yoi_name_the_charts_to_install() -> Result<()> {
     let status = || {
         let words = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "details": {},
             "message": "the server could not find the requested resource" });
         (StatusCode::NOT_FOUND, axum::Json(words))
     };
     let app = Router::new().route("/version", axum::routing::get(async || version())).fallback(async move || status());
-    let bare = server("bare", app).await?;
+    let without_yoi = serve("without_yoi", app).await?;
     for verb in [&["ls"][..], &["log", "a"], &["run", "a", "-p", "p"], &["stop", "a"]] {
-        told(
-            &yoi(&bare, verb).await?,
+        check_error(
+            &yoi(&without_yoi, verb).await?,
             1,
             &["the cluster does not know this API", "\n  next: install the charts yoi-crds and yoi-operator"],
         )?;
     }
-    let findings = super::doctor::read(&yoi(&bare, &["doctor", "-o", "json"]).await?)?;
-    let absent = findings.iter().filter(|f| f.check == "versions" && f.message.contains("not installed")).count();
-    ensure!(absent == 5, "each kind is told: {findings:#?}");
-    std::fs::remove_file(bare)?;
+    let findings = super::doctor::parse_report(&yoi(&without_yoi, &["doctor", "-o", "json"]).await?)?;
+    let missing = findings.iter().filter(|f| f.check == "versions" && f.message.contains("not installed")).count();
+    ensure!(missing == 5, "each kind must be named: {findings:#?}");
+    std::fs::remove_file(without_yoi)?;
     Ok(())
 }
 
@@ -102,49 +102,57 @@ async fn the_doctor_ends_though_the_api_server_hangs() -> Result<()> {
     async fn never() -> axum::Json<Value> {
         std::future::pending().await
     }
-    let deaf = server("deaf", Router::new().fallback(never)).await?;
+    let silent = serve("silent", Router::new().fallback(never)).await?;
     let start = Instant::now();
-    told(&yoi(&deaf, &["doctor"]).await?, 5, &["no answer in", "\n  next: "])?;
+    check_error(&yoi(&silent, &["doctor"]).await?, 5, &["no answer in", "\n  next: "])?;
     ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-    let polite = Router::new().route("/version", axum::routing::get(async || version())).fallback(never);
-    let polite = server("polite", polite).await?;
+    let version_only = Router::new().route("/version", axum::routing::get(async || version())).fallback(never);
+    let version_only = serve("version_only", version_only).await?;
     let start = Instant::now();
-    let findings = super::doctor::read(&yoi(&polite, &["doctor", "-o", "json"]).await?)?;
+    let findings = super::doctor::parse_report(&yoi(&version_only, &["doctor", "-o", "json"]).await?)?;
     ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     println!("ended after {:.1} s", start.elapsed().as_secs_f32());
     let late = findings.iter().filter(|f| f.severity == "unknown" && f.message.contains("did not answer in time")).count();
     ensure!(late > 20 && findings.iter().all(|f| f.severity != "ok"), "{findings:#?}");
-    for file in [deaf, polite] {
+    for file in [silent, version_only] {
         std::fs::remove_file(file)?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Result<()> {
-    let _whole = CLUSTER.read().await;
-    let stage = Stage::open("mistakes").await?;
-    let here = stage.namespace.clone();
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    told(&stage.yoi(&["log", "absent"]).await?, 3, &[&format!("YoiPod {here}/absent does not exist"), "\n  next: kubectl yoi ls agents"])?;
-    told(&stage.yoi(&["run", "a", "-p", "absent"]).await?, 3, &[&format!("YoiProject {here}/absent does not exist"), "\n  next: "])?;
-    told(&stage.yoi(&["workspace", "rm", "w"]).await?, 3, &[&format!("AgentWorkspace {here}/w does not exist"), "\n  next: "])?;
-    let itself = stage.yoi(&["peer", "a", "a"]).await?;
-    told(&itself, 1, &[&format!("YoiPod {here}/a"), "cannot be its own peer", &format!("kubectl yoi ls agents -n {here}")])?;
+async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("mistakes").await?;
+    let here = ns.name.clone();
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    check_error(
+        &ns.yoi(&["log", "absent"]).await?,
+        3,
+        &[&format!("YoiPod {here}/absent does not exist"), "\n  next: kubectl yoi ls agents"],
+    )?;
+    check_error(&ns.yoi(&["run", "a", "-p", "absent"]).await?, 3, &[&format!("YoiProject {here}/absent does not exist"), "\n  next: "])?;
+    check_error(&ns.yoi(&["workspace", "rm", "w"]).await?, 3, &[&format!("AgentWorkspace {here}/w does not exist"), "\n  next: "])?;
+    let itself = ns.yoi(&["peer", "a", "a"]).await?;
+    check_error(&itself, 1, &[&format!("YoiPod {here}/a"), "cannot be its own peer", &format!("kubectl yoi ls agents -n {here}")])?;
 
-    stage.agent("still", "p", json!({ "desiredState": "Stopped" })).await?;
-    stage.unmet::<yoi_crds::YoiPod>("still", "Ready", "Stopped").await?;
-    told(&stage.yoi(&["send", "still", "x"]).await?, 5, &[&format!("YoiPod {here}/still"), "is Stopped", "kubectl yoi start still"])?;
-    told(&stage.yoi(&["diff", "still"]).await?, 5, &["is Stopped", "kubectl yoi start still"])?;
+    ns.create_agent("stopped", "p", json!({ "desiredState": "Stopped" })).await?;
+    ns.wait_reason::<yoi_crds::YoiPod>("stopped", "Ready", "Stopped").await?;
+    check_error(
+        &ns.yoi(&["send", "stopped", "x"]).await?,
+        5,
+        &[&format!("YoiPod {here}/stopped"), "is Stopped", "kubectl yoi start stopped"],
+    )?;
+    check_error(&ns.yoi(&["diff", "stopped"]).await?, 5, &["is Stopped", "kubectl yoi start stopped"])?;
 
-    stage.agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
-    stage.unmet::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
-    told(&stage.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
+    ns.create_agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
+    ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
+    check_error(&ns.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
 
-    let nobody = person(&stage, "nobody", None).await?;
-    for verb in [&["ls"][..], &["log", "still"], &["stop", "still"]] {
-        told(&stage.yoi_as(&nobody, verb).await?, 4, &["failed to ", "forbidden", "\n  next: ask for the role yoi-edit"])?;
+    let nobody = kubeconfig_for(&ns, "nobody", None).await?;
+    for verb in [&["ls"][..], &["log", "stopped"], &["stop", "stopped"]] {
+        check_error(&ns.yoi_as(&nobody, verb).await?, 4, &["failed to ", "forbidden", "\n  next: ask for the role yoi-edit"])?;
     }
     std::fs::remove_file(nobody)?;
 
@@ -155,28 +163,28 @@ async fn objects_that_are_missing_stopped_pending_or_forbidden_are_told() -> Res
         ("frobnicate", "unrecognized"),
         ("stop a --timeout x", "duration"),
     ] {
-        let said = stage.yoi(&line.split(' ').collect::<Vec<_>>()).await?;
-        ensure!(said.code == 2 && said.err.contains(words) && said.err.contains("--help"), "{line}: {said:?}");
+        let output = ns.yoi(&line.split(' ').collect::<Vec<_>>()).await?;
+        ensure!(output.code == 2 && output.err.contains(words) && output.err.contains("--help"), "{line}: {output:?}");
     }
-    // A reader that goes away is no error.
-    let said = program::run("bash", &["-c", "set -o pipefail; \"$YOI_KUBECTL_YOI\" crds | head -1"], &[], None).await?.ok()?;
-    ensure!(said.out == "---\n" && said.err.is_empty(), "{said:?}");
-    stage.close().await
+    // A closed standard output is no error.
+    let output = program::run("bash", &["-c", "set -o pipefail; \"$YOI_KUBECTL_YOI\" crds | head -1"], &[], None).await?.exit_ok()?;
+    ensure!(output.out == "---\n" && output.err.is_empty(), "{output:?}");
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_absent_is_told_to_who_wants_a_log() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("absent").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "desiredState": "Stopped" })).await?;
-    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0").await?.ok()?;
+async fn reading_a_log_without_a_gateway_says_what_is_missing() -> Result<()> {
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("absent").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "desiredState": "Stopped" })).await?;
+    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0").await?.exit_ok()?;
     let gone = "kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available=false --timeout=60s";
     let waited = run(gone).await;
-    let said = stage.yoi(&["log", "a"]).await;
-    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=2").await?.ok()?;
-    waited?.ok()?;
-    told(&said?, 5, &[&format!("YoiPod {}/a", stage.namespace), "\n  next: ", "kubectl yoi doctor"])?;
-    run("kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available --timeout=100s").await?.ok()?;
-    stage.close().await
+    let output = ns.yoi(&["log", "a"]).await;
+    run("kubectl scale deployment yoi-gateway -n yoi-system --replicas=2").await?.exit_ok()?;
+    waited?.exit_ok()?;
+    check_error(&output?, 5, &[&format!("YoiPod {}/a", ns.name), "\n  next: ", "kubectl yoi doctor"])?;
+    run("kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available --timeout=100s").await?.exit_ok()?;
+    ns.remove().await
 }

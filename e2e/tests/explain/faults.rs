@@ -1,4 +1,4 @@
-//! Each fault that a person must act on is made, named by the doctor, mended by the command that it says, and gone.
+//! Faults that a person must fix: each is made, named by the doctor, fixed by the command of the finding, and gone.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -7,38 +7,38 @@ use serde_json::json;
 use std::future::Future;
 use std::time::Instant;
 use yoi_crds::AgentWorkspace;
-use yoi_e2e::program::Said;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::poll_until;
+use yoi_e2e::program::CommandOutput;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::CLUSTER;
-use super::doctor::{Finding, doctor, named, run};
-use super::mended::{healed, mend};
+use super::doctor::{Finding, doctor, run, wait_finding};
+use super::fix::{run_fix, wait_resolved};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
 const GATEWAYS: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2";
 
-/// Breaks the cluster, tries, and puts it back, whatever the trial found: other tests come after this one.
-async fn broken(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
-    run(fault).await?.ok()?;
+/// Makes a fault, runs `trial`, and undoes the fault even if the trial failed, because other tests follow.
+async fn with_fault(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
+    run(fault).await?.exit_ok()?;
     let tried = trial.await;
-    let restored = run(restore).await.and_then(Said::ok);
+    let restored = run(restore).await.and_then(CommandOutput::exit_ok);
     tried.and(restored.map(drop))
 }
 
 #[tokio::test]
-async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Result<()> {
-    let _whole = CLUSTER.write().await;
-    let stage = Stage::open("healthy").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    // What answers late is rightly said to, which may be so once on a machine with other work; nothing else is, ever.
+async fn a_healthy_cluster_has_no_error_and_one_known_warning() -> Result<()> {
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("healthy").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    // On a busy machine the doctor may rightly report a late answer. It must never report anything else.
     let late = |f: &Finding| f.severity == "unknown" || (f.check == "aggregation" && f.severity == "warning");
     let mut bad = Vec::new();
-    let healthy = soon(PATIENCE, "nothing but the one warning", async || {
-        let findings = doctor(&stage, &[]).await?;
+    let healthy = poll_until(TIMEOUT, "nothing but the one warning", async || {
+        let findings = doctor(&ns, &[]).await?;
         bad = findings.iter().filter(|f| ["error", "warning", "unknown"].contains(&&*f.severity)).cloned().collect();
         ensure!(bad.iter().all(|f| f.check == "policies" || late(f)), "{bad:#?}");
         Ok((bad.len() == 1).then_some(findings))
@@ -48,116 +48,116 @@ async fn a_healthy_cluster_has_no_error_and_only_the_warning_that_is_so() -> Res
     for check in ["versions", "charts", "aggregation", "tokens", "nodes", "classes", "dns", "agents", "stuck", "rights"] {
         ensure!(findings.iter().any(|f| f.check == check && f.severity == "ok"), "{check} does not say that all is well: {findings:#?}");
     }
-    soon(PATIENCE, "the same in a table", async || {
-        let table = stage.yoi(&["doctor"]).await?;
+    poll_until(TIMEOUT, "the same in a table", async || {
+        let table = ns.yoi(&["doctor"]).await?;
         ensure!(table.code == 1 && table.out.contains(" 0 error"), "{table:?}");
         Ok(table.out.contains("0 unknown, 1 warning, 0 error").then_some(()))
     })
     .await?;
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_scaled_to_nothing_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("nogateway").await?;
-    broken("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&stage)).await?;
-    stage.close().await
+async fn a_gateway_that_is_scaled_to_zero_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("nogateway").await?;
+    with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&ns)).await?;
+    ns.remove().await
 }
 
-async fn without_gateway(stage: &Stage) -> Result<()> {
-    let gateway = named(stage, &[], "charts", "Deployment yoi-system/yoi-gateway", "scaled to 0").await?;
-    let api = named(stage, &[], "aggregation", "APIService", "cannot reach the gateway").await?;
+async fn without_gateway(ns: &TestNamespace) -> Result<()> {
+    let gateway = wait_finding(ns, &[], "charts", "Deployment yoi-system/yoi-gateway", "scaled to 0").await?;
+    let api = wait_finding(ns, &[], "aggregation", "APIService", "cannot reach the gateway").await?;
     ensure!(api.command == gateway.command, "{api:?}");
-    let name = format!("{}-stuck", stage.namespace);
-    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    let name = format!("{}-stuck", ns.name);
+    let namespaces: Api<Namespace> = Api::all(ns.client.clone());
     let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     namespaces.create(&PostParams::default(), &object).await?;
     namespaces.delete(&name, &DeleteParams::default()).await?;
-    let stuck = named(stage, &[], "stuck", &format!("Namespace {name}"), "runtime.yoi.dev does not answer").await?;
-    mend(&stuck).await?;
+    let stuck = wait_finding(ns, &[], "stuck", &format!("Namespace {name}"), "runtime.yoi.dev does not answer").await?;
+    run_fix(&stuck).await?;
     let start = Instant::now();
     while namespaces.get_opt(&name).await?.is_some() {
-        ensure!(start.elapsed() < PATIENCE, "the namespace does not end though the gateway is back");
+        ensure!(start.elapsed() < TIMEOUT, "the namespace does not end though the gateway is back");
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     println!("the namespace ended {:.0} s after the command", start.elapsed().as_secs_f32());
     for finding in [&stuck, &api, &gateway] {
-        healed(stage, &[], finding).await?;
+        wait_resolved(ns, &[], finding).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("badca").await?;
-    // Another authority: the cluster's own, which did not sign the gateway's certificate.
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("badca").await?;
+    // The cluster's own CA, which did not sign the gateway's certificate.
     let patch = "kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=merge -p \
         \"{\\\"spec\\\":{\\\"caBundle\\\":\\\"$(kubectl get configmap kube-root-ca.crt -n default -o jsonpath='{.data.ca\\.crt}' | base64 -w0)\\\"}}\"";
-    // The operator looks once a minute, and that may be before the doctor does.
-    let looked = soon(PATIENCE, "the doctor names the CA", async || {
-        run(patch).await?.ok()?;
-        let said = doctor(&stage, &[]).await?;
-        Ok(said.into_iter().find(|f| f.check == "aggregation" && f.object.contains("runtime.yoi.dev") && f.message.contains("x509")))
+    // The operator checks the CA once a minute and may undo the fault before the doctor runs.
+    let looked = poll_until(TIMEOUT, "the doctor names the CA", async || {
+        run(patch).await?.exit_ok()?;
+        let findings = doctor(&ns, &[]).await?;
+        Ok(findings.into_iter().find(|f| f.check == "aggregation" && f.object.contains("runtime.yoi.dev") && f.message.contains("x509")))
     });
     let (finding, _) = looked.await?;
     ensure!(finding.severity == "error", "{finding:?}");
-    // Nobody acts.
-    healed(&stage, &[], &finding).await?;
+    // The operator undoes the fault without a person.
+    wait_resolved(&ns, &[], &finding).await?;
     run("kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/caBundle\"}]'")
         .await?
-        .ok()?;
-    let finding = named(&stage, &[], "aggregation", "runtime.yoi.dev", "no CA bundle").await?;
-    mend(&finding).await?;
-    healed(&stage, &[], &finding).await?;
-    stage.close().await
+        .exit_ok()?;
+    let finding = wait_finding(&ns, &[], "aggregation", "runtime.yoi.dev", "no CA bundle").await?;
+    run_fix(&finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn an_operator_that_is_scaled_to_nothing_is_named() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("nooperator").await?;
+async fn an_operator_that_is_scaled_to_zero_is_named() -> Result<()> {
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("nooperator").await?;
     let scale = |replicas: u8| format!("kubectl scale deployment yoi-operator -n yoi-system --replicas={replicas}");
-    broken(&scale(0), &scale(1), async {
-        let finding = named(&stage, &[], "charts", "Deployment yoi-system/yoi-operator", "scaled to 0").await?;
-        mend(&finding).await?;
-        healed(&stage, &[], &finding).await
+    with_fault(&scale(0), &scale(1), async {
+        let finding = wait_finding(&ns, &[], "charts", "Deployment yoi-system/yoi-operator", "scaled to 0").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
-    // It leads again before the next test.
-    stage.empty_project("p").await?;
-    stage.close().await
+    // The operator leads again before the next test.
+    ns.create_empty_project("p").await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_shim_that_no_node_matches_is_named() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("noshim").await?;
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("noshim").await?;
     let select = |value: &str| {
         let selector = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"yoi.example/disk":{value}}}}}}}}}}}"#);
         format!("kubectl patch daemonset yoi-agent-shim -n yoi-node --type=merge -p '{selector}'")
     };
-    broken(&select("\"fast\""), &select("null"), async {
-        let finding = named(&stage, &[], "charts", "DaemonSet yoi-node/yoi-agent-shim", "yoi.example/disk=fast").await?;
+    with_fault(&select("\"fast\""), &select("null"), async {
+        let finding = wait_finding(&ns, &[], "charts", "DaemonSet yoi-node/yoi-agent-shim", "yoi.example/disk=fast").await?;
         ensure!(finding.severity == "error", "{finding:?}");
-        mend(&finding).await?;
-        healed(&stage, &[], &finding).await
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
-    run("kubectl rollout status daemonset yoi-agent-shim -n yoi-node --timeout=100s").await?.ok()?;
-    stage.close().await
+    run("kubectl rollout status daemonset yoi-agent-shim -n yoi-node --timeout=100s").await?.exit_ok()?;
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("classes").await?;
+async fn missing_storage_classes_are_named_and_restored_by_the_command() -> Result<()> {
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("classes").await?;
     let release = "helm get manifest yoi-operator -n yoi-system | kubectl apply --server-side --force-conflicts --field-manager=helm -f -";
-    broken("kubectl delete storageclass yoi", release, async {
-        let finding = named(&stage, &[], "classes", "StorageClass yoi", "it is missing").await?;
-        mend(&finding).await?;
-        healed(&stage, &[], &finding).await
+    with_fault("kubectl delete storageclass yoi", release, async {
+        let finding = wait_finding(&ns, &[], "classes", "StorageClass yoi", "it is missing").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
 
@@ -167,74 +167,74 @@ async fn classes_that_are_gone_are_named_and_come_back_by_the_command() -> Resul
         default.replace('.', "\\.")
     ))
     .await?
-    .ok()?
+    .exit_ok()?
     .out;
     ensure!(!before.trim().is_empty(), "this cluster has no default class to take away");
-    // As it was: the class that was the default, and no other.
+    // Only the class that was the default before is the default again.
     let restore = format!("kubectl annotate storageclass --all {default}- && kubectl annotate storageclass {before} {default}=true");
-    broken(&format!("kubectl annotate storageclass {before} {default}-"), &restore, async {
-        let finding = named(&stage, &[], "classes", "StorageClass", "is the default").await?;
-        mend(&finding).await?;
-        healed(&stage, &[], &finding).await
+    with_fault(&format!("kubectl annotate storageclass {before} {default}-"), &restore, async {
+        let finding = wait_finding(&ns, &[], "classes", "StorageClass", "is the default").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_crd_that_lacks_a_field_is_named_with_the_field() -> Result<()> {
-    let _broken = CLUSTER.write().await;
-    let stage = Stage::open("oldcrd").await?;
+    let _cluster = CLUSTER.write().await;
+    let ns = TestNamespace::create("oldcrd").await?;
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/observedGeneration";
     let fault = format!(r#"kubectl patch crd yoipeers.yoi.dev --type=json -p '[{{"op":"remove","path":"{path}"}}]'"#);
-    broken(&fault, "kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -", async {
-        let finding = named(&stage, &[], "versions", "yoipeers.yoi.dev", "status.observedGeneration is missing").await?;
-        mend(&finding).await?;
-        healed(&stage, &[], &finding).await
+    with_fault(&fault, "kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -", async {
+        let finding = wait_finding(&ns, &[], "versions", "yoipeers.yoi.dev", "status.observedGeneration is missing").await?;
+        run_fix(&finding).await?;
+        wait_resolved(&ns, &[], &finding).await
     })
     .await?;
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_missing_secret_is_made_by_the_command_and_a_missing_project_is_named() -> Result<()> {
-    let _whole = CLUSTER.read().await;
-    let stage = Stage::open("missing").await?;
-    stage.model_with_key(SCRIPT, "a-key").await?;
-    let url = format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace);
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("missing").await?;
+    ns.create_model_with_key(SCRIPT, "a-key").await?;
+    let url = format!("http://scripted-model.{}.svc:8080/v1/", ns.name);
     let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": url, "authSecretRef": { "name": "model", "key": "token" } });
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "model": model })).await?;
-    let finding = named(&stage, &[], "agents", "YoiPod", "SecretMissing").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "model": model })).await?;
+    let finding = wait_finding(&ns, &[], "agents", "YoiPod", "SecretMissing").await?;
     ensure!(finding.command.contains("create secret generic model") && finding.command.contains("--from-literal=token="), "{finding:?}");
-    mend(&finding).await?;
-    healed(&stage, &[], &finding).await?;
-    stage.agent_ready("a").await?;
+    run_fix(&finding).await?;
+    wait_resolved(&ns, &[], &finding).await?;
+    ns.wait_agent_ready("a").await?;
 
-    stage.agent("b", "absent", json!({ "model": model })).await?;
-    let finding = named(&stage, &[], "agents", &format!("YoiPod {}/b", stage.namespace), "YoiProject absent does not exist").await?;
+    ns.create_agent("b", "absent", json!({ "model": model })).await?;
+    let finding = wait_finding(&ns, &[], "agents", &format!("YoiPod {}/b", ns.name), "YoiProject absent does not exist").await?;
     ensure!(finding.severity == "error" && finding.command.starts_with("kubectl apply"), "{finding:?}");
-    stage.empty_project("absent").await?;
-    healed(&stage, &[], &finding).await?;
-    stage.close().await
+    ns.create_empty_project("absent").await?;
+    wait_resolved(&ns, &[], &finding).await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
-    let _whole = CLUSTER.read().await;
-    let stage = Stage::open("finalizer").await?;
-    stage.empty_project("p").await?;
-    stage.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.ok()?;
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("finalizer").await?;
+    ns.create_empty_project("p").await?;
+    ns.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
     let add = format!(
         r#"kubectl patch agentworkspace w -n {} --type=json -p '[{{"op":"add","path":"/metadata/finalizers/-","value":"example.com/backup"}}]'"#,
-        stage.namespace
+        ns.name
     );
-    run(&add).await?.ok()?;
-    stage.yoi(&["workspace", "rm", "w"]).await?.ok()?;
-    // Young deletions are no findings: this one is named after its minute.
-    let finding = named(&stage, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
-    mend(&finding).await?;
-    stage.until_gone::<AgentWorkspace>("w").await?;
-    healed(&stage, &[], &finding).await?;
-    stage.close().await
+    run(&add).await?.exit_ok()?;
+    ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
+    // The doctor names a deletion only after a minute.
+    let finding = wait_finding(&ns, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
+    run_fix(&finding).await?;
+    ns.wait_gone::<AgentWorkspace>("w").await?;
+    wait_resolved(&ns, &[], &finding).await?;
+    ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! Each line of our processes' logs that is about an agent says whose it is: object, UID and, where it is known, the run.
+//! Each line of our processes' logs about an agent names the object, its UID and, where it is known, the run.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -6,11 +6,11 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Map, Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::{PATIENCE, Stage, uid};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 
 use super::CLUSTER;
 
-/// Namespace, label and container of who writes of agents.
+/// Namespace, label and container of the processes that log about agents.
 const WRITERS: [(&str, &str, &str); 4] = [
     ("yoi-system", "yoi-operator", ""),
     ("yoi-system", "yoi-gateway", ""),
@@ -18,8 +18,8 @@ const WRITERS: [(&str, &str, &str); 4] = [
     ("yoi-node", "yoi-agent-shim", "mounter"),
 ];
 
-/// All that a line says, its spans' fields below its own.
-fn said(line: &str) -> Option<Value> {
+/// Returns all fields of a line in one object. A field of the line replaces a field of its spans.
+fn flatten(line: &str) -> Option<Value> {
     let Value::Object(whole) = serde_json::from_str(line).ok()? else { return None };
     let spans = whole.get("spans").and_then(Value::as_array).into_iter().flatten().chain(whole.get("span"));
     let parts = spans.chain(whole.get("fields")).filter_map(Value::as_object);
@@ -28,9 +28,9 @@ fn said(line: &str) -> Option<Value> {
     Some(Value::Object(all))
 }
 
-/// The lines of all replicas that hold one of these words.
-async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
-    let api: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+/// Returns the lines of all replicas that contain one of these words.
+async fn log_lines(ns: &TestNamespace, (namespace, app, container): (&str, &str, &str), words: &[&str]) -> Result<Vec<Value>> {
+    let api: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
     let mut lines = Vec::new();
     for pod in api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items {
         let name = pod.name_any();
@@ -38,9 +38,9 @@ async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), w
         if !container.is_empty() {
             args.extend(["-c", container]);
         }
-        let log = stage.kubectl(&args).await?.ok()?.out;
+        let log = ns.kubectl(&args).await?.exit_ok()?.out;
         for line in log.lines().filter(|line| words.iter().any(|word| line.contains(word))) {
-            lines.push(said(line).with_context(|| format!("{app}: not a line of JSON: {line}"))?);
+            lines.push(flatten(line).with_context(|| format!("{app}: not a line of JSON: {line}"))?);
         }
     }
     Ok(lines)
@@ -48,27 +48,27 @@ async fn about(stage: &Stage, (namespace, app, container): (&str, &str, &str), w
 
 #[tokio::test]
 async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
-    let _whole = CLUSTER.read().await;
-    let stage = Stage::open("logs").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "say it" })).await?;
-    stage.task_complete("a").await?;
-    let (yoipod, workspace): (YoiPod, AgentWorkspace) = (stage.get("a").await?, stage.get("a").await?);
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("logs").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
+    ns.wait_task_complete("a").await?;
+    let (yoipod, workspace): (YoiPod, AgentWorkspace) = (ns.get("a").await?, ns.get("a").await?);
     let status = yoipod.status.as_ref().context("no status")?;
     let (run, pod) = (status.run_generation.context("no run")?, status.pod.as_ref().context("no Pod")?);
-    let (agent, tree, object) = (uid(&yoipod), uid(&workspace), format!("{}/a", stage.namespace));
-    // An agent may have worked before the kubelet has told that its container runs, and until then it gives no log.
-    stage.pod_ready(&pod.name).await?;
-    let own = stage.kubectl(&["logs", &pod.name]).await?.ok()?.out;
-    let line = own.lines().next_back().and_then(said).context("the runtime says nothing")?;
+    let (agent, tree, object) = (uid(&yoipod), uid(&workspace), format!("{}/a", ns.name));
+    // An agent may finish its work before the kubelet reports its container as running, and until then the kubelet serves no log.
+    ns.wait_pod_ready(&pod.name).await?;
+    let own = ns.kubectl(&["logs", &pod.name]).await?.exit_ok()?.out;
+    let line = own.lines().next_back().and_then(flatten).context("the runtime logs nothing")?;
     ensure!(line["object"] == object.as_str() && line["uid"] == agent.as_str() && line["run"] == run, "the runtime: {line:?}");
-    stage.yoi(&["send", "a", "once more"]).await?.ok()?;
-    // Its line ends, and its tree is unmounted.
-    stage.yoi(&["stop", "a", "--wait"]).await?.ok()?;
+    ns.yoi(&["send", "a", "once more"]).await?.exit_ok()?;
+    // Then the gateway closes its line, and the shim unmounts its tree.
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
 
-    let words = [stage.namespace.as_str(), &agent, &tree];
-    // What must be said of it, by whom, and whether the run is known there.
+    let words = [ns.name.as_str(), &agent, &tree];
+    // For each process: messages that it must log, the UID in them, and whether the run is known there.
     let wanted = [
         vec![("step done", &agent, true)],
         vec![("line open", &agent, true), ("message", &agent, true), ("line ended", &agent, true)],
@@ -78,21 +78,21 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
     for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
         let start = std::time::Instant::now();
         loop {
-            let lines = about(&stage, writer, &words).await?;
+            let lines = log_lines(&ns, writer, &words).await?;
             for line in &lines {
-                let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", stage.namespace)));
+                let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", ns.name)));
                 let uid = line["uid"].as_str().is_some_and(|uid| !uid.is_empty());
-                ensure!(ours && uid, "{} does not say whose it is: {line}", writer.1);
+                ensure!(ours && uid, "{} does not name its object: {line}", writer.1);
             }
             let has = |(message, uid, with_run): &(&str, &String, bool)| {
                 let its = |line: &Value| line["message"] == *message && line["uid"] == uid.as_str() && line["object"] == object.as_str();
                 lines.iter().any(|line| its(line) && (!with_run || line["run"] == run))
             };
             let Some((message, uid, _)) = wanted.iter().find(|one| !has(one)) else { break };
-            // A log is read a little behind what is written to it.
-            ensure!(start.elapsed() < PATIENCE, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
+            // `kubectl logs` may be a little behind.
+            ensure!(start.elapsed() < TIMEOUT, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
     }
-    stage.close().await
+    ns.remove().await
 }

@@ -1,17 +1,19 @@
-//! Yoi explains itself: the doctor names each fault and the command that mends it, Events tell a story in order, errors say what next.
+//! Promise: `kubectl yoi doctor` names each fault with a command that fixes it, Events are in order, logs name their object, metrics are
+//! documented, and each error says what to do next.
 //!
-//! Faults of the whole cluster are made one at a time, while no other test of this target looks.
+//! The tests make a fault, wait for the finding, run its command, and wait until the finding is gone. Faults of the whole cluster are made one at
+//! a time, while no other test of this target runs.
 
 mod doctor;
 mod errors;
+mod events;
 mod faults;
+mod fix;
 mod logs;
-mod mended;
 mod metrics;
 mod people;
-mod story;
 
 use tokio::sync::RwLock;
 
-/// Written by who breaks the cluster, read by who needs it whole.
+/// Locked for writing by tests that break the cluster, for reading by tests that need it intact.
 static CLUSTER: RwLock<()> = RwLock::const_new(());

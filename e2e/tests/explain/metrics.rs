@@ -1,15 +1,15 @@
-//! Every metric that our processes show stands on `docs/metrics.md` in the same words. That every row has its metric is told by the processes' own
-//! tests: a family that was not counted yet is not shown.
+//! Every metric that our processes serve is in `docs/metrics.md` with the same type and help text. The processes' own tests check that every row
+//! has its metric, because a metric that was never counted is not served.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 use super::CLUSTER;
 
-/// Name, type and help of each metric in an OpenMetrics text.
+/// Returns name, type and help text of each metric in an OpenMetrics text.
 fn families(text: &str) -> Result<Vec<(String, String, String)>> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -25,9 +25,9 @@ fn families(text: &str) -> Result<Vec<(String, String, String)>> {
 }
 
 #[tokio::test]
-async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_page() -> Result<()> {
-    let _whole = CLUSTER.read().await;
-    let stage = Stage::open("metrics").await?;
+async fn every_metric_is_documented_with_its_meaning_and_unit() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("metrics").await?;
     let page = include_str!("../../../docs/metrics.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     let stray = rows.iter().find(|row| !["operator", "gateway", "shim"].iter().any(|who| row.starts_with(&format!("| `yoi_{who}_"))));
@@ -36,11 +36,11 @@ async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_pag
     for (namespace, app, port) in
         [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)]
     {
-        let api: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let api: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         let pods = api.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items;
         let pod = pods.first().with_context(|| format!("no {app}"))?;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/metrics", pod.name_any());
-        let text = stage.kubectl(&["get", "--raw", &path]).await?.ok()?.out;
+        let text = ns.kubectl(&["get", "--raw", &path]).await?.exit_ok()?.out;
         for (name, kind, help) in families(&text)? {
             ensure!(help.split_whitespace().count() >= 3, "{name} does not say what it means: {help}");
             ensure!(!name.ends_with("_seconds") || help.contains("in seconds"), "{name} does not say its unit: {help}");
@@ -50,5 +50,5 @@ async fn every_metric_says_what_it_means_and_in_which_unit_and_stands_on_its_pag
         }
     }
     ensure!(seen * 2 >= rows.len(), "only {seen} of {} metrics were seen", rows.len());
-    stage.close().await
+    ns.remove().await
 }

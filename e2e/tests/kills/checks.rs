@@ -1,42 +1,42 @@
-//! What must be true of a log, whatever was killed. Pure: planted faults are shown to it in its tests.
+//! What must hold for a log, whatever was killed. The checks are pure functions; their tests give them logs with planted faults.
 
 use std::collections::BTreeMap;
 
 use yoi_wire::entry::{Body, ToolOutcome};
 use yoi_wire::people::LogLine;
 
-use crate::ledger::input;
+use crate::agent_client::input_id;
 
-/// All that is known of one agent from outside.
-pub struct Known<'a> {
+/// What clients know about one agent.
+pub struct AgentHistory<'a> {
     pub agent: &'a str,
-    /// Its log now, line by line as it stands.
+    /// Lines of its log now.
     pub log: &'a [String],
-    /// As it was read before.
+    /// Lines of its log as the reader got them earlier.
     pub read: &'a [String],
-    /// Ids of the messages to it, in the order of their acknowledgements.
+    /// Ids of the messages sent to it, in the order of their acknowledgements.
     pub acknowledged: &'a [String],
-    /// The file that each call adds its id to.
+    /// Content of the file to which each tool call appends its id.
     pub traces: &'a str,
 }
 
-/// Every promise that is broken, a sentence each.
-pub fn broken(known: &Known) -> Vec<String> {
+/// Returns one sentence for each broken promise.
+pub fn violations(history: &AgentHistory) -> Vec<String> {
     let mut found = Vec::new();
-    let agent = known.agent;
-    if let Some(at) = (0..known.read.len()).find(|at| known.log.get(*at) != known.read.get(*at)) {
-        let now = known.log.get(at).map_or("nothing", |line| line.as_str());
+    let agent = history.agent;
+    if let Some(at) = (0..history.read.len()).find(|at| history.log.get(*at) != history.read.get(*at)) {
+        let now = history.log.get(at).map_or("nothing", |line| line.as_str());
         found.push(format!(
             "an entry that was read is gone from the log of {agent} or changed: line {} was {}, now {now}",
             at + 1,
-            known.read[at]
+            history.read[at]
         ));
     }
     let mut lines: Vec<LogLine> = Vec::new();
-    for line in known.log {
+    for line in history.log {
         match serde_json::from_str(line) {
             Ok(line) => lines.push(line),
-            Err(error) => found.push(format!("the log of {agent} holds what is no entry ({error}): {line}")),
+            Err(error) => found.push(format!("the log of {agent} holds a line that is no entry ({error}): {line}")),
         }
     }
     for (line, wanted) in lines.iter().zip(1..) {
@@ -45,14 +45,14 @@ pub fn broken(known: &Known) -> Vec<String> {
             break;
         }
     }
-    found.extend(messages(agent, &lines, known.acknowledged));
-    found.extend(calls(agent, &lines, known.traces));
+    found.extend(message_violations(agent, &lines, history.acknowledged));
+    found.extend(call_violations(agent, &lines, history.traces));
     found
 }
 
-fn messages(agent: &str, lines: &[LogLine], acknowledged: &[String]) -> Vec<String> {
+fn message_violations(agent: &str, lines: &[LogLine], acknowledged: &[String]) -> Vec<String> {
     let mut found = Vec::new();
-    let inputs: Vec<&str> = lines.iter().filter_map(|line| input(&line.entry.body)).collect();
+    let inputs: Vec<&str> = lines.iter().filter_map(|line| input_id(&line.entry.body)).collect();
     let mut before = None;
     for id in acknowledged {
         match inputs.iter().filter(|input| **input == id.as_str()).count() {
@@ -69,7 +69,7 @@ fn messages(agent: &str, lines: &[LogLine], acknowledged: &[String]) -> Vec<Stri
     found
 }
 
-fn calls(agent: &str, lines: &[LogLine], traces: &str) -> Vec<String> {
+fn call_violations(agent: &str, lines: &[LogLine], traces: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut traced: BTreeMap<&str, usize> = BTreeMap::new();
     for call in traces.lines().filter_map(|line| line.split_whitespace().last()) {
@@ -112,16 +112,16 @@ fn calls(agent: &str, lines: &[LogLine], traces: &str) -> Vec<String> {
     found
 }
 
-/// What `from` was told that `to` got must stand there once, in that order.
-pub fn passed_on(from: &str, sender: &[String], to: &str, receiver: &[String]) -> Vec<String> {
+/// Checks that each acknowledged message of `from` is once in the log of `to`, in the order of the acknowledgements.
+pub fn peer_message_violations(from: &str, sender: &[String], to: &str, receiver: &[String]) -> Vec<String> {
     let parse = |lines: &[String]| -> Vec<LogLine> { lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect() };
     let (sender, receiver) = (parse(sender), parse(receiver));
     let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
     let mut sent: Vec<&str> = Vec::new();
     for line in &sender {
         match &line.entry.body {
-            Body::Assistant(said) => texts.extend(
-                said.tool_calls
+            Body::Assistant(turn) => texts.extend(
+                turn.tool_calls
                     .iter()
                     .filter(|call| call.tool == "SendToPeerPod")
                     .filter_map(|call| Some((call.call_id.as_str(), call.args["message"].as_str()?))),
@@ -130,7 +130,7 @@ pub fn passed_on(from: &str, sender: &[String], to: &str, receiver: &[String]) -
             _ => {}
         }
     }
-    let heard: Vec<&str> = receiver
+    let received: Vec<&str> = receiver
         .iter()
         .filter_map(|line| match &line.entry.body {
             Body::PeerMessage(message) if message.from.name == from => Some(message.text.as_str()),
@@ -139,7 +139,7 @@ pub fn passed_on(from: &str, sender: &[String], to: &str, receiver: &[String]) -
         .collect();
     let mut found = Vec::new();
     for text in texts.values() {
-        let times = heard.iter().filter(|heard| *heard == text).count();
+        let times = received.iter().filter(|received| *received == text).count();
         if times > 1 {
             found.push(format!("{to} heard `{text}` from {from} {times} times"));
         }
@@ -147,22 +147,22 @@ pub fn passed_on(from: &str, sender: &[String], to: &str, receiver: &[String]) -
             found.push(format!("{from} was told that {to} has `{text}`, and {to} never got it"));
         }
     }
-    let places: Vec<usize> = sent.iter().filter_map(|text| heard.iter().position(|heard| heard == text)).collect();
+    let places: Vec<usize> = sent.iter().filter_map(|text| received.iter().position(|received| received == text)).collect();
     if places.windows(2).any(|pair| pair[1] < pair[0]) {
         found.push(format!("{to} heard {from}'s messages in another order than they were acknowledged"));
     }
     found
 }
 
-/// Everything that the model was shown as coming from `agent` has to be in its log.
-pub fn not_remembered(agent: &str, log: &[String], shown: &str) -> Vec<String> {
+/// Checks that everything that `agent` sent to the model is in its log.
+pub fn unlogged_model_input(agent: &str, log: &[String], shown: &str) -> Vec<String> {
     let lines: Vec<LogLine> = log.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let known: std::collections::BTreeSet<(&str, String)> = lines
         .iter()
         .filter_map(|line| match &line.entry.body {
             Body::Input(input) => Some(("user", input.text.clone())),
             Body::PeerMessage(message) => Some(("user", format!("[message from agent {}]\n{}", message.from.name, message.text))),
-            Body::Assistant(said) => Some(("assistant", said.text.clone())),
+            Body::Assistant(turn) => Some(("assistant", turn.text.clone())),
             Body::ToolEnded(end) => Some(("result", end.output.clone())),
             _ => None,
         })

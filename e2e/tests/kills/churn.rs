@@ -1,4 +1,4 @@
-//! What comes and goes beside the agents while things are killed.
+//! Objects that are created and deleted beside the agents while processes are killed.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::{Object, Stage};
+use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
 
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 
-/// As people and pipelines do: again, until the API server has answered.
-pub async fn persist<T, F: Future<Output = kube::Result<T>>>(mut deed: impl FnMut() -> F) -> Result<Option<T>> {
-    let begun = Instant::now();
+/// Repeats a request until the API server has answered, as people and pipelines do.
+pub async fn retry<T, F: Future<Output = kube::Result<T>>>(mut request: impl FnMut() -> F) -> Result<Option<T>> {
+    let started = Instant::now();
     loop {
-        match tokio::time::timeout(Duration::from_secs(10), deed()).await {
+        match tokio::time::timeout(Duration::from_secs(10), request()).await {
             Ok(Ok(done)) => return Ok(Some(done)),
-            // Said twice, or gone already: both are what was wanted.
+            // An earlier try did it, although its answer was lost.
             Ok(Err(kube::Error::Api(status))) if status.is_already_exists() || status.is_not_found() => return Ok(None),
             Ok(Err(kube::Error::Api(status))) if status.code == 422 || status.code == 400 => bail!("refused: {}", status.message),
             other => {
-                if begun.elapsed() > Duration::from_secs(120) {
+                if started.elapsed() > Duration::from_secs(120) {
                     bail!("the API server does not take it: {:?}", other.map(|done| done.map(drop)));
                 }
             }
@@ -33,15 +33,15 @@ pub async fn persist<T, F: Future<Output = kube::Result<T>>>(mut deed: impl FnMu
     }
 }
 
-pub async fn create<K: Object>(stage: &Stage, object: Value) -> Result<()> {
+pub async fn create<K: NamespacedObject>(ns: &TestNamespace, object: Value) -> Result<()> {
     let object: K = serde_json::from_value(object)?;
-    let (api, how) = (stage.api::<K>(), Default::default());
-    persist(|| api.create(&how, &object)).await.map(drop)
+    let (api, how) = (ns.api::<K>(), Default::default());
+    retry(|| api.create(&how, &object)).await.map(drop)
 }
 
-pub async fn delete<K: Object>(stage: &Stage, name: &str) -> Result<()> {
-    let (api, how) = (stage.api::<K>(), Default::default());
-    persist(|| api.delete(name, &how)).await.map(drop)
+pub async fn delete<K: NamespacedObject>(ns: &TestNamespace, name: &str) -> Result<()> {
+    let (api, how) = (ns.api::<K>(), Default::default());
+    retry(|| api.delete(name, &how)).await.map(drop)
 }
 
 pub fn workspace(name: &str, spec: &Value) -> Value {
@@ -52,22 +52,22 @@ fn fork(name: &str) -> Value {
     workspace(name, &json!({ "source": { "workspace": { "name": "a" } } }))
 }
 
-/// A Pod of somebody else's that works in the tree of a claim.
-fn guest(name: &str, claim: &str, image: &str) -> Value {
+/// A Pod that is not ours and works in the tree of a claim.
+fn foreign_pod(name: &str, claim: &str, image: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
-        "containers": [{ "name": "guest", "image": image, "imagePullPolicy": "Never",
-            "command": ["/bin/sh", "-c", "echo here >> /workspace/tree/guests && exec sleep 100000"],
+        "containers": [{ "name": "foreign", "image": image, "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", "echo here >> /workspace/tree/foreign && exec sleep 100000"],
             "securityContext": { "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] } },
             "volumeMounts": [{ "name": "tree", "mountPath": "/workspace/tree" }] }],
         "volumes": [{ "name": "tree", "persistentVolumeClaim": { "claimName": claim } }] } })
 }
 
-/// Forks that are deleted while they are being made.
+/// Number of forks that are deleted while the shim clones them.
 const HASTY: u64 = 6;
 
-/// The comings and goings of one round.
+/// The objects of one round.
 pub struct Churn {
     round: u64,
 }
@@ -81,34 +81,34 @@ impl Churn {
         format!("{what}-{}", self.round)
     }
 
-    /// All of it, at random moments of the next seconds; what the last round made goes.
-    pub async fn run(&self, stage: &Stage, chance: &mut Chance) -> Result<()> {
-        let image = stage.image("agent")?;
+    /// Creates this round's objects and deletes those of the round before, at random moments within a few seconds.
+    pub async fn run(&self, ns: &TestNamespace, rng: &mut SeededRng) -> Result<()> {
+        let image = ns.image("agent")?;
         let path = "/workspace/tree";
-        let moments: Vec<Duration> = (0..4 + HASTY).map(|_| chance.millis(0, 4000)).collect();
-        let short: Vec<Duration> = (0..1 + HASTY).map(|_| chance.millis(0, 700)).collect();
+        let moments: Vec<Duration> = (0..4 + HASTY).map(|_| rng.millis(0, 4000)).collect();
+        let short: Vec<Duration> = (0..1 + HASTY).map(|_| rng.millis(0, 700)).collect();
         let claim = async {
             sleep(moments[0]).await;
             let spec = json!({ "path": path, "claim": true, "source": { "project": { "name": "p" } } });
-            create::<AgentWorkspace>(stage, workspace(&self.name("claim"), &spec)).await?;
-            create::<Pod>(stage, guest(&self.name("guest"), &self.name("claim"), image)).await
+            create::<AgentWorkspace>(ns, workspace(&self.name("claim"), &spec)).await?;
+            create::<Pod>(ns, foreign_pod(&self.name("foreign"), &self.name("claim"), image)).await
         };
-        let forked = async {
+        let fork_workspace = async {
             sleep(moments[1]).await;
-            create::<AgentWorkspace>(stage, fork(&self.name("fork"))).await
+            create::<AgentWorkspace>(ns, fork(&self.name("fork"))).await
         };
         let agent = async {
             sleep(moments[2]).await;
             let name = self.name("brief");
             let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name }, "spec": {
                 "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "You are brief." } }, "session": { "retain": "Delete" } } });
-            create::<YoiPod>(stage, object).await?;
+            create::<YoiPod>(ns, object).await?;
             sleep(short[0] * 8).await;
-            delete::<YoiPod>(stage, &name).await
+            delete::<YoiPod>(ns, &name).await
         };
-        let last = async {
+        let previous = async {
             sleep(moments[3]).await;
-            self.remove_last(stage).await
+            self.remove_previous(ns).await
         };
         let hasty = futures::future::try_join_all((0..HASTY).map(|number| {
             let at = usize::try_from(number).unwrap_or_default();
@@ -116,65 +116,65 @@ impl Churn {
             async move {
                 sleep(before).await;
                 let name = format!("hasty-{}-{number}", self.round);
-                create::<AgentWorkspace>(stage, fork(&name)).await?;
+                create::<AgentWorkspace>(ns, fork(&name)).await?;
                 sleep(between).await;
-                delete::<AgentWorkspace>(stage, &name).await
+                delete::<AgentWorkspace>(ns, &name).await
             }
         }));
-        futures::try_join!(claim, forked, agent, last, hasty).map(drop)
+        futures::try_join!(claim, fork_workspace, agent, previous, hasty).map(drop)
     }
 
-    async fn remove_last(&self, stage: &Stage) -> Result<()> {
+    async fn remove_previous(&self, ns: &TestNamespace) -> Result<()> {
         let Some(round) = self.round.checked_sub(1) else { return Ok(()) };
-        Churn { round }.remove(stage).await
+        Churn { round }.remove(ns).await
     }
 
-    pub async fn remove(&self, stage: &Stage) -> Result<()> {
-        delete::<Pod>(stage, &self.name("guest")).await?;
-        for what in ["claim", "fork", "proof"] {
-            delete::<AgentWorkspace>(stage, &self.name(what)).await?;
+    pub async fn remove(&self, ns: &TestNamespace) -> Result<()> {
+        delete::<Pod>(ns, &self.name("foreign")).await?;
+        for what in ["claim", "fork", "last"] {
+            delete::<AgentWorkspace>(ns, &self.name(what)).await?;
         }
         Ok(())
     }
 
-    /// After the last blow: a fork that only living processes can make.
-    pub async fn prove(&self, stage: &Stage) -> Result<()> {
-        create::<AgentWorkspace>(stage, fork(&self.name("proof"))).await
+    /// Creates a fork after the last fault. It gets ready only when all processes work again.
+    pub async fn create_last_fork(&self, ns: &TestNamespace) -> Result<()> {
+        create::<AgentWorkspace>(ns, fork(&self.name("last"))).await
     }
 
-    /// Whether this round made it, to stay until the next one.
-    pub fn made(&self, kind: &str, name: &str) -> bool {
+    /// Returns whether this object belongs to this round and stays until the next one.
+    pub fn owns(&self, kind: &str, name: &str) -> bool {
         match kind {
-            "Pod" => name == self.name("guest"),
+            "Pod" => name == self.name("foreign"),
             "PersistentVolumeClaim" => name == self.name("claim"),
             _ => false,
         }
     }
 
-    /// What is not as it was asked for.
-    pub fn open(&self, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Vec<String> {
-        let mut open = Vec::new();
-        for name in ["claim", "fork", "proof"].map(|what| self.name(what)) {
+    /// Returns a sentence for each object that is not as requested.
+    pub fn pending(&self, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Vec<String> {
+        let mut pending = Vec::new();
+        for name in ["claim", "fork", "last"].map(|what| self.name(what)) {
             let found = workspaces.iter().find(|w| w.name_any() == name);
             let ready = found.and_then(|w| w.status.as_ref()).is_some_and(|s| is_true(&s.conditions, "Ready"));
             if !ready {
-                open.push(format!("AgentWorkspace {name} is not Ready"));
+                pending.push(format!("AgentWorkspace {name} is not Ready"));
             }
         }
-        let guest = pods.iter().find(|p| p.name_any() == self.name("guest"));
-        if !guest.is_some_and(pod_ready) {
-            open.push(format!("Pod {} is not Ready", self.name("guest")));
+        let foreign = pods.iter().find(|p| p.name_any() == self.name("foreign"));
+        if !foreign.is_some_and(pod_ready) {
+            pending.push(format!("Pod {} is not Ready", self.name("foreign")));
         }
-        let known = ["claim", "fork", "proof"].map(|what| self.name(what));
+        let known = ["claim", "fork", "last"].map(|what| self.name(what));
         for extra in workspaces.iter().filter(|w| w.spec.base.is_none()).map(ResourceExt::name_any) {
-            if !known.contains(&extra) && !crate::world::AGENTS.contains(&extra.as_str()) {
-                open.push(format!("AgentWorkspace {extra} is still there"));
+            if !known.contains(&extra) && !crate::workload::AGENTS.contains(&extra.as_str()) {
+                pending.push(format!("AgentWorkspace {extra} is still there"));
             }
         }
-        for extra in yoipods.iter().map(ResourceExt::name_any).filter(|name| !crate::world::AGENTS.contains(&name.as_str())) {
-            open.push(format!("YoiPod {extra} is still there"));
+        for extra in yoipods.iter().map(ResourceExt::name_any).filter(|name| !crate::workload::AGENTS.contains(&name.as_str())) {
+            pending.push(format!("YoiPod {extra} is still there"));
         }
-        open
+        pending
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether the Services that all goes by know their Pods again.
+//! Checks that the Services of the gateway and of DNS list their Pods again.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,24 +8,24 @@ use kube::{Client, ResourceExt};
 
 use crate::churn::pod_ready;
 
-/// Where the gateway and the cluster's DNS are.
+/// Namespaces of the gateway and of the cluster's DNS.
 const NAMESPACES: [&str; 2] = ["yoi-system", "kube-system"];
 
-/// Ready Pods that the endpoints of a Service leave out. Kubernetes' controller of endpoints was seen to hear of a Pod's former trouble 40 s
-/// late, after the API server had died, and then to wait another half a minute for itself; nobody reaches the Service meanwhile.
-pub async fn behind(client: &Client) -> Result<Vec<String>> {
-    let (all, mut behind) = (ListParams::default(), Vec::new());
+/// Returns a sentence for each ready Pod that the endpoints of its Service leave out. After the API server was killed, Kubernetes' endpoint
+/// controller can be 70 s late, and nobody reaches the Service meanwhile.
+pub async fn missing_pods(client: &Client) -> Result<Vec<String>> {
+    let (all, mut missing) = (ListParams::default(), Vec::new());
     for namespace in NAMESPACES {
         let slices = Api::<EndpointSlice>::namespaced(client.clone(), namespace).list(&all).await?;
         let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&all).await?.items;
-        behind.extend(slices.iter().flat_map(|slice| left_out(slice, &pods)));
+        missing.extend(slices.iter().flat_map(|slice| missing_from(slice, &pods)));
     }
-    Ok(behind)
+    Ok(missing)
 }
 
-fn left_out(slice: &EndpointSlice, pods: &[Pod]) -> Vec<String> {
-    let dark = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready) == Some(false));
-    let names = dark.filter_map(|endpoint| endpoint.target_ref.as_ref()?.name.clone());
+fn missing_from(slice: &EndpointSlice, pods: &[Pod]) -> Vec<String> {
+    let not_ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready) == Some(false));
+    let names = not_ready.filter_map(|endpoint| endpoint.target_ref.as_ref()?.name.clone());
     let ready = names.filter(|name| pods.iter().any(|pod| pod.name_any() == *name && pod_ready(pod)));
     ready.map(|name| format!("the endpoints {} leave out {name}, which is ready", slice.name_any())).collect()
 }
@@ -46,7 +46,7 @@ mod tests {
             from_value(json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } })).unwrap()
         };
         let pods = [pod("a", "True"), pod("b", "False")];
-        assert_eq!(left_out(&slice(false), &pods), ["the endpoints s leave out a, which is ready"]);
-        assert!(left_out(&slice(true), &pods).is_empty());
+        assert_eq!(missing_from(&slice(false), &pods), ["the endpoints s leave out a, which is ready"]);
+        assert!(missing_from(&slice(true), &pods).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What stood at the API server when a promise was broken, for whoever reads the run's output afterwards and has nothing else.
+//! Prints the state at the API server when a promise was broken, for readers who only have the run's output.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -6,35 +6,35 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 
 use crate::churn::pod_ready;
-use crate::world::World;
+use crate::workload::Workload;
 
-/// The newest Warnings are shown, and no more than this.
+/// At most this many Warnings are printed, the newest.
 const EVENTS: usize = 12;
 
-/// Pods that are not ready, with the reason of each container, and the newest Warnings of the world's namespace.
-pub async fn print(world: &World) {
-    match tokio::time::timeout(std::time::Duration::from_secs(20), gather(world)).await {
+/// Prints the Pods that are not ready, with the reason of each container, and the newest Warnings of the workload's namespace.
+pub async fn print(workload: &Workload) {
+    match tokio::time::timeout(std::time::Duration::from_secs(20), gather(workload)).await {
         Ok(Ok(lines)) => lines.iter().for_each(|line| println!("  {line}")),
-        Ok(Err(error)) => println!("  the API server was asked what stands there: {error:#}"),
-        Err(_) => println!("  the API server was asked what stands there, and gave no answer"),
+        Ok(Err(error)) => println!("  failed to ask the API server for its objects: {error:#}"),
+        Err(_) => println!("  the API server did not answer"),
     }
 }
 
-async fn gather(world: &World) -> Result<Vec<String>> {
-    let pods = Api::<Pod>::all(world.stage.client.clone()).list(&ListParams::default()).await?.items;
-    let mut lines: Vec<String> = pods.iter().filter(|pod| !pod_ready(pod)).map(told).collect();
-    let mut warnings = world.stage.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
+async fn gather(workload: &Workload) -> Result<Vec<String>> {
+    let pods = Api::<Pod>::all(workload.ns.client.clone()).list(&ListParams::default()).await?.items;
+    let mut lines: Vec<String> = pods.iter().filter(|pod| !pod_ready(pod)).map(describe_pod).collect();
+    let mut warnings = workload.ns.api::<Event>().list(&ListParams::default().fields("type=Warning")).await?.items;
     let at = |event: &Event| event.last_timestamp.as_ref().map(|time| time.0).or_else(|| event.event_time.as_ref().map(|time| time.0));
     warnings.sort_by_key(at);
     lines.extend(warnings.iter().rev().take(EVENTS).rev().map(|event| {
-        let word = |text: &Option<String>| text.clone().unwrap_or_default();
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let when = at(event).map_or_else(String::new, |time| time.to_string());
-        format!("{when} {} {}: {}", word(&event.involved_object.name), word(&event.reason), word(&event.message))
+        format!("{when} {} {}: {}", text(&event.involved_object.name), text(&event.reason), text(&event.message))
     }));
     Ok(lines)
 }
 
-fn told(pod: &Pod) -> String {
+fn describe_pod(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let states = containers.filter(|container| !container.ready).map(|container| {
@@ -43,6 +43,11 @@ fn told(pod: &Pod) -> String {
         format!("{} restarted {} times, waits for {waiting:?}, last exit code {ended:?}", container.name, container.restart_count)
     });
     let namespace = pod.namespace().unwrap_or_default();
-    let going = if pod.metadata.deletion_timestamp.is_some() { ", going" } else { "" };
-    format!("Pod {namespace}/{} is {}{going}: {}", pod.name_any(), status.phase.unwrap_or_default(), states.collect::<Vec<_>>().join("; "))
+    let deleting = if pod.metadata.deletion_timestamp.is_some() { ", being deleted" } else { "" };
+    format!(
+        "Pod {namespace}/{} is {}{deleting}: {}",
+        pod.name_any(),
+        status.phase.unwrap_or_default(),
+        states.collect::<Vec<_>>().join("; ")
+    )
 }

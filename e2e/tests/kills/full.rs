@@ -1,4 +1,4 @@
-//! The node's data root is full, by the kernel's own word. It is full for everybody, so nothing runs beside this.
+//! The node's data root is full and the kernel reports ENOSPC. The data root is full for all tests, so no other test runs beside this one.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage, uid};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 use yoi_wire::entry::Body;
 use yoi_wire::people::LogLine;
 
@@ -24,25 +24,25 @@ rules:
 - steps: [{ text: Hello. }]
 "#;
 
-/// Takes all room, and takes it again as long as it stands: for data by files without content, for metadata by files so small that Btrfs keeps
-/// them there. Once is not enough, because the kernel's cleaner and each commit give room back.
-struct Filling<'a> {
+/// Fills the data root until it is stopped: data with preallocated files, metadata with files so small that Btrfs stores them there. It fills
+/// again and again, because Btrfs' cleaner and each commit free space.
+struct DiskFiller<'a> {
     node: &'a Node,
-    /// In the node's /run: there while the filling is wanted; `.busy` while it goes on, `.full` when all was taken once.
+    /// A file in the node's /run that exists while filling is wanted. `.busy` exists while the filler runs, `.full` once the disk was full.
     flag: String,
     folder: String,
 }
 
-/// The filler ends by itself after this, whatever becomes of its test.
-const FILLED_FOR: Duration = Duration::from_secs(400);
+/// The filler ends by itself after this time, even if its test was killed.
+const FILLER_LIFETIME: Duration = Duration::from_secs(400);
 
-impl<'a> Filling<'a> {
+impl<'a> DiskFiller<'a> {
     fn new(node: &'a Node, name: &str) -> Self {
         Self { node, flag: format!("/run/{name}"), folder: format!("\"$ROOT\"/pool/{name}") }
     }
 
-    /// Lets it begin in the node, beside everything else. It looks often whether it is still wanted.
-    async fn begin(&self) -> Result<()> {
+    /// Starts the filler in the background of the node.
+    async fn start(&self) -> Result<()> {
         let script = format!(
             "mkdir {0} && cd {0} && : > {1} && : > {1}.busy || exit 1
              (n=0; end=$(($(date +%s) + {2}))
@@ -57,134 +57,134 @@ impl<'a> Filling<'a> {
              rm -f {1}.busy) < /dev/null > /dev/null 2>&1 &",
             self.folder,
             self.flag,
-            FILLED_FOR.as_secs()
+            FILLER_LIFETIME.as_secs()
         );
         self.node.sh(&script).await.map(drop)
     }
 
-    async fn taken(&self) -> Result<()> {
-        soon(PATIENCE, "the data root is full", async || Ok(self.there("full").await?.then_some(()))).await.map(drop)
+    async fn wait_full(&self) -> Result<()> {
+        poll_until(TIMEOUT, "the data root is full", async || Ok(self.flag_exists("full").await?.then_some(()))).await.map(drop)
     }
 
-    async fn there(&self, what: &str) -> Result<bool> {
+    async fn flag_exists(&self, what: &str) -> Result<bool> {
         Ok(self.node.sh(&format!("test ! -e {}.{what} || echo there", self.flag)).await?.contains("there"))
     }
 
-    /// Gives the room back.
-    async fn end(self) -> Result<()> {
+    /// Stops the filler, deletes its files and waits until there is free space.
+    async fn stop(self) -> Result<()> {
         self.node.sh(&format!("rm -f {0}", self.flag)).await?;
-        soon(PATIENCE, "the filler has ended", async || Ok((!self.there("busy").await?).then_some(()))).await?;
-        // Truncated first: a full Btrfs may have no room for the record of an unlinking.
+        poll_until(TIMEOUT, "the filler has ended", async || Ok((!self.flag_exists("busy").await?).then_some(()))).await?;
+        // The files are truncated first: a full Btrfs may have no space to record an unlink.
         self.node
             .sh(&format!(
                 "rm -f {1}.full; cd {0} && for f in data-*; do : > $f; done; cd / && rm -rf {0}; sync -f \"$ROOT\"/pool",
                 self.folder, self.flag
             ))
             .await?;
-        // What was removed is room only after the kernel's cleaner and a commit or two.
+        // Deleted files are free space only after Btrfs' cleaner and one or two commits.
         let room = format!(
             "mkdir {0} && dd if=/dev/zero of={0}/much bs=1M count=128 conv=fsync 2> /dev/null && echo room; rm -rf {0}; sync -f \"$ROOT\"/pool",
             self.folder
         );
-        soon(PATIENCE, "there is room again", async || Ok(self.node.sh(&room).await?.contains("room").then_some(()))).await.map(drop)
+        poll_until(TIMEOUT, "there is room again", async || Ok(self.node.sh(&room).await?.contains("room").then_some(()))).await.map(drop)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_data_root_is_said_takes_no_tree_away_and_room_lets_all_go_on() -> Result<()> {
-    let node = Node::of_environment()?;
-    let stage = Stage::open("full-root").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
+async fn a_full_data_root_is_reported_loses_no_tree_and_all_goes_on_when_there_is_room() -> Result<()> {
+    let node = Node::from_environment()?;
+    let ns = TestNamespace::create("full-root").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
     for name in ["old", "leaves"] {
-        stage.agent(name, "p", json!({ "session": { "retain": "Delete" } })).await?;
-        stage.agent_ready(name).await?;
+        ns.create_agent(name, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        ns.wait_agent_ready(name).await?;
     }
-    let filling = Filling::new(&node, &stage.namespace);
+    let filler = DiskFiller::new(&node, &ns.name);
     let refused = async {
-        filling.begin().await?;
-        filling.taken().await?;
-        while_full(&stage).await
+        filler.start().await?;
+        filler.wait_full().await?;
+        while_full(&ns).await
     };
     let refused = refused.await;
-    filling.end().await?;
+    filler.stop().await?;
     let young = refused?;
-    // Nobody asks again: there is room, and that is enough.
-    let waits = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
-    stage.agent_ready(&young).await.with_context(waits)?;
-    stage.condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
-    let said = write_much(&stage, 2).await?;
-    ensure!(said.contains("it ended with 0"), "{said}");
-    stage.close().await
+    // The agent gets its tree without any further request.
+    let context = || format!("{young} was refused for want of room, there is room, and it stays without a tree");
+    ns.wait_agent_ready(&young).await.with_context(context)?;
+    ns.wait_condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
+    let output = write_much(&ns, 2).await?;
+    ensure!(output.contains("it ended with 0"), "{output}");
+    ns.remove().await
 }
 
-/// So many trees may find the moment between two turns of the filler.
-const LUCKY: usize = 20;
+/// At most this many trees may be made between two rounds of the filler.
+const MAX_TREES: usize = 20;
 
-/// Gives the name of the agent whose tree was refused.
-async fn while_full(stage: &Stage) -> Result<String> {
+/// Returns the name of the agent whose tree was refused.
+async fn while_full(ns: &TestNamespace) -> Result<String> {
     let mut refused = None;
-    for number in 0..LUCKY {
+    for number in 0..MAX_TREES {
         let name = format!("young-{number}");
-        stage.agent(&name, "p", json!({ "session": { "retain": "Delete" } })).await?;
-        let told = |workspace: Option<&AgentWorkspace>| {
-            let told = find(&workspace?.status.as_ref()?.conditions, "Provisioned")?.clone();
-            (told.status == ConditionStatus::True || told.reason == "OutOfSpace").then_some(told)
+        ns.create_agent(&name, "p", json!({ "session": { "retain": "Delete" } })).await?;
+        let decided = |workspace: Option<&AgentWorkspace>| {
+            let condition = find(&workspace?.status.as_ref()?.conditions, "Provisioned")?.clone();
+            (condition.status == ConditionStatus::True || condition.reason == "OutOfSpace").then_some(condition)
         };
-        let provisioned = stage.until(&name, "provisioned or refused", told).await?;
+        let provisioned = ns.wait_for(&name, "provisioned or refused", decided).await?;
         if provisioned.status != ConditionStatus::True {
             ensure!(provisioned.message.contains("No space left on device"), "{}", provisioned.message);
             refused = Some(name);
             break;
         }
     }
-    let young = refused.with_context(|| format!("the data root is full, and {LUCKY} trees were made in it"))?;
-    let ready = stage
-        .until::<YoiPod, _>(&young, "said to be without room", |agent| {
+    let young = refused.with_context(|| format!("the data root is full, and {MAX_TREES} trees were made in it"))?;
+    let ready = ns
+        .wait_for::<YoiPod, _>(&young, "reported as out of space", |agent| {
             let ready = find(&agent?.status.as_ref()?.conditions, "Ready")?;
             (ready.status == ConditionStatus::False && ready.message.contains("No space left")).then(|| ready.clone())
         })
         .await?;
     ensure!(ready.reason == "OutOfSpace", "{ready:?}");
 
-    // Who is there works on, hears of it, stops, and comes back to its own tree.
-    let tree = uid(&stage.get::<AgentWorkspace>("old").await?);
-    let said = write_much(stage, 1).await?;
-    ensure!(said.contains("No space left on device"), "{said}");
-    stage.yoi(&["stop", "old", "--wait"]).await?.ok()?;
-    stage.yoi(&["start", "old", "--wait"]).await?.ok()?;
-    ensure!(uid(&stage.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
+    // An agent that was there before goes on, sees ENOSPC in its tools, stops, and starts again on its own tree.
+    let tree = uid(&ns.get::<AgentWorkspace>("old").await?);
+    let output = write_much(ns, 1).await?;
+    ensure!(output.contains("No space left on device"), "{output}");
+    ns.yoi(&["stop", "old", "--wait"]).await?.exit_ok()?;
+    ns.yoi(&["start", "old", "--wait"]).await?.exit_ok()?;
+    ensure!(uid(&ns.get::<AgentWorkspace>("old").await?) == tree, "the agent came back on another tree");
 
-    // Doctor names the node, once the shim has looked.
-    soon(PATIENCE, "doctor names the full data root", async || {
-        let said = stage.yoi(&["doctor"]).await?;
-        Ok((said.out.contains("of its data root is free") && said.code != 0).then_some(()))
+    // Doctor names the node once the shim has reported it.
+    poll_until(TIMEOUT, "doctor names the full data root", async || {
+        let output = ns.yoi(&["doctor"]).await?;
+        Ok((output.out.contains("of its data root is free") && output.code != 0).then_some(()))
     })
     .await?;
 
-    // What a new project gets is not chosen by what fails for the moment.
-    let nodes = Api::<WorkspaceNode>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+    // A full disk does not change which provider a new project gets.
+    let nodes = Api::<WorkspaceNode>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     let offers = nodes.iter().filter_map(|node| node.status.as_ref()).flat_map(|status| &status.providers).collect::<Vec<_>>();
     ensure!(
         offers.iter().any(|p| p.name == ProviderName::Btrfs && p.available),
         "Btrfs is not offered while the data root is full: {offers:?}"
     );
 
-    // A tree can go.
-    let gone = uid(&stage.get::<AgentWorkspace>("leaves").await?);
-    stage.delete::<YoiPod>("leaves").await?;
-    stage.until_gone::<YoiPod>("leaves").await?;
-    stage.until_gone::<AgentWorkspace>("leaves").await.with_context(|| format!("the tree {gone} does not go from a full data root"))?;
+    // A tree can be deleted.
+    let gone = uid(&ns.get::<AgentWorkspace>("leaves").await?);
+    ns.delete::<YoiPod>("leaves").await?;
+    ns.wait_gone::<YoiPod>("leaves").await?;
+    ns.wait_gone::<AgentWorkspace>("leaves").await.with_context(|| format!("the tree {gone} does not go from a full data root"))?;
     Ok(young)
 }
 
-/// What the command said when the agent `old` was told for the nth time.
-async fn write_much(stage: &Stage, nth: usize) -> Result<String> {
-    stage.yoi(&["send", "old", "write much"]).await?.ok()?;
-    let said = |log: &[LogLine]| {
+/// Sends the agent `old` the message for the nth time. Returns the command's output.
+async fn write_much(ns: &TestNamespace, nth: usize) -> Result<String> {
+    ns.yoi(&["send", "old", "write much"]).await?.exit_ok()?;
+    let output = |log: &[LogLine]| {
         let ended = log.iter().filter_map(|line| if let Body::ToolEnded(end) = &line.entry.body { Some(&end.output) } else { None });
         let done = log.iter().filter(|line| line.entry.body.kind() == "RunEnded").count() == nth;
         ended.into_iter().nth(nth - 1).filter(|_| done).cloned()
     };
-    stage.log_until("old", "the end of a run in which much was written", said).await
+    ns.wait_log("old", "the end of a run in which much was written", output).await
 }

@@ -1,5 +1,5 @@
-//! What stands on the node and at the API server, and whom it belongs to. Everything that bears a UID must belong to an object that lives;
-//! everything else must have been there before.
+//! Everything on the node and at the API server that must belong to an object. A thing whose name holds a UID must belong to an object that
+//! exists. Any other thing must have existed before the workload.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use yoi_crds::name::annotation;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_wire::identity::CSI_DRIVER;
 
-use crate::node::{Node, Part};
+use crate::node::{Component, Node};
 
-/// One line for each thing; the last word of a line is what it is called.
+/// Prints one line for each thing. The last word of a line is its name.
 const LIST: &str = r#"
 awk '$5 ~ "^/var/lib/kubelet/" || index($5, ENVIRON["ROOT"]) == 1 { print "mount", $5 }' /proc/self/mountinfo
 for base in "$ROOT" "$ROOT/pool"; do
@@ -35,16 +35,16 @@ done
 true
 "#;
 
-/// How a line of the storage provisioner's folders begins.
+/// Prefix of the lines of the storage provisioner's folders.
 pub const LOCAL_VOLUME: &str = "local-volume ";
 
-pub struct Inventory {
+pub struct NodeInventory {
     things: BTreeSet<String>,
 }
 
-/// The claims whose volume is released and is its provisioner's to delete. After the API server's death it was seen to hear of that six minutes
-/// late, with its next watch; what we had to do for it is done.
-fn left_to_their_provisioner(volumes: &[PersistentVolume]) -> impl Iterator<Item = String> {
+/// UIDs of the claims whose volume is released and is to be deleted by another provisioner. Our part is done then. That provisioner can be six
+/// minutes late after the API server was killed.
+fn released_claims(volumes: &[PersistentVolume]) -> impl Iterator<Item = String> {
     let of_others = |volume: &&PersistentVolume| {
         let (spec, by) = (volume.spec.as_ref(), volume.annotations().get(annotation::PROVISIONED_BY));
         let delete = spec.and_then(|s| s.persistent_volume_reclaim_policy.as_deref()) == Some("Delete");
@@ -54,9 +54,9 @@ fn left_to_their_provisioner(volumes: &[PersistentVolume]) -> impl Iterator<Item
     volumes.iter().filter(of_others).filter_map(|volume| volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone())
 }
 
-/// UIDs of claims that the storage provisioner gave up, by its own words: the API server died while it made the folder, and when it came back to
-/// that the claim was gone. It never takes such a folder away, and nobody else knows of it.
-async fn given_up(client: &Client) -> Result<BTreeSet<String>> {
+/// UIDs of claims that the storage provisioner gave up, from its log: the API server was killed while it made the folder, and the claim was gone
+/// when it tried again. It never deletes such a folder.
+async fn abandoned_claims(client: &Client) -> Result<BTreeSet<String>> {
     let pods = Api::<Pod>::namespaced(client.clone(), "local-path-storage");
     let mut uids = BTreeSet::new();
     for pod in pods.list(&ListParams::default().labels("app=local-path-provisioner")).await? {
@@ -68,44 +68,44 @@ async fn given_up(client: &Client) -> Result<BTreeSet<String>> {
     Ok(uids)
 }
 
-/// UIDs of everything that lives.
-async fn living(client: &Client) -> Result<BTreeSet<String>> {
+/// UIDs of all objects that exist.
+async fn live_uids(client: &Client) -> Result<BTreeSet<String>> {
     let all = ListParams::default();
     let mut uids: BTreeSet<String> = BTreeSet::new();
     uids.extend(Api::<Pod>::all(client.clone()).list(&all).await?.items.iter().filter_map(ResourceExt::uid));
     uids.extend(Api::<AgentWorkspace>::all(client.clone()).list(&all).await?.items.iter().filter_map(ResourceExt::uid));
     uids.extend(Api::<PersistentVolumeClaim>::all(client.clone()).list(&all).await?.items.iter().filter_map(ResourceExt::uid));
-    uids.extend(left_to_their_provisioner(&Api::<PersistentVolume>::all(client.clone()).list(&all).await?.items));
+    uids.extend(released_claims(&Api::<PersistentVolume>::all(client.clone()).list(&all).await?.items));
     Ok(uids)
 }
 
-/// Whether this is a UUID.
-fn uuid(word: &str) -> bool {
+/// Returns whether this word is a UUID.
+fn is_uuid(word: &str) -> bool {
     word.len() == 36 && word.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
-/// All UUIDs in a line.
+/// Returns all UUIDs in a line.
 fn uuids(line: &str) -> Vec<&str> {
-    (0..line.len().saturating_sub(35)).filter_map(|at| line.get(at..at + 36)).filter(|word| uuid(word)).collect()
+    (0..line.len().saturating_sub(35)).filter_map(|at| line.get(at..at + 36)).filter(|word| is_uuid(word)).collect()
 }
 
-impl Inventory {
-    pub async fn take(client: &Client, node: &Node) -> Result<Inventory> {
+impl NodeInventory {
+    pub async fn collect(client: &Client, node: &Node) -> Result<NodeInventory> {
         let mut things: BTreeSet<String> = node.sh(LIST).await?.lines().map(str::to_owned).collect();
         let volumes = Api::<PersistentVolume>::all(client.clone()).list(&ListParams::default()).await?.items;
         things.extend(volumes.iter().map(|volume| {
             let claim = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref()).and_then(|c| c.uid.clone()).unwrap_or_default();
             format!("volume {} of the claim {claim}", volume.name_any())
         }));
-        Ok(Inventory { things })
+        Ok(NodeInventory { things })
     }
 
-    /// What belongs to nobody.
-    pub async fn strays(client: &Client, node: &Node, before: &Inventory) -> Result<Vec<String>> {
-        // Things first: what is made meanwhile has its object before it stands on the disk.
-        let now = Inventory::take(client, node).await?;
-        let alive = living(client).await?;
-        let mut strays: Vec<String> = now
+    /// Returns the things that belong to no object.
+    pub async fn orphans(client: &Client, node: &Node, before: &NodeInventory) -> Result<Vec<String>> {
+        // Things are listed before objects, because an object exists before anything is made for it on the disk.
+        let now = NodeInventory::collect(client, node).await?;
+        let alive = live_uids(client).await?;
+        let mut orphans: Vec<String> = now
             .things
             .iter()
             .filter(|thing| !before.things.contains(*thing))
@@ -115,31 +115,31 @@ impl Inventory {
             })
             .cloned()
             .collect();
-        strays.extend(now.things.iter().filter(|thing| thing.starts_with("trash ")).cloned());
-        strays.extend(now.things.iter().filter(|thing| thing.starts_with("tree ") && thing.ends_with(".tmp")).cloned());
-        if strays.iter().any(|thing| thing.starts_with(LOCAL_VOLUME)) {
-            let given_up = given_up(client).await?;
-            strays.retain(|thing| !thing.starts_with(LOCAL_VOLUME) || !uuids(thing).iter().any(|uid| given_up.contains(*uid)));
+        orphans.extend(now.things.iter().filter(|thing| thing.starts_with("trash ")).cloned());
+        orphans.extend(now.things.iter().filter(|thing| thing.starts_with("tree ") && thing.ends_with(".tmp")).cloned());
+        if orphans.iter().any(|thing| thing.starts_with(LOCAL_VOLUME)) {
+            let abandoned = abandoned_claims(client).await?;
+            orphans.retain(|thing| !thing.starts_with(LOCAL_VOLUME) || !uuids(thing).iter().any(|uid| abandoned.contains(*uid)));
         }
-        strays.sort();
-        strays.dedup();
-        Ok(strays)
+        orphans.sort();
+        orphans.dedup();
+        Ok(orphans)
     }
 
-    /// Things whose line holds this word.
-    pub fn called<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
+    /// Returns the lines that contain this word.
+    pub fn matching<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
         self.things.iter().filter(move |thing| thing.contains(word)).cloned()
     }
 
-    /// Things of the world's own, which its end takes away.
-    pub fn with(mut self, things: impl IntoIterator<Item = String>) -> Inventory {
+    /// Adds things that belong to the workload itself.
+    pub fn with(mut self, things: impl IntoIterator<Item = String>) -> NodeInventory {
         self.things.extend(things);
         self
     }
 }
 
-/// Objects on their way out, and what holds them.
-pub async fn held(client: &Client, namespace: &str) -> Result<Vec<String>> {
+/// Returns a sentence for each object in deletion, with the finalizers that hold it.
+pub async fn stuck_deletions(client: &Client, namespace: &str) -> Result<Vec<String>> {
     fn stuck<K: kube::Resource<DynamicType = ()>>(list: &[K], found: &mut Vec<String>) {
         for object in list {
             let meta = object.meta();
@@ -159,10 +159,10 @@ pub async fn held(client: &Client, namespace: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Agents' connections: locks, processes, lines at each gateway, open sockets there. None is anybody's but a living agent's.
-pub async fn connections(client: &Client, node: &Node, agents: usize) -> Result<Vec<String>> {
+/// Counts processes, session locks, lines at each gateway and sockets there. Returns a sentence for each count that does not fit `agents`.
+pub async fn connection_problems(client: &Client, node: &Node, agents: usize) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    let runtimes = node.pids(Part::Runtime).await?;
+    let runtimes = node.pids(Component::Runtime).await?;
     if runtimes.len() != agents {
         found.push(format!("{} runtimes for {agents} agents", runtimes.len()));
     }
@@ -182,8 +182,8 @@ pub async fn connections(client: &Client, node: &Node, agents: usize) -> Result<
             found.push(format!("{lines} lines at {} for {agents} agents", gateway.name_any()));
         }
     }
-    for pid in node.pids(Part::Gateway).await? {
-        // Port 8443, established. A line, and at most the connection of an agent's own requests beside it.
+    for pid in node.pids(Component::Gateway).await? {
+        // Established connections at port 8443: for each agent one line, and at most one connection for its own requests.
         let open = node.sh(&format!("cat /proc/{pid}/net/tcp /proc/{pid}/net/tcp6 | awk '$2 ~ /:20FB$/ && $4 == \"01\"' | wc -l")).await?;
         let open: usize = open.trim().parse().unwrap_or(usize::MAX);
         if open > 2 * agents {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_of_a_thing_is_read_out_of_its_name() {
+    fn the_uids_in_a_name_are_found() {
         let line =
             "mount /var/lib/kubelet/pods/b13ad869-3c71-4e16-b8f8-7191f0184a06/volumes/x/yoi-a11144d4-1458-4018-8618-a702ea17faf5/mount";
         assert_eq!(uuids(line), ["b13ad869-3c71-4e16-b8f8-7191f0184a06", "a11144d4-1458-4018-8618-a702ea17faf5"]);

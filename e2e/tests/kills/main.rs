@@ -1,41 +1,51 @@
-//! Processes are killed, stopped and cut off, at random moments of real work, round after round, and nothing is lost.
+//! Promise: whatever process is killed, stopped or cut off, at any moment, no acknowledged message and no log entry is lost, no tool call runs
+//! twice, everything converges, and nothing is left over.
 //!
-//! `YOI_KILL_ROUNDS` (12: one of each kind), `YOI_KILL_SEED`, `YOI_KILL_KINDS` (some kinds only, as in `shim,power`), `YOI_KILL_WITHIN`
-//! (seconds, 60: how long all may take to converge, back-off of the kubelet not counted).
+//! Three agents work, clients send messages and read logs, and objects come and go (`workload`, `agent_client`, `churn`). Each round injects one
+//! fault at random moments (`faults`) and waits until everything is as requested (`convergence`). Then it compares the logs with what clients
+//! got (`checks`), and node and API server with the objects that exist (`objects`, `inventory`). A round fails with a sentence for each
+//! broken promise and the seed that repeats it.
+//!
+//! | Variable | Default | Meaning |
+//! |---|---|---|
+//! | `YOI_KILL_ROUNDS` | 12 | rounds; 12 is one of each kind |
+//! | `YOI_KILL_SEED` | random | seed of all random numbers |
+//! | `YOI_KILL_KINDS` | all | some kinds only, such as `shim,power` |
+//! | `YOI_KILL_WITHIN` | 60 | seconds for convergence, without back-off of Kubernetes |
 
-mod census;
-mod chance;
+mod agent_client;
 mod checks;
 mod churn;
+mod convergence;
+mod deadlines;
 mod endpoints;
 mod evidence;
+mod faults;
 mod full;
 mod inventory;
-mod ledger;
 mod node;
+mod objects;
 mod partition;
-mod patience;
 mod power;
 mod reboot;
-mod settle;
-mod strike;
+mod rng;
 mod table;
-mod world;
+mod workload;
 
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 
-use chance::Chance;
 use churn::Churn;
+use faults::FaultKind;
 use node::Node;
-use strike::Kind;
+use rng::SeededRng;
 use table::{Row, Table};
-use world::World;
+use workload::Workload;
 
-/// A world's log grows, and its model reads all of it each time: after so many rounds another begins.
-const ROUNDS_OF_A_WORLD: usize = 12;
-/// In so many, at least one tool call is surely at work when its runtime dies.
+/// After this many rounds a new workload begins: logs grow, and the model gets the whole log with each request.
+const ROUNDS_PER_WORKLOAD: usize = 12;
+/// In this many rounds, at least one tool call is certainly interrupted.
 const MANY_ROUNDS: usize = 36;
 
 fn setting(name: &str) -> Option<String> {
@@ -51,65 +61,65 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
     };
     let only = setting("YOI_KILL_KINDS");
     println!("YOI_KILL_SEED={seed}, {rounds} rounds");
-    let mut chance = Chance::new(seed);
-    let kinds = strike::deal(&mut chance, rounds, only.as_deref())?;
-    let node = Node::of_environment()?;
+    let mut rng = SeededRng::new(seed);
+    let kinds = faults::schedule(&mut rng, rounds, only.as_deref())?;
+    let node = Node::from_environment()?;
     let mut table = Table::default();
-    for (number, kinds) in kinds.chunks(ROUNDS_OF_A_WORLD).enumerate() {
-        let mut chance = chance.branch(&format!("world {number}"));
-        let world = World::open(&node, &mut chance, true).await?;
+    for (number, kinds) in kinds.chunks(ROUNDS_PER_WORKLOAD).enumerate() {
+        let mut rng = rng.branch(&format!("workload {number}"));
+        let workload = Workload::create(&node, &mut rng, true).await?;
         for (turn, kind) in kinds.iter().enumerate() {
-            let round = number * ROUNDS_OF_A_WORLD + turn;
-            let mut chance = chance.branch(&format!("round {round}"));
-            let row = play(&world, turn as u64, *kind, &mut chance).await;
-            let row = row.unwrap_or_else(|error| Row::failed(*kind, format!("the round could not be played: {error:#}")));
+            let round = number * ROUNDS_PER_WORKLOAD + turn;
+            let mut rng = rng.branch(&format!("round {round}"));
+            let row = run_round(&workload, turn as u64, *kind, &mut rng).await;
+            let row = row.unwrap_or_else(|error| Row::failed(*kind, format!("failed to run the round: {error:#}")));
             let broken = row.broken.clone();
             table.add(round + 1, row);
             if !broken.is_empty() {
                 table.print();
-                evidence::print(&world).await;
-                // What comes after must not stand on this world's ruins.
-                if let Err(error) = world.close().await {
-                    println!("its world could not be taken away: {error:#}");
+                evidence::print(&workload).await;
+                // The next test must not run beside this workload.
+                if let Err(error) = workload.remove().await {
+                    println!("failed to remove its workload: {error:#}");
                 }
                 let again = format!("YOI_KILL_SEED={seed} YOI_KILL_ROUNDS={rounds} YOI_KILL_KINDS={}", only.unwrap_or_default());
                 bail!("round {} ({}) broke {} promises; again: {again}\n  {}", round + 1, kind.name(), broken.len(), broken.join("\n  "));
             }
         }
-        let left = Churn::new(kinds.len() as u64 - 1);
-        left.remove(&world.stage).await?;
-        world.close().await?;
+        let last = Churn::new(kinds.len() as u64 - 1);
+        last.remove(&workload.ns).await?;
+        workload.remove().await?;
     }
     table.print();
-    // Nothing is proved where nothing happens.
-    let (messages, unknown) = table.happened();
+    // A run in which nothing happened proves nothing.
+    let (messages, unknown) = table.most_in_one_workload();
     ensure!(messages > 0, "no message was acknowledged in {rounds} rounds");
     ensure!(unknown > 0 || only.is_some() || rounds < MANY_ROUNDS, "no tool call was interrupted in {rounds} rounds");
     Ok(())
 }
 
-async fn play(world: &World, turn: u64, kind: Kind, chance: &mut Chance) -> Result<Row> {
+async fn run_round(workload: &Workload, turn: u64, kind: FaultKind, rng: &mut SeededRng) -> Result<Row> {
     let churn = Churn::new(turn);
-    let mut moments = chance.branch("churn");
-    world.work(true);
-    let struck = async {
-        let done = strike::strike(world, kind, chance).await;
+    let mut churn_rng = rng.branch("churn");
+    workload.set_busy(true);
+    let injection = async {
+        let done = faults::inject(workload, kind, rng).await;
         (done, Instant::now())
     };
-    let ((done, struck), churned) = tokio::join!(struck, churn.run(&world.stage, &mut moments));
+    let ((done, injected_at), churned) = tokio::join!(injection, churn.run(&workload.ns, &mut churn_rng));
     churned?;
-    let (said, mut broken) = done?;
-    churn.prove(&world.stage).await?;
-    world.work(false);
-    world.proof();
-    let (mut settled, open) = settle::settle(world, &churn, struck).await?;
-    let quiet = open.is_empty();
-    broken.extend(open);
-    broken.extend(world.broken().await?);
+    let (actions, mut broken) = done?;
+    churn.create_last_fork(&workload.ns).await?;
+    workload.set_busy(false);
+    workload.request_messages();
+    let (mut convergence, pending) = convergence::wait(workload, &churn, injected_at).await?;
+    let quiet = pending.is_empty();
+    broken.extend(pending);
+    broken.extend(workload.violations().await?);
     if quiet {
-        let (cleared, left) = world.left_over(&churn).await?;
-        settled.cleared = cleared;
+        let (cleared, left) = workload.leftovers(&churn).await?;
+        convergence.cleared = cleared;
         broken.extend(left);
     }
-    Ok(Row::of(world, kind, said, settled, broken))
+    Ok(Row::new(workload, kind, actions, convergence, broken))
 }

@@ -1,4 +1,4 @@
-//! The node from inside: its processes, its disks.
+//! Commands in the node: its processes and its disks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 use anyhow::{Context, Result};
 use yoi_e2e::program;
 
-/// A command line that enters the node.
+/// Command lines that run a program in the node and that reboot the node.
 #[derive(Clone)]
 pub struct Node {
     enter: Vec<String>,
     reboot: Vec<String>,
-    /// Where the trees are.
+    /// Path of the data root in the node.
     pub data_root: String,
 }
 
@@ -22,9 +22,9 @@ pub struct Process {
     pub line: String,
 }
 
-/// What can be killed.
+/// A process, or a group of processes, that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Component {
     Operator,
     Gateway,
     Shim,
@@ -37,58 +37,58 @@ pub enum Part {
     Etcd,
 }
 
-impl Part {
-    pub const ALL: [Part; 10] = [
-        Part::Operator,
-        Part::Gateway,
-        Part::Shim,
-        Part::Mounter,
-        Part::Runtime,
-        Part::Tools,
-        Part::Kubelet,
-        Part::Containerd,
-        Part::ApiServer,
-        Part::Etcd,
+impl Component {
+    pub const ALL: [Component; 10] = [
+        Component::Operator,
+        Component::Gateway,
+        Component::Shim,
+        Component::Mounter,
+        Component::Runtime,
+        Component::Tools,
+        Component::Kubelet,
+        Component::Containerd,
+        Component::ApiServer,
+        Component::Etcd,
     ];
 
-    /// What its command line begins with, after the program's folder for parts of the node.
-    fn is(self, line: &str) -> bool {
-        let part = |name: &str| line.split_whitespace().next().is_some_and(|p| p.ends_with("/yoi-cluster")) && line.contains(name);
+    /// Returns whether a process with this command line belongs to the component.
+    fn matches(self, line: &str) -> bool {
+        let node_part = |name: &str| line.split_whitespace().next().is_some_and(|p| p.ends_with("/yoi-cluster")) && line.contains(name);
         match self {
-            Part::Operator => line.starts_with("/yoi-operator"),
-            Part::Gateway => line.starts_with("/yoi-gateway"),
-            Part::Shim => line.starts_with("/bin/yoi-agent-shim shim"),
-            Part::Mounter => line.starts_with("/bin/yoi-agent-shim mounter"),
-            Part::Runtime => line.starts_with("/yoi/bin/yoi-runtime"),
-            // By descent, see `Node::pids`.
-            Part::Tools => false,
-            Part::Kubelet => part(" kubelet "),
-            Part::Containerd => line.split_whitespace().next().is_some_and(|p| p.ends_with("/containerd")),
-            Part::ApiServer => part(" kube-apiserver "),
-            Part::Etcd => part(" etcd "),
+            Component::Operator => line.starts_with("/yoi-operator"),
+            Component::Gateway => line.starts_with("/yoi-gateway"),
+            Component::Shim => line.starts_with("/bin/yoi-agent-shim shim"),
+            Component::Mounter => line.starts_with("/bin/yoi-agent-shim mounter"),
+            Component::Runtime => line.starts_with("/yoi/bin/yoi-runtime"),
+            // `Node::pids` finds them as descendants of runtimes.
+            Component::Tools => false,
+            Component::Kubelet => node_part(" kubelet "),
+            Component::Containerd => line.split_whitespace().next().is_some_and(|p| p.ends_with("/containerd")),
+            Component::ApiServer => node_part(" kube-apiserver "),
+            Component::Etcd => node_part(" etcd "),
         }
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Part::Operator => "operator",
-            Part::Gateway => "gateway",
-            Part::Shim => "shim",
-            Part::Mounter => "mounter",
-            Part::Runtime => "runtime",
-            Part::Tools => "tools",
-            Part::Kubelet => "kubelet",
-            Part::Containerd => "containerd",
-            Part::ApiServer => "API server",
-            Part::Etcd => "etcd",
+            Component::Operator => "operator",
+            Component::Gateway => "gateway",
+            Component::Shim => "shim",
+            Component::Mounter => "mounter",
+            Component::Runtime => "runtime",
+            Component::Tools => "tools",
+            Component::Kubelet => "kubelet",
+            Component::Containerd => "containerd",
+            Component::ApiServer => "API server",
+            Component::Etcd => "etcd",
         })
     }
 }
 
 impl Node {
-    pub fn of_environment() -> Result<Node> {
+    pub fn from_environment() -> Result<Node> {
         let words = |name: &str| -> Result<Vec<String>> {
             let line = std::env::var(name).with_context(|| format!("{name} is not set: run this by `cargo xtask test`"))?;
             Ok(line.split(' ').map(str::to_owned).collect())
@@ -97,15 +97,15 @@ impl Node {
         Ok(Node { enter: words("YOI_NODE_EXEC")?, reboot: words("YOI_NODE_REBOOT")?, data_root })
     }
 
-    /// Runs a script inside; `$ROOT` is the data root.
+    /// Runs a script in the node and returns its standard output. `$ROOT` is the data root.
     ///
     /// # Errors
-    /// When it fails, with its words.
+    /// When it fails, with its output.
     pub async fn sh(&self, script: &str) -> Result<String> {
         let mut words: Vec<&str> = self.enter.iter().map(String::as_str).collect();
         words.extend(["sh", "-uc", script]);
-        let said = program::run(words[0], &words[1..], &[("ROOT", &self.data_root)], None).await?;
-        Ok(said.ok().with_context(|| format!("failed in the node: {script}"))?.out)
+        let output = program::run(words[0], &words[1..], &[("ROOT", &self.data_root)], None).await?;
+        Ok(output.exit_ok().with_context(|| format!("failed in the node: {script}"))?.out)
     }
 
     pub async fn processes(&self) -> Result<Vec<Process>> {
@@ -118,13 +118,13 @@ impl Node {
         Ok(listed.lines().filter_map(process).collect())
     }
 
-    /// Ids of the processes of a part, inside the node.
-    pub async fn pids(&self, part: Part) -> Result<Vec<u32>> {
+    /// Returns the ids, in the node's PID namespace, of the processes of a component.
+    pub async fn pids(&self, component: Component) -> Result<Vec<u32>> {
         let all = self.processes().await?;
-        if part != Part::Tools {
-            return Ok(all.iter().filter(|p| part.is(&p.line)).map(|p| p.pid).collect());
+        if component != Component::Tools {
+            return Ok(all.iter().filter(|p| component.matches(&p.line)).map(|p| p.pid).collect());
         }
-        let mut below: BTreeSet<u32> = all.iter().filter(|p| Part::Runtime.is(&p.line)).map(|p| p.pid).collect();
+        let mut below: BTreeSet<u32> = all.iter().filter(|p| Component::Runtime.matches(&p.line)).map(|p| p.pid).collect();
         let runtimes = below.clone();
         loop {
             let more: Vec<u32> = all.iter().filter(|p| below.contains(&p.parent) && !below.contains(&p.pid)).map(|p| p.pid).collect();
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// A process that is gone meanwhile is no error: that is what was wanted.
+    /// Sends a signal. A process that has ended meanwhile is no error.
     pub async fn signal(&self, signal: &str, pids: &[u32]) -> Result<()> {
         if pids.is_empty() {
             return Ok(());
@@ -144,13 +144,13 @@ impl Node {
         self.sh(&format!("kill -{signal} {} 2>/dev/null || true", pids.join(" "))).await.map(drop)
     }
 
-    /// Ends the node as a loss of power does, and starts it.
+    /// Kills the whole node and starts it again.
     pub async fn reboot(&self) -> Result<()> {
         let words: Vec<&str> = self.reboot.iter().map(String::as_str).collect();
-        program::run(words[0], &words[1..], &[], None).await?.ok().map(drop)
+        program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
     }
 
-    /// A file of a tree, by the UID of its workspace; empty when it is not there.
+    /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none.
     pub async fn file(&self, workspace: &str, path: &str) -> Result<String> {
         self.sh(&format!(
             "cat \"$ROOT\"/trees/*/{workspace}/tree/{path} \"$ROOT\"/pool/trees/*/{workspace}/tree/{path} 2>/dev/null || true"

@@ -1,5 +1,6 @@
-//! Writes that come late. The leading operator is cut off from the API server while it has things to delete, and held still, so that its
-//! kernel alone goes on sending; another leads, the objects go and are made anew under the same names; then the packets come through.
+//! Late writes. The leading operator is cut off from the API server while it has objects to delete, and its process is stopped, so that only its
+//! kernel goes on sending. Another operator leads, the objects are deleted, and new ones get the same names. Then the old packets arrive, and must
+//! not delete the new objects.
 
 use std::time::{Duration, Instant};
 
@@ -13,112 +14,118 @@ use serde_json::json;
 use tokio::time::sleep;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::is_true;
-use yoi_e2e::stage::uid;
+use yoi_e2e::test_namespace::uid;
 
-use crate::chance::Chance;
-use crate::churn::{create, delete, persist, pod_ready, workspace};
-use crate::node::{Node, Part};
-use crate::world::World;
+use crate::churn::{create, delete, pod_ready, retry, workspace};
+use crate::node::{Component, Node};
+use crate::rng::SeededRng;
+use crate::workload::Workload;
 
 const NAMES: [&str; 4] = ["late-0", "late-1", "late-2", "late-3"];
 
-pub async fn late_writes(world: &World, chance: &mut Chance) -> Result<(String, Vec<String>)> {
-    let client = &world.stage.client;
-    scale(world, 2).await?;
-    let leader = until("a leader", Duration::from_secs(60), async || {
-        let leader = holder(world).await?;
-        Ok(world.pods("yoi-system", "yoi-operator").await?.into_iter().find(|pod| leader.contains(&pod.name_any())))
+pub async fn late_writes(workload: &Workload, rng: &mut SeededRng) -> Result<(String, Vec<String>)> {
+    let client = &workload.ns.client;
+    scale(workload, 2).await?;
+    let leader = wait_for("a leader", Duration::from_secs(60), async || {
+        let leader = lease_holder(workload).await?;
+        Ok(workload.pods("yoi-system", "yoi-operator").await?.into_iter().find(|pod| leader.contains(&pod.name_any())))
     })
     .await?;
     for name in NAMES {
-        make(world, name).await?;
+        create_workspace(workload, name).await?;
     }
-    let old = ready(world).await?;
+    let old = wait_ready(workload).await?;
     let address = leader.status.as_ref().and_then(|s| s.pod_ip.clone()).context("the leader has no address")?;
     let api: Service = Api::namespaced(client.clone(), "default").get("kubernetes").await?;
     let api = api.spec.and_then(|s| s.cluster_ip).context("the API server has no Service")?;
-    let process = process_of(&world.node, &leader).await?;
+    let process = operator_pid(&workload.node, &leader).await?;
     let rule = format!("PREROUTING -s {address} -d {api} -p tcp -j DROP");
-    sleep(chance.millis(0, 1500)).await;
-    world.node.sh(&format!("iptables -w -t raw -I {rule}")).await?;
+    sleep(rng.millis(0, 1500)).await;
+    workload.node.sh(&format!("iptables -w -t raw -I {rule}")).await?;
     let cut = Instant::now();
-    let done = between(world, &leader, process, chance, &old).await;
-    // Whatever came of it, the world goes on unhindered.
-    world.node.sh(&format!("iptables -w -t raw -D {rule}")).await?;
+    let done = delete_and_recreate(workload, &leader, process, rng, &old).await;
+    // The rule is removed even if the step failed.
+    workload.node.sh(&format!("iptables -w -t raw -D {rule}")).await?;
     let new = done?;
-    let closed = cut.elapsed();
-    quiet(&world.node, process).await?;
-    world.node.signal("CONT", &[process]).await?;
+    let cut_for = cut.elapsed();
+    wait_sent(&workload.node, process).await?;
+    workload.node.signal("CONT", &[process]).await?;
     sleep(Duration::from_secs(2)).await;
     let mut wrong = Vec::new();
-    for (before, now) in new.iter().zip(seen(world).await?) {
-        if *before != now || now.going {
+    for (before, now) in new.iter().zip(workspace_states(workload).await?) {
+        if *before != now || now.deleting {
             wrong.push(format!("a request that came late deleted what was made anew: {} is now {now:?}, was {before:?}", before.name));
         }
     }
     for name in NAMES {
-        delete::<AgentWorkspace>(&world.stage, name).await?;
+        delete::<AgentWorkspace>(&workload.ns, name).await?;
     }
-    scale(world, 1).await?;
-    Ok((format!("the leader cut off for {:.1} s", closed.as_secs_f32()), wrong))
+    scale(workload, 1).await?;
+    Ok((format!("the leader cut off for {:.1} s", cut_for.as_secs_f32()), wrong))
 }
 
-/// While nothing of the leader's comes through: what was made anew.
-async fn between(world: &World, leader: &Pod, process: u32, chance: &mut Chance, old: &[Bound]) -> Result<Vec<Bound>> {
+/// Deletes the workspaces and creates them again while the leader is cut off. Returns the new ones.
+async fn delete_and_recreate(
+    workload: &Workload,
+    leader: &Pod,
+    process: u32,
+    rng: &mut SeededRng,
+    old: &[WorkspaceState],
+) -> Result<Vec<WorkspaceState>> {
     for name in NAMES {
-        delete::<AgentWorkspace>(&world.stage, name).await?;
+        delete::<AgentWorkspace>(&workload.ns, name).await?;
     }
-    // It hears of it, and begins to act.
-    sleep(chance.millis(600, 1500)).await;
-    world.node.signal("STOP", &[process]).await?;
-    until("another leader", Duration::from_secs(90), async || {
-        let now = holder(world).await?;
+    // Time for the leader to see the deletions and to begin its requests.
+    sleep(rng.millis(600, 1500)).await;
+    workload.node.signal("STOP", &[process]).await?;
+    wait_for("another leader", Duration::from_secs(90), async || {
+        let now = lease_holder(workload).await?;
         Ok((!now.is_empty() && !now.contains(&leader.name_any())).then_some(()))
     })
     .await?;
-    until("the end of the old objects", Duration::from_secs(90), async || {
-        let left = world.stage.api::<PersistentVolumeClaim>().list(&Default::default()).await?.items;
-        let workspaces = world.stage.api::<AgentWorkspace>().list(&Default::default()).await?.items;
+    wait_for("the end of the old objects", Duration::from_secs(90), async || {
+        let left = workload.ns.api::<PersistentVolumeClaim>().list(&Default::default()).await?.items;
+        let workspaces = workload.ns.api::<AgentWorkspace>().list(&Default::default()).await?.items;
         let old_left =
             left.iter().any(|c| old.iter().any(|o| o.claim == uid(c))) || workspaces.iter().any(|w| NAMES.contains(&w.name_any().as_str()));
         Ok((!old_left).then_some(()))
     })
     .await?;
     for name in NAMES {
-        make(world, name).await?;
+        create_workspace(workload, name).await?;
     }
-    ready(world).await
+    wait_ready(workload).await
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Bound {
+struct WorkspaceState {
     name: &'static str,
     workspace: String,
     claim: String,
-    going: bool,
+    deleting: bool,
 }
 
-async fn make(world: &World, name: &str) -> Result<()> {
+async fn create_workspace(workload: &Workload, name: &str) -> Result<()> {
     let spec = json!({ "path": "/workspace/tree", "claim": true, "binding": "Immediate", "source": { "project": { "name": "p" } } });
-    create::<AgentWorkspace>(&world.stage, workspace(name, &spec)).await
+    create::<AgentWorkspace>(&workload.ns, workspace(name, &spec)).await
 }
 
-async fn seen(world: &World) -> Result<Vec<Bound>> {
+async fn workspace_states(workload: &Workload) -> Result<Vec<WorkspaceState>> {
     let mut found = Vec::new();
     for name in NAMES {
-        let claim = world.stage.api::<PersistentVolumeClaim>().get_opt(name).await?;
-        let workspace = world.stage.api::<AgentWorkspace>().get_opt(name).await?;
-        let going = claim.as_ref().is_none_or(|c| c.metadata.deletion_timestamp.is_some())
+        let claim = workload.ns.api::<PersistentVolumeClaim>().get_opt(name).await?;
+        let workspace = workload.ns.api::<AgentWorkspace>().get_opt(name).await?;
+        let deleting = claim.as_ref().is_none_or(|c| c.metadata.deletion_timestamp.is_some())
             || workspace.as_ref().is_none_or(|w| w.metadata.deletion_timestamp.is_some());
         let (workspace, claim) = (workspace.as_ref().map(uid).unwrap_or_default(), claim.as_ref().map(uid).unwrap_or_default());
-        found.push(Bound { name, workspace, claim, going });
+        found.push(WorkspaceState { name, workspace, claim, deleting });
     }
     Ok(found)
 }
 
-async fn ready(world: &World) -> Result<Vec<Bound>> {
-    until("workspaces with their claims", Duration::from_secs(90), async || {
-        let all = world.stage.api::<AgentWorkspace>().list(&Default::default()).await?.items;
+async fn wait_ready(workload: &Workload) -> Result<Vec<WorkspaceState>> {
+    wait_for("workspaces with their claims", Duration::from_secs(90), async || {
+        let all = workload.ns.api::<AgentWorkspace>().list(&Default::default()).await?.items;
         let ready = |name: &&str| {
             let found = all.iter().find(|w| w.name_any() == **name).and_then(|w| w.status.as_ref());
             found.is_some_and(|s| is_true(&s.conditions, "Ready"))
@@ -126,18 +133,18 @@ async fn ready(world: &World) -> Result<Vec<Bound>> {
         Ok(NAMES.iter().all(ready).then_some(()))
     })
     .await?;
-    seen(world).await
+    workspace_states(workload).await
 }
 
-async fn holder(world: &World) -> Result<String> {
-    let leases: Api<Lease> = Api::namespaced(world.stage.client.clone(), "yoi-system");
+async fn lease_holder(workload: &Workload) -> Result<String> {
+    let leases: Api<Lease> = Api::namespaced(workload.ns.client.clone(), "yoi-system");
     Ok(leases.get("yoi-operator").await?.spec.and_then(|s| s.holder_identity).unwrap_or_default())
 }
 
-/// The operator's process in this Pod: the one that has the Pod's address.
-async fn process_of(node: &Node, pod: &Pod) -> Result<u32> {
+/// Returns the operator's process in this Pod, found by the Pod's UID in its cgroup.
+async fn operator_pid(node: &Node, pod: &Pod) -> Result<u32> {
     let uid = uid(pod);
-    for pid in node.pids(Part::Operator).await? {
+    for pid in node.pids(Component::Operator).await? {
         if node.sh(&format!("cat /proc/{pid}/cgroup")).await?.contains(&uid) {
             return Ok(pid);
         }
@@ -145,35 +152,35 @@ async fn process_of(node: &Node, pod: &Pod) -> Result<u32> {
     bail!("no process of Pod {} is found", pod.name_any())
 }
 
-/// Waits until the kernel has delivered, or given up, what the process had sent.
-async fn quiet(node: &Node, process: u32) -> Result<()> {
+/// Waits until the kernel has delivered, or given up, everything that the process had sent.
+async fn wait_sent(node: &Node, process: u32) -> Result<()> {
     let waiting = async || -> Result<Option<()>> {
-        // The fifth field is what waits to be sent; port 443.
+        // Field 5 holds the size of the send queue; 01BB is port 443.
         let unsent = node.sh(&format!("awk '$3 ~ /:01BB$/ && substr($5, 1, 8) != \"00000000\"' /proc/{process}/net/tcp")).await?;
         Ok(unsent.trim().is_empty().then_some(()))
     };
-    until("the arrival of what was sent", Duration::from_secs(100), waiting).await
+    wait_for("the arrival of what was sent", Duration::from_secs(100), waiting).await
 }
 
-async fn scale(world: &World, replicas: i32) -> Result<()> {
-    let api: Api<Deployment> = Api::namespaced(world.stage.client.clone(), "yoi-system");
+async fn scale(workload: &Workload, replicas: i32) -> Result<()> {
+    let api: Api<Deployment> = Api::namespaced(workload.ns.client.clone(), "yoi-system");
     let (how, patch) = (PatchParams::default(), Patch::Merge(json!({ "spec": { "replicas": replicas } })));
-    persist(|| api.patch("yoi-operator", &how, &patch)).await?;
-    until("so many operators", Duration::from_secs(90), async || {
-        let pods = world.pods("yoi-system", "yoi-operator").await?;
+    retry(|| api.patch("yoi-operator", &how, &patch)).await?;
+    wait_for("so many operators", Duration::from_secs(90), async || {
+        let pods = workload.pods("yoi-system", "yoi-operator").await?;
         Ok((pods.len() == usize::try_from(replicas)? && pods.iter().all(pod_ready)).then_some(()))
     })
     .await
 }
 
-async fn until<T>(what: &str, patience: Duration, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    let begun = Instant::now();
+async fn wait_for<T>(what: &str, limit: Duration, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    let started = Instant::now();
     loop {
         let seen = look().await;
         if let Ok(Some(found)) = seen {
             return Ok(found);
         }
-        ensure!(begun.elapsed() < patience, "{what} did not come within {patience:?}: {:?}", seen.map(drop));
+        ensure!(started.elapsed() < limit, "{what} did not come within {limit:?}: {:?}", seen.map(drop));
         sleep(Duration::from_millis(300)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! A disk whose power can be cut: session volumes on a loop-backed ext4 in the node. A killed process leaves the page cache behind it; this
-//! does not.
+//! A disk whose power can be cut: session volumes on a loop-backed ext4 in the node. After a kill the page cache still reaches the disk; after a
+//! power cut it does not.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::node::Node;
 
 pub struct Disk {
-    /// Also the name of the class of its volumes.
+    /// Name of the disk and of the StorageClass of its volumes.
     pub name: String,
     node: Node,
     client: Client,
@@ -28,8 +28,8 @@ impl Disk {
         format!("\"${{ROOT%/*}}/{name}\"")
     }
 
-    /// A file system with a folder for each of so many volumes, and the volumes.
-    pub async fn make(client: &Client, node: &Node, name: &str, volumes: usize) -> Result<Disk> {
+    /// Creates the file system with one folder for each volume, and the PersistentVolumes.
+    pub async fn create(client: &Client, node: &Node, name: &str, volumes: usize) -> Result<Disk> {
         let (image, mount) = (Self::image(name), Self::mount(name));
         node.sh(&format!(
             "set -e; truncate -s 96M {image}; mkfs.ext4 -q -F {image}; mkdir -p {mount}; mount -o loop {image} {mount}
@@ -55,8 +55,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The power goes: nothing that is not on the disk will get there, not even the journal's. Whoever has it open is killed. The
-    /// flag is FS_IOC_SHUTDOWN's NOLOGFLUSH.
+    /// Cuts the power: nothing that is not on the disk yet gets there, not even ext4's journal (FS_IOC_SHUTDOWN with NOLOGFLUSH). Kills the
+    /// processes that have files open there.
     pub async fn cut(&self, kill: &[u32]) -> Result<()> {
         let mount = Self::mount(&self.name);
         let kill: Vec<_> = kill.iter().map(u32::to_string).collect();
@@ -70,17 +70,17 @@ impl Disk {
             .map(drop)
     }
 
-    /// The power comes back, once nobody holds the dead file system any more: its journal is replayed.
+    /// Mounts the file system again, which replays its journal. Waits before that until nothing uses the dead file system.
     pub async fn restore(&self) -> Result<()> {
         let (image, mount) = (Self::image(&self.name), Self::mount(&self.name));
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
-            // The loop device goes with its last mount.
-            let held = self.node.sh(&format!("losetup --noheadings --output NAME --associated {image}")).await?;
-            if held.trim().is_empty() {
+            // The loop device is detached with its last mount.
+            let attached = self.node.sh(&format!("losetup --noheadings --output NAME --associated {image}")).await?;
+            if attached.trim().is_empty() {
                 break;
             }
-            ensure!(begun.elapsed() < Duration::from_secs(120), "the dead file system is still held: {held}");
+            ensure!(started.elapsed() < Duration::from_secs(120), "the dead file system is still attached: {attached}");
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         self.node.sh(&format!("mount -o loop {image} {mount}")).await.map(drop)

@@ -1,18 +1,18 @@
-//! What a run shows: a line for each round, and the sums by kind.
+//! Output of a run: a line for each round, and a summary for each kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::settle::Settled;
-use crate::strike::Kind;
-use crate::world::World;
+use crate::convergence::Convergence;
+use crate::faults::FaultKind;
+use crate::workload::Workload;
 
 pub struct Row {
-    kind: Kind,
-    /// What was done, and when.
-    said: String,
-    settled: Settled,
-    /// So far in this world.
+    kind: FaultKind,
+    /// What was killed or stopped, and when.
+    actions: String,
+    convergence: Convergence,
+    /// Messages acknowledged so far in this workload.
     acknowledged: usize,
     repeated: u64,
     calls: usize,
@@ -21,16 +21,16 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn of(world: &World, kind: Kind, said: String, settled: Settled, broken: Vec<String>) -> Row {
-        let (unknown, calls) = world.calls();
-        let acknowledged = world.accounts.iter().map(|account| account.acknowledged().len()).sum();
-        let repeated = world.accounts.iter().map(|account| account.repeated()).sum();
-        Row { kind, said, settled, acknowledged, repeated, calls, unknown, broken }
+    pub fn new(workload: &Workload, kind: FaultKind, actions: String, convergence: Convergence, broken: Vec<String>) -> Row {
+        let (unknown, calls) = workload.calls();
+        let acknowledged = workload.agent_clients.iter().map(|agent_client| agent_client.acknowledged_ids().len()).sum();
+        let repeated = workload.agent_clients.iter().map(|agent_client| agent_client.repeat_count()).sum();
+        Row { kind, actions, convergence, acknowledged, repeated, calls, unknown, broken }
     }
 
-    pub fn failed(kind: Kind, why: String) -> Row {
-        let settled = Settled::default();
-        Row { kind, said: String::new(), settled, acknowledged: 0, repeated: 0, calls: 0, unknown: 0, broken: vec![why] }
+    pub fn failed(kind: FaultKind, why: String) -> Row {
+        let convergence = Convergence::default();
+        Row { kind, actions: String::new(), convergence, acknowledged: 0, repeated: 0, calls: 0, unknown: 0, broken: vec![why] }
     }
 }
 
@@ -40,33 +40,33 @@ pub struct Table(Vec<Row>);
 impl Table {
     pub fn add(&mut self, number: usize, row: Row) {
         println!(
-            "round {number:>3}  {:<20} converged {:>5.1} s, of it back-off {:>4.1} s, clean after {:>4.1} s | in this world: {} messages ({} repeated), {} calls ({} unknown) | {}",
+            "round {number:>3}  {:<20} converged {:>5.1} s, of it back-off {:>4.1} s, clean after {:>4.1} s | in this workload: {} messages ({} repeated), {} calls ({} unknown) | {}",
             row.kind.name(),
-            row.settled.took.as_secs_f32(),
-            row.settled.backed_off.as_secs_f32(),
-            row.settled.cleared.as_secs_f32(),
+            row.convergence.took.as_secs_f32(),
+            row.convergence.backed_off.as_secs_f32(),
+            row.convergence.cleared.as_secs_f32(),
             row.acknowledged,
             row.repeated,
             row.calls,
             row.unknown,
-            row.said,
+            row.actions,
         );
-        if let Some(last) = row.settled.last() {
-            println!("           last came: {last}");
+        if let Some(slowest) = row.convergence.slowest() {
+            println!("           last came: {slowest}");
         }
         self.0.push(row);
     }
 
-    /// Messages that were acknowledged and calls whose outcome is unknown, at the most in one world.
-    pub fn happened(&self) -> (usize, usize) {
-        let most = |of: fn(&Row) -> usize| self.0.iter().map(of).max().unwrap_or_default();
-        (most(|row| row.acknowledged), most(|row| row.unknown))
+    /// Returns the largest number of acknowledged messages, and of calls with an unknown outcome, in one workload.
+    pub fn most_in_one_workload(&self) -> (usize, usize) {
+        let max = |of: fn(&Row) -> usize| self.0.iter().map(of).max().unwrap_or_default();
+        (max(|row| row.acknowledged), max(|row| row.unknown))
     }
 
     pub fn print(&self) {
-        let mut by: BTreeMap<Kind, Vec<&Settled>> = BTreeMap::new();
+        let mut by: BTreeMap<FaultKind, Vec<&Convergence>> = BTreeMap::new();
         for row in &self.0 {
-            by.entry(row.kind).or_default().push(&row.settled);
+            by.entry(row.kind).or_default().push(&row.convergence);
         }
         println!(
             "\n{:<20} {:>6} {:>8} {:>8} {:>8} {:>14} {:>12}",
@@ -75,17 +75,17 @@ impl Table {
         for (kind, all) in by {
             line(&kind.name(), &all);
         }
-        line("all", &self.0.iter().map(|row| &row.settled).collect::<Vec<_>>());
+        line("all", &self.0.iter().map(|row| &row.convergence).collect::<Vec<_>>());
         let failed = self.0.iter().filter(|row| !row.broken.is_empty()).count();
         println!("{} rounds, {failed} failed", self.0.len());
     }
 }
 
-fn line(name: &str, all: &[&Settled]) {
-    let mut took: Vec<Duration> = all.iter().map(|settled| settled.took).collect();
+fn line(name: &str, all: &[&Convergence]) {
+    let mut took: Vec<Duration> = all.iter().map(|convergence| convergence.took).collect();
     took.sort_unstable();
     let at = |part: usize| took.get((took.len() * part).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default().as_secs_f32();
-    let most = |of: fn(&Settled) -> Duration| all.iter().map(|settled| of(settled)).max().unwrap_or_default().as_secs_f32();
-    let (waited, cleared) = (most(|settled| settled.backed_off), most(|settled| settled.cleared));
+    let max = |of: fn(&Convergence) -> Duration| all.iter().map(|convergence| of(convergence)).max().unwrap_or_default().as_secs_f32();
+    let (waited, cleared) = (max(|convergence| convergence.backed_off), max(|convergence| convergence.cleared));
     println!("{name:<20} {:>6} {:>8.1} {:>8.1} {:>8.1} {waited:>14.1} {cleared:>12.1}", took.len(), at(50), at(99), at(100));
 }

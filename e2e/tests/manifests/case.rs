@@ -1,4 +1,4 @@
-//! One manifest, how it is sent, and what must become of it.
+//! One manifest, how it is sent, and the expected answer.
 
 use serde_json::{Value, json};
 
@@ -33,26 +33,26 @@ impl Kind {
     }
 }
 
-/// How a manifest gets to the API server.
+/// The request by which a manifest is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Method {
     Create,
     /// Server-side apply of a whole object that does not exist yet.
     Apply,
-    /// PUT over the standing specimen.
+    /// PUT that replaces the existing specimen.
     Update,
-    /// Merge patch of the standing specimen.
+    /// Merge patch of the existing specimen.
     Merge,
-    /// Merge patch of the standing specimen's status.
+    /// Merge patch of the existing specimen's status.
     MergeStatus,
 }
 
-/// What must become of it.
+/// The expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Must {
-    Refuse,
-    Take,
-    /// Either; but the server, Rust and the cluster must agree.
+pub enum Expected {
+    Refused,
+    Accepted,
+    /// Either answer, but API server, Rust's types and the operator must agree.
     Either,
 }
 
@@ -60,25 +60,25 @@ pub enum Must {
 pub struct Case {
     pub kind: Kind,
     pub class: &'static str,
-    /// Which specimen, which place, which change.
+    /// Names the specimen, the field and the change.
     pub title: String,
-    pub way: Way,
-    /// Unknown and doubled fields are errors.
+    pub method: Method,
+    /// Whether unknown and duplicate fields are errors.
     pub strict: bool,
-    /// Of the object that is made, or of the standing specimen.
+    /// Name of the object that is created, or of the existing specimen.
     pub name: String,
-    /// Exactly what is sent.
+    /// The body, exactly as it is sent.
     pub text: String,
-    pub must: Must,
-    /// What a refusal must name.
+    pub expected: Expected,
+    /// Words of which a refusal must contain at least one, separated by `|`.
     pub names: String,
-    /// The specimen's name and `spec`, so that the object can really be made.
+    /// Label of the specimen that the case was made from.
     pub label: &'static str,
 }
 
 impl Case {
-    pub fn told(&self) -> String {
-        format!("{} [{}, {:?}{}] {}", self.kind.word(), self.class, self.way, if self.strict { ", strict" } else { "" }, self.title)
+    pub fn description(&self) -> String {
+        format!("{} [{}, {:?}{}] {}", self.kind.word(), self.class, self.method, if self.strict { ", strict" } else { "" }, self.title)
     }
 }
 
@@ -86,15 +86,15 @@ pub fn object(kind: Kind, name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind.word(), "metadata": { "name": name }, "spec": spec })
 }
 
-/// Stands for text that no JSON value can hold, until [`raw`] puts it in.
+/// Placeholder for text that no JSON value can hold. [`raw`] replaces it.
 pub const RAW: &str = "@raw@";
 
-/// The text of `value` with `with` in the place of the string [`RAW`].
+/// Returns the text of `value` with `with` in place of the string [`RAW`].
 pub fn raw(value: &Value, with: &str) -> String {
     value.to_string().replacen(&format!("\"{RAW}\""), with, 1)
 }
 
-/// Puts `value` at `pointer`, or takes away what stands there; false where its parent does not stand.
+/// Sets the field at `pointer` to `value`, or removes it. Returns false when its parent does not exist.
 pub fn put(object: &mut Value, pointer: &str, value: Option<Value>) -> bool {
     let Some((parent, last)) = pointer.rsplit_once('/') else { return false };
     match object.pointer_mut(parent) {

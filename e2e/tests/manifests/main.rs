@@ -1,17 +1,22 @@
-//! Manifests of all kinds, wrong, odd and huge: refused with a sentence or told in a condition, and never in the way of another.
+//! Promise: every manifest, however wrong, odd or huge, is either refused with a readable message or accepted and explained in a condition, and
+//! never disturbs another object.
+//!
+//! The cases are generated from the schemas (`mutate`) and written by hand (`handwritten`). Each is sent to the API server as a dry run
+//! (`dry_run`), read by Rust's types and planned by the operator's code in this process (`decisions`), and the three answers are compared
+//! (`compare`). Some are really stored (`stored`), also by a newer schema (`newer`). `planted` checks that the harness finds faults.
 
+mod api_server;
 mod case;
-mod judge;
-mod lasting;
+mod compare;
+mod decisions;
+mod dry_run;
+mod handwritten;
 mod mutate;
 mod newer;
-mod nonsense;
 mod planted;
-mod rust;
 mod schema;
-mod server;
 mod specimen;
-mod sweep;
+mod stored;
 
 use std::collections::BTreeMap;
 
@@ -19,24 +24,24 @@ use anyhow::{Result, ensure};
 
 use crate::case::Case;
 
-/// Every case of this harness, hand-made ones first.
+/// Returns every case, handwritten ones first.
 fn cases() -> Vec<Case> {
-    let mut all = nonsense::all();
+    let mut all = handwritten::all();
     all.extend(mutate::all());
     all
 }
 
 #[test]
-fn every_field_of_every_schema_stands_in_a_specimen() {
-    let unset = mutate::unset();
+fn every_field_of_every_schema_is_set_in_a_specimen() {
+    let unset = mutate::unset_nodes();
     assert!(unset.is_empty(), "no valid value is known for {unset:?}: set it in a specimen");
 }
 
 #[test]
-fn the_same_thousand_manifests_are_made_each_time() {
+fn the_same_thousand_manifests_are_generated_each_time() {
     let (one, two) = (cases(), cases());
     assert!(one.len() >= 1000, "{} manifests", one.len());
-    assert!(one.iter().zip(&two).all(|(a, b)| a.text == b.text && a.name == b.name && a.way == b.way) && one.len() == two.len());
+    assert!(one.iter().zip(&two).all(|(a, b)| a.text == b.text && a.name == b.name && a.method == b.method) && one.len() == two.len());
     let mut kinds = BTreeMap::<_, usize>::new();
     for case in &one {
         *kinds.entry(case.kind.word()).or_default() += 1;
@@ -44,26 +49,26 @@ fn the_same_thousand_manifests_are_made_each_time() {
     assert_eq!(kinds.len(), 5, "{kinds:?}");
 }
 
-/// The schemas of the cluster are one thing for all: while a test changes them, no other looks at them.
+/// Locked for writing while a test changes the cluster's schemas, for reading by tests that use them.
 static SCHEMAS: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_server_rust_and_the_operator_agree_on_every_manifest() -> Result<()> {
     let _same = SCHEMAS.read().await;
-    let report = sweep::run().await?;
+    let report = dry_run::run().await?;
     println!("{}", report.table());
-    println!("{} manifests, {} conditions and made objects read", report.cases, report.said);
+    println!("{} manifests, {} conditions and made objects read", report.cases, report.checked);
     ensure!(report.cases >= 1000, "{} manifests", report.cases);
-    ensure!(report.unused().is_empty(), "allowances that nothing needs: {:?}", report.unused());
-    report.verdict()
+    ensure!(report.unused().is_empty(), "allowed differences that no case shows: {:?}", report.unused());
+    report.result()
 }
 
 #[tokio::test]
-async fn odd_objects_say_what_is_wrong_with_them_and_hold_nobody_up() -> Result<()> {
+async fn odd_objects_report_what_is_wrong_and_delay_no_other_object() -> Result<()> {
     let _same = SCHEMAS.read().await;
-    let outcome = lasting::run().await?;
+    let outcome = stored::run().await?;
     println!(
-        "{} odd objects made, {} refused; all had spoken {:?} after the last; an agent took {:?} before and {:?} after; {} writes in 20 quiet seconds",
+        "{} odd objects made, {} refused; all had conditions {:?} after the last; an agent took {:?} before and {:?} after; {} writes in 20 quiet seconds",
         outcome.made, outcome.refused, outcome.slowest, outcome.before, outcome.after, outcome.writes
     );
     println!("{:?}", outcome.reasons);
@@ -79,44 +84,44 @@ async fn odd_objects_say_what_is_wrong_with_them_and_hold_nobody_up() -> Result<
 }
 
 #[tokio::test]
-async fn what_a_newer_version_wrote_stops_no_watch() -> Result<()> {
+async fn objects_of_a_newer_version_stop_no_watch() -> Result<()> {
     let _alone = SCHEMAS.write().await;
     newer::run().await
 }
 
 #[test]
-fn a_validator_that_takes_everything_is_seen() {
-    let report = planted::takes_everything();
+fn a_validator_that_accepts_everything_is_found() {
+    let report = planted::accept_everything();
     let seen = report.faults.iter().filter(|f| f.what.contains("takes what must be refused")).count();
     assert!(seen == report.cases && seen > 500, "{seen} of {} cases", report.cases);
     println!("{seen} of {} manifests are missed; the first: {}: {}", report.cases, report.faults[0].case, report.faults[0].what);
 }
 
 #[test]
-fn a_rust_type_that_refuses_or_falls_over_a_word_of_the_schema_is_seen() {
-    let mut report = judge::Report::default();
+fn a_rust_type_that_refuses_or_panics_at_a_value_of_the_schema_is_found() {
+    let mut report = compare::Report::default();
     let mut cases = cases();
-    cases.retain(|c| c.kind == case::Kind::AgentWorkspace && c.label == "fork" && c.must == case::Must::Take);
+    cases.retain(|c| c.kind == case::Kind::AgentWorkspace && c.label == "fork" && c.expected == case::Expected::Accepted);
     let case = cases.first().expect("a case that is taken").clone();
     for (from, to) in [("\"provider\":\"Auto\"", "\"provider\":\"Copy\""), ("\"binding\":\"WaitForConsumer\"", "\"binding\":\"Immediate\"")]
     {
         let planted = case::Case { text: case.text.replace(from, to), ..case.clone() };
         assert_ne!(planted.text, case.text);
-        report.judge(&planted, &server::Said::Taken(planted.text.clone()), planted::reads_badly, rust::decide);
+        report.compare(&planted, &api_server::Response::Accepted(planted.text.clone()), planted::read_with_faults, decisions::decide);
     }
-    let said: Vec<&str> = report.faults.iter().map(|f| f.what.as_str()).collect();
-    assert!(said.iter().any(|s| s.contains("breaks every watch: unknown variant `Copy`")), "{said:?}");
-    assert!(said.iter().any(|s| s.contains("it panics: a word that nobody thought of")), "{said:?}");
-    println!("{said:?}");
+    let faults: Vec<&str> = report.faults.iter().map(|f| f.what.as_str()).collect();
+    assert!(faults.iter().any(|s| s.contains("breaks every watch: unknown variant `Copy`")), "{faults:?}");
+    assert!(faults.iter().any(|s| s.contains("it panics: a word that nobody thought of")), "{faults:?}");
+    println!("{faults:?}");
 }
 
 #[tokio::test]
-async fn each_rule_that_is_dropped_from_a_schema_is_seen() -> Result<()> {
+async fn each_rule_that_is_dropped_from_a_schema_is_found() -> Result<()> {
     let _same = SCHEMAS.read().await;
     let dropped = planted::without_rules().await?;
     println!("{} of {} dropped rules are seen, such as: {}", dropped.seen.len(), dropped.all.len(), dropped.sentence);
     let implied = |kind, rule: &str| planted::IMPLIED.iter().any(|(k, r, _)| *k == kind && *r == rule);
     let missed: Vec<_> = dropped.all.difference(&dropped.seen).filter(|(kind, rule)| !implied(*kind, rule)).collect();
-    ensure!(missed.is_empty(), "no manifest needs these rules: {missed:?}");
+    ensure!(missed.is_empty(), "no case finds these rules missing: {missed:?}");
     Ok(())
 }

@@ -1,176 +1,176 @@
-//! Manifests that are wrong, odd or huge in one place, made from the schema: a new field is tried without anybody remembering it.
+//! Cases generated from the schemas: manifests that are wrong, odd or huge in one field. A new field gets its cases automatically.
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, KINDS, Kind, Must, RAW, Way, object, put, raw};
-use crate::schema::{self, Place};
+use crate::case::{Case, Expected, KINDS, Kind, Method, RAW, object, put, raw};
+use crate::schema::{self, SchemaNode};
 use crate::specimen::{self, Specimen};
 
-/// A change of one place: what is put there, and what must become of it.
+/// A change of one field, and the expected answer.
 struct Change {
     class: &'static str,
     what: String,
-    /// `None` takes the place away.
+    /// `None` removes the field.
     value: Option<Value>,
-    /// What [`RAW`] in the value stands for.
+    /// The text that replaces [`RAW`] in the value.
     raw: Option<String>,
-    must: Must,
+    expected: Expected,
 }
 
 impl Change {
-    fn to(class: &'static str, what: impl Into<String>, value: Value, must: Must) -> Self {
-        Change { class, what: what.into(), value: Some(value), raw: None, must }
+    fn to(class: &'static str, what: impl Into<String>, value: Value, expected: Expected) -> Self {
+        Change { class, what: what.into(), value: Some(value), raw: None, expected }
     }
 
-    fn raw(class: &'static str, what: &str, raw: &str, must: Must) -> Self {
-        Change { class, what: what.to_owned(), value: Some(json!(RAW)), raw: Some(raw.to_owned()), must }
+    fn raw(class: &'static str, what: &str, raw: &str, expected: Expected) -> Self {
+        Change { class, what: what.to_owned(), value: Some(json!(RAW)), raw: Some(raw.to_owned()), expected }
     }
 }
 
-/// Every generated case, in an order that never changes.
+/// Returns every generated case, in an order that never changes.
 pub fn all() -> Vec<Case> {
     let specimens = specimen::all();
     let mut cases = Vec::new();
     for kind in KINDS {
-        for place in schema::places(kind, "spec") {
-            let Some(specimen) = holding(&specimens, kind, &place.pointer) else { continue };
-            for change in changes(&place) {
-                cases.push(of_spec(specimen, &place, change, cases.len()));
+        for node in schema::nodes(kind, "spec") {
+            let Some(specimen) = specimen_with(&specimens, kind, &node.pointer) else { continue };
+            for change in changes(&node) {
+                cases.push(spec_case(specimen, &node, change, cases.len()));
             }
-            if place.has_fields() {
-                cases.extend(unknown_fields(specimen, &place, cases.len()));
+            if node.has_fields() {
+                cases.extend(unknown_fields(specimen, &node, cases.len()));
             }
         }
-        cases.extend(of_status(&specimens, kind));
+        cases.extend(status_cases(&specimens, kind));
     }
     cases.extend(two_at_once(&specimens));
     cases
 }
 
-/// Places that no specimen sets: of them nothing valid is known.
-pub fn unset() -> Vec<String> {
+/// Returns the fields that no specimen sets, so that no valid value is known.
+pub fn unset_nodes() -> Vec<String> {
     let specimens = specimen::all();
     let of_spec = |kind: Kind| {
-        let bare = schema::places(kind, "spec").into_iter().filter(|p| holding(&specimens, kind, &p.pointer).is_none());
+        let bare = schema::nodes(kind, "spec").into_iter().filter(|p| specimen_with(&specimens, kind, &p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
     };
     let of_status = |kind: Kind| {
         let whole = json!({ "status": specimen::status(kind) });
-        let bare = schema::places(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
+        let bare = schema::nodes(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
     };
     KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
 }
 
-fn holding<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
+fn specimen_with<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
     specimens.iter().filter(|s| s.kind == kind).find(|s| json!({ "spec": s.spec }).pointer(pointer).is_some())
 }
 
-fn of_spec(specimen: &Specimen, place: &Place, change: Change, number: usize) -> Case {
-    // Every fourth is put over a standing object, where what is immutable is guarded, too.
-    let way = match number % 4 {
-        1 => Way::Apply,
-        3 if !specimen.standing.is_empty() && specimen.kind != Kind::YoiPeer => Way::Update,
-        _ => Way::Create,
+fn spec_case(specimen: &Specimen, node: &SchemaNode, change: Change, number: usize) -> Case {
+    // Every fourth case replaces an existing object, where rules about immutable fields apply too.
+    let method = match number % 4 {
+        1 => Method::Apply,
+        3 if !specimen.existing.is_empty() && specimen.kind != Kind::YoiPeer => Method::Update,
+        _ => Method::Create,
     };
     let fresh = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("case-{number}") };
-    let name = if way == Way::Update { specimen.standing.to_owned() } else { fresh };
+    let name = if method == Method::Update { specimen.existing.to_owned() } else { fresh };
     let mut body = object(specimen.kind, &name, &specimen.spec);
-    assert!(put(&mut body, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
-    // 0x10 and 007 are numbers in YAML, which server-side apply reads.
-    let yaml = way == Way::Apply && change.class == "number" && change.raw.is_some();
-    let must = if yaml { Must::Either } else { change.must };
+    assert!(put(&mut body, &node.pointer, change.value), "{} does not stand in its specimen", node.pointer);
+    // Server-side apply reads YAML, in which 0x10 and 007 are numbers.
+    let yaml = method == Method::Apply && change.class == "number" && change.raw.is_some();
+    let expected = if yaml { Expected::Either } else { change.expected };
     Case {
         kind: specimen.kind,
         class: change.class,
-        title: format!("{}: {}", place.pointer, change.what),
-        way,
+        title: format!("{}: {}", node.pointer, change.what),
+        method,
         strict: true,
         name,
         text: change.raw.map_or_else(|| body.to_string(), |text| raw(&body, &text)),
-        must,
-        names: place.fields(),
+        expected,
+        names: node.fields(),
         label: specimen.label,
     }
 }
 
-/// At the place of every object, strictly and not; then deep.
-fn unknown_fields(specimen: &Specimen, place: &Place, number: usize) -> Vec<Case> {
-    let pointer = &place.pointer;
-    let bare = !place.schema["properties"].is_object();
+/// Returns cases with an unknown field in every object, with and without strict validation, and with deep values.
+fn unknown_fields(specimen: &Specimen, node: &SchemaNode, number: usize) -> Vec<Case> {
+    let pointer = &node.pointer;
+    let bare = !node.schema["properties"].is_object();
     let deep = |n: usize| format!("{}{}", "{\"d\":".repeat(n), format_args!("1{}", "}".repeat(n)));
-    let make = |i: usize, class: &'static str, strict: bool, way: Way, value: &str, must: Must| {
+    let make = |i: usize, class: &'static str, strict: bool, method: Method, value: &str, expected: Expected| {
         let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("unknown-{number}-{i}") };
         let mut body = object(specimen.kind, &name, &specimen.spec);
         put(&mut body, &format!("{pointer}/surplus"), Some(json!(RAW)));
         let title = format!("{pointer}/surplus of {} bytes", value.len());
         let (names, label) = ("surplus".to_owned(), specimen.label);
-        Case { kind: specimen.kind, class, title, way, strict, name, text: raw(&body, value), must, names, label }
+        Case { kind: specimen.kind, class, title, method, strict, name, text: raw(&body, value), expected, names, label }
     };
     let mut all = vec![
-        make(0, "unknown field", true, Way::Create, "1", Must::Refuse),
-        make(1, "unknown field", false, Way::Create, "[null, {\"a\": -1}]", Must::Take),
-        // Into an object without fields, server-side apply lets anything in, and it is dropped.
-        make(2, "unknown field", true, Way::Apply, "{}", if bare { Must::Either } else { Must::Refuse }),
-        make(3, "unknown field, deep", false, Way::Create, &deep(150), Must::Take),
+        make(0, "unknown field", true, Method::Create, "1", Expected::Refused),
+        make(1, "unknown field", false, Method::Create, "[null, {\"a\": -1}]", Expected::Accepted),
+        // Server-side apply accepts any field in an object without fields, and drops it.
+        make(2, "unknown field", true, Method::Apply, "{}", if bare { Expected::Either } else { Expected::Refused }),
+        make(3, "unknown field, deep", false, Method::Create, &deep(150), Expected::Accepted),
     ];
     if pointer == "/spec" {
-        // Beyond what any decoder follows; and beyond what the API server and its store take at all.
-        all.push(make(4, "unknown field, deep", false, Way::Create, &deep(12_000), Must::Either));
-        all.push(make(5, "huge", false, Way::Create, &format!("\"{}\"", "x".repeat(1 << 20)), Must::Either));
+        // Deeper than decoders follow, and larger than API server and etcd accept.
+        all.push(make(4, "unknown field, deep", false, Method::Create, &deep(12_000), Expected::Either));
+        all.push(make(5, "huge", false, Method::Create, &format!("\"{}\"", "x".repeat(1 << 20)), Expected::Either));
     }
     all
 }
 
-fn of_status(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
-    let Some(standing) = specimens.iter().find(|s| s.kind == kind && !s.standing.is_empty()) else { return Vec::new() };
+fn status_cases(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
+    let Some(specimen) = specimens.iter().find(|s| s.kind == kind && !s.existing.is_empty()) else { return Vec::new() };
     let mut cases = Vec::new();
-    for place in schema::places(kind, "status") {
-        for change in changes(&place) {
+    for node in schema::nodes(kind, "status") {
+        for change in changes(&node) {
             let mut patch = json!({ "status": specimen::status(kind) });
-            assert!(put(&mut patch, &place.pointer, change.value), "{} does not stand in its specimen", place.pointer);
-            // A merge patch takes a null for "remove", so what is missing may be what stands there already.
-            let must = if matches!(change.class, "null" | "missing") { Must::Either } else { change.must };
+            assert!(put(&mut patch, &node.pointer, change.value), "{} does not stand in its specimen", node.pointer);
+            // In a merge patch null means "remove", and a missing field stays as it is.
+            let expected = if matches!(change.class, "null" | "missing") { Expected::Either } else { change.expected };
             cases.push(Case {
                 kind,
                 class: change.class,
-                title: format!("{}: {}", place.pointer, change.what),
-                way: Way::MergeStatus,
+                title: format!("{}: {}", node.pointer, change.what),
+                method: Method::MergeStatus,
                 strict: true,
-                name: standing.standing.to_owned(),
+                name: specimen.existing.to_owned(),
                 text: change.raw.map_or_else(|| patch.to_string(), |text| raw(&patch, &text)),
-                must,
-                names: place.fields(),
-                label: standing.label,
+                expected,
+                names: node.fields(),
+                label: specimen.label,
             });
         }
     }
     cases
 }
 
-fn changes(place: &Place) -> Vec<Change> {
-    let mut all = swaps(place);
-    let bare = place.required && !place.defaulted();
+fn changes(node: &SchemaNode) -> Vec<Change> {
+    let mut all = type_swaps(node);
+    let bare = node.required && !node.defaulted();
     all.push(Change {
         class: "missing",
         what: "taken away".into(),
         value: None,
         raw: None,
-        must: if bare { Must::Refuse } else { Must::Either },
+        expected: if bare { Expected::Refused } else { Expected::Either },
     });
-    let null = if bare && !place.nullable() { Must::Refuse } else { Must::Either };
+    let null = if bare && !node.nullable() { Expected::Refused } else { Expected::Either };
     all.push(Change::to("null", "null", Value::Null, null));
-    match place.type_() {
-        "string" => strings(place, &mut all),
-        "integer" => integers(place, &mut all),
-        "array" => lists(place, &mut all),
-        "object" => maps(place, &mut all),
+    match node.type_() {
+        "string" => strings(node, &mut all),
+        "integer" => integers(node, &mut all),
+        "array" => lists(node, &mut all),
+        "object" => maps(node, &mut all),
         _ => {}
     }
     all
 }
 
-fn swaps(place: &Place) -> Vec<Change> {
+fn type_swaps(node: &SchemaNode) -> Vec<Change> {
     let others = [
         ("string", json!("seven")),
         ("integer", json!(7)),
@@ -179,12 +179,12 @@ fn swaps(place: &Place) -> Vec<Change> {
         ("object", json!({ "x": 1 })),
         ("number", json!(1.5)),
     ];
-    let fits = |type_: &str| type_ == place.type_();
+    let fits = |type_: &str| type_ == node.type_();
     let wrong = others.into_iter().filter(|(type_, _)| !fits(type_));
-    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", place.type_()), value, Must::Refuse)).collect()
+    wrong.map(|(type_, value)| Change::to("type swapped", format!("{type_} for {}", node.type_()), value, Expected::Refused)).collect()
 }
 
-/// Text that is odd but may be meant.
+/// Odd texts that may be valid.
 const ODD: [(&str, &str); 12] = [
     ("right to left", "\u{202e}txet\u{202c}"),
     ("combining", "e\u{301}\u{301}\u{301}\u{301}"),
@@ -200,36 +200,36 @@ const ODD: [(&str, &str); 12] = [
     ("quotes", "'\"\\"),
 ];
 
-fn strings(place: &Place, all: &mut Vec<Change>) {
-    let most = place.number("maxLength").and_then(|n| usize::try_from(n).ok());
-    let least = place.number("minLength").unwrap_or(0);
-    if place.schema["enum"].is_array() {
-        let first = place.schema["enum"][0].as_str().unwrap_or_default();
+fn strings(node: &SchemaNode, all: &mut Vec<Change>) {
+    let most = node.number("maxLength").and_then(|n| usize::try_from(n).ok());
+    let least = node.number("minLength").unwrap_or(0);
+    if node.schema["enum"].is_array() {
+        let first = node.schema["enum"][0].as_str().unwrap_or_default();
         for word in ["Nonsense".to_owned(), first.to_lowercase(), format!("{first} "), String::new()] {
-            if !place.schema["enum"].as_array().is_some_and(|e| e.iter().any(|v| *v == word)) {
-                all.push(Change::to("unknown word", format!("{word:?}"), json!(word), Must::Refuse));
+            if !node.schema["enum"].as_array().is_some_and(|e| e.iter().any(|v| *v == word)) {
+                all.push(Change::to("unknown word", format!("{word:?}"), json!(word), Expected::Refused));
             }
         }
         return;
     }
-    all.push(Change::to("empty", "\"\"", json!(""), if least > 0 { Must::Refuse } else { Must::Either }));
+    all.push(Change::to("empty", "\"\"", json!(""), if least > 0 { Expected::Refused } else { Expected::Either }));
     if let Some(most) = most {
-        all.push(Change::to("at the bound", format!("{most} letters"), json!("a".repeat(most)), Must::Either));
-        all.push(Change::to("at the bound", format!("{most} four-byte letters"), json!("🦀".repeat(most)), Must::Either));
-        all.push(Change::to("above the bound", format!("{} letters", most + 1), json!("a".repeat(most + 1)), Must::Refuse));
-        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Must::Refuse));
+        all.push(Change::to("at the bound", format!("{most} letters"), json!("a".repeat(most)), Expected::Either));
+        all.push(Change::to("at the bound", format!("{most} four-byte letters"), json!("🦀".repeat(most)), Expected::Either));
+        all.push(Change::to("above the bound", format!("{} letters", most + 1), json!("a".repeat(most + 1)), Expected::Refused));
+        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Expected::Refused));
     } else {
-        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Must::Either));
+        all.push(Change::to("huge", "128 KiB", json!("a".repeat(1 << 17)), Expected::Either));
     }
     for (what, text) in ODD {
-        all.push(Change::to("unicode", what, json!(text), Must::Either));
+        all.push(Change::to("unicode", what, json!(text), Expected::Either));
     }
-    all.push(Change::raw("unicode", "half a surrogate pair", r#""a\ud800b""#, Must::Either));
-    all.push(Change::raw("unicode", "surrogates the wrong way round", r#""\udc00\ud83d""#, Must::Either));
+    all.push(Change::raw("unicode", "half a surrogate pair", r#""a\ud800b""#, Expected::Either));
+    all.push(Change::raw("unicode", "surrogates the wrong way round", r#""\udc00\ud83d""#, Expected::Either));
 }
 
-fn integers(place: &Place, all: &mut Vec<Change>) {
-    let (least, most) = (place.number("minimum"), place.number("maximum"));
+fn integers(node: &SchemaNode, all: &mut Vec<Change>) {
+    let (least, most) = (node.number("minimum"), node.number("maximum"));
     let out = |n: i64| least.is_some_and(|l| n < l) || most.is_some_and(|m| n > m);
     let mut numbers = vec![-1, 0, 1, i64::from(i32::MAX), i64::from(i32::MAX) + 1, i64::from(i32::MIN) - 1, i64::MAX, i64::MIN];
     numbers.extend(least.map(|l| l - 1));
@@ -237,50 +237,50 @@ fn integers(place: &Place, all: &mut Vec<Change>) {
     numbers.sort_unstable();
     numbers.dedup();
     for n in numbers {
-        all.push(Change::to("number", n.to_string(), json!(n), if out(n) { Must::Refuse } else { Must::Either }));
+        all.push(Change::to("number", n.to_string(), json!(n), if out(n) { Expected::Refused } else { Expected::Either }));
     }
     for text in ["9223372036854775808", "1e30", "1e400", "-0", "5.0", "5e0", "0x10", "NaN", "007"] {
         let sound = matches!(text, "-0" | "5.0" | "5e0");
-        all.push(Change::raw("number", text, text, if sound { Must::Either } else { Must::Refuse }));
+        all.push(Change::raw("number", text, text, if sound { Expected::Either } else { Expected::Refused }));
     }
 }
 
-fn lists(place: &Place, all: &mut Vec<Change>) {
-    let least = place.number("minItems").unwrap_or(0);
-    all.push(Change::to("empty", "[]", json!([]), if least > 0 { Must::Refuse } else { Must::Either }));
-    all.push(Change::to("null", "[null]", json!([null]), Must::Refuse));
-    let item = sample(&place.schema["items"], 0);
-    all.push(Change::to("doubled", "the same twice", json!([item, item]), Must::Either));
-    all.push(Change::to("nested", "[[[]]]", json!([[[]]]), Must::Refuse));
-    let many = |n: usize| Value::Array((0..n).map(|i| sample(&place.schema["items"], i)).collect());
-    if let Some(most) = place.number("maxItems").and_then(|n| usize::try_from(n).ok()) {
-        all.push(Change::to("at the bound", format!("{most} items"), many(most), Must::Either));
-        all.push(Change::to("above the bound", format!("{} items", most + 1), many(most + 1), Must::Refuse));
+fn lists(node: &SchemaNode, all: &mut Vec<Change>) {
+    let least = node.number("minItems").unwrap_or(0);
+    all.push(Change::to("empty", "[]", json!([]), if least > 0 { Expected::Refused } else { Expected::Either }));
+    all.push(Change::to("null", "[null]", json!([null]), Expected::Refused));
+    let item = sample(&node.schema["items"], 0);
+    all.push(Change::to("doubled", "the same twice", json!([item, item]), Expected::Either));
+    all.push(Change::to("nested", "[[[]]]", json!([[[]]]), Expected::Refused));
+    let many = |n: usize| Value::Array((0..n).map(|i| sample(&node.schema["items"], i)).collect());
+    if let Some(most) = node.number("maxItems").and_then(|n| usize::try_from(n).ok()) {
+        all.push(Change::to("at the bound", format!("{most} items"), many(most), Expected::Either));
+        all.push(Change::to("above the bound", format!("{} items", most + 1), many(most + 1), Expected::Refused));
     }
-    all.push(Change::to("huge", "2,000 items", many(2_000), Must::Either));
+    all.push(Change::to("huge", "2,000 items", many(2_000), Expected::Either));
 }
 
-fn maps(place: &Place, all: &mut Vec<Change>) {
-    let values = &place.schema["additionalProperties"];
+fn maps(node: &SchemaNode, all: &mut Vec<Change>) {
+    let values = &node.schema["additionalProperties"];
     if !values.is_object() {
-        all.push(Change::to("empty", "{}", json!({}), Must::Either));
+        all.push(Change::to("empty", "{}", json!({}), Expected::Either));
         return;
     }
     let one = |key: &str| json!({ key: sample(values, 0) });
     for (what, key) in
         [("empty key", ""), ("blank key", " "), ("slashes", "a/b/c"), ("a path", "../../etc"), ("long key", &"k".repeat(400))]
     {
-        all.push(Change::to("map", what, one(key), Must::Either));
+        all.push(Change::to("map", what, one(key), Expected::Either));
     }
     for (what, key) in ODD {
-        all.push(Change::to("map", format!("key of {what}"), one(key), Must::Either));
+        all.push(Change::to("map", format!("key of {what}"), one(key), Expected::Either));
     }
     let many = |n: usize| Value::Object((0..n).map(|i| (format!("example.com/k{i}"), sample(values, 0))).collect());
-    all.push(Change::to("map", "40 entries", many(40), Must::Either));
-    all.push(Change::to("huge", "2,000 entries", many(2_000), Must::Refuse));
+    all.push(Change::to("map", "40 entries", many(40), Expected::Either));
+    all.push(Change::to("huge", "2,000 entries", many(2_000), Expected::Refused));
 }
 
-/// Something of the right type, different for each `n` where that can be.
+/// Returns a value of the right type, different for each `n` where possible.
 fn sample(schema: &Value, n: usize) -> Value {
     match schema["type"].as_str() {
         Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!(format!("s{n}"))),
@@ -291,10 +291,10 @@ fn sample(schema: &Value, n: usize) -> Value {
     }
 }
 
-/// A small generator of its own, so that the cases are the same everywhere and for ever (splitmix64).
-struct Dice(u64);
+/// A random number generator, so that the cases are the same on every machine.
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -304,22 +304,22 @@ impl Dice {
     }
 }
 
-/// Two or three changes at once, by chance from a fixed seed.
+/// Returns cases with two or three random changes, from a fixed seed.
 fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
-    let mut dice = Dice(2026);
+    let mut rng = SplitMix64(2026);
     let mut cases = Vec::new();
     for specimen in specimens.iter().filter(|s| s.kind != Kind::WorkspaceNode) {
-        let places = schema::places(specimen.kind, "spec");
+        let nodes = schema::nodes(specimen.kind, "spec");
         for number in 0..24 {
             let name = if specimen.kind == Kind::YoiPeer { "a.b".to_owned() } else { format!("twice-{number}") };
             let mut body = object(specimen.kind, &name, &specimen.spec);
             let mut titles = Vec::new();
-            for _ in 0..2 + dice.below(2) {
-                let place = &places[dice.below(places.len())];
-                let mut options: Vec<Change> = changes(place).into_iter().filter(|c| c.raw.is_none() && c.class != "huge").collect();
-                let change = options.swap_remove(dice.below(options.len()));
-                let title = format!("{}: {}", place.pointer, change.what);
-                if body.pointer(&place.pointer).is_some() && put(&mut body, &place.pointer, change.value) {
+            for _ in 0..2 + rng.below(2) {
+                let node = &nodes[rng.below(nodes.len())];
+                let mut options: Vec<Change> = changes(node).into_iter().filter(|c| c.raw.is_none() && c.class != "huge").collect();
+                let change = options.swap_remove(rng.below(options.len()));
+                let title = format!("{}: {}", node.pointer, change.what);
+                if body.pointer(&node.pointer).is_some() && put(&mut body, &node.pointer, change.value) {
                     titles.push(title);
                 }
             }
@@ -327,11 +327,11 @@ fn two_at_once(specimens: &[Specimen]) -> Vec<Case> {
                 kind: specimen.kind,
                 class: "several",
                 title: titles.join("; "),
-                way: if number % 2 == 0 { Way::Create } else { Way::Apply },
+                method: if number % 2 == 0 { Method::Create } else { Method::Apply },
                 strict: number % 3 == 0,
                 name,
                 text: body.to_string(),
-                must: Must::Either,
+                expected: Expected::Either,
                 names: String::new(),
                 label: specimen.label,
             });

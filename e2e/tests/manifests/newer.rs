@@ -1,4 +1,4 @@
-//! Objects that another version of the CRDs let in: a field, a word and a member of a union that this version does not know.
+//! Objects that a newer version of the CRDs accepted: with a field, an enum value and a union member that this version does not know.
 
 use std::time::{Duration, Instant};
 
@@ -8,51 +8,53 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
 const CHANGED: [&str; 3] = ["yoiprojects.yoi.dev", "yoipods.yoi.dev", "agentworkspaces.yoi.dev"];
-/// Whoever holds it may change the CRDs of the cluster.
+/// Name of the ConfigMap that a run creates before it changes the cluster's CRDs.
 const LOCK: &str = "e2e-changes-crds";
 
-/// A newer version's schema is in force only while this runs its own few lines; whatever happens, the present one is put back.
+/// Stores objects under the schemas of a newer version, restores the schemas even if that failed, and checks that every watch goes on.
 pub async fn run() -> Result<()> {
-    let stage = Stage::open("newer").await?;
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
-    lock(&stage).await?;
+    let ns = TestNamespace::create("newer").await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
+    lock(&ns).await?;
     let mut before = Vec::new();
     for name in CHANGED {
         before.push(serde_json::to_value(crds.get(name).await?.spec)?);
     }
     let stored = async {
         for (name, spec) in CHANGED.iter().zip(&before) {
-            put(&crds, name, newer(spec.clone())?).await?;
+            replace_spec(&crds, name, newer_schema(spec.clone())?).await?;
         }
-        store(&stage).await
+        store(&ns).await
     };
     let stored = tokio::time::timeout(Duration::from_secs(60), stored).await;
     for (name, spec) in CHANGED.iter().zip(&before) {
-        put(&crds, name, spec.clone()).await.with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
+        replace_spec(&crds, name, spec.clone())
+            .await
+            .with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
     }
-    unlock(&stage).await?;
+    unlock(&ns).await?;
     stored.context("the newer schemas were not served within a minute")??;
 
     for (name, reason) in [("odd-word", "InvalidSpec"), ("odd-source", "InvalidSpec")] {
-        stage.unmet::<AgentWorkspace>(name, "Accepted", reason).await?;
+        ns.wait_reason::<AgentWorkspace>(name, "Accepted", reason).await?;
     }
-    stage.unmet::<YoiPod>("odd-state", "Accepted", "InvalidSpec").await?;
-    stage.unmet::<YoiPod>("odd-agent", "Accepted", "InvalidSpec").await?;
-    stage.unmet::<YoiProject>("odd-source", "Ready", "InvalidSpec").await?;
-    // The watches go on: what comes after is seen by everybody who must see it.
-    stage.empty_project("after").await?;
-    stage.agent("after", "after", json!({})).await?;
-    stage.agent_ready("after").await?;
-    let listed = stage.yoi(&["ls"]).await?;
+    ns.wait_reason::<YoiPod>("odd-state", "Accepted", "InvalidSpec").await?;
+    ns.wait_reason::<YoiPod>("odd-agent", "Accepted", "InvalidSpec").await?;
+    ns.wait_reason::<YoiProject>("odd-source", "Ready", "InvalidSpec").await?;
+    // The watches go on: later objects are reconciled.
+    ns.create_empty_project("after").await?;
+    ns.create_agent("after", "after", json!({})).await?;
+    ns.wait_agent_ready("after").await?;
+    let listed = ns.yoi(&["ls"]).await?;
     ensure!(listed.code == 0, "kubectl yoi cannot list any more: {}", listed.err);
-    stage.close().await
+    ns.remove().await
 }
 
-/// The schema of a version to come.
-fn newer(mut spec: Value) -> Result<Value> {
+/// Returns the schema of a newer version.
+fn newer_schema(mut spec: Value) -> Result<Value> {
     let root = &mut spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let fields = root["properties"].as_object_mut().context("fields")?;
     fields.insert("tomorrow".into(), json!({ "type": "object", "properties": { "of": { "type": "string" } } }));
@@ -69,7 +71,7 @@ fn newer(mut spec: Value) -> Result<Value> {
     Ok(spec)
 }
 
-async fn put(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> Result<()> {
+async fn replace_spec(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> Result<()> {
     for _ in 0..10 {
         let mut crd = crds.get(name).await?;
         crd.spec = serde_json::from_value(spec.clone())?;
@@ -82,8 +84,8 @@ async fn put(crds: &Api<CustomResourceDefinition>, name: &str, spec: Value) -> R
     bail!("{name} changes all the time")
 }
 
-/// Stored as soon as the newer schemas are served.
-async fn store(stage: &Stage) -> Result<()> {
+/// Stores the objects as soon as the newer schemas are served.
+async fn store(ns: &TestNamespace) -> Result<()> {
     let agent = |more: Value| {
         let mut spec =
             json!({ "projectRef": { "name": "nowhere" }, "agent": { "builtin": {} }, "model": { "provider": "OpenAI", "name": "m" } });
@@ -101,25 +103,25 @@ async fn store(stage: &Stage) -> Result<()> {
         let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string();
         let start = Instant::now();
         loop {
-            let said = stage.try_apply(&object).await?;
-            if said.code == 0 {
+            let output = ns.try_apply(&object).await?;
+            if output.code == 0 {
                 break;
             }
-            ensure!(start.elapsed() < Duration::from_secs(30), "{kind} {name} is not taken by the newer schema: {}", said.err);
+            ensure!(start.elapsed() < Duration::from_secs(30), "{kind} {name} is not taken by the newer schema: {}", output.err);
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }
     Ok(())
 }
 
-fn locks(stage: &Stage) -> Api<ConfigMap> {
-    Api::namespaced(stage.client.clone(), "default")
+fn locks(ns: &TestNamespace) -> Api<ConfigMap> {
+    Api::namespaced(ns.client.clone(), "default")
 }
 
-async fn lock(stage: &Stage) -> Result<()> {
+async fn lock(ns: &TestNamespace) -> Result<()> {
     let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": LOCK } }))?;
     for _ in 0..240 {
-        match locks(stage).create(&PostParams::default(), &map).await {
+        match locks(ns).create(&PostParams::default(), &map).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(s)) if s.is_already_exists() => tokio::time::sleep(Duration::from_millis(500)).await,
             Err(e) => return Err(e.into()),
@@ -128,7 +130,7 @@ async fn lock(stage: &Stage) -> Result<()> {
     bail!("ConfigMap default/{LOCK} is held by another run; delete it if there is none")
 }
 
-async fn unlock(stage: &Stage) -> Result<()> {
-    locks(stage).delete(LOCK, &DeleteParams::default()).await?;
+async fn unlock(ns: &TestNamespace) -> Result<()> {
+    locks(ns).delete(LOCK, &DeleteParams::default()).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Faults put in on purpose: what this harness is for must be seen by it.
+//! Planted faults that this harness must find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,84 +9,84 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::case::{Case, KINDS, Kind, Must};
-use crate::judge::Report;
-use crate::server::{Said, Server};
-use crate::sweep::{all_said, stand};
-use crate::{nonsense, rust, schema};
+use crate::api_server::{ApiServer, Response};
+use crate::case::{Case, Expected, KINDS, Kind};
+use crate::compare::Report;
+use crate::dry_run::{create_specimens, send_all};
+use crate::{decisions, handwritten, schema};
 
-/// Of kinds that are ours in all but the rules.
+/// API group of copies of our CRDs without their rules.
 const GROUP: &str = "planted.yoi.example";
 
-/// An API server that refuses nothing.
-pub fn takes_everything() -> Report {
+/// Compares all cases with an API server that accepts everything.
+pub fn accept_everything() -> Report {
     let mut report = Report::default();
-    for case in crate::cases().iter().filter(|c| c.must == Must::Refuse) {
-        report.judge(case, &Said::Taken(case.text.clone()), |_, _| Ok(()), |_, _| Ok(rust::Decided::default()));
+    for case in crate::cases().iter().filter(|c| c.expected == Expected::Refused) {
+        report.compare(case, &Response::Accepted(case.text.clone()), |_, _| Ok(()), |_, _| Ok(decisions::Decision::default()));
     }
     report
 }
 
-/// A type whose enum lacks a word that the schema takes, and one that panics at another.
-pub fn reads_badly(kind: Kind, text: &str) -> Result<(), String> {
+/// Reads as [`decisions::read`], with two faults: it refuses one enum value of the schema, and panics at another.
+pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
     assert!(!text.contains("\"binding\":\"Immediate\""), "a word that nobody thought of");
     if text.contains("\"provider\":\"Copy\"") {
         return Err("unknown variant `Copy`, expected `Auto` or `Btrfs`".to_owned());
     }
-    rust::read(kind, text)
+    decisions::read(kind, text)
 }
 
-/// Rules that others imply, kept because they say it better.
+/// Rules that other rules imply, with the reason. They exist for their better message.
 pub const IMPLIED: [(Kind, &str, &str); 1] =
     [(Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members")];
 
-pub struct Dropped {
-    /// Rules of all kinds, and those whose absence was seen.
+pub struct DroppedRules {
+    /// Rules of all kinds, and those whose absence was found.
     pub all: BTreeSet<(Kind, String)>,
     pub seen: BTreeSet<(Kind, String)>,
-    /// One fault in the harness's words.
+    /// Message of one fault that was found.
     pub sentence: String,
 }
 
-/// All rules are dropped from copies of our kinds; which of them are missed, and by what?
-pub async fn without_rules() -> Result<Dropped> {
-    let stage = Stage::open("planted").await?;
-    remove(&stage).await?;
-    let found = planted(&stage).await;
-    remove(&stage).await?;
-    stage.close().await?;
+/// Creates copies of our CRDs without rules and returns which of the dropped rules the cases find missing.
+pub async fn without_rules() -> Result<DroppedRules> {
+    let ns = TestNamespace::create("planted").await?;
+    remove(&ns).await?;
+    let found = find_dropped_rules(&ns).await;
+    remove(&ns).await?;
+    ns.remove().await?;
     found
 }
 
-async fn planted(stage: &Stage) -> Result<Dropped> {
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
-    for crd in copies()? {
+async fn find_dropped_rules(ns: &TestNamespace) -> Result<DroppedRules> {
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
+    for crd in crds_without_rules()? {
         let made = crds.create(&PostParams::default(), &crd).await?;
         let name = made.metadata.name.context("a name")?;
         tokio::time::timeout(Duration::from_secs(60), await_condition(crds.clone(), &name, is_crd_established())).await??;
     }
-    let cases: Vec<Case> = nonsense::all().into_iter().filter(|c| c.must == Must::Refuse).collect();
+    let cases: Vec<Case> = handwritten::all().into_iter().filter(|c| c.expected == Expected::Refused).collect();
     let cases = Arc::new(cases);
-    let real = Server::new(&stage.client, &stage.namespace);
-    let copy = Server { group: GROUP.to_owned(), ..real.clone() };
-    stand(&real).await?;
-    stand_when_served(&copy).await?;
-    let (refused, said) = (all_said(&real, &cases).await?, all_said(&copy, &cases).await?);
+    let real = ApiServer::new(&ns.client, &ns.name);
+    let copy = ApiServer { group: GROUP.to_owned(), ..real.clone() };
+    create_specimens(&real).await?;
+    create_specimens_when_served(&copy).await?;
+    let (with_rules, without_rules) = (send_all(&real, &cases).await?, send_all(&copy, &cases).await?);
     let rules: BTreeMap<Kind, BTreeSet<String>> =
-        KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, said)| said).collect())).collect();
-    let mut dropped = Dropped { all: BTreeSet::new(), seen: BTreeSet::new(), sentence: String::new() };
+        KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, message)| message).collect())).collect();
+    let mut dropped = DroppedRules { all: BTreeSet::new(), seen: BTreeSet::new(), sentence: String::new() };
     for (kind, messages) in &rules {
         dropped.all.extend(messages.iter().map(|m| (*kind, m.clone())));
     }
-    for ((case, with), without) in cases.iter().zip(&refused).zip(&said) {
-        // Its only cause is one rule, so that rule alone stands between it and the cluster.
-        let Said::Refused(refusal) = with else { continue };
+    for ((case, with), without) in cases.iter().zip(&with_rules).zip(&without_rules) {
+        // Only cases that a single rule refuses show that this rule is missing.
+        let Response::Refused(refusal) = with else { continue };
         let [(_, only)] = refusal.causes.as_slice() else { continue };
         let Some(rule) = rules[&case.kind].iter().find(|r| only.contains(r.as_str())) else { continue };
         let mut report = Report::default();
-        report.judge(case, without, |_, _| Ok(()), |_, _| Ok(rust::Decided::default()));
+        report.compare(case, without, |_, _| Ok(()), |_, _| Ok(decisions::Decision::default()));
         if let Some(fault) = report.faults.iter().find(|f| f.what.contains("takes what must be refused")) {
             dropped.seen.insert((case.kind, rule.clone()));
             dropped.sentence = format!("{}: {}", fault.case, fault.what);
@@ -95,20 +95,20 @@ async fn planted(stage: &Stage) -> Result<Dropped> {
     Ok(dropped)
 }
 
-/// A kind is served a moment after it is established.
-async fn stand_when_served(server: &Server) -> Result<()> {
+/// Creates the specimens. A kind is served a moment after it is established, so this retries.
+async fn create_specimens_when_served(server: &ApiServer) -> Result<()> {
     for _ in 0..40 {
-        match stand(server).await {
+        match create_specimens(server).await {
             Err(error) if error.to_string().contains("404") || error.to_string().contains("could not find") => {
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
             other => return other,
         }
     }
-    stand(server).await
+    create_specimens(server).await
 }
 
-fn copies() -> Result<Vec<CustomResourceDefinition>> {
+fn crds_without_rules() -> Result<Vec<CustomResourceDefinition>> {
     yoi_crds::all()
         .into_iter()
         .filter(|c| c.spec.scope == "Namespaced")
@@ -126,8 +126,8 @@ fn copies() -> Result<Vec<CustomResourceDefinition>> {
         .collect()
 }
 
-async fn remove(stage: &Stage) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+async fn remove(ns: &TestNamespace) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     let names: Vec<String> = KINDS.into_iter().filter(|k| k.namespaced()).map(|k| format!("{}.{GROUP}", k.plural())).collect();
     for name in &names {
         match crds.delete(name, &DeleteParams::default()).await {

@@ -1,23 +1,23 @@
-//! The places of a schema: every field, item and map value that a user can write.
+//! Walks a schema: every field, list item and map value that a user can write.
 
 use serde_json::Value;
 
 use crate::case::Kind;
 
-/// One place of a kind's schema, and what may stand there.
+/// One field, list item or map value of a kind's schema.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// JSON pointer from the top of the object; items of lists are `0`, values of maps are [`MAP_KEY`].
+pub struct SchemaNode {
+    /// JSON pointer from the root of the object. A list item is `0`, a map value is [`MAP_KEY`].
     pub pointer: String,
     pub schema: Value,
-    /// Named by `required` of the object that it stands in.
+    /// Whether `required` of its object names it.
     pub required: bool,
 }
 
-/// The key under which specimens hold an entry of every map.
+/// Key of the entry that specimens set in every map.
 pub const MAP_KEY: &str = "cpu";
 
-impl Place {
+impl SchemaNode {
     pub fn word(&self, name: &str) -> Option<&str> {
         self.schema[name].as_str()
     }
@@ -27,7 +27,7 @@ impl Place {
         n.as_i64().or_else(|| n.as_f64().map(|f| f as i64))
     }
 
-    /// `string`, `integer`, `boolean`, `array`, `object` or `number`.
+    /// Returns `string`, `integer`, `boolean`, `array`, `object` or `number`.
     pub fn type_(&self) -> &str {
         self.word("type").unwrap_or_default()
     }
@@ -40,27 +40,28 @@ impl Place {
         !self.schema["default"].is_null()
     }
 
-    /// The field's name and those of the fields that it stands in, any of which a refusal must say: what is immutable is so as a whole.
+    /// Returns the names of the field and of its parents, separated by `|`. A refusal must contain one of them: a rule about immutability is on a
+    /// parent.
     pub fn fields(&self) -> String {
         let named = |s: &&str| !s.is_empty() && s.parse::<usize>().is_err() && *s != MAP_KEY;
         let all: Vec<&str> = self.pointer.split('/').filter(named).collect();
         if all.len() > 1 { all[1..].join("|") } else { all.join("|") }
     }
 
-    /// Objects with named fields, where an unknown one can be put.
+    /// Returns whether this is an object with named fields, in which an unknown field can be set.
     pub fn has_fields(&self) -> bool {
         self.schema["properties"].is_object() || self.type_() == "object" && self.schema["additionalProperties"].is_null()
     }
 }
 
-/// The schema of a kind, as this tree generates it.
+/// Returns the schema of a kind, as this source tree generates it.
 pub fn of(kind: Kind) -> Value {
     let crd = yoi_crds::all().into_iter().find(|c| c.spec.names.kind == kind.word()).expect("a CRD of every kind");
     serde_json::to_value(&crd.spec.versions[0].schema).expect("schemas are JSON")["openAPIV3Schema"].clone()
 }
 
-/// Every place below `/spec` or `/status`, itself among them, parents before their children.
-pub fn places(kind: Kind, part: &str) -> Vec<Place> {
+/// Returns every node below `/spec` or `/status` and that node itself, parents before children.
+pub fn nodes(kind: Kind, part: &str) -> Vec<SchemaNode> {
     let schema = of(kind);
     let required = requires(&schema, part);
     let mut all = Vec::new();
@@ -72,8 +73,8 @@ fn requires(schema: &Value, field: &str) -> bool {
     schema["required"].as_array().is_some_and(|r| r.iter().any(|f| f == field))
 }
 
-fn walk(schema: &Value, pointer: String, required: bool, all: &mut Vec<Place>) {
-    all.push(Place { pointer: pointer.clone(), schema: schema.clone(), required });
+fn walk(schema: &Value, pointer: String, required: bool, all: &mut Vec<SchemaNode>) {
+    all.push(SchemaNode { pointer: pointer.clone(), schema: schema.clone(), required });
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
         walk(inner, format!("{pointer}/{name}"), requires(schema, name), all);
     }
@@ -85,10 +86,10 @@ fn walk(schema: &Value, pointer: String, required: bool, all: &mut Vec<Place>) {
     }
 }
 
-/// Every rule of a schema with its message, wherever it stands.
+/// Returns every CEL rule of a schema with its message.
 pub fn rules(schema: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    each(schema, &mut |node| {
+    walk_all(schema, &mut |node| {
         for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let text = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
             found.push((text("rule"), text("message")));
@@ -97,7 +98,7 @@ pub fn rules(schema: &Value) -> Vec<(String, String)> {
     found
 }
 
-/// The schema without the rules that `drop` says.
+/// Removes the rules for whose message `drop` returns true.
 pub fn without_rules(schema: &mut Value, drop: &dyn Fn(&str) -> bool) {
     if let Some(rules) = schema.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut) {
         rules.retain(|r| !drop(r["message"].as_str().unwrap_or_default()));
@@ -109,13 +110,13 @@ pub fn without_rules(schema: &mut Value, drop: &dyn Fn(&str) -> bool) {
     }
 }
 
-fn each(node: &Value, see: &mut dyn FnMut(&Value)) {
+fn walk_all(node: &Value, visit: &mut dyn FnMut(&Value)) {
     if node.is_object() {
-        see(node);
+        visit(node);
     }
     match node {
-        Value::Object(fields) => fields.values().for_each(|v| each(v, see)),
-        Value::Array(items) => items.iter().for_each(|v| each(v, see)),
+        Value::Object(fields) => fields.values().for_each(|v| walk_all(v, visit)),
+        Value::Array(items) => items.iter().for_each(|v| walk_all(v, visit)),
         _ => {}
     }
 }

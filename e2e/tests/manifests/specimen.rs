@@ -1,4 +1,4 @@
-//! Valid manifests of every kind that together set every field of the schemas.
+//! Valid manifests of every kind. Together they set every field of the schemas.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::case::Kind;
 pub struct Specimen {
     pub kind: Kind,
     pub label: &'static str,
-    /// Name of the one that stands in the namespace during a test.
-    pub standing: &'static str,
+    /// Name of the object that exists in the namespace during a test, or empty.
+    pub existing: &'static str,
     pub spec: Value,
 }
 
@@ -27,7 +27,7 @@ fn pod() -> Value {
     })
 }
 
-/// Stopped: what stands during a test runs nothing.
+/// Spec of a stopped agent, so that existing specimens run nothing.
 fn agent(workspace: Value, session: Value) -> Value {
     json!({
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
@@ -51,7 +51,7 @@ pub fn all() -> Vec<Specimen> {
         spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
         spec
     };
-    let of = |kind, label, standing, spec| Specimen { kind, label, standing, spec };
+    let of = |kind, label, existing, spec| Specimen { kind, label, existing, spec };
     vec![
         of(Kind::YoiProject, "git", "p-git", project(json!({ "git": git }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
@@ -80,16 +80,16 @@ pub fn all() -> Vec<Specimen> {
 }
 
 impl Specimen {
-    /// The spec of the standing one: a YoiPeer's members are its name.
-    pub fn standing_spec(&self) -> Value {
+    /// Returns the spec of the existing object. The members of a YoiPeer must fit its name.
+    pub fn existing_spec(&self) -> Value {
         match self.kind {
-            Kind::YoiPeer => json!({ "members": self.standing.split('.').collect::<Vec<_>>() }),
+            Kind::YoiPeer => json!({ "members": self.existing.split('.').collect::<Vec<_>>() }),
             _ => self.spec.clone(),
         }
     }
 }
 
-/// A status of every kind with every field set.
+/// Returns a status with every field set.
 pub fn status(kind: Kind) -> Value {
     let condition = json!({ "type": "Ready", "status": "False", "reason": "Creating", "message": "It is being made.",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });

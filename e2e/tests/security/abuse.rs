@@ -1,4 +1,4 @@
-//! The gateway under abuse: other agents' messages go through all the same, and its memory stays bounded.
+//! The gateway under abuse: messages of other agents are still delivered in time, and the gateway's memory stays bounded.
 
 use std::future::Future;
 use std::sync::LazyLock;
@@ -17,30 +17,30 @@ use tokio::net::TcpStream;
 use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::program;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::hub::gateway_api;
 
-use crate::knock::{API, Gateway, RUNTIMES, SERVER, gateways, pod_of, token_of};
+use crate::gateway_client::{API, Gateway, RUNTIMES, SERVER, gateways, pod_of, token_of};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
-/// Messages of honest agents during each abuse.
+/// Messages that the honest agents send during each attack.
 const MESSAGES: usize = 60;
-const P99: Duration = Duration::from_secs(1);
-/// What an abuse does, it does each time; what other work on the machine does, it does now and then. So the best of these counts.
-const TRIES: usize = 3;
-/// Of the chart's 256 MiB.
-const MEMORY: u64 = 192 << 20;
-/// What one address may have open at all ports of one replica, with room for its own work.
-const OPEN: u64 = 512;
+const P99_LIMIT: Duration = Duration::from_secs(1);
+/// Attempts of which the best counts: an attack slows down every attempt, other work on the machine only some.
+const ATTEMPTS: usize = 3;
+/// Limit of the gateway's memory; the chart allows 256 MiB.
+const MEMORY_LIMIT: u64 = 192 << 20;
+/// Limit of open files: what one address may open at all ports of one replica, and the gateway's own files.
+const OPEN_FILES_LIMIT: u64 = 512;
 
-/// An honest agent's runtime, as far as the gateway can tell: one connection that stays.
-struct Honest {
+/// Sends as an honest agent's runtime does, over one connection that stays open.
+struct HonestAgent {
     sender: hyper::client::conn::http2::SendRequest<Full<Bytes>>,
     token: String,
     count: usize,
 }
 
-impl Honest {
+impl HonestAgent {
     async fn send(&mut self, to: &str) -> Result<Duration> {
         self.count += 1;
         let body =
@@ -52,33 +52,33 @@ impl Honest {
         let began = Instant::now();
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
-        let said = answer.into_body().collect().await?.to_bytes();
-        ensure!(status == 200, "an honest message was refused: {status} {}", String::from_utf8_lossy(&said));
+        let body = answer.into_body().collect().await?.to_bytes();
+        ensure!(status == 200, "an honest message was refused: {status} {}", String::from_utf8_lossy(&body));
         Ok(began.elapsed())
     }
 }
 
-/// What the node says of the gateways' processes: the largest resident memory, and the most open files.
-async fn weight() -> Result<(u64, u64)> {
+/// Returns the largest resident memory in bytes and the largest number of open files of the gateways' processes.
+async fn gateway_usage() -> Result<(u64, u64)> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     let script = "for p in /proc/[0-9]*; do if grep -qx yoi-gateway $p/comm 2>/dev/null; then \
         echo $(grep VmRSS $p/status | tr -dc 0-9) $(ls $p/fd | wc -l); fi; done";
     words.extend(["sh", "-c", script]);
-    let said = program::run(words[0], &words[1..], &[], None).await?.ok()?;
+    let output = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
     let mut most = (0, 0);
-    for line in said.out.lines() {
+    for line in output.out.lines() {
         let mut numbers = line.split(' ').filter_map(|n| n.parse::<u64>().ok());
         if let (Some(kib), Some(files)) = (numbers.next(), numbers.next()) {
             most = (most.0.max(kib << 10), most.1.max(files));
         }
     }
-    ensure!(most.0 > 0, "no gateway on this node: {}", said.out);
+    ensure!(most.0 > 0, "no gateway on this node: {}", output.out);
     Ok(most)
 }
 
-async fn restarts(stage: &Stage, gateways: &[Gateway]) -> Result<i32> {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), "yoi-system");
+async fn restart_count(ns: &TestNamespace, gateways: &[Gateway]) -> Result<i32> {
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "yoi-system");
     let mut all = 0;
     for gateway in gateways {
         let pod = pods.get(&gateway.pod).await.context("a gateway's Pod is gone")?;
@@ -87,17 +87,18 @@ async fn restarts(stage: &Stage, gateways: &[Gateway]) -> Result<i32> {
     Ok(all)
 }
 
-/// Honest agents have a thread of their own: what is measured is the gateway, not how the tester shares one thread with the attackers.
-static HONEST: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+/// A thread for the honest agents alone, so that the attack's own work in this process does not delay them.
+static HONEST_THREAD: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     built.expect("a thread")
 });
 
-/// Goes on with `attack` while honest agents send; the worst of their times, and what the gateways weighed meanwhile.
-async fn once<F: Future<Output = ()>>(what: &str, honest: &mut Vec<Honest>, attack: F) -> Result<Vec<Duration>> {
+/// Runs `attack` while the honest agents send. Returns the sorted times of their messages. Fails when a gateway uses too much memory or too many
+/// files.
+async fn measure<F: Future<Output = ()>>(what: &str, honest: &mut Vec<HonestAgent>, attack: F) -> Result<Vec<Duration>> {
     let (mut senders, named) = (std::mem::take(honest), what.to_owned());
-    let sending = HONEST.spawn(async move {
-        // What an attack needs to unfold; it goes on until all are sent.
+    let sending = HONEST_THREAD.spawn(async move {
+        // Time for the attack to take effect. It goes on until all messages are sent.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let mut times = Vec::new();
         for _ in 0..MESSAGES {
@@ -106,7 +107,7 @@ async fn once<F: Future<Output = ()>>(what: &str, honest: &mut Vec<Honest>, atta
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok::<_, anyhow::Error>((times, senders, weight().await?))
+        Ok::<_, anyhow::Error>((times, senders, gateway_usage().await?))
     });
     let endless = async {
         attack.await;
@@ -123,32 +124,32 @@ async fn once<F: Future<Output = ()>>(what: &str, honest: &mut Vec<Honest>, atta
         times[times.len() - 1],
         memory >> 20
     );
-    ensure!(memory < MEMORY, "{what} makes a gateway hold {} MiB", memory >> 20);
-    ensure!(files < OPEN, "{what} makes a gateway hold {files} files");
+    ensure!(memory < MEMORY_LIMIT, "{what} makes a gateway hold {} MiB", memory >> 20);
+    ensure!(files < OPEN_FILES_LIMIT, "{what} makes a gateway hold {files} files");
     Ok(times)
 }
 
-/// The times of the first of some tries in which honest messages were quick enough.
-async fn during<F: Future<Output = ()>>(what: &str, honest: &mut Vec<Honest>, attack: impl Fn() -> F) -> Result<Vec<Duration>> {
+/// Returns the times of the first attempt in which honest messages were quick enough.
+async fn measure_best<F: Future<Output = ()>>(what: &str, honest: &mut Vec<HonestAgent>, attack: impl Fn() -> F) -> Result<Vec<Duration>> {
     let mut worst = Duration::ZERO;
-    for _ in 0..TRIES {
-        let times = once(what, honest, attack()).await?;
+    for _ in 0..ATTEMPTS {
+        let times = measure(what, honest, attack()).await?;
         worst = times[(times.len() * 99).div_ceil(100) - 1];
-        if worst < P99 {
+        if worst < P99_LIMIT {
             return Ok(times);
         }
     }
-    bail!("during {what} an honest message takes {worst:?}, {TRIES} times in a row")
+    bail!("during {what} an honest message takes {worst:?}, {ATTEMPTS} times in a row")
 }
 
-/// `count` of them at a time, again and again: at most 500 new ones a second, because the attacker shares the cores of a test machine.
-async fn again<F: Future<Output = Result<()>>>(count: usize, one: impl Fn(usize) -> F) {
+/// Repeats `one` without end, `count` at a time. At most 500 begin each second, because attack and gateway share the cores of a test machine.
+async fn repeat<F: Future<Output = Result<()>>>(count: usize, one: impl Fn(usize) -> F) {
     let pause = Duration::from_millis(u64::try_from(2 * count).unwrap_or(u64::MAX).max(20));
     let endless = |n| {
         let one = &one;
         async move {
             loop {
-                // Refused, cut or reset: that is what it is for.
+                // The gateway refuses or closes the connection, which is expected.
                 let _ = one(n).await;
                 tokio::time::sleep(pause).await;
             }
@@ -157,7 +158,7 @@ async fn again<F: Future<Output = Result<()>>>(count: usize, one: impl Fn(usize)
     join_all((0..count).map(endless)).await;
 }
 
-async fn slow_heads(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
+async fn send_slow_head(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     let mut stream = gateway.connect(port, None, n.is_multiple_of(2)).await?;
     for byte in format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\nx-slow: {}", gateway_api::SEND, "x".repeat(1000)).bytes() {
         stream.write_all(&[byte]).await?;
@@ -167,16 +168,16 @@ async fn slow_heads(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     Ok(())
 }
 
-async fn silence(gateway: &Gateway, port: u16) -> Result<()> {
+async fn connect_silently(gateway: &Gateway, port: u16) -> Result<()> {
     let mut tcp = TcpStream::connect(gateway.at(port)).await?;
     let mut rest = Vec::new();
     tcp.read_to_end(&mut rest).await?;
     Ok(())
 }
 
-async fn garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
+async fn send_garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     let mut tcp = TcpStream::connect(gateway.at(port)).await?;
-    // A handshake record's head, and nonsense of its length; or nonsense from the start.
+    // The header of a handshake record and then garbage, or garbage from the start.
     let mut bytes = if n.is_multiple_of(2) { vec![0x16, 3, 1, 0x3f, 0xff] } else { Vec::new() };
     bytes.extend((0..16_384_usize).map(|i| u8::try_from((i * 7919 + n * 104_729) % 251).unwrap_or(0)));
     tcp.write_all(&bytes).await?;
@@ -184,7 +185,7 @@ async fn garbage(gateway: &Gateway, port: u16, n: usize) -> Result<()> {
     Ok(())
 }
 
-async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
+async fn send_giant_head(gateway: &Gateway, n: usize) -> Result<()> {
     if n.is_multiple_of(2) {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
         stream.write_all(format!("POST {} HTTP/1.1\r\nhost: {SERVER}\r\n", gateway_api::SEND).as_bytes()).await?;
@@ -201,8 +202,8 @@ async fn giant_head(gateway: &Gateway, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Large bodies without end, by somebody who is known.
-async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
+/// Sends huge bodies as an authenticated agent.
+async fn send_giant_bodies(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
     if n.is_multiple_of(2) {
         let mut stream = gateway.connect(RUNTIMES, None, false).await?;
         let head = format!(
@@ -231,8 +232,8 @@ async fn giant_body(gateway: &Gateway, token: &str, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Streams that are opened and reset at once, as fast as it goes.
-async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
+/// Opens streams and resets them at once, as fast as possible.
+async fn reset_streams(gateway: &Gateway, token: Option<&str>) -> Result<()> {
     let sender = gateway.http2(RUNTIMES).await?;
     for _ in 0..500 {
         let mut sender = sender.clone();
@@ -242,19 +243,19 @@ async fn resets(gateway: &Gateway, token: Option<&str>) -> Result<()> {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let asked = sender.send_request(request.body(Full::new(Bytes::from_static(b"{}")))?);
-        // Polled once, so that it leaves; dropped, so that it is reset.
-        let _ = tokio::time::timeout(Duration::from_micros(200), gateway_api).await;
+        // One poll sends the request; dropping it resets the stream.
+        let _ = tokio::time::timeout(Duration::from_micros(200), asked).await;
     }
     Ok(())
 }
 
-async fn bogus_token(gateway: &Gateway, n: usize) -> Result<()> {
+async fn send_bogus_token(gateway: &Gateway, n: usize) -> Result<()> {
     let token = format!("eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOlsiZ2F0ZXdheS55b2kuZGV2Il0sInN1YiI6Ing{n}In0.c2lnbmF0dXJl");
     gateway.as_runtime(&token, gateway_api::LIST_PODS, "{}").await.map(drop)
 }
 
-/// What a runtime that never waits for answers asks.
-async fn greedy(gateway: &Gateway, token: &str, path: &'static str, body: String) -> Result<()> {
+/// Sends 200 requests at once, as a runtime does that never waits for answers.
+async fn flood(gateway: &Gateway, token: &str, path: &'static str, body: String) -> Result<()> {
     let sender = gateway.http2(RUNTIMES).await?;
     let one = |_| {
         let mut sender = sender.clone();
@@ -272,9 +273,9 @@ async fn greedy(gateway: &Gateway, token: &str, path: &'static str, body: String
     Ok(())
 }
 
-/// Stops an agent's runtime where it stands: its lines stay open, and answer nothing.
-async fn strike_dumb(stage: &Stage, agent: &str) -> Result<String> {
-    let pod: Pod = stage.get(&pod_of(stage, agent).await?).await?;
+/// Stops an agent's runtime with SIGSTOP, so that its lines stay open and never answer. Returns its process id.
+async fn stop_runtime(ns: &TestNamespace, agent: &str) -> Result<String> {
+    let pod: Pod = ns.get(&pod_of(ns, agent).await?).await?;
     let uid = pod.metadata.uid.context("a Pod without UID")?;
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
@@ -283,89 +284,97 @@ async fn strike_dumb(stage: &Stage, agent: &str) -> Result<String> {
          then kill -STOP ${{p#/proc/}} && echo ${{p#/proc/}}; fi; done"
     );
     words.extend(["sh", "-c", &script]);
-    let said = program::run(words[0], &words[1..], &[], None).await?.ok()?.out;
-    ensure!(said.split_whitespace().count() == 1, "the runtime of {agent} was not found: {said:?}");
-    Ok(said.trim().to_owned())
+    let found = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?.out;
+    ensure!(found.split_whitespace().count() == 1, "the runtime of {agent} was not found: {found:?}");
+    Ok(found.trim().to_owned())
 }
 
-async fn wake(pid: &str) -> Result<()> {
+async fn continue_process(pid: &str) -> Result<()> {
     let words = std::env::var("YOI_NODE_EXEC")?;
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["kill", "-CONT", pid]);
-    program::run(words[0], &words[1..], &[], None).await?.ok().map(drop)
+    program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and times that other tests disturb: cargo xtask test --all"]
-async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Result<()> {
-    let stage = Stage::open("abuse").await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
-    for name in ["a", "b", "bad", "dumb"] {
-        stage.agent(name, "p", json!({})).await?;
+async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile_agents_do() -> Result<()> {
+    let ns = TestNamespace::create("abuse").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    for name in ["a", "b", "bad", "mute"] {
+        ns.create_agent(name, "p", json!({})).await?;
     }
-    for name in ["a", "b", "bad", "dumb"] {
-        stage.agent_ready(name).await?;
+    for name in ["a", "b", "bad", "mute"] {
+        ns.wait_agent_ready(name).await?;
     }
-    for (one, other) in [("a", "b"), ("bad", "dumb"), ("b", "bad")] {
-        stage.yoi(&["peer", one, other]).await?.ok()?;
+    for (one, other) in [("a", "b"), ("bad", "mute"), ("b", "bad")] {
+        ns.yoi(&["peer", one, other]).await?.exit_ok()?;
         let (first, second) = if one < other { (one, other) } else { (other, one) };
-        stage.condition::<YoiPeer>(&format!("{first}.{second}"), "Ready", ConditionStatus::True).await?;
+        ns.wait_condition::<YoiPeer>(&format!("{first}.{second}"), "Ready", ConditionStatus::True).await?;
     }
-    let gateways = gateways(&stage).await?;
-    let before = restarts(&stage, &gateways).await?;
-    let (token, bad) = (token_of(&stage, "a").await?, token_of(&stage, "bad").await?);
+    let gateways = gateways(&ns).await?;
+    let before = restart_count(&ns, &gateways).await?;
+    let (token, bad) = (token_of(&ns, "a").await?, token_of(&ns, "bad").await?);
     let mut honest = Vec::new();
     for (n, gateway) in gateways.iter().enumerate() {
         let gateway = gateway.clone();
-        let sender = HONEST.spawn(async move { gateway.http2(RUNTIMES).await }).await??;
-        honest.push(Honest { sender, token: token.clone(), count: n * 1_000_000 });
+        let sender = HONEST_THREAD.spawn(async move { gateway.http2(RUNTIMES).await }).await??;
+        honest.push(HonestAgent { sender, token: token.clone(), count: n * 1_000_000 });
     }
     let first = &mut honest;
     let mut all = Vec::new();
-    once("nothing", first, async {}).await?;
-    let base = weight().await?;
+    measure("nothing", first, async {}).await?;
+    let base = gateway_usage().await?;
     let at = |n: usize| &gateways[n % gateways.len()];
-    // Small numbers for one test machine; each is above what a replica lets one address have.
+    // Each number is small enough for one test machine and larger than what a replica allows one address.
     for port in [RUNTIMES, API, 8080] {
-        all.extend(during(&format!("silent connections to port {port}"), first, || again(1000, |n| silence(at(n), port))).await?);
+        all.extend(
+            measure_best(&format!("silent connections to port {port}"), first, || repeat(1000, |n| connect_silently(at(n), port))).await?,
+        );
     }
-    all.extend(during("slow heads", first, || again(200, |n| slow_heads(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?);
-    all.extend(during("garbage for TLS", first, || again(60, |n| garbage(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?);
-    all.extend(during("giant heads", first, || again(16, |n| giant_head(at(n), n))).await?);
-    all.extend(during("giant bodies", first, || again(16, |n| giant_body(at(n), &bad, n))).await?);
-    all.extend(during("resets by strangers", first, || again(8, |n| resets(at(n), None))).await?);
-    all.extend(during("resets by an agent", first, || again(8, |n| resets(at(n), Some(&bad)))).await?);
-    all.extend(during("tokens that nobody made", first, || again(16, |n| bogus_token(at(n), n))).await?);
     all.extend(
-        during("an agent that asks without end", first, || again(3, |n| greedy(at(n), &bad, gateway_api::LIST_PODS, "{}".into()))).await?,
+        measure_best("slow heads", first, || repeat(200, |n| send_slow_head(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?,
     );
-    let dumb = strike_dumb(&stage, "dumb").await?;
-    let message = json!({ "to": "dumb", "messageId": "m", "text": "t".repeat(60_000) }).to_string();
-    let silent = during("a line that never answers", first, || again(3, |n| greedy(at(n), &bad, gateway_api::SEND, message.clone()))).await;
-    wake(&dumb).await?;
+    all.extend(
+        measure_best("garbage for TLS", first, || repeat(60, |n| send_garbage(at(n), if n % 3 == 0 { API } else { RUNTIMES }, n))).await?,
+    );
+    all.extend(measure_best("giant heads", first, || repeat(16, |n| send_giant_head(at(n), n))).await?);
+    all.extend(measure_best("giant bodies", first, || repeat(16, |n| send_giant_bodies(at(n), &bad, n))).await?);
+    all.extend(measure_best("resets by unauthenticated clients", first, || repeat(8, |n| reset_streams(at(n), None))).await?);
+    all.extend(measure_best("resets by an agent", first, || repeat(8, |n| reset_streams(at(n), Some(&bad)))).await?);
+    all.extend(measure_best("tokens that nobody made", first, || repeat(16, |n| send_bogus_token(at(n), n))).await?);
+    all.extend(
+        measure_best("an agent that asks without end", first, || repeat(3, |n| flood(at(n), &bad, gateway_api::LIST_PODS, "{}".into())))
+            .await?,
+    );
+    let stopped = stop_runtime(&ns, "mute").await?;
+    let message = json!({ "to": "mute", "messageId": "m", "text": "t".repeat(60_000) }).to_string();
+    let silent =
+        measure_best("a line that never answers", first, || repeat(3, |n| flood(at(n), &bad, gateway_api::SEND, message.clone()))).await;
+    continue_process(&stopped).await?;
     all.extend(silent?);
-    // Somebody new gets in from an address of his own, while one address takes all that it can.
-    let pod = pod_of(&stage, "a").await?;
+    // A new client from another address gets in while one address uses all that it is allowed.
+    let pod = pod_of(&ns, "a").await?;
     let url = format!("https://{SERVER}:{RUNTIMES}{}", gateway_api::LIST_PODS);
     let line = format!(
         "curl -sk -m 10 -o /dev/null -w '%{{http_code}}' -H \"Authorization: Bearer $(cat /var/run/yoi/token)\" -H 'Content-Type: application/json' -d '{{}}' {url}"
     );
-    let newcomers = async {
+    let new_clients = async {
         let mut worst = Duration::ZERO;
         for _ in 0..10 {
             let began = Instant::now();
-            let said = stage.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
-            ensure!(said.out.trim() == "200", "a newcomer is not let in: {said:?}");
+            let output = ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
+            ensure!(output.out.trim() == "200", "a newcomer is not let in: {output:?}");
             worst = worst.max(began.elapsed());
         }
         Ok(worst)
     };
-    let flood = async {
-        again(1000, |n| silence(at(n), RUNTIMES)).await;
+    let silent_connections = async {
+        repeat(1000, |n| connect_silently(at(n), RUNTIMES)).await;
         std::future::pending::<()>().await
     };
-    let worst: Result<Duration> = tokio::select! { worst = newcomers => worst, () = flood => unreachable!() };
+    let worst: Result<Duration> = tokio::select! { worst = new_clients => worst, () = silent_connections => unreachable!() };
     println!("a newcomer's request among 1000 silent connections takes at most {:?}, kubectl's own time included", worst?);
 
     all.sort();
@@ -376,11 +385,11 @@ async fn whatever_strangers_and_bad_agents_do_honest_messages_go_through() -> Re
         all[all.len() * 99 / 100],
         base.0 >> 20
     );
-    ensure!(restarts(&stage, &gateways).await? == before, "a gateway was restarted");
+    ensure!(restart_count(&ns, &gateways).await? == before, "a gateway was restarted");
     for gateway in &gateways {
         let ready =
-            stage.kubectl(&["-n", "yoi-system", "wait", "--for=condition=Ready", &format!("pod/{}", gateway.pod), "--timeout=5s"]).await?;
+            ns.kubectl(&["-n", "yoi-system", "wait", "--for=condition=Ready", &format!("pod/{}", gateway.pod), "--timeout=5s"]).await?;
         ensure!(ready.code == 0, "a gateway is not ready: {ready:?}");
     }
-    stage.close().await
+    ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! What an agent's token is worth, and where.
+//! What an agent's token allows at the API server and at the gateway.
 
 use std::time::{Duration, Instant};
 
@@ -8,32 +8,32 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::hub::gateway_api;
 
 use crate::api::{ask, bearer, token};
-use crate::knock::{Gateway, gateway, pod_of, token_of};
+use crate::gateway_client::{Gateway, gateway, pod_of, token_of};
 
 const AUDIENCE: &str = "gateway.yoi.dev";
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
-/// As the gateway promises: what the API server said of a token is believed so long.
-const MEMORY: Duration = Duration::from_secs(10);
+/// How long the gateway caches the API server's answer about a token.
+const TOKEN_CACHE: Duration = Duration::from_secs(10);
 
-async fn agents(test: &str, names: &[&str]) -> Result<Stage> {
-    let stage = Stage::open(test).await?;
-    stage.model(SCRIPT).await?;
-    stage.empty_project("p").await?;
+async fn namespace_with_agents(test: &str, names: &[&str]) -> Result<TestNamespace> {
+    let ns = TestNamespace::create(test).await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
     for name in names {
-        stage.agent(name, "p", json!({})).await?;
+        ns.create_agent(name, "p", json!({})).await?;
     }
     for name in names {
-        stage.agent_ready(name).await?;
+        ns.wait_agent_ready(name).await?;
     }
-    Ok(stage)
+    Ok(ns)
 }
 
-/// Whom the gateway takes the bearer for; an error when it refuses.
-async fn who(gateway: &Gateway, token: &str) -> Result<Option<String>> {
+/// Returns the agent that the gateway takes the bearer for, or `None` when it refuses the token.
+async fn identify(gateway: &Gateway, token: &str) -> Result<Option<String>> {
     let answer = gateway.as_runtime(token, gateway_api::LIST_PODS, "{}").await?;
     match answer.code {
         200 => Ok(Some(answer.body["pods"][0]["name"].as_str().context("no name")?.to_owned())),
@@ -45,27 +45,27 @@ async fn who(gateway: &Gateway, token: &str) -> Result<Option<String>> {
     }
 }
 
-async fn review(stage: &Stage, token: &str, audiences: &[&str]) -> Result<bool> {
+async fn review(ns: &TestNamespace, token: &str, audiences: &[&str]) -> Result<bool> {
     let review: TokenReview = serde_json::from_value(json!({ "metadata": {}, "spec": { "token": token, "audiences": audiences } }))?;
-    let answer = Api::<TokenReview>::all(stage.client.clone()).create(&PostParams::default(), &review).await?;
+    let answer = Api::<TokenReview>::all(ns.client.clone()).create(&PostParams::default(), &review).await?;
     Ok(answer.status.and_then(|s| s.authenticated).unwrap_or_default())
 }
 
 #[tokio::test]
 async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
-    let stage = agents("token-api", &["a"]).await?;
-    let mine = token_of(&stage, "a").await?;
-    let pod: Pod = stage.get(&pod_of(&stage, "a").await?).await?;
-    let ns = &stage.namespace;
+    let ns = namespace_with_agents("token-api", &["a"]).await?;
+    let mine = token_of(&ns, "a").await?;
+    let pod: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
+    let namespace = &ns.name;
     let agent = bearer(&mine).await?;
-    // The control: the same account and Pod, for the API server's own audience.
-    let control = bearer(&token(&stage, ns, "default", &[], Some(&pod)).await?).await?;
+    // The control: a token of the same account and Pod for the API server's audience.
+    let control = bearer(&token(&ns, namespace, "default", &[], Some(&pod)).await?).await?;
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned();
     let (code, words) = ask(&control, "POST", &me, Some(&review)).await?;
-    ensure!(code == 200 && words.contains("system:serviceaccount"), "the control is nobody: {code} {words}");
-    let yoi = format!("/apis/yoi.dev/v1alpha1/namespaces/{ns}");
-    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{ns}/yoipods/a");
+    ensure!(code == 200 && words.contains("system:serviceaccount"), "the control is refused: {code} {words}");
+    let yoi = format!("/apis/yoi.dev/v1alpha1/namespaces/{namespace}");
+    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/a");
     let message = json!({ "messageId": "m", "text": "t" });
     let tries: Vec<(&str, String, Option<&Value>)> = vec![
         ("POST", me, Some(&review)),
@@ -73,10 +73,10 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
         ("GET", "/apis".to_owned(), None),
         ("GET", "/openapi/v2".to_owned(), None),
         ("GET", "/api/v1/nodes".to_owned(), None),
-        ("GET", format!("/api/v1/namespaces/{ns}/pods"), None),
-        ("GET", format!("/api/v1/namespaces/{ns}/secrets"), None),
-        ("GET", format!("/api/v1/namespaces/{ns}/configmaps"), None),
-        ("POST", format!("/api/v1/namespaces/{ns}/pods/{}/exec?command=id", pod_of(&stage, "a").await?), None),
+        ("GET", format!("/api/v1/namespaces/{namespace}/pods"), None),
+        ("GET", format!("/api/v1/namespaces/{namespace}/secrets"), None),
+        ("GET", format!("/api/v1/namespaces/{namespace}/configmaps"), None),
+        ("POST", format!("/api/v1/namespaces/{namespace}/pods/{}/exec?command=id", pod_of(&ns, "a").await?), None),
         ("GET", format!("{yoi}/yoipods"), None),
         ("GET", format!("{yoi}/yoipods/a"), None),
         ("PATCH", format!("{yoi}/yoipods/a/status"), Some(&message)),
@@ -91,27 +91,27 @@ async fn an_agents_token_is_worth_nothing_at_the_api_server() -> Result<()> {
         ensure!(code == 401, "an agent's token: {method} {path}: {code} {words}");
     }
     println!("{} tries with an agent's token at the API server", tries.len());
-    // Nor does it prove anything to whoever asks the API server for another audience.
-    ensure!(self::review(&stage, &mine, &[AUDIENCE]).await?, "the control is not known");
+    // A TokenReview for another audience refuses it too.
+    ensure!(self::review(&ns, &mine, &[AUDIENCE]).await?, "the control is refused");
     for other in
         ["https://kubernetes.default.svc.cluster.local", "https://kubernetes.default.svc", "vault", "runtime.yoi.dev", "GATEWAY.yoi.dev"]
     {
-        ensure!(!self::review(&stage, &mine, &[other]).await?, "the token is good for {other}");
+        ensure!(!self::review(&ns, &mine, &[other]).await?, "the token is good for {other}");
     }
-    stage.close().await
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
-    let stage = agents("token-pod", &["a"]).await?;
-    let (gateway, ns) = (gateway(&stage).await?, stage.namespace.clone());
-    let mine: Pod = stage.get(&pod_of(&stage, "a").await?).await?;
-    ensure!(who(&gateway, &token_of(&stage, "a").await?).await?.as_deref() == Some("a"), "the agent itself is nobody");
-    let control = token(&stage, &ns, "default", &[AUDIENCE], Some(&mine)).await?;
-    ensure!(who(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is nobody's");
+async fn only_a_token_of_the_agents_own_pod_acts_for_the_agent() -> Result<()> {
+    let ns = namespace_with_agents("token-pod", &["a"]).await?;
+    let (gateway, namespace) = (gateway(&ns).await?, ns.name.clone());
+    let mine: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
+    ensure!(identify(&gateway, &token_of(&ns, "a").await?).await?.as_deref() == Some("a"), "the agent's own token is refused");
+    let control = token(&ns, &namespace, "default", &[AUDIENCE], Some(&mine)).await?;
+    ensure!(identify(&gateway, &control).await?.as_deref() == Some("a"), "a token bound to the agent's Pod is refused");
 
-    // Pods that an attacker made: a plain one, one in the agent's clothes, and a namesake elsewhere.
-    let other = stage.beside().await?;
+    // Pods of an attacker: a plain one, ones with the agent's labels and annotations, and one of the same name in another namespace.
+    let other = ns.create_other().await?;
     let labels = mine.metadata.labels.clone().unwrap_or_default();
     let annotations = mine.metadata.annotations.clone().unwrap_or_default();
     let pod = |name: &str, meta: Value| {
@@ -128,77 +128,83 @@ async fn only_the_token_of_the_agents_own_pod_is_an_agents() -> Result<()> {
             "volumes": [{ "name": "token", "projected": { "sources": [{ "serviceAccountToken": { "audience": AUDIENCE, "path": "token" } }] } }] } })
         .to_string()
     };
-    let clothes = json!({ "labels": labels, "annotations": annotations });
-    let namesake = mine.metadata.name.clone().unwrap_or_default();
-    stage.apply(&pod("plain", json!({}))).await?;
-    stage.apply(&pod("dressed", clothes.clone())).await?;
-    stage.apply(&pod("a-99", clothes.clone())).await?;
-    other.apply(&pod(&namesake, clothes)).await?;
-    for name in ["plain", "dressed", "a-99"] {
-        stage.pod_ready(name).await?;
-        let projected = stage.kubectl(&["exec", name, "--", "cat", "/var/run/yoi/token"]).await?.ok()?.out;
-        ensure!(who(&gateway, projected.trim()).await?.is_none(), "the Pod {name} is taken for an agent");
-        let made = token(&stage, &ns, "default", &[AUDIENCE], Some(&stage.get(name).await?)).await?;
-        ensure!(who(&gateway, &made).await?.is_none(), "a token bound to {name} is an agent's");
+    let same_metadata = json!({ "labels": labels, "annotations": annotations });
+    let same_name = mine.metadata.name.clone().unwrap_or_default();
+    ns.apply(&pod("plain", json!({}))).await?;
+    ns.apply(&pod("disguised", same_metadata.clone())).await?;
+    ns.apply(&pod("a-99", same_metadata.clone())).await?;
+    other.apply(&pod(&same_name, same_metadata)).await?;
+    for name in ["plain", "disguised", "a-99"] {
+        ns.wait_pod_ready(name).await?;
+        let projected = ns.kubectl(&["exec", name, "--", "cat", "/var/run/yoi/token"]).await?.exit_ok()?.out;
+        ensure!(identify(&gateway, projected.trim()).await?.is_none(), "the Pod {name} is taken for an agent");
+        let made = token(&ns, &namespace, "default", &[AUDIENCE], Some(&ns.get(name).await?)).await?;
+        ensure!(identify(&gateway, &made).await?.is_none(), "a token bound to {name} is taken for the agent's");
     }
-    let elsewhere = token(&other, &other.namespace, "default", &[AUDIENCE], Some(&other.get(&namesake).await?)).await?;
-    ensure!(who(&gateway, &elsewhere).await?.is_none(), "a namesake in another namespace is taken for the agent");
+    let elsewhere = token(&other, &other.name, "default", &[AUDIENCE], Some(&other.get(&same_name).await?)).await?;
+    ensure!(identify(&gateway, &elsewhere).await?.is_none(), "a Pod of the same name in another namespace is taken for the agent");
     for (what, audiences, bound) in [
         ("bound to nothing", &[AUDIENCE][..], None),
         ("for the API server", &[], Some(&mine)),
         ("for another audience", &["vault"], Some(&mine)),
     ] {
-        let token = token(&stage, &ns, "default", audiences, bound).await?;
-        ensure!(who(&gateway, &token).await?.is_none(), "a token {what} is an agent's");
+        let token = token(&ns, &namespace, "default", audiences, bound).await?;
+        ensure!(identify(&gateway, &token).await?.is_none(), "a token {what} is taken for the agent's");
     }
-    // And the agent is still who it was: nobody's clothes took its place.
-    let now: YoiPod = stage.get("a").await?;
+    // None of these Pods became the agent's.
+    let now: YoiPod = ns.get("a").await?;
     ensure!(now.status.and_then(|s| s.pod).map(|p| p.uid) == mine.metadata.uid, "another Pod became the agent");
-    other.close().await?;
-    stage.close().await
+    other.remove().await?;
+    ns.remove().await
 }
 
-/// Asks until the gateway knows the bearer no more; how long that took.
-async fn forgotten(gateway: &Gateway, token: &str) -> Result<Duration> {
+/// Asks until the gateway refuses the token, and returns how long that took.
+async fn wait_token_rejected(gateway: &Gateway, token: &str) -> Result<Duration> {
     let start = Instant::now();
-    while who(gateway, token).await?.is_some() {
-        ensure!(start.elapsed() < PATIENCE, "the token of a Pod that is gone still opens the gateway");
+    while identify(gateway, token).await?.is_some() {
+        ensure!(start.elapsed() < TIMEOUT, "the token of a Pod that is gone still opens the gateway");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(start.elapsed())
 }
 
 #[tokio::test]
-async fn a_token_dies_with_its_pod_and_with_its_agent() -> Result<()> {
-    let stage = agents("token-gone", &["stopped", "killed", "replaced"]).await?;
-    let gateway = gateway(&stage).await?;
+async fn a_token_is_worth_nothing_after_its_pod_or_its_agent_is_gone() -> Result<()> {
+    let ns = namespace_with_agents("token-gone", &["stopped", "killed", "replaced"]).await?;
+    let gateway = gateway(&ns).await?;
     let mut old = Vec::new();
     for name in ["stopped", "killed", "replaced"] {
-        let token = token_of(&stage, name).await?;
-        ensure!(who(&gateway, &token).await?.as_deref() == Some(name), "{name} is nobody while it runs");
-        old.push((name, token, pod_of(&stage, name).await?));
+        let token = token_of(&ns, name).await?;
+        ensure!(identify(&gateway, &token).await?.as_deref() == Some(name), "the token of {name} is refused while it runs");
+        old.push((name, token, pod_of(&ns, name).await?));
     }
-    stage.yoi(&["stop", "stopped"]).await?.ok()?;
-    stage.delete::<Pod>(&old[1].2).await?;
-    stage.delete::<YoiPod>("replaced").await?;
-    stage.until_gone::<YoiPod>("replaced").await?;
-    stage.delete::<PersistentVolumeClaim>("replaced-session").await?;
-    stage.until_gone::<PersistentVolumeClaim>("replaced-session").await?;
-    stage.agent("replaced", "p", json!({})).await?;
+    ns.yoi(&["stop", "stopped"]).await?.exit_ok()?;
+    ns.delete::<Pod>(&old[1].2).await?;
+    ns.delete::<YoiPod>("replaced").await?;
+    ns.wait_gone::<YoiPod>("replaced").await?;
+    ns.delete::<PersistentVolumeClaim>("replaced-session").await?;
+    ns.wait_gone::<PersistentVolumeClaim>("replaced-session").await?;
+    ns.create_agent("replaced", "p", json!({})).await?;
     for (name, token, pod) in &old {
-        // A Pod of this name may be there again: the replaced agent's first run counts from one like the old one's.
-        let gone = stage.until::<Pod, ()>(pod, "gone or new", |found| match found {
+        // The new agent's Pod may have the same name, because its runs are counted from one again.
+        let gone = ns.wait_for::<Pod, ()>(pod, "gone or new", |found| match found {
             Some(found) if found.metadata.deletion_timestamp.is_some() => None,
             Some(_) if *name != "replaced" => None,
             _ => Some(()),
         });
         gone.await?;
-        let took = forgotten(&gateway, token).await?;
-        ensure!(took <= MEMORY + Duration::from_secs(1), "{name}: {took:?} after its Pod was gone, its token still opened the gateway");
+        let took = wait_token_rejected(&gateway, token).await?;
+        ensure!(
+            took <= TOKEN_CACHE + Duration::from_secs(1),
+            "{name}: {took:?} after its Pod was gone, its token still opened the gateway"
+        );
         println!("{name}: the token was worth nothing {took:?} after its Pod was gone");
     }
-    stage.agent_ready("replaced").await?;
-    ensure!(who(&gateway, &token_of(&stage, "replaced").await?).await?.as_deref() == Some("replaced"), "the successor is nobody");
-    ensure!(who(&gateway, &old[2].1).await?.is_none(), "the predecessor's token speaks for the successor");
-    stage.close().await
+    ns.wait_agent_ready("replaced").await?;
+    ensure!(
+        identify(&gateway, &token_of(&ns, "replaced").await?).await?.as_deref() == Some("replaced"),
+        "the new agent's token is refused"
+    );
+    ensure!(identify(&gateway, &old[2].1).await?.is_none(), "the old agent's token is accepted for the new one");
+    ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! The API server, spoken to with a token.
+//! Requests to the API server with a given token.
 
 use anyhow::{Context, Result};
 use http::Request;
@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
-/// The cluster, as the bearer of a token sees it: no certificate of the tester's own.
+/// Returns a client that uses this token and no certificate.
 pub async fn bearer(token: &str) -> Result<Client> {
     let mut config = Config::infer().await?;
     config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
     Ok(Client::try_from(config)?)
 }
 
-/// The code of the answer, and its words.
+/// Sends a request and returns the answer's status code and its text or message.
 pub async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
@@ -28,9 +28,9 @@ pub async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>
     }
 }
 
-/// A token of a service account, made by whoever may make it; bound to a Pod when one is given.
-pub async fn token(stage: &Stage, namespace: &str, account: &str, audiences: &[&str], pod: Option<&Pod>) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(stage.client.clone(), namespace);
+/// Creates a token of a service account, bound to `pod` when it is given.
+pub async fn token(ns: &TestNamespace, namespace: &str, account: &str, audiences: &[&str], pod: Option<&Pod>) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(ns.client.clone(), namespace);
     let bound = pod.map(|pod| json!({ "kind": "Pod", "apiVersion": "v1", "name": pod.metadata.name, "uid": pod.metadata.uid }));
     let request: TokenRequest =
         serde_json::from_value(json!({ "spec": { "audiences": audiences, "expirationSeconds": 3600, "boundObjectRef": bound } }))?;
@@ -38,9 +38,9 @@ pub async fn token(stage: &Stage, namespace: &str, account: &str, audiences: &[&
     Ok(answer.status.context("no token")?.token)
 }
 
-/// One Pod of ours.
-pub async fn our_pod(stage: &Stage, namespace: &str, app: &str) -> Result<Pod> {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+/// Returns a Pod of one of our processes.
+pub async fn our_pod(ns: &TestNamespace, namespace: &str, app: &str) -> Result<Pod> {
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
     let list = pods.list(&kube::api::ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?;
     list.items.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).with_context(|| format!("no {app}"))
 }

@@ -1,39 +1,39 @@
-//! An agent's runtime gone bad: what it can say to the gateway under its own, true token.
+//! A hostile runtime: what it can achieve at the gateway with its own valid token.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
-use yoi_e2e::stage::{Stage, uid};
+use yoi_e2e::test_namespace::{TestNamespace, uid};
 use yoi_wire::entry::Body;
 use yoi_wire::hub::gateway_api;
 
-use crate::knock::{API, RUNTIMES, gateway, token_of};
+use crate::gateway_client::{API, RUNTIMES, gateway, token_of};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: heard }] }]";
 
-/// a and b are peers, c is their neighbour without a bond; stranger lives in another namespace.
-async fn town(test: &str) -> Result<(Stage, Stage)> {
-    let (stage, other) = (Stage::open(test).await?, Stage::open("stranger").await?);
-    for (stage, names) in [(&stage, &["a", "b", "c"][..]), (&other, &["stranger"])] {
-        stage.model(SCRIPT).await?;
-        stage.empty_project("p").await?;
+/// Creates agents: a and b are peers, c is in the same namespace and nobody's peer, stranger is in another namespace.
+async fn peers_and_outsider(test: &str) -> Result<(TestNamespace, TestNamespace)> {
+    let (ns, other) = (TestNamespace::create(test).await?, TestNamespace::create("stranger").await?);
+    for (ns, names) in [(&ns, &["a", "b", "c"][..]), (&other, &["stranger"])] {
+        ns.create_model(SCRIPT).await?;
+        ns.create_empty_project("p").await?;
         for name in names {
-            stage.agent(name, "p", json!({})).await?;
+            ns.create_agent(name, "p", json!({})).await?;
         }
     }
     for name in ["a", "b", "c"] {
-        stage.agent_ready(name).await?;
+        ns.wait_agent_ready(name).await?;
     }
-    other.agent_ready("stranger").await?;
-    stage.yoi(&["peer", "a", "b"]).await?.ok()?;
-    stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
-    Ok((stage, other))
+    other.wait_agent_ready("stranger").await?;
+    ns.yoi(&["peer", "a", "b"]).await?.exit_ok()?;
+    ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+    Ok((ns, other))
 }
 
-/// Who is said to have sent each peer message of an agent's log, and what.
-async fn heard(stage: &Stage, agent: &str) -> Result<Vec<(String, String, String)>> {
-    let log = stage.log(agent).await?;
+/// Returns sender's name, sender's UID and text of each peer message in an agent's log.
+async fn peer_messages(ns: &TestNamespace, agent: &str) -> Result<Vec<(String, String, String)>> {
+    let log = ns.log(agent).await?;
     Ok(log
         .into_iter()
         .filter_map(|line| match line.entry.body {
@@ -44,15 +44,15 @@ async fn heard(stage: &Stage, agent: &str) -> Result<Vec<(String, String, String
 }
 
 #[tokio::test]
-async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears() -> Result<()> {
-    let (stage, other) = town("forgery").await?;
-    let gateway = gateway(&stage).await?;
-    let token = token_of(&stage, "a").await?;
-    let (a, b): (YoiPod, YoiPod) = (stage.get("a").await?, stage.get("b").await?);
-    let (ns, elsewhere) = (stage.namespace.as_str(), other.namespace.as_str());
-    let (mut tries, mut sent) = (0, 0);
+async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<()> {
+    let (ns, other) = peers_and_outsider("forgery").await?;
+    let gateway = gateway(&ns).await?;
+    let token = token_of(&ns, "a").await?;
+    let (a, b): (YoiPod, YoiPod) = (ns.get("a").await?, ns.get("b").await?);
+    let (namespace, elsewhere) = (ns.name.as_str(), other.name.as_str());
+    let (mut attempts, mut sent) = (0, 0);
 
-    // Names that are not a peer's: each the same answer as a name that nobody bears, or nonsense.
+    // Names that are not a peer's. Each must be refused, as an unknown name is.
     let names = [
         "c",
         "stranger",
@@ -92,14 +92,14 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         "b".repeat(5000),
     ]);
     for name in &names {
-        let body = json!({ "to": name, "messageId": format!("n{tries}"), "text": "forged" }).to_string();
+        let body = json!({ "to": name, "messageId": format!("n{attempts}"), "text": "forged" }).to_string();
         let answer = gateway.as_runtime(&token, gateway_api::SEND, &body).await?;
         ensure!([400, 404].contains(&answer.code), "a message to {name:?} was not refused: {answer:?}");
-        tries += 1;
+        attempts += 1;
     }
-    // Bodies that name another sender, another namespace, another place.
+    // Bodies that name another sender or another namespace.
     let forged = [
-        json!({ "from": { "agent": { "namespace": ns, "name": "c", "uid": "x" } } }),
+        json!({ "from": { "agent": { "namespace": namespace, "name": "c", "uid": "x" } } }),
         json!({ "from": "c", "agent": "c", "sender": "c", "name": "c", "uid": uid(&b) }),
         json!({ "namespace": elsewhere, "toNamespace": elsewhere }),
         json!({ "from": { "person": "system:admin" }, "person": "system:admin" }),
@@ -112,9 +112,9 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         }
         let answer = gateway.as_runtime(&token, gateway_api::SEND, &body.to_string()).await?;
         ensure!(answer.code == 200, "the control, a message to a peer, was refused: {answer:?}");
-        (tries, sent) = (tries + 1, sent + 1);
+        (attempts, sent) = (attempts + 1, sent + 1);
     }
-    // Headers that the API port, a proxy, or somebody's framework might believe.
+    // Headers that the API port, a proxy or a web framework might believe.
     let headers: [&[(&str, &str)]; 9] = [
         &[("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")],
         &[("x-remote-extra-authentication.kubernetes.io%2fpod-uid", "x")],
@@ -136,10 +136,10 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
             .await?;
         let seen: Vec<_> = list.body["pods"].as_array().into_iter().flatten().map(|p| p["name"].clone()).collect();
         ensure!(seen == [json!("a"), json!("b")], "with {more:?} a sees {seen:?}");
-        tries += 2;
+        attempts += 2;
     }
-    // What only the other port, or a line, serves.
-    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{ns}/yoipods/b");
+    // Paths that only the other port, or a line, serves.
+    let runtime = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/b");
     let bearer = format!("Bearer {token}");
     for path in [
         "/v1/log",
@@ -157,7 +157,7 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
         for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
             let answer = gateway.ask(RUNTIMES, None, method, path, &[("authorization", &bearer)], "{}").await?;
             ensure!([400, 404, 405].contains(&answer.code), "{method} {path} on the runtimes' port: {answer:?}");
-            tries += 1;
+            attempts += 1;
         }
     }
     for (port, codes) in [(RUNTIMES, [404, 405]), (API, [401, 401])] {
@@ -165,45 +165,44 @@ async fn no_word_in_a_body_a_header_or_a_path_changes_who_speaks_and_who_hears()
             let more = [("authorization", bearer.as_str()), ("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")];
             let answer = gateway.ask(port, None, method, &format!("{runtime}/{verb}"), &more, "{}").await?;
             ensure!(codes.contains(&answer.code), "{method} {verb} of b on port {port}: {answer:?}");
-            tries += 1;
+            attempts += 1;
         }
     }
-    // A report speaks for its bearer, whatever it says.
-    let before: YoiPod = stage.get("b").await?;
+    // A report is recorded for the bearer of the token, whatever its body says.
+    let before: YoiPod = ns.get("b").await?;
     let report = json!({ "runGeneration": 99, "ready": false, "reason": "Forged", "message": "m", "activity": "Idle",
-        "agent": { "namespace": ns, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
+        "agent": { "namespace": namespace, "name": "b", "uid": uid(&b) }, "name": "b", "podUID": b.status.as_ref().and_then(|s| s.pod.as_ref()).map(|p| &p.uid) });
     let answer = gateway.as_runtime(&token, gateway_api::REPORT, &report.to_string()).await?;
     ensure!(answer.code == 200 && answer.body["agent"]["name"] == "a" && answer.body["agent"]["uid"] == uid(&a), "{answer:?}");
-    let after: YoiPod = stage.get("b").await?;
+    let after: YoiPod = ns.get("b").await?;
     ensure!(before.status.and_then(|s| s.report) == after.status.and_then(|s| s.report), "a wrote b's report");
-    tries += 1;
+    attempts += 1;
 
-    // What came of all that: b heard a and nobody else, the others heard nothing.
-    let got = heard(&stage, "b").await?;
+    // In the end b has messages of a only, and the other agents have none.
+    let got = peer_messages(&ns, "b").await?;
     let wrong: Vec<_> = got.iter().filter(|(name, from, text)| name != "a" || *from != uid(&a) || !text.starts_with("words ")).collect();
     ensure!(wrong.is_empty(), "b heard {wrong:?}");
-    stage
-        .log_until("b", "all that was sent", |log| {
-            (log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == sent).then_some(())
-        })
-        .await
-        .context(format!("{sent} messages were acknowledged"))?;
-    for (stage, name) in [(&stage, "c"), (&stage, "a"), (&other, "stranger")] {
-        ensure!(heard(stage, name).await?.is_empty(), "{name} got a message of a");
+    ns.wait_log("b", "all that was sent", |log| {
+        (log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == sent).then_some(())
+    })
+    .await
+    .context(format!("{sent} messages were acknowledged"))?;
+    for (ns, name) in [(&ns, "c"), (&ns, "a"), (&other, "stranger")] {
+        ensure!(peer_messages(ns, name).await?.is_empty(), "{name} got a message of a");
     }
-    println!("{tries} forged requests, {sent} of them true messages to a peer");
-    other.close().await?;
-    stage.close().await
+    println!("{attempts} forged requests, {sent} of them true messages to a peer");
+    other.remove().await?;
+    ns.remove().await
 }
 
 const SERVER_OF_ANOTHER: &str = "kubernetes.default.svc";
 
-/// Two tokens in one request: the first may not vouch for what the second is taken for.
+/// One token must not be checked while the other decides who sends.
 #[tokio::test]
-async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
-    let (stage, other) = town("two-tokens").await?;
-    let gateway = gateway(&stage).await?;
-    let (a, c) = (format!("Bearer {}", token_of(&stage, "a").await?), format!("Bearer {}", token_of(&stage, "c").await?));
+async fn a_request_with_two_tokens_acts_for_one_agent_only() -> Result<()> {
+    let (ns, other) = peers_and_outsider("two-tokens").await?;
+    let gateway = gateway(&ns).await?;
+    let (a, c) = (format!("Bearer {}", token_of(&ns, "a").await?), format!("Bearer {}", token_of(&ns, "c").await?));
     let headers = [("authorization", a.as_str()), ("authorization", c.as_str()), ("content-type", "application/json")];
     let list = gateway.ask(RUNTIMES, None, "POST", gateway_api::LIST_PODS, &headers, "{}").await?;
     if list.code == 200 {
@@ -213,6 +212,6 @@ async fn two_tokens_in_one_request_are_one_agent() -> Result<()> {
     } else {
         ensure!([400, 401].contains(&list.code), "{list:?}");
     }
-    other.close().await?;
-    stage.close().await
+    other.remove().await?;
+    ns.remove().await
 }

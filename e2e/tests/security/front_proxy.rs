@@ -1,18 +1,18 @@
-//! The aggregated API, asked directly: only the API server's front proxy may.
+//! Direct requests to the aggregated API. Only the API server's front proxy may make them.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::knock::{API, Pair, gateways};
+use crate::gateway_client::{API, ClientCertificate, gateways};
 
 const FRONT_PROXY: &str = "front-proxy-client";
 
-/// A certificate for this name, signed by a CA that nobody knows.
-fn self_made(name: &str) -> Result<Pair> {
+/// Returns a certificate for this name that an unknown CA signed.
+fn self_signed(name: &str) -> Result<ClientCertificate> {
     let mut ca = CertificateParams::new(Vec::<String>::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = Issuer::new(ca, KeyPair::generate()?);
@@ -20,11 +20,11 @@ fn self_made(name: &str) -> Result<Pair> {
     params.distinguished_name.push(DnType::CommonName, name);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate()?;
-    Ok(Pair { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
+    Ok(ClientCertificate { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
 }
 
-/// The tester's own: a good one of this cluster, of the CA for people and not of the front proxy's.
-fn of_the_cluster() -> Result<Option<Pair>> {
+/// Returns the client certificate of the kubeconfig. The cluster's CA for users signed it, not the front proxy's CA.
+fn cluster_user_certificate() -> Result<Option<ClientCertificate>> {
     let config: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
     let user = &config["users"][0]["user"];
     let inline = |field: &str| -> Option<String> {
@@ -33,7 +33,7 @@ fn of_the_cluster() -> Result<Option<Pair>> {
         String::from_utf8(bytes).ok()
     };
     Ok(match (inline("client-certificate-data"), inline("client-key-data")) {
-        (Some(certificate), Some(key)) => Some(Pair { certificate, key }),
+        (Some(certificate), Some(key)) => Some(ClientCertificate { certificate, key }),
         _ => None,
     })
 }
@@ -48,41 +48,41 @@ impl Base64 for k8s_openapi::ByteString {
     }
 }
 
-/// The front proxy's own certificate, where the cluster's keys lie on this machine.
-fn true_one() -> Option<Pair> {
+/// Returns the front proxy's certificate, where the cluster's keys are on this machine.
+fn front_proxy_certificate() -> Option<ClientCertificate> {
     let root = std::env::var("YOI_DATA_ROOT").ok()?;
     let keys = Path::new(&root).parent()?.join("pki");
     let read = |name: &str| std::fs::read_to_string(keys.join(name)).ok();
-    Some(Pair { certificate: read("front-proxy-client.crt")?, key: read("front-proxy-client.key")? })
+    Some(ClientCertificate { certificate: read("front-proxy-client.crt")?, key: read("front-proxy-client.key")? })
 }
 
 #[tokio::test]
-async fn whoever_is_not_the_front_proxy_is_nobody_whatever_the_headers_say() -> Result<()> {
-    let stage = Stage::open("front").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    let path = |what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/{what}", stage.namespace);
+async fn only_the_front_proxy_is_believed_whatever_the_headers_say() -> Result<()> {
+    let ns = TestNamespace::create("front").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let path = |what: &str| format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/{what}", ns.name);
     let admin = [("x-remote-user", "system:admin"), ("x-remote-group", "system:masters"), ("content-type", "application/json")];
     let message = json!({ "messageId": "m1", "text": "from nobody" }).to_string();
-    let deeds = [
+    let requests = [
         ("GET", path("log")),
         ("GET", path("diff")),
         ("POST", path("message")),
         ("GET", "/apis/runtime.yoi.dev/v1alpha1".to_owned()),
         ("GET", "/readyz".to_owned()),
     ];
-    let wrong = [("of our own making", Some(self_made(FRONT_PROXY)?)), ("of the cluster's users", of_the_cluster()?)];
-    let (mut tries, mut controls) = (0, 0);
-    for gateway in gateways(&stage).await? {
-        for (method, path) in &deeds {
+    let wrong = [("of our own making", Some(self_signed(FRONT_PROXY)?)), ("of the cluster's users", cluster_user_certificate()?)];
+    let (mut attempts, mut controls) = (0, 0);
+    for gateway in gateways(&ns).await? {
+        for (method, path) in &requests {
             let answer = gateway.ask(API, None, method, path, &admin, &message).await?;
             ensure!(answer.code == 401 && answer.body["reason"] == "Unauthorized", "{method} {path} without a certificate: {answer:?}");
-            tries += 1;
+            attempts += 1;
             for (what, pair) in &wrong {
                 let pair = pair.as_ref().with_context(|| format!("no certificate {what} to try with"))?;
-                // Refused in the handshake, or by its name.
+                // Refused in the TLS handshake, or by its common name.
                 match gateway.ask(API, Some(pair), method, path, &admin, &message).await {
                     Ok(answer) => ensure!(answer.code == 401, "{method} {path} with a certificate {what}: {answer:?}"),
                     Err(error) => {
@@ -90,25 +90,25 @@ async fn whoever_is_not_the_front_proxy_is_nobody_whatever_the_headers_say() -> 
                         ensure!(words.contains("alert") || words.contains("certificate") || words.contains("closed"), "{words}");
                     }
                 }
-                tries += 1;
+                attempts += 1;
             }
         }
-        // The control: the same request by the front proxy itself.
-        if let Some(pair) = true_one() {
+        // The control: the same request with the front proxy's certificate.
+        if let Some(pair) = front_proxy_certificate() {
             let answer = gateway.ask(API, Some(&pair), "GET", &path("log"), &admin, "").await?;
             ensure!(answer.code == 200, "the front proxy is refused: {answer:?}");
-            // And what it says of the user is what counts: one without rights gets none.
+            // Then the user in its headers counts: a user without rights is refused.
             let nobody = [("x-remote-user", "nobody"), ("x-remote-group", "system:authenticated")];
             let answer = gateway.ask(API, Some(&pair), "GET", &path("log"), &nobody, "").await?;
             ensure!(answer.code == 403, "a user without rights reads through the front proxy: {answer:?}");
             controls += 1;
         }
     }
-    // The control that every cluster has: the same through the API server.
-    stage.kubectl(&["get", "--raw", &path("log")]).await?.ok()?;
-    let log = stage.log("a").await?;
-    let heard = log.iter().any(|l| matches!(l.entry.body, yoi_wire::entry::Body::Input(_)));
-    ensure!(!heard, "a message of nobody's got through");
-    println!("{tries} direct requests refused; {controls} controls with the front proxy's own certificate");
-    stage.close().await
+    // The control on every cluster: the same request through the API server.
+    ns.kubectl(&["get", "--raw", &path("log")]).await?.exit_ok()?;
+    let log = ns.log("a").await?;
+    let received = log.iter().any(|l| matches!(l.entry.body, yoi_wire::entry::Body::Input(_)));
+    ensure!(!received, "a message without a valid certificate got through");
+    println!("{attempts} direct requests refused; {controls} controls with the front proxy's own certificate");
+    ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! Words that must stand nowhere but where their owner put them.
+//! Keys, tokens and messages are in no object, Event, log or metric.
 
 use std::collections::BTreeMap;
 
@@ -8,56 +8,56 @@ use kube::api::{Api, ListParams};
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::knock::token_of;
+use crate::gateway_client::token_of;
 
 const KINDS: &str = "yoiprojects,yoipods,yoipeers,agentworkspaces,workspacenodes,pods,configmaps,events,events.events.k8s.io,\
     persistentvolumeclaims,persistentvolumes,networkpolicies,leases,deployments,daemonsets,services,serviceaccounts,apiservices,jobs";
-/// Namespace, label and port of each of our processes' metrics.
+/// Namespace, label and metrics port of each of our processes.
 const METRICS: [(&str, &str, u16); 3] =
     [("yoi-system", "yoi-operator", 8080), ("yoi-system", "yoi-gateway", 8080), ("yoi-node", "yoi-agent-shim", 8081)];
 
-fn random() -> Result<String> {
+fn random_word() -> Result<String> {
     Ok(format!("mark{}", std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().replace('-', "")))
 }
 
-/// All that an ordinary reader of the cluster, its logs and its metrics finds, by where it stands.
-async fn readable(stage: &Stage) -> Result<BTreeMap<String, String>> {
+/// Returns all objects, logs and metrics that a reader of the cluster gets, by their location.
+async fn readable_texts(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
-    let objects = stage.kubectl(&["get", KINDS, "-A", "-o", "json"]).await?.ok()?.out;
+    let objects = ns.kubectl(&["get", KINDS, "-A", "-o", "json"]).await?.exit_ok()?.out;
     let list: serde_json::Value = serde_json::from_str(&objects)?;
     let items = list["items"].as_array().context("no list")?;
     ensure!(items.len() > 30, "only {} objects were read", items.len());
     for item in items {
         let meta = &item["metadata"];
-        // The tester's own model is told its key on its command line, and its words in a script.
-        let told = [("Pod", "scripted-model"), ("ConfigMap", "script")];
-        if told.iter().any(|(kind, name)| item["kind"] == *kind && meta["name"] == *name) {
+        // The scripted model gets its key as an argument, and its answers from a ConfigMap.
+        let own_fixtures = [("Pod", "scripted-model"), ("ConfigMap", "script")];
+        if own_fixtures.iter().any(|(kind, name)| item["kind"] == *kind && meta["name"] == *name) {
             continue;
         }
         all.insert(format!("{} {}/{}", item["kind"], meta["namespace"], meta["name"]), item.to_string());
     }
-    for namespace in ["yoi-system", "yoi-node", stage.namespace.as_str()] {
-        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+    for namespace in ["yoi-system", "yoi-node", ns.name.as_str()] {
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         for pod in pods.list(&ListParams::default()).await?.items {
             let name = pod.metadata.name.unwrap_or_default();
             if name == "scripted-model" {
                 continue;
             }
-            // The namespace that is named last counts.
-            let log = stage.kubectl(&["-n", namespace, "logs", &name, "--all-containers", "--since=15m"]).await?;
+            // kubectl uses the last `-n`.
+            let log = ns.kubectl(&["-n", namespace, "logs", &name, "--all-containers", "--since=15m"]).await?;
             if log.code == 0 {
                 all.insert(format!("log of {namespace}/{name}"), log.out);
             }
         }
     }
     for (namespace, app, port) in METRICS {
-        let pods: Api<Pod> = Api::namespaced(stage.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), namespace);
         for pod in pods.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={app}"))).await?.items {
             let path = format!("/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/metrics", pod.metadata.name.unwrap_or_default());
-            let text = stage.kubectl(&["get", "--raw", &path]).await?;
+            let text = ns.kubectl(&["get", "--raw", &path]).await?;
             if text.code == 0 {
                 all.insert(path, text.out);
             }
@@ -69,30 +69,29 @@ async fn readable(stage: &Stage) -> Result<BTreeMap<String, String>> {
 }
 
 #[tokio::test]
-async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_metric() -> Result<()> {
-    let stage = Stage::open("secrets").await?;
-    let (key, wrong, message, said, password) = (random()?, random()?, random()?, random()?, random()?);
-    let tell = json!([{ "tool": "SendToPeerPod", "args": { "to": "b", "message": message } }, { "tool": "Shell", "args": { "command": "env; cat /proc/1/environ" } }]);
+async fn no_key_no_token_and_no_message_is_in_an_object_an_event_a_log_or_a_metric() -> Result<()> {
+    let ns = TestNamespace::create("secrets").await?;
+    let (key, wrong, message, answer, password) = (random_word()?, random_word()?, random_word()?, random_word()?, random_word()?);
+    let calls = json!([{ "tool": "SendToPeerPod", "args": { "to": "b", "message": message } }, { "tool": "Shell", "args": { "command": "env; cat /proc/1/environ" } }]);
     let rules = json!({ "rules": [
-        { "when": { "lastUserContains": "tell b" }, "steps": [{ "toolCalls": tell }, { "text": format!("I say {said}") }] },
+        { "when": { "lastUserContains": "tell b" }, "steps": [{ "toolCalls": calls }, { "text": format!("I say {answer}") }] },
         { "steps": [{ "text": "heard" }] } ] });
-    stage.model_with_key(&serde_yaml::to_string(&rules)?, &key).await?;
+    ns.create_model_with_key(&serde_yaml::to_string(&rules)?, &key).await?;
     for (name, value) in [("right", &key), ("wrong", &wrong)] {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { "apiKey": value } });
-        // Made, not applied: kubectl would write the value into an annotation of the Secret, which nobody here reads.
-        stage
-            .kubectl(&["create", "secret", "generic", name, &format!("--from-literal=apiKey={value}")])
+        // Created, not applied: `kubectl apply` would write the value into an annotation of the Secret.
+        ns.kubectl(&["create", "secret", "generic", name, &format!("--from-literal=apiKey={value}")])
             .await?
-            .ok()
+            .exit_ok()
             .or_else(|_| anyhow::bail!("{} was not made", secret["metadata"]["name"]))?;
     }
-    stage.empty_project("p").await?;
-    let model = |secret: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", stage.namespace), "authSecretRef": { "name": secret } });
-    stage.agent("a", "p", json!({ "model": model("right") })).await?;
-    stage.agent("b", "p", json!({ "model": model("right") })).await?;
-    // Its key is refused, and the refusal is told in its conditions.
-    stage.agent("refused", "p", json!({ "model": model("wrong"), "task": "try it" })).await?;
-    // A password in a URL is refused at the door, with a sentence that does not repeat it.
+    ns.create_empty_project("p").await?;
+    let model = |secret: &str| json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name), "authSecretRef": { "name": secret } });
+    ns.create_agent("a", "p", json!({ "model": model("right") })).await?;
+    ns.create_agent("b", "p", json!({ "model": model("right") })).await?;
+    // Its key is refused, and its conditions report the refusal.
+    ns.create_agent("refused", "p", json!({ "model": model("wrong"), "task": "try it" })).await?;
+    // The schema refuses a password in a URL, with a message that does not repeat it.
     for url in [
         format!("https://user:{password}@git.example/x.git"),
         format!("https://{password}@git.example/x.git"),
@@ -102,39 +101,39 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
             json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": "q" }, "spec": { "source": { "git": { "url": url } } } }),
             json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "q" }, "spec": { "source": { "git": { "url": url } } } }),
         ] {
-            let tried = stage.try_apply(&spec.to_string()).await?;
+            let tried = ns.try_apply(&spec.to_string()).await?;
             ensure!(
                 tried.code != 0 && tried.err.contains("must not hold a user, password or token"),
                 "a password in a URL was taken: {tried:?}"
             );
         }
     }
-    stage.agent_ready("a").await?;
-    stage.agent_ready("b").await?;
-    stage.yoi(&["peer", "a", "b"]).await?.ok()?;
-    stage.condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
-    stage.yoi(&["send", "a", &format!("tell b {message}")]).await?.ok()?;
+    ns.wait_agent_ready("a").await?;
+    ns.wait_agent_ready("b").await?;
+    ns.yoi(&["peer", "a", "b"]).await?.exit_ok()?;
+    ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+    ns.yoi(&["send", "a", &format!("tell b {message}")]).await?.exit_ok()?;
     let ended = |l: &&yoi_wire::people::LogLine| matches!(&l.entry.body, Body::RunEnded(_));
-    let log = stage.log_until("a", "a run's end", |log| (log.iter().filter(ended).count() == 1).then(|| log.to_vec())).await?;
-    stage.log_until("b", "a run's end", |log| (log.iter().filter(ended).count() == 1).then_some(())).await?;
-    stage.unmet::<YoiPod>("refused", "Ready", "ModelUnreachable").await?;
-    // The control: the words were said, and stand in the log that is theirs.
+    let log = ns.wait_log("a", "a run's end", |log| (log.iter().filter(ended).count() == 1).then(|| log.to_vec())).await?;
+    ns.wait_log("b", "a run's end", |log| (log.iter().filter(ended).count() == 1).then_some(())).await?;
+    ns.wait_reason::<YoiPod>("refused", "Ready", "ModelUnreachable").await?;
+    // The control: message and answer are in the agent's own log.
     let own = serde_json::to_string(&log.iter().map(|l| format!("{:?}", l.entry.body)).collect::<Vec<_>>())?;
-    ensure!(own.contains(&message) && own.contains(&said), "nothing was said");
+    ensure!(own.contains(&message) && own.contains(&answer), "the message and the answer are not in the log");
     ensure!(!own.contains(&key), "the agent's shell read the model's key");
 
-    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), "yoi-system");
+    let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), "yoi-system");
     let tls = secrets.get("yoi-gateway-tls").await?.data.unwrap_or_default();
     let mut marks: Vec<(String, String)> = vec![
         ("the model's key".into(), key),
         ("a refused key".into(), wrong),
         ("a message".into(), message),
-        ("an answer".into(), said),
+        ("an answer".into(), answer),
         ("a password in a URL".into(), password),
-        ("the token of a".into(), token_of(&stage, "a").await?),
+        ("the token of a".into(), token_of(&ns, "a").await?),
     ];
     for (name, value) in &tls {
-        // Lines of a key's PEM; certificates are public.
+        // Only keys: certificates are public.
         if name.ends_with(".key") {
             let pem = String::from_utf8(value.0.clone())?;
             let line = pem.lines().find(|l| !l.starts_with("-----") && l.len() > 40).context("a key without lines")?;
@@ -142,23 +141,23 @@ async fn no_key_no_token_and_no_message_stands_in_an_object_an_event_a_log_or_a_
         }
     }
     ensure!(marks.len() >= 8, "the keys of the gateway and its CA were not found: {:?}", tls.keys());
-    let all = readable(&stage).await?;
-    // What was read is the real thing: the gateway counted and timed that very message.
-    let told = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
+    let all = readable_texts(&ns).await?;
+    // The control: the metrics that were read count and time that message.
+    let in_gateway = |word: &str| all.iter().any(|(place, text)| place.contains("yoi-gateway") && text.contains(word));
     for word in
         ["yoi_gateway_deliveries_total{from=\"agent\",outcome=\"Sent\"}", "yoi_gateway_delivery_seconds_bucket", "yoi_gateway_lines "]
     {
-        ensure!(told(word), "no gateway tells {word}");
+        ensure!(in_gateway(word), "no gateway tells {word}");
     }
     for (what, mark) in &marks {
         let encoded = serde_json::to_value(k8s_openapi::ByteString(mark.clone().into_bytes()))?;
         let encoded = encoded.as_str().unwrap_or_default().trim_end_matches('=');
-        // The last characters of a base64 text hang on what follows it.
+        // The last characters of a base64 text depend on what follows.
         let encoded = &encoded[..encoded.len().saturating_sub(2)];
         for (place, text) in &all {
             ensure!(!text.contains(mark.as_str()) && !text.contains(encoded), "{what} stands in {place}");
         }
     }
     println!("{} secret words looked for in {} places", marks.len(), all.len());
-    stage.close().await
+    ns.remove().await
 }

@@ -1,17 +1,17 @@
-//! What a shell inside an agent can do to its node and its neighbours.
+//! What a shell inside an agent can do to its node and to other Pods.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
-use crate::knock::{pod_of, token_of};
+use crate::gateway_client::{pod_of, token_of};
 
-/// Each line: a name, and a deed whose success is written down as `name=yes`.
-const DEEDS: &[(&str, &str)] = &[
+/// Name and command of each attempt. The script prints `name=yes` when the command succeeds.
+const ATTEMPTS: &[(&str, &str)] = &[
     ("mount-tmpfs", "mkdir -p /tmp/m && /tmp/try mount /tmp/m tmpfs"),
     ("mount-proc", "mkdir -p /tmp/p && /tmp/try mount /tmp/p proc"),
     ("trace-init", "/tmp/try trace 1"),
@@ -40,7 +40,7 @@ const DEEDS: &[(&str, &str)] = &[
     ("write-root", "touch /etc/x"),
 ];
 
-/// System calls for which the agent's image has no program, by its C compiler.
+/// A C program for system calls for which the agent's image has no program. The image has a C compiler.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +72,8 @@ int main(int n, char **word) {
 }
 "#;
 
-/// Also asked in the agent only: what a privileged Pod has no counterpart of.
-const OF_THE_AGENT: &[(&str, &str)] = &[
+/// Attempts in the agent only, because a privileged Pod has no runtime.
+const ATTEMPTS_IN_AGENT: &[(&str, &str)] = &[
     ("trace-runtime", "/tmp/try trace 1"),
     ("runtime-environment", "cat /proc/1/environ"),
     ("runtime-memory", "head -c 1 /proc/1/mem"),
@@ -84,33 +84,33 @@ const OF_THE_AGENT: &[(&str, &str)] = &[
     ("write-token", "touch /var/run/yoi/token"),
 ];
 
-fn script(deeds: &[&[(&str, &str)]]) -> String {
+fn script(attempts: &[&[(&str, &str)]]) -> String {
     let made = format!(
         "cat > /tmp/try.c <<'END'\n#include <fcntl.h>{PROGRAM}END\ntcc -o /tmp/try /tmp/try.c && /tmp/try nothing; test $? = 3 && echo compiled\n"
     );
-    let tries = deeds
+    let tries = attempts
         .concat()
         .into_iter()
-        .map(|(name, deed)| format!("if ( {deed} ) >/dev/null 2>&1; then echo {name}=yes; else echo {name}=no; fi; "));
+        .map(|(name, command)| format!("if ( {command} ) >/dev/null 2>&1; then echo {name}=yes; else echo {name}=no; fi; "));
     made + &tries.collect::<String>()
 }
 
-fn done(said: &str) -> Vec<&str> {
-    said.lines().filter_map(|line| line.strip_suffix("=yes")).collect()
+fn succeeded(output: &str) -> Vec<&str> {
+    output.lines().filter_map(|line| line.strip_suffix("=yes")).collect()
 }
 
 #[tokio::test]
-async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Result<()> {
-    let stage = Stage::open("shell").await?;
-    let powers = "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Uid):' /proc/self/status; cat /proc/self/mountinfo; ";
-    let command = format!("{powers}{}true", script(&[DEEDS, OF_THE_AGENT]));
+async fn an_agents_shell_can_do_nothing_to_its_node_or_to_other_pods() -> Result<()> {
+    let ns = TestNamespace::create("shell").await?;
+    let rights = "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Uid):' /proc/self/status; cat /proc/self/mountinfo; ";
+    let command = format!("{rights}{}true", script(&[ATTEMPTS, ATTEMPTS_IN_AGENT]));
     let rules =
         json!({ "rules": [{ "steps": [{ "toolCalls": [{ "tool": "Shell", "args": { "command": command } }] }, { "text": "Tried." }] }] });
-    stage.model(&serde_yaml::to_string(&rules)?).await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({ "task": "try it", "limits": { "toolSeconds": 120 } })).await?;
-    stage.task_complete("a").await?;
-    let said = stage
+    ns.create_model(&serde_yaml::to_string(&rules)?).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "try it", "limits": { "toolSeconds": 120 } })).await?;
+    ns.wait_task_complete("a").await?;
+    let output = ns
         .log("a")
         .await?
         .into_iter()
@@ -119,24 +119,25 @@ async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Resul
             _ => None,
         })
         .context("the shell said nothing")?;
-    let tried = said.lines().filter(|l| l.ends_with("=yes") || l.ends_with("=no")).count();
-    ensure!(tried == DEEDS.len() + OF_THE_AGENT.len(), "{tried} of the deeds were tried:\n{said}");
-    ensure!(said.contains("compiled"), "the tries were not compiled:\n{said}");
-    ensure!(done(&said).is_empty(), "an agent's shell can {:?}", done(&said));
+    let tried = output.lines().filter(|l| l.ends_with("=yes") || l.ends_with("=no")).count();
+    ensure!(tried == ATTEMPTS.len() + ATTEMPTS_IN_AGENT.len(), "{tried} of the attempts were tried:\n{output}");
+    ensure!(output.contains("compiled"), "the tries were not compiled:\n{output}");
+    ensure!(succeeded(&output).is_empty(), "an agent's shell can {:?}", succeeded(&output));
     for line in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        let none = said.lines().any(|l| l.starts_with(line) && l.ends_with("0000000000000000"));
-        ensure!(none, "the shell has capabilities: {said}");
+        let none = output.lines().any(|l| l.starts_with(line) && l.ends_with("0000000000000000"));
+        ensure!(none, "the shell has capabilities: {output}");
     }
-    ensure!(said.contains("NoNewPrivs:\t1") && said.contains("Seccomp:\t2") && said.contains("Uid:\t1000"), "{said}");
-    // Nothing of the node but what Pods have: no mount of its root, its sockets or other Pods' folders.
-    let lent: Vec<_> = said.lines().filter(|l| l.contains(" - ")).filter(|l| l.contains("/pods/") && l.contains("/volumes/")).collect();
-    let uid = stage.get::<k8s_openapi::api::core::v1::Pod>(&pod_of(&stage, "a").await?).await?.metadata.uid.unwrap_or_default();
-    ensure!(lent.iter().all(|l| l.contains(&uid)), "a folder of another Pod is mounted: {lent:?}");
+    ensure!(output.contains("NoNewPrivs:\t1") && output.contains("Seccomp:\t2") && output.contains("Uid:\t1000"), "{output}");
+    // No folder of another Pod is mounted.
+    let mounted: Vec<_> =
+        output.lines().filter(|l| l.contains(" - ")).filter(|l| l.contains("/pods/") && l.contains("/volumes/")).collect();
+    let uid = ns.get::<k8s_openapi::api::core::v1::Pod>(&pod_of(&ns, "a").await?).await?.metadata.uid.unwrap_or_default();
+    ensure!(mounted.iter().all(|l| l.contains(&uid)), "a folder of another Pod is mounted: {mounted:?}");
 
-    // The control: the same deeds by a privileged Pod on the same node mostly succeed, so the script tries what it says.
-    let other = stage.beside().await?;
+    // The control: most of the same attempts succeed in a privileged Pod, so the script really tries what it says.
+    let other = ns.create_other().await?;
     let free = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
-    Api::<Namespace>::all(stage.client.clone()).patch(&other.namespace, &PatchParams::default(), &Patch::Merge(&free)).await?;
+    Api::<Namespace>::all(ns.client.clone()).patch(&other.name, &PatchParams::default(), &Patch::Merge(&free)).await?;
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "free" }, "spec": {
         "hostPID": true, "terminationGracePeriodSeconds": 0, "restartPolicy": "Never",
         "containers": [{ "name": "free", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
@@ -144,16 +145,16 @@ async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Resul
             "volumeMounts": [{ "name": "kubelet", "mountPath": "/var/lib/kubelet" }] }],
         "volumes": [{ "name": "kubelet", "hostPath": { "path": "/var/lib/kubelet" } }] } });
     other.apply(&pod.to_string()).await?;
-    other.pod_ready("free").await?;
-    let harmless: Vec<_> = DEEDS
+    other.wait_pod_ready("free").await?;
+    let harmless: Vec<_> = ATTEMPTS
         .iter()
         .filter(|(name, _)| !["trace-init", "set-clock", "sysrq", "write-cgroup", "write-sysctl"].contains(name))
         .copied()
         .collect();
     let control = other.kubectl(&["exec", "free", "--", "/bin/bash", "-c", &script(&[&harmless])]).await?.out;
     ensure!(control.contains("compiled"), "the control was not compiled:\n{control}");
-    let could = done(&control);
-    for deed in [
+    let succeeded_in_control = succeeded(&control);
+    for command in [
         "mount-tmpfs",
         "mount-namespace",
         "enter-init",
@@ -164,41 +165,41 @@ async fn an_agents_shell_has_no_power_over_its_node_or_its_neighbours() -> Resul
         "api-token",
         "write-root",
     ] {
-        ensure!(could.contains(&deed), "a privileged Pod cannot {deed}, so the try proves nothing:\n{control}");
+        ensure!(succeeded_in_control.contains(&command), "a privileged Pod cannot {command}, so the try proves nothing:\n{control}");
     }
-    println!("{tried} deeds tried in an agent's shell, {} of {} done by a privileged Pod", could.len(), harmless.len());
-    other.close().await?;
-    stage.close().await
+    println!("{tried} attempts tried in an agent's shell, {} of {} done by a privileged Pod", succeeded_in_control.len(), harmless.len());
+    other.remove().await?;
+    ns.remove().await
 }
 
 #[tokio::test]
-async fn an_agents_token_opens_no_kubelet() -> Result<()> {
-    let stage = Stage::open("kubelet").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    let (pod, token) = (pod_of(&stage, "a").await?, token_of(&stage, "a").await?);
-    // The node of that Pod: another test makes one that is none.
-    let name = stage.get::<Pod>(&pod).await?.spec.and_then(|spec| spec.node_name).context("the agent's Pod is on no node")?;
-    let node = Api::<Node>::all(stage.client.clone()).get(&name).await?;
+async fn an_agents_token_is_refused_by_the_kubelet() -> Result<()> {
+    let ns = TestNamespace::create("kubelet").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let (pod, token) = (pod_of(&ns, "a").await?, token_of(&ns, "a").await?);
+    // The node of that Pod, because another test creates a Node that does not exist.
+    let name = ns.get::<Pod>(&pod).await?.spec.and_then(|spec| spec.node_name).context("the agent's Pod is on no node")?;
+    let node = Api::<Node>::all(ns.client.clone()).get(&name).await?;
     let addresses = node.status.and_then(|s| s.addresses).unwrap_or_default();
     let address = addresses.into_iter().find(|a| a.type_ == "InternalIP").context("a node without an address")?.address;
     let ask = |auth: &str, url: &str| format!("curl -sk -m 20 -o /dev/null -w '%{{http_code}}' {auth} {url}");
     for path in ["pods", "runningpods/", "metrics", "configz", "logs/", "run/x/y/z", "exec/x/y/z"] {
         for auth in [String::new(), format!("-H 'Authorization: Bearer {token}'")] {
             let line = ask(&auth, &format!("https://{address}:10250/{path}"));
-            // No answer and a failing one open nothing and prove nothing: the kubelet has itself to ask the API server who that is.
-            let answered = soon(PATIENCE, "an answer of the kubelet", async || {
-                let said = stage.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
-                let code = said.out.trim();
+            // No answer or a 5xx proves nothing: the kubelet itself asks the API server who the caller is.
+            let answered = poll_until(TIMEOUT, "an answer of the kubelet", async || {
+                let output = ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &line]).await?;
+                let code = output.out.trim();
                 Ok((!code.is_empty() && code != "000" && !code.starts_with('5')).then(|| code.to_owned()))
             });
             let (code, _) = answered.await?;
             ensure!(["401", "403"].contains(&code.as_str()), "the kubelet's {path} answers an agent {code}");
         }
     }
-    // The control: it does answer who is allowed, by the API server.
-    stage.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{name}/proxy/configz")]).await?.ok()?;
-    stage.close().await
+    // The control: the kubelet answers the API server, which is allowed.
+    ns.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{name}/proxy/configz")]).await?.exit_ok()?;
+    ns.remove().await
 }

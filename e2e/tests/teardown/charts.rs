@@ -1,4 +1,4 @@
-//! Charts change, go and come again while agents are at work.
+//! Charts are upgraded, uninstalled and installed again while agents work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,12 +13,15 @@ use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
+use yoi_e2e::poll_until;
 use yoi_e2e::program;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
-use crate::house::{House, SYSTEM, alive, chart, finished, held, helm, inputs, nobody_home, pod_of, restarts, send, spec_of, trees};
+use crate::installation::{
+    Installation, SYSTEM, agent_identity, chart, deletion_blockers, finished_runs, helm, input_count, nothing_runs, pod_of, restart_count,
+    send_until_delivered, spec_of, tree_uids,
+};
 
 const SCRIPT: &str = r#"
 rules:
@@ -30,198 +33,198 @@ rules:
 - steps: [{ toolCalls: [{ tool: Shell, args: { command: "echo once >> once" } }] }, { text: heard }]
 "#;
 
-/// An agent that has done a task, and one with a tool at work.
-async fn crew(test: &str) -> Result<Stage> {
-    let stage = Stage::open(test).await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
-    stage.agent("done", "p", json!({ "task": "a first task" })).await?;
-    stage.agent("busy", "p", json!({ "task": "work for long", "limits": { "toolSeconds": 900 } })).await?;
-    stage.task_complete("done").await?;
-    stage.agent_ready("done").await?;
-    stage.agent_ready("busy").await?;
-    stage.log_until("busy", "a tool at work", |log| log.iter().any(|l| matches!(l.entry.body, Body::ToolStarted(_))).then_some(())).await?;
-    Ok(stage)
+/// Creates an agent `done` that has finished a task, and an agent `busy` with a running tool.
+async fn done_and_busy_agents(test: &str) -> Result<TestNamespace> {
+    let ns = TestNamespace::create(test).await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    ns.create_agent("done", "p", json!({ "task": "a first task" })).await?;
+    ns.create_agent("busy", "p", json!({ "task": "work for long", "limits": { "toolSeconds": 900 } })).await?;
+    ns.wait_task_complete("done").await?;
+    ns.wait_agent_ready("done").await?;
+    ns.wait_agent_ready("busy").await?;
+    ns.wait_log("busy", "a tool at work", |log| log.iter().any(|l| matches!(l.entry.body, Body::ToolStarted(_))).then_some(())).await?;
+    Ok(ns)
 }
 
-async fn inside(stage: &Stage, agent: &str, script: &str) -> Result<String> {
-    let pod = pod_of(stage, agent).await?.metadata.name.unwrap_or_default();
-    Ok(stage.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", script]).await?.ok()?.out)
+async fn exec_in_agent(ns: &TestNamespace, agent: &str, script: &str) -> Result<String> {
+    let pod = pod_of(ns, agent).await?.metadata.name.unwrap_or_default();
+    Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", script]).await?.exit_ok()?.out)
 }
 
-/// Lines that the busy agent has written so far.
-async fn counted(stage: &Stage) -> Result<usize> {
-    Ok(inside(stage, "busy", "wc -l < counting").await?.trim().parse()?)
+/// Returns the number of lines that the busy agent's tool has written so far.
+async fn lines_written(ns: &TestNamespace) -> Result<usize> {
+    Ok(exec_in_agent(ns, "busy", "wc -l < counting").await?.trim().parse()?)
 }
 
-/// The tool goes on: it writes more, and has failed at nothing.
-async fn goes_on(stage: &Stage) -> Result<()> {
-    let before = counted(stage).await?;
-    soon(PATIENCE, "the tool writes on", async || Ok((counted(stage).await? > before + 5).then_some(()))).await?;
-    let failed = inside(stage, "busy", "cat /tmp/failed 2>/dev/null; true").await?;
+/// Checks that the tool writes more lines and that no write failed.
+async fn check_tool_writes_on(ns: &TestNamespace) -> Result<()> {
+    let before = lines_written(ns).await?;
+    poll_until(TIMEOUT, "the tool writes on", async || Ok((lines_written(ns).await? > before + 5).then_some(()))).await?;
+    let failed = exec_in_agent(ns, "busy", "cat /tmp/failed 2>/dev/null; true").await?;
     ensure!(failed.is_empty(), "the tool could not write: {failed}");
     Ok(())
 }
 
-/// Lets the busy agent's tool end; its whole run was one.
-async fn finish(stage: &Stage) -> Result<()> {
-    inside(stage, "busy", "touch stop").await?;
-    let log = stage.log_until("busy", "the run's end", |log| (finished(log) == 1).then(|| log.to_vec())).await?;
+/// Lets the busy agent's tool end, and checks that neither the tool nor the task was run again.
+async fn finish_tool(ns: &TestNamespace) -> Result<()> {
+    exec_in_agent(ns, "busy", "touch stop").await?;
+    let log = ns.wait_log("busy", "the run's end", |log| (finished_runs(log) == 1).then(|| log.to_vec())).await?;
     let tools = log.iter().filter(|l| matches!(l.entry.body, Body::ToolStarted(_))).count();
-    ensure!((tools, inputs(&log)) == (1, 1), "the task was run again");
-    ensure!(inside(stage, "busy", "wc -l < begun").await?.trim() == "1", "the tool was run again");
+    ensure!((tools, input_count(&log)) == (1, 1), "the task was run again");
+    ensure!(exec_in_agent(ns, "busy", "wc -l < begun").await?.trim() == "1", "the tool was run again");
     Ok(())
 }
 
 #[tokio::test]
 async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<()> {
-    let house = House::open().await?;
-    let stage = crew("reinstall").await?;
-    let (done, busy) = (alive(&stage, "done").await?, alive(&stage, "busy").await?);
-    let log = stage.log("done").await?;
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("reinstall").await?;
+    let (done, busy) = (agent_identity(&ns, "done").await?, agent_identity(&ns, "busy").await?);
+    let log = ns.log("done").await?;
     let policies = async || -> Result<Vec<NetworkPolicy>> {
-        let mut all: Vec<NetworkPolicy> = stage.list("").await?;
+        let mut all: Vec<NetworkPolicy> = ns.list("").await?;
         all.retain(|p| p.metadata.name.as_deref().is_some_and(|n| n.starts_with("yoi-")));
         Ok(all)
     };
-    let fences = policies().await?;
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
-    let born = |crd: CustomResourceDefinition| crd.metadata.uid;
-    let crd = born(crds.get("yoipods.yoi.dev").await?);
-    let doomed = Stage::open("doomed").await?;
-    doomed.empty_project("p").await?;
-    doomed.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.ok()?;
+    let policies_before = policies().await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
+    let uid_of = |crd: CustomResourceDefinition| crd.metadata.uid;
+    let crd = uid_of(crds.get("yoipods.yoi.dev").await?);
+    let deleted = TestNamespace::create("deleted").await?;
+    deleted.create_empty_project("p").await?;
+    deleted.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
 
-    house.uninstall().await?;
-    soon(PATIENCE, "nothing of ours runs", async || Ok(nobody_home(&stage).await?.then_some(()))).await?;
-    let gone = during_absence(&stage, &doomed, &fences.len(), policies).await;
-    house.install(&[]).await?;
+    installation.uninstall().await?;
+    poll_until(TIMEOUT, "nothing of ours runs", async || Ok(nothing_runs(&ns).await?.then_some(()))).await?;
+    let gone = check_while_uninstalled(&ns, &deleted, &policies_before.len(), policies).await;
+    installation.install(&[]).await?;
     gone?;
 
-    // Back: the same Pods, trees, sessions; nothing restarted, nothing run again.
-    ensure!(born(crds.get("yoipods.yoi.dev").await?) == crd, "the CRDs were made anew");
-    let took = send(&stage, "done", "another word").await?;
+    // After the installation: the same Pods, trees and sessions; no container was restarted and nothing was run again.
+    ensure!(uid_of(crds.get("yoipods.yoi.dev").await?) == crd, "the CRDs were made anew");
+    let took = send_until_delivered(&ns, "done", "another word").await?;
     println!("an agent was reached {took:?} after the installation");
     for (name, before) in [("done", &done), ("busy", &busy)] {
-        stage.agent_ready(name).await?;
-        ensure!(alive(&stage, name).await? == *before, "{name} is not who it was: {before:?}, {:?}", alive(&stage, name).await?);
-        ensure!(restarts(&pod_of(&stage, name).await?) == 0, "{name}'s container was restarted");
+        ns.wait_agent_ready(name).await?;
+        ensure!(agent_identity(&ns, name).await? == *before, "{name} was replaced: {before:?}, {:?}", agent_identity(&ns, name).await?);
+        ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
     }
-    let after = stage.log_until("done", "a second run", |log| (finished(log) == 2).then(|| log.to_vec())).await?;
+    let after = ns.wait_log("done", "a second run", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
     ensure!(after[..log.len()] == log[..], "earlier entries changed");
-    ensure!(inputs(&after) == 2 && inside(&stage, "done", "wc -l < once").await?.trim() == "2", "a task was run again");
-    goes_on(&stage).await?;
-    finish(&stage).await?;
-    ensure!(spec_of(&policies().await?)? == spec_of(&fences)?, "the fences changed");
-    let nodes = Api::<WorkspaceNode>::all(stage.client.clone());
-    soon(PATIENCE, "every node reports", async || {
+    ensure!(input_count(&after) == 2 && exec_in_agent(&ns, "done", "wc -l < once").await?.trim() == "2", "a task was run again");
+    check_tool_writes_on(&ns).await?;
+    finish_tool(&ns).await?;
+    ensure!(spec_of(&policies().await?)? == spec_of(&policies_before)?, "the network policies changed");
+    let nodes = Api::<WorkspaceNode>::all(ns.client.clone());
+    poll_until(TIMEOUT, "every node reports", async || {
         let all = nodes.list(&ListParams::default()).await?.items;
         Ok(all.iter().all(|n| n.status.as_ref().is_some_and(|s| is_true(&s.conditions, "Ready"))).then_some(()))
     })
     .await?;
-    // What could not end without Yoi ends now.
-    let (_, took) = soon(Duration::from_secs(90), "the namespace that was deleted meanwhile is gone", async || {
-        Ok(held(&doomed).await?.is_none().then_some(()))
+    // The deletion that had to wait for Yoi ends now.
+    let (_, took) = poll_until(Duration::from_secs(90), "the namespace that was deleted meanwhile is gone", async || {
+        Ok(deletion_blockers(&deleted).await?.is_none().then_some(()))
     })
     .await?;
     println!("a namespace that was deleted in Yoi's absence ended {took:?} after its return");
-    stage.close().await
+    ns.remove().await
 }
 
-async fn during_absence(
-    stage: &Stage,
-    doomed: &Stage,
-    fences: &usize,
+async fn check_while_uninstalled(
+    ns: &TestNamespace,
+    deleted: &TestNamespace,
+    policies_before: &usize,
     policies: impl AsyncFn() -> Result<Vec<NetworkPolicy>>,
 ) -> Result<()> {
-    // Agents that are alive work on, and stay fenced.
-    goes_on(stage).await?;
-    ensure!(policies().await?.len() == *fences && *fences == 2, "agents are alive and not fenced");
-    let cli = stage.yoi(&["send", "done", "nobody hears this"]).await?;
+    // Running agents go on, and their network policies stay.
+    check_tool_writes_on(ns).await?;
+    ensure!(policies().await?.len() == *policies_before && *policies_before == 2, "agents are alive and without network policies");
+    let cli = ns.yoi(&["send", "done", "nobody hears this"]).await?;
     ensure!(cli.code != 0 && !cli.err.contains("panicked"), "{cli:?}");
-    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+    let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
     for kind in ["yoiprojects", "yoipods", "yoipeers", "agentworkspaces", "workspacenodes"] {
         crds.get(&format!("{kind}.yoi.dev")).await?;
     }
-    let _: YoiPod = stage.get("done").await?;
-    // The CA that agents know the gateway by is not the chart's, and outlives it.
-    Api::<Secret>::namespaced(stage.client.clone(), SYSTEM).get("yoi-gateway-tls").await?;
-    // A namespace with nothing of ours is held up by nothing; one with a tree waits for the shim.
-    let namespaces = Api::<Namespace>::all(stage.client.clone());
-    let empty = Stage::open("without-yoi").await?;
-    empty.close().await?;
-    namespaces.delete(&doomed.namespace, &DeleteParams::default()).await?;
-    soon(PATIENCE, "the namespace says that finalizers hold it", async || {
-        let words = held(doomed).await?.context("a namespace with a tree ended without the shim")?;
+    let _: YoiPod = ns.get("done").await?;
+    // The Secret with the CA that agents trust does not belong to the chart and stays.
+    Api::<Secret>::namespaced(ns.client.clone(), SYSTEM).get("yoi-gateway-tls").await?;
+    // A namespace without our objects can be deleted; one with a tree waits for the shim.
+    let namespaces = Api::<Namespace>::all(ns.client.clone());
+    let empty = TestNamespace::create("without-yoi").await?;
+    empty.remove().await?;
+    namespaces.delete(&deleted.name, &DeleteParams::default()).await?;
+    poll_until(TIMEOUT, "the namespace says that finalizers hold it", async || {
+        let words = deletion_blockers(deleted).await?.context("a namespace with a tree ended without the shim")?;
         Ok(words.contains("yoi.dev/").then_some(()))
     })
     .await?;
-    let left: Vec<AgentWorkspace> = doomed.list("").await?;
+    let left: Vec<AgentWorkspace> = deleted.list("").await?;
     let uids: BTreeSet<String> = left.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(!uids.is_empty() && uids.is_subset(&trees().await?), "a tree went without the shim");
+    ensure!(!uids.is_empty() && uids.is_subset(&tree_uids().await?), "a tree went without the shim");
     Ok(())
 }
 
 #[tokio::test]
 async fn agents_come_back_to_a_gateway_with_a_new_ca() -> Result<()> {
-    let house = House::open().await?;
-    let stage = crew("new-ca").await?;
-    let before = alive(&stage, "done").await?;
-    let log = stage.log("done").await?;
-    // Somebody removes all of it, the keys included.
-    house.uninstall().await?;
-    let namespaces = Api::<Namespace>::all(stage.client.clone());
-    Api::<Secret>::namespaced(stage.client.clone(), SYSTEM).delete("yoi-gateway-tls", &DeleteParams::default()).await?;
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("new-ca").await?;
+    let before = agent_identity(&ns, "done").await?;
+    let log = ns.log("done").await?;
+    // A person deletes everything, including the keys.
+    installation.uninstall().await?;
+    let namespaces = Api::<Namespace>::all(ns.client.clone());
+    Api::<Secret>::namespaced(ns.client.clone(), SYSTEM).delete("yoi-gateway-tls", &DeleteParams::default()).await?;
     namespaces.get(SYSTEM).await?;
-    house.install(&[]).await?;
-    let took = send(&stage, "done", "another word").await?;
+    installation.install(&[]).await?;
+    let took = send_until_delivered(&ns, "done", "another word").await?;
     println!("an agent was reached {took:?} after an installation with a new CA");
-    let after = stage.log_until("done", "a second run", |log| (finished(log) == 2).then(|| log.to_vec())).await?;
-    ensure!(after[..log.len()] == log[..] && inputs(&after) == 2, "the log does not continue, or a task was run again");
-    let now = alive(&stage, "done").await?;
+    let after = ns.wait_log("done", "a second run", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
+    ensure!(after[..log.len()] == log[..] && input_count(&after) == 2, "the log does not continue, or a task was run again");
+    let now = agent_identity(&ns, "done").await?;
     ensure!((&now.uid, &now.session, &now.workspace) == (&before.uid, &before.session, &before.workspace), "{before:?} became {now:?}");
-    stage.agent_ready("busy").await?;
-    stage.close().await
+    ns.wait_agent_ready("busy").await?;
+    ns.remove().await
 }
 
 #[tokio::test]
 async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> Result<()> {
-    let house = House::open().await?;
-    let stage = crew("roll").await?;
-    let (done, busy) = (alive(&stage, "done").await?, alive(&stage, "busy").await?);
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("roll").await?;
+    let (done, busy) = (agent_identity(&ns, "done").await?, agent_identity(&ns, "busy").await?);
     let mounts = "grep -E ' /(workspace|yoi)' /proc/self/mountinfo | cut -d' ' -f1,3,4,5";
-    let table = inside(&stage, "busy", mounts).await?;
+    let table = exec_in_agent(&ns, "busy", mounts).await?;
     ensure!(table.lines().count() >= 2, "no mounts: {table}");
-    let shims: Api<DaemonSet> = Api::namespaced(stage.client.clone(), "yoi-node");
+    let shims: Api<DaemonSet> = Api::namespaced(ns.client.clone(), "yoi-node");
     let rolled = async || -> Result<i64> { Ok(shims.get("yoi-agent-shim").await?.metadata.generation.unwrap_or_default()) };
     let generation = rolled().await?;
     let tried = async {
-        let upgrade = house.install(&["--set", "shim.resources.limits.memory=250Mi", "--set", "agents.egress[0].ports[0].port=443"]);
-        let born = async {
-            // An agent that is made while the shim is away.
-            stage.agent("new", "p", json!({ "task": "a first task" })).await?;
-            stage.task_complete("new").await
+        let upgrade = installation.install(&["--set", "shim.resources.limits.memory=250Mi", "--set", "agents.egress[0].ports[0].port=443"]);
+        let create_agent = async {
+            // An agent that is created while the shim is replaced.
+            ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
+            ns.wait_task_complete("new").await
         };
-        futures::try_join!(upgrade, born)?;
+        futures::try_join!(upgrade, create_agent)?;
         ensure!(rolled().await? > generation, "the shim did not roll");
-        goes_on(&stage).await?;
-        ensure!(inside(&stage, "busy", mounts).await? == table, "the mounts are others: {table}");
+        check_tool_writes_on(&ns).await?;
+        ensure!(exec_in_agent(&ns, "busy", mounts).await? == table, "the mounts changed: {table}");
         for (name, before) in [("done", &done), ("busy", &busy)] {
-            ensure!(alive(&stage, name).await? == *before, "{name} is not who it was");
-            ensure!(restarts(&pod_of(&stage, name).await?) == 0, "{name}'s container was restarted");
-            let diff = stage.yoi(&["diff", name, "--name-only"]).await?.ok()?;
-            ensure!(diff.out.contains('\t'), "the new shim tells no changes of {name}: {diff:?}");
+            ensure!(agent_identity(&ns, name).await? == *before, "{name} was replaced");
+            ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
+            let diff = ns.yoi(&["diff", name, "--name-only"]).await?.exit_ok()?;
+            ensure!(diff.out.contains('\t'), "the new shim reports no changes of {name}: {diff:?}");
         }
-        finish(&stage).await
+        finish_tool(&ns).await
     }
     .await;
-    house.install(&[]).await?;
+    installation.install(&[]).await?;
     tried?;
-    stage.close().await
+    ns.remove().await
 }
 
-/// A copy of the chart of CRDs with one more field, and another description.
-fn altered(to: &Path) -> Result<()> {
+/// Writes a copy of the chart of CRDs whose specs have one more field.
+fn write_altered_chart(to: &Path) -> Result<()> {
     let from = chart("yoi-crds");
     std::fs::create_dir_all(to.join("templates"))?;
     for file in ["Chart.yaml", "values.yaml", "values.schema.json"] {
@@ -241,51 +244,51 @@ fn altered(to: &Path) -> Result<()> {
         }
         std::fs::write(to.join("templates").join(entry.file_name()), serde_yaml::to_string(&crd)?)?;
     }
-    ensure!(changed >= 4, "the chart has another form: {changed} schemas were changed");
+    ensure!(changed >= 4, "the chart has an unexpected form: {changed} schemas were changed");
     Ok(())
 }
 
 #[tokio::test]
 async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<()> {
-    let house = House::open().await?;
-    let stage = crew("crds").await?;
-    let before = alive(&stage, "done").await?;
-    let spec = spec_of(&stage.get::<YoiPod>("done").await?)?;
-    let later = std::env::temp_dir().join(format!("{}-crds", stage.namespace));
-    altered(&later)?;
+    let installation = Installation::lock().await?;
+    let ns = done_and_busy_agents("crds").await?;
+    let before = agent_identity(&ns, "done").await?;
+    let spec = spec_of(&ns.get::<YoiPod>("done").await?)?;
+    let later = std::env::temp_dir().join(format!("{}-crds", ns.name));
+    write_altered_chart(&later)?;
     let tried = async {
-        helm(&["upgrade", "yoi-crds", &later.to_string_lossy()]).await?.ok()?;
+        helm(&["upgrade", "yoi-crds", &later.to_string_lossy()]).await?.exit_ok()?;
         let note = json!({ "spec": { "note": "of a later version" } });
-        // The API server publishes a schema a little after it has taken it.
-        soon(PATIENCE, "kubectl explains the new field", async || {
-            Ok(stage.kubectl(&["explain", "yoipods.spec.note"]).await?.out.contains("Of a later version").then_some(()))
+        // The API server publishes a schema a little later.
+        poll_until(TIMEOUT, "kubectl explains the new field", async || {
+            Ok(ns.kubectl(&["explain", "yoipods.spec.note"]).await?.out.contains("Of a later version").then_some(()))
         })
         .await?;
-        stage.kubectl(&["patch", "yoipod", "done", "--type=merge", "-p", &note.to_string()]).await?.ok()?;
-        // The operator, which knows nothing of the field, goes on, and takes nothing away that it does not know.
-        stage.agent("new", "p", json!({ "task": "a first task" })).await?;
-        stage.task_complete("new").await?;
-        send(&stage, "done", "another word").await?;
-        let kept = stage.kubectl(&["get", "yoipod", "done", "-o", "jsonpath={.spec.note}"]).await?.ok()?;
+        ns.kubectl(&["patch", "yoipod", "done", "--type=merge", "-p", &note.to_string()]).await?.exit_ok()?;
+        // The operator does not know the field. It goes on, and does not remove it.
+        ns.create_agent("new", "p", json!({ "task": "a first task" })).await?;
+        ns.wait_task_complete("new").await?;
+        send_until_delivered(&ns, "done", "another word").await?;
+        let kept = ns.kubectl(&["get", "yoipod", "done", "-o", "jsonpath={.spec.note}"]).await?.exit_ok()?;
         ensure!(kept.out == "of a later version", "the field is gone: {kept:?}");
         anyhow::Ok(())
     }
     .await;
     let crds = chart("yoi-crds");
-    helm(&["upgrade", "yoi-crds", &crds.to_string_lossy()]).await?.ok()?;
+    helm(&["upgrade", "yoi-crds", &crds.to_string_lossy()]).await?.exit_ok()?;
     std::fs::remove_dir_all(&later)?;
     tried?;
-    // Back on this version: the same objects, and agents that never noticed.
-    ensure!(alive(&stage, "done").await? == before, "the agent is not who it was");
-    ensure!(spec_of(&stage.get::<YoiPod>("done").await?)? == spec, "the spec changed");
-    goes_on(&stage).await?;
-    finish(&stage).await?;
-    // Uninstalling the chart keeps the CRDs and every object; installing takes them again.
-    helm(&["uninstall", "yoi-crds", "--wait"]).await?.ok()?;
-    let kept = alive(&stage, "done").await;
-    house.install(&[]).await?;
+    // After the downgrade: the same objects, and undisturbed agents.
+    ensure!(agent_identity(&ns, "done").await? == before, "the agent was replaced");
+    ensure!(spec_of(&ns.get::<YoiPod>("done").await?)? == spec, "the spec changed");
+    check_tool_writes_on(&ns).await?;
+    finish_tool(&ns).await?;
+    // Uninstalling the chart keeps the CRDs and every object, and installing it takes them over again.
+    helm(&["uninstall", "yoi-crds", "--wait"]).await?.exit_ok()?;
+    let kept = agent_identity(&ns, "done").await;
+    installation.install(&[]).await?;
     ensure!(kept.context("an object went with the chart of CRDs")? == before, "an object changed with the chart of CRDs");
-    program::run(&std::env::var("YOI_KUBECTL")?, &["get", "crd", "yoipods.yoi.dev"], &[], None).await?.ok()?;
-    stage.agent_ready("done").await?;
-    stage.close().await
+    program::run(&std::env::var("YOI_KUBECTL")?, &["get", "crd", "yoipods.yoi.dev"], &[], None).await?.exit_ok()?;
+    ns.wait_agent_ready("done").await?;
+    ns.remove().await
 }

@@ -1,4 +1,4 @@
-//! No gateway answers while a namespace goes.
+//! A namespace is deleted while no gateway answers.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-use crate::doctor::named;
-use crate::house::{House, SYSTEM, held};
+use crate::doctor::wait_finding;
+use crate::installation::{Installation, SYSTEM, deletion_blockers};
 
-async fn gateways(stage: &Stage, replicas: i32) -> Result<()> {
-    let api: Api<Deployment> = Api::namespaced(stage.client.clone(), SYSTEM);
+async fn scale_gateways(ns: &TestNamespace, replicas: i32) -> Result<()> {
+    let api: Api<Deployment> = Api::namespaced(ns.client.clone(), SYSTEM);
     api.patch("yoi-gateway", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": replicas } }))).await?;
-    soon(PATIENCE, &format!("{replicas} gateways"), async || {
+    poll_until(TIMEOUT, &format!("{replicas} gateways"), async || {
         let status = api.get("yoi-gateway").await?.status.unwrap_or_default();
         let (all, ready) = (status.replicas.unwrap_or_default(), status.ready_replicas.unwrap_or_default());
         Ok((all == replicas && ready == replicas).then_some(()))
@@ -27,49 +27,50 @@ async fn gateways(stage: &Stage, replicas: i32) -> Result<()> {
 
 #[tokio::test]
 async fn a_namespace_waits_for_a_gateway_and_ends_within_a_minute_of_its_return() -> Result<()> {
-    let _house = House::open().await?;
-    let stage = Stage::open("no-gateway").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    let empty = Stage::open("no-gateway-empty").await?;
-    gateways(&stage, 0).await?;
-    let tried = absent(&stage, &empty).await;
-    // Whatever was found: the cluster gets its gateways back.
-    gateways(&stage, 2).await?;
+    let _installation = Installation::lock().await?;
+    let ns = TestNamespace::create("no-gateway").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let empty = TestNamespace::create("no-gateway-empty").await?;
+    scale_gateways(&ns, 0).await?;
+    let tried = check_without_gateway(&ns, &empty).await;
+    // The gateways come back even if the check failed.
+    scale_gateways(&ns, 2).await?;
     tried?;
-    for stage in [&stage, &empty] {
+    for ns in [&ns, &empty] {
         let mut last = String::new();
-        let (_, took) = soon(Duration::from_secs(60), "the namespace is gone a minute after the gateways' return", async || {
-            let Some(words) = held(stage).await? else { return Ok(Some(())) };
+        let (_, took) = poll_until(Duration::from_secs(60), "the namespace is gone a minute after the gateways' return", async || {
+            let Some(words) = deletion_blockers(ns).await? else { return Ok(Some(())) };
             last = words;
             Ok(None)
         })
         .await
         .map_err(|error| error.context(last))?;
-        println!("{} ended {took:?} after the gateways were back", stage.namespace);
+        println!("{} ended {took:?} after the gateways were back", ns.name);
     }
     Ok(())
 }
 
-/// While there is none: neither namespace ends, not even an empty one, and it is said why.
-async fn absent(stage: &Stage, empty: &Stage) -> Result<()> {
-    let api = Api::<Namespace>::all(stage.client.clone());
-    for stage in [stage, empty] {
-        api.delete(&stage.namespace, &DeleteParams::default()).await?;
+/// Checks that no namespace can be deleted without a gateway, not even an empty one, and that namespace and doctor say why.
+async fn check_without_gateway(ns: &TestNamespace, empty: &TestNamespace) -> Result<()> {
+    let api = Api::<Namespace>::all(ns.client.clone());
+    for ns in [ns, empty] {
+        api.delete(&ns.name, &DeleteParams::default()).await?;
     }
-    for stage in [stage, empty] {
-        soon(PATIENCE, "the namespace says what holds it", async || {
-            let words = held(stage).await?;
+    for ns in [ns, empty] {
+        poll_until(TIMEOUT, "the namespace says what holds it", async || {
+            let words = deletion_blockers(ns).await?;
             ensure!(words.is_some(), "the namespace ended without a gateway: nothing was tried");
             Ok(words.filter(|w| w.contains("Discovery") && w.contains("runtime.yoi.dev")))
         })
         .await?;
     }
-    for waiting in [stage, empty] {
-        let object = format!("Namespace {}", waiting.namespace);
-        let finding = named(empty, &[], "stuck", &object, "cannot end while the aggregated API runtime.yoi.dev does not answer").await?;
+    for waiting in [ns, empty] {
+        let object = format!("Namespace {}", waiting.name);
+        let finding =
+            wait_finding(empty, &[], "stuck", &object, "cannot end while the aggregated API runtime.yoi.dev does not answer").await?;
         ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
         ensure!(finding.command == "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2", "{finding:?}");
     }

@@ -1,12 +1,14 @@
-//! Runs after everything else: namespaces, charts and gateways go while agents are at work; what must stay stays, and can be used again.
+//! Promise: namespaces, charts and gateways can be deleted while agents work. Every deletion ends, nothing that must go is left, and what must
+//! stay (sessions, CRDs, objects, running agents) can be used again.
 //!
-//! Each test finds Yoi installed and leaves it so. They take turns, because each takes something away that is the whole cluster's.
+//! The tests compare agents, trees on the node, mounts and volumes before and after. They run after all others and one at a time, because each
+//! removes something that the whole cluster uses. Each test finds Yoi installed and leaves it installed.
 
 mod charts;
 #[path = "../explain/doctor.rs"]
 mod doctor;
 mod gateway;
-mod house;
+mod installation;
 mod namespace;
 mod sessions;
 mod uninstall;

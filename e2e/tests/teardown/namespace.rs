@@ -1,4 +1,4 @@
-//! A namespace goes with everything in it alive.
+//! A namespace is deleted while everything in it runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPeer};
-use yoi_e2e::soon;
-use yoi_e2e::stage::Stage;
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::house::{House, held, mounts_of, pod_of, trees};
+use crate::installation::{Installation, deletion_blockers, mounts_with, pod_of, tree_uids};
 
 const SCRIPT: &str = r#"
 rules:
@@ -24,10 +24,10 @@ rules:
   - text: Done.
 - steps: [{ text: heard }]
 "#;
-/// A Pod has 30 s to end, and a node of two cores many of them.
+/// A Pod has 30 s to end, and a node with two cores has many Pods to end.
 const WITHIN: Duration = Duration::from_secs(120);
 
-fn user_of(claim: &str) -> String {
+fn pod_with_claim(claim: &str) -> String {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "user" }, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
@@ -39,75 +39,74 @@ fn user_of(claim: &str) -> String {
     .to_string()
 }
 
-async fn volumes(stage: &Stage) -> Result<Vec<PersistentVolume>> {
-    let all = Api::<PersistentVolume>::all(stage.client.clone()).list(&ListParams::default()).await?.items;
+async fn volumes(ns: &TestNamespace) -> Result<Vec<PersistentVolume>> {
+    let all = Api::<PersistentVolume>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     let here = |v: &PersistentVolume| {
-        v.spec.as_ref().and_then(|s| s.claim_ref.as_ref()).and_then(|c| c.namespace.as_deref()) == Some(stage.namespace.as_str())
+        v.spec.as_ref().and_then(|s| s.claim_ref.as_ref()).and_then(|c| c.namespace.as_deref()) == Some(ns.name.as_str())
     };
     Ok(all.into_iter().filter(here).collect())
 }
 
 #[tokio::test]
 async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_are_kept() -> Result<()> {
-    let house = House::open().await?;
-    let stage = Stage::open("ends").await?;
-    stage.model(SCRIPT).await?;
-    stage.git_project("p").await?;
+    let installation = Installation::lock().await?;
+    let ns = TestNamespace::create("ends").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
     let short = json!({ "session": { "retain": "Delete" } });
     for (name, more) in [("a", json!({})), ("busy", json!({ "task": "work for long", "limits": { "toolSeconds": 900 } })), ("short", short)]
     {
-        stage.agent(name, "p", more).await?;
+        ns.create_agent(name, "p", more).await?;
     }
-    stage
-        .yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
+    ns.yoi(&["workspace", "create", "w", "--project", "p", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
         .await?
-        .ok()?;
-    stage.apply(&user_of("w")).await?;
+        .exit_ok()?;
+    ns.apply(&pod_with_claim("w")).await?;
     for name in ["a", "busy", "short"] {
-        stage.agent_ready(name).await?;
+        ns.wait_agent_ready(name).await?;
     }
-    stage.agent("fork", "p", json!({ "workspace": { "template": { "source": { "workspace": { "name": "a" } } } } })).await?;
-    stage.agent_ready("fork").await?;
-    stage.yoi(&["peer", "a", "busy"]).await?.ok()?;
-    stage.condition::<YoiPeer>("a.busy", "Ready", ConditionStatus::True).await?;
-    stage.pod_ready("user").await?;
-    stage.log_until("busy", "a tool at work", |log| log.iter().any(|l| matches!(l.entry.body, Body::ToolStarted(_))).then_some(())).await?;
+    ns.create_agent("fork", "p", json!({ "workspace": { "template": { "source": { "workspace": { "name": "a" } } } } })).await?;
+    ns.wait_agent_ready("fork").await?;
+    ns.yoi(&["peer", "a", "busy"]).await?.exit_ok()?;
+    ns.wait_condition::<YoiPeer>("a.busy", "Ready", ConditionStatus::True).await?;
+    ns.wait_pod_ready("user").await?;
+    ns.wait_log("busy", "a tool at work", |log| log.iter().any(|l| matches!(l.entry.body, Body::ToolStarted(_))).then_some(())).await?;
 
-    // What must go: every tree, base and mount. What must stay: the volumes of the sessions that are kept.
-    let workspaces: Vec<AgentWorkspace> = stage.list("").await?;
+    // Every tree, base and mount must go. The volumes of the kept sessions must stay.
+    let workspaces: Vec<AgentWorkspace> = ns.list("").await?;
     ensure!(workspaces.iter().any(|w| w.spec.base.is_some()) && workspaces.len() >= 6, "{} workspaces", workspaces.len());
     let mut uids: BTreeSet<String> = workspaces.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(uids.is_subset(&trees().await?), "the node does not show the trees");
-    let pods: Vec<Pod> = stage.list("").await?;
+    ensure!(uids.is_subset(&tree_uids().await?), "the node does not show the trees");
+    let pods: Vec<Pod> = ns.list("").await?;
     uids.extend(pods.into_iter().filter_map(|p| p.metadata.uid));
-    ensure!(mounts_of(&uids).await?.len() >= 8, "the node does not show the mounts");
+    ensure!(mounts_with(&uids).await?.len() >= 8, "the node does not show the mounts");
     let mut kept = BTreeSet::new();
     for name in ["a", "busy", "fork"] {
-        let claim: PersistentVolumeClaim = stage.get(&format!("{name}-session")).await?;
+        let claim: PersistentVolumeClaim = ns.get(&format!("{name}-session")).await?;
         kept.insert(claim.spec.and_then(|s| s.volume_name).context("a session without a volume")?);
     }
-    soon(WITHIN, "the kept sessions' volumes are set to Retain", async || {
+    poll_until(WITHIN, "the kept sessions' volumes are set to Retain", async || {
         let policy = |v: &PersistentVolume| v.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.clone());
-        let retained = volumes(&stage).await?.into_iter().filter(|v| policy(v).as_deref() == Some("Retain"));
+        let retained = volumes(&ns).await?.into_iter().filter(|v| policy(v).as_deref() == Some("Retain"));
         let names: BTreeSet<String> = retained.filter_map(|v| v.metadata.name).collect();
         Ok(kept.is_subset(&names).then_some(()))
     })
     .await?;
-    pod_of(&stage, "a").await?;
+    pod_of(&ns, "a").await?;
 
-    // In the middle of messages, and with an agent on its way.
+    // The deletion comes while messages are sent and an agent starts.
     let talk = async {
         loop {
-            let _ = stage.yoi(&["send", "a", "are you there"]).await;
+            let _ = ns.yoi(&["send", "a", "are you there"]).await;
         }
     };
     let end = async {
-        stage.agent("late", "p", json!({ "task": "work for long" })).await?;
-        stage.yoi(&["workspace", "create", "late-w", "--project", "p"]).await?.ok()?;
-        Api::<Namespace>::all(stage.client.clone()).delete(&stage.namespace, &DeleteParams::default()).await?;
+        ns.create_agent("late", "p", json!({ "task": "work for long" })).await?;
+        ns.yoi(&["workspace", "create", "late-w", "--project", "p"]).await?.exit_ok()?;
+        Api::<Namespace>::all(ns.client.clone()).delete(&ns.name, &DeleteParams::default()).await?;
         let mut last = String::new();
-        let gone = soon(WITHIN, "the namespace is gone", async || {
-            let Some(words) = held(&stage).await? else { return Ok(Some(())) };
+        let gone = poll_until(WITHIN, "the namespace is gone", async || {
+            let Some(words) = deletion_blockers(&ns).await? else { return Ok(Some(())) };
             last = words;
             Ok(None)
         })
@@ -116,26 +115,26 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     };
     let took = tokio::select! { took = end => took?, () = talk => unreachable!() };
     println!("the namespace ended in {took:?}");
-    let (_, took) = soon(Duration::from_secs(60), "no tree and no mount is left", async || {
-        let trees: Vec<_> = trees().await?.intersection(&uids).cloned().collect();
-        Ok((trees.is_empty() && mounts_of(&uids).await?.is_empty()).then_some(()))
+    let (_, took) = poll_until(Duration::from_secs(60), "no tree and no mount is left", async || {
+        let trees: Vec<_> = tree_uids().await?.intersection(&uids).cloned().collect();
+        Ok((trees.is_empty() && mounts_with(&uids).await?.is_empty()).then_some(()))
     })
     .await?;
     println!("and its trees and mounts {took:?} later");
-    let (left, _) = soon(Duration::from_secs(60), "only the kept sessions' volumes are left", async || {
-        let left: BTreeSet<String> = volumes(&stage).await?.into_iter().filter_map(|v| v.metadata.name).collect();
+    let (left, _) = poll_until(Duration::from_secs(60), "only the kept sessions' volumes are left", async || {
+        let left: BTreeSet<String> = volumes(&ns).await?.into_iter().filter_map(|v| v.metadata.name).collect();
         ensure!(kept.is_subset(&left), "a kept session's volume is gone: {left:?} of {kept:?}");
-        // The late agent's may have been made in the last moment, and is kept then as well.
+        // The volume of the late agent's session may have been made just before, and is kept too.
         Ok((left.len() <= kept.len() + 1).then_some(left))
     })
     .await?;
-    for volume in volumes(&stage).await? {
+    for volume in volumes(&ns).await? {
         let driver = volume.spec.as_ref().and_then(|s| s.csi.as_ref()).map(|c| c.driver.clone());
         ensure!(driver.as_deref() != Some("csi.yoi.dev"), "a tree's volume is left: {:?}", volume.metadata.name);
     }
     for name in &left {
-        crate::sessions::throw_away(stage.client.clone(), name).await?;
+        crate::sessions::delete_volume(ns.client.clone(), name).await?;
     }
-    drop(house);
+    drop(installation);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A session that outlived its namespace goes on in another, as the chart's README says.
+//! A session that outlived its namespace continues in another one, as the chart's README describes.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -6,10 +6,10 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::stage::Stage;
+use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::house::{House, finished};
+use crate::installation::{Installation, finished_runs};
 
 const SCRIPT: &str = r#"
 rules:
@@ -18,8 +18,8 @@ rules:
 - steps: [{ text: Remembered. }]
 "#;
 
-/// As the README: the provisioner takes the volume's content away.
-pub async fn throw_away(client: kube::Client, volume: &str) -> Result<()> {
+/// Deletes a kept volume as the README says: its provisioner deletes the content.
+pub async fn delete_volume(client: kube::Client, volume: &str) -> Result<()> {
     let api = Api::<PersistentVolume>::all(client);
     let policy = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
     api.patch(volume, &PatchParams::default(), &Patch::Merge(policy)).await?;
@@ -28,12 +28,12 @@ pub async fn throw_away(client: kube::Client, volume: &str) -> Result<()> {
 
 #[tokio::test]
 async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()> {
-    let _house = House::open().await?;
-    let first = Stage::open("kept").await?;
-    first.model(SCRIPT).await?;
-    first.empty_project("p").await?;
-    first.agent("a", "p", json!({ "task": "remember the blue door" })).await?;
-    first.task_complete("a").await?;
+    let _installation = Installation::lock().await?;
+    let first = TestNamespace::create("kept").await?;
+    first.create_model(SCRIPT).await?;
+    first.create_empty_project("p").await?;
+    first.create_agent("a", "p", json!({ "task": "remember the blue door" })).await?;
+    first.wait_task_complete("a").await?;
     let log = first.log("a").await?;
     let claim: PersistentVolumeClaim = first.get("a-session").await?;
     let volume = claim.spec.as_ref().and_then(|s| s.volume_name.clone()).context("no volume")?;
@@ -41,29 +41,29 @@ async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()
     let session: YoiPod = first.get("a").await?;
     let session = session.status.and_then(|s| s.session).context("no session")?.id;
     let volumes = Api::<PersistentVolume>::all(first.client.clone());
-    let second = Stage::open("kept-next").await?;
-    first.close().await?;
+    let second = TestNamespace::create("kept-next").await?;
+    first.remove().await?;
     let phase = |v: PersistentVolume| v.status.and_then(|s| s.phase).unwrap_or_default();
     ensure!(phase(volumes.get(&volume).await?) == "Released", "the session's volume is not kept");
 
-    // The documented way: the volume is given to a claim by name, the claim to an agent.
-    let to = json!({ "spec": { "claimRef": { "namespace": second.namespace, "name": "old", "uid": null, "resourceVersion": null } } });
+    // As documented: a claim names the volume, and an agent names the claim.
+    let to = json!({ "spec": { "claimRef": { "namespace": second.name, "name": "old", "uid": null, "resourceVersion": null } } });
     volumes.patch(&volume, &PatchParams::default(), &Patch::Merge(to)).await?;
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "old" }, "spec": {
         "storageClassName": class, "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
     second.apply(&claim.to_string()).await?;
-    second.model(SCRIPT).await?;
-    second.empty_project("p").await?;
-    second.agent("b", "p", json!({ "session": { "claimName": "old" } })).await?;
-    second.agent_ready("b").await?;
+    second.create_model(SCRIPT).await?;
+    second.create_empty_project("p").await?;
+    second.create_agent("b", "p", json!({ "session": { "claimName": "old" } })).await?;
+    second.wait_agent_ready("b").await?;
     let now: YoiPod = second.get("b").await?;
     ensure!(now.status.and_then(|s| s.session).map(|s| s.id) == Some(session), "another session");
-    second.yoi(&["send", "b", "what do you know"]).await?.ok()?;
-    let after = second.log_until("b", "an answer", |log| (finished(log) == 2).then(|| log.to_vec())).await?;
+    second.yoi(&["send", "b", "what do you know"]).await?.exit_ok()?;
+    let after = second.wait_log("b", "an answer", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
     ensure!(after[..log.len()] == log[..], "earlier entries changed");
     ensure!(after.iter().filter(|l| matches!(l.entry.body, Body::Input(_))).count() == 2, "the task was run again");
-    second.condition::<AgentWorkspace>("b", "Ready", ConditionStatus::True).await?;
+    second.wait_condition::<AgentWorkspace>("b", "Ready", ConditionStatus::True).await?;
     let client = second.client.clone();
-    second.close().await?;
-    throw_away(client, &volume).await
+    second.remove().await?;
+    delete_volume(client, &volume).await
 }

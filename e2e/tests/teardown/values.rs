@@ -1,18 +1,18 @@
-//! Values of the chart: what is none is refused, and what changes reaches who is there already.
+//! Values of the chart: invalid values are refused, and changed values reach agents that run already.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::json;
-use yoi_e2e::soon;
-use yoi_e2e::stage::{PATIENCE, Stage};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-use crate::house::{House, alive, chart, helm, pod_of, restarts, send};
+use crate::installation::{Installation, agent_identity, chart, helm, pod_of, restart_count, send_until_delivered};
 
 #[tokio::test]
-async fn what_is_no_value_of_the_chart_is_refused() -> Result<()> {
+async fn invalid_values_of_the_chart_are_refused() -> Result<()> {
     let chart = chart("yoi-operator").to_string_lossy().into_owned();
-    let rendered = async |more: &[&str]| helm(&[&["template", "yoi-operator", &chart, "--kube-version", "1.34.0"], more].concat()).await;
-    rendered(&[]).await?.ok()?;
+    let render = async |more: &[&str]| helm(&[&["template", "yoi-operator", &chart, "--kube-version", "1.34.0"], more].concat()).await;
+    render(&[]).await?.exit_ok()?;
     for nonsense in [
         "agent.egress[0].ports[0].port=443",
         "agents.egress[0].port=443",
@@ -34,23 +34,23 @@ async fn what_is_no_value_of_the_chart_is_refused() -> Result<()> {
         "image.pullSecrets[0].secret=x",
         "logLevel=",
     ] {
-        let said = rendered(&["--set", nonsense]).await?;
-        ensure!(said.code != 0 && said.err.contains("schema"), "{nonsense} was taken: {said:?}");
+        let output = render(&["--set", nonsense]).await?;
+        ensure!(output.code != 0 && output.err.contains("schema"), "{nonsense} was taken: {output:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn what_agents_may_reach_changes_for_those_that_run() -> Result<()> {
-    let house = House::open().await?;
-    let stage = Stage::open("egress").await?;
-    stage.model("rules: [{ steps: [{ text: hello }] }]").await?;
-    stage.empty_project("p").await?;
-    stage.agent("a", "p", json!({})).await?;
-    stage.agent_ready("a").await?;
-    let before = alive(&stage, "a").await?;
+async fn a_changed_egress_value_reaches_running_agents() -> Result<()> {
+    let installation = Installation::lock().await?;
+    let ns = TestNamespace::create("egress").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let before = agent_identity(&ns, "a").await?;
     let rules = async || -> Result<String> {
-        let policy: NetworkPolicy = stage.get("yoi-agents").await?;
+        let policy: NetworkPolicy = ns.get("yoi-agents").await?;
         let spec = policy.spec.context("a policy without a spec")?;
         ensure!(spec.ingress.as_ref().is_none_or(Vec::is_empty), "something may come in");
         Ok(serde_json::to_string(&spec.egress)?)
@@ -59,18 +59,18 @@ async fn what_agents_may_reach_changes_for_those_that_run() -> Result<()> {
     ensure!(!first.contains("10443"), "{first}");
     let narrowed =
         json!([{ "to": [{ "ipBlock": { "cidr": "192.0.2.0/24" } }], "ports": [{ "protocol": "TCP", "port": 10443 }] }]).to_string();
-    house.install(&["--set-json", &format!("agents.egress={narrowed}")]).await?;
-    let changed = soon(PATIENCE, "the policy says what the value says", async || {
+    installation.install(&["--set-json", &format!("agents.egress={narrowed}")]).await?;
+    let changed = poll_until(TIMEOUT, "the policy says what the value says", async || {
         let now = rules().await?;
         Ok((now.contains("10443") && now.contains("192.0.2.0/24")).then_some(now))
     })
     .await;
-    house.install(&[]).await?;
+    installation.install(&[]).await?;
     let (now, took) = changed?;
     println!("the policy of a namespace that was there changed {took:?} after the upgrade");
     ensure!(now.contains("53") && now.contains("8443"), "an agent may reach neither DNS nor the gateway: {now}");
-    soon(PATIENCE, "the policy is the former one again", async || Ok((rules().await? == first).then_some(()))).await?;
-    ensure!(alive(&stage, "a").await? == before && restarts(&pod_of(&stage, "a").await?) == 0, "the agent was replaced");
-    send(&stage, "a", "are you there").await?;
-    stage.close().await
+    poll_until(TIMEOUT, "the policy is the former one again", async || Ok((rules().await? == first).then_some(()))).await?;
+    ensure!(agent_identity(&ns, "a").await? == before && restart_count(&pod_of(&ns, "a").await?) == 0, "the agent was replaced");
+    send_until_delivered(&ns, "a", "are you there").await?;
+    ns.remove().await
 }

@@ -86,12 +86,17 @@ impl Harness {
         }
         std::fs::write(dir.path().join("token"), "the-token\n").unwrap();
         std::fs::write(dir.path().join("script.yaml"), script).unwrap();
-        let shelf = Arc::new(script::Shelf::new(dir.path().join("script.yaml")));
+        let script_file = Arc::new(script::ScriptFile::new(dir.path().join("script.yaml")));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         // Without a slash at the end, which the runtime has to add.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
+<<<<<<< HEAD:runtime/tests/agent/harness.rs
         let requests = ModelRequests::default();
         let router = record_requests(&requests, server::router(shelf, key.map(str::to_owned)));
+=======
+        let heard = Heard::default();
+        let router = heard_by(&heard, server::router(script_file, key.map(str::to_owned)));
+>>>>>>> wt-e2e:runtime/tests/agent/bench.rs
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             shim_socket: dir.path().join("shim.sock"),
@@ -155,7 +160,11 @@ impl Harness {
 
     /// A scripted model with the same script, whose requests are recorded too.
     pub fn model(&self) -> axum::Router {
+<<<<<<< HEAD:runtime/tests/agent/harness.rs
         record_requests(&self.requests, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
+=======
+        heard_by(&self.heard, server::router(Arc::new(script::ScriptFile::new(self.dir.path().join("script.yaml"))), None))
+>>>>>>> wt-e2e:runtime/tests/agent/bench.rs
     }
 
     pub fn entries(&self) -> Vec<Entry> {

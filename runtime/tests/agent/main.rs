@@ -3,16 +3,16 @@
 // The scripted model is a binary of another crate, so its modules are included by path.
 #[path = "../../../e2e/src/bin/scripted-model/anthropic.rs"]
 mod anthropic;
-#[path = "../../../e2e/src/bin/scripted-model/nonsense.rs"]
-mod nonsense;
+#[path = "../../../e2e/src/bin/scripted-model/broken_response.rs"]
+mod broken_response;
+#[path = "../../../e2e/src/bin/scripted-model/conversation.rs"]
+mod conversation;
 #[path = "../../../e2e/src/bin/scripted-model/openai.rs"]
 mod openai;
 #[path = "../../../e2e/src/bin/scripted-model/script.rs"]
 mod script;
 #[path = "../../../e2e/src/bin/scripted-model/server.rs"]
 mod server;
-#[path = "../../../e2e/src/bin/scripted-model/talk.rs"]
-mod talk;
 
 mod degraded;
 mod diffs;

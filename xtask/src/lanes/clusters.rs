@@ -18,7 +18,7 @@ const DISRUPTED: Instance = Instance::YoiFaults;
 const BOTH: [Instance; 2] = [SHARED, DISRUPTED];
 
 /// Test targets of `e2e/` that can share a cluster.
-const SHARED_TARGETS: [&str; 6] = ["e2e", "explain", "manifests", "poor", "replacement", "security"];
+const SHARED_TARGETS: [&str; 6] = ["degraded", "e2e", "explain", "manifests", "replacement", "security"];
 /// Those that cannot, in the order in which they run: the first ends with the charts uninstalled, the second kills everything.
 const DISRUPTIVE_TARGETS: [&str; 2] = ["teardown", "kills"];
 

@@ -1,16 +1,16 @@
-//! Messages.
+//! Anthropic's Messages API.
 
 use serde_json::{Value, json};
 
-use crate::script::Found;
-use crate::talk::{Item, Talk, pieces, text_of, tokens};
+use crate::conversation::{Conversation, Item, pieces, text_of, tokens};
+use crate::script::ScriptedAnswer;
 
-pub fn read(request: &Value) -> Result<Talk, String> {
+pub fn parse(request: &Value) -> Result<Conversation, String> {
     let messages = request.get("messages").and_then(Value::as_array).ok_or("the request has no messages")?;
     if request.get("max_tokens").and_then(Value::as_u64).is_none() {
         return Err("max_tokens: field required".to_owned());
     }
-    let mut talk = Talk { model: text_of(&request["model"]), system: text_of(&request["system"]), items: Vec::new() };
+    let mut conversation = Conversation { model: text_of(&request["model"]), system: text_of(&request["system"]), items: Vec::new() };
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
         let content = &message["content"];
@@ -23,14 +23,14 @@ pub fn read(request: &Value) -> Result<Talk, String> {
                     let place =
                         open.iter().position(|call| *call == id).ok_or_else(|| format!("tool_result {id:?} follows no tool_use"))?;
                     open.remove(place);
-                    talk.items.push(Item::Result(text_of(&result["content"])));
+                    conversation.items.push(Item::Result(text_of(&result["content"])));
                 }
                 if let Some(id) = open.first() {
                     return Err(format!("tool_use {id:?} has no tool_result in the next message"));
                 }
                 let text = text_of(content);
                 if !text.is_empty() {
-                    talk.items.push(Item::User(text));
+                    conversation.items.push(Item::User(text));
                 } else if blocks.is_empty() {
                     return Err("a user message is empty".to_owned());
                 }
@@ -40,37 +40,37 @@ pub fn read(request: &Value) -> Result<Talk, String> {
                     return Err("an assistant message is empty".to_owned());
                 }
                 open.extend(blocks.iter().filter(|block| block["type"] == "tool_use").filter_map(|block| block["id"].as_str()));
-                talk.items.push(Item::Assistant(text_of(content)));
+                conversation.items.push(Item::Assistant(text_of(content)));
             }
             role => return Err(format!("a message has the role {role:?}")),
         }
     }
-    open.first().map_or(Ok(talk), |id| Err(format!("tool_use {id:?} has no tool_result")))
+    open.first().map_or(Ok(conversation), |id| Err(format!("tool_use {id:?} has no tool_result")))
 }
 
-fn output_tokens(found: &Found) -> u64 {
-    tokens(&found.step.text) + 8 * found.calls.len() as u64
+fn output_tokens(answer: &ScriptedAnswer) -> u64 {
+    tokens(&answer.step.text) + 8 * answer.calls.len() as u64
 }
 
-fn stop_reason(found: &Found) -> &'static str {
-    if found.calls.is_empty() { "end_turn" } else { "tool_use" }
+fn stop_reason(answer: &ScriptedAnswer) -> &'static str {
+    if answer.calls.is_empty() { "end_turn" } else { "tool_use" }
 }
 
-pub fn whole(model: &str, talk: &Talk, found: &Found) -> Value {
-    let text = (!found.step.text.is_empty()).then(|| json!({"type": "text", "text": found.step.text}));
-    let calls = found.calls.iter().map(|(id, call)| json!({"type": "tool_use", "id": id, "name": call.tool, "input": call.args}));
+pub fn response(model: &str, conversation: &Conversation, answer: &ScriptedAnswer) -> Value {
+    let text = (!answer.step.text.is_empty()).then(|| json!({"type": "text", "text": answer.step.text}));
+    let calls = answer.calls.iter().map(|(id, call)| json!({"type": "tool_use", "id": id, "name": call.tool, "input": call.args}));
     json!({
         "id": "msg_scripted", "type": "message", "role": "assistant", "model": model,
         "content": text.into_iter().chain(calls).collect::<Vec<_>>(),
-        "stop_reason": stop_reason(found), "stop_sequence": null,
-        "usage": {"input_tokens": tokens(&talk.everything()), "output_tokens": output_tokens(found)},
+        "stop_reason": stop_reason(answer), "stop_sequence": null,
+        "usage": {"input_tokens": tokens(&conversation.all_text()), "output_tokens": output_tokens(answer)},
     })
 }
 
-/// The events of a stream, each with its blank line.
-pub fn stream(model: &str, talk: &Talk, found: &Found) -> Vec<String> {
+/// Returns the events of a stream. Each ends with its blank line.
+pub fn stream(model: &str, conversation: &Conversation, answer: &ScriptedAnswer) -> Vec<String> {
     let event = |body: Value| format!("event: {}\ndata: {body}\n\n", body["type"].as_str().unwrap_or_default());
-    let usage = json!({"input_tokens": tokens(&talk.everything()), "output_tokens": 1});
+    let usage = json!({"input_tokens": tokens(&conversation.all_text()), "output_tokens": 1});
     let head = json!({
         "id": "msg_scripted", "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": null, "stop_sequence": null, "usage": usage,
@@ -83,16 +83,16 @@ pub fn stream(model: &str, talk: &Talk, found: &Found) -> Vec<String> {
         events.push(event(json!({"type": "content_block_stop", "index": index})));
         index += 1;
     };
-    if !found.step.text.is_empty() {
-        let deltas = pieces(&found.step.text).into_iter().map(|piece| json!({"type": "text_delta", "text": piece}));
+    if !answer.step.text.is_empty() {
+        let deltas = pieces(&answer.step.text).into_iter().map(|piece| json!({"type": "text_delta", "text": piece}));
         block(json!({"type": "text", "text": ""}), deltas.collect());
     }
-    for (id, call) in &found.calls {
-        let deltas = pieces(&call.written()).into_iter().map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
+    for (id, call) in &answer.calls {
+        let deltas = pieces(&call.arguments_text()).into_iter().map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
         block(json!({"type": "tool_use", "id": id, "name": call.tool, "input": {}}), deltas.collect());
     }
-    let delta = json!({"stop_reason": stop_reason(found), "stop_sequence": null});
-    events.push(event(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output_tokens(found)}})));
+    let delta = json!({"stop_reason": stop_reason(answer), "stop_sequence": null});
+    events.push(event(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output_tokens(answer)}})));
     events.push(event(json!({"type": "message_stop"})));
     events
 }

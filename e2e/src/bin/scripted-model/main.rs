@@ -1,5 +1,5 @@
-//! A model that says what a script tells it: OpenAI's and Anthropic's wire formats, streamed and whole, so that agents can be tested
-//! without a model. See [`script`] for the format, `example.yaml` for one that tests use.
+//! A model endpoint that answers from a script, in OpenAI's and Anthropic's wire formats, streamed or in one piece. Agents can be tested
+//! without a model. [`script`] describes the format; `example.yaml` is a script that tests use.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use anyhow::Context;
 use clap::Parser;
 
 mod anthropic;
-mod nonsense;
+mod broken_response;
+mod conversation;
 mod openai;
 mod script;
 mod server;
-mod talk;
 
 #[derive(Debug, Parser)]
 #[command(about = "A model endpoint that follows a script")]
@@ -32,12 +32,12 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     let args = Args::parse();
-    let shelf = Arc::new(script::Shelf::new(args.script.clone()));
-    // A script that cannot be read should be seen at the start, not at the first request.
-    shelf.script().with_context(|| format!("failed to read the script {}", args.script.display()))?;
+    let script_file = Arc::new(script::ScriptFile::new(args.script.clone()));
+    // Fails at the start, not at the first request, when the script cannot be read.
+    script_file.script().with_context(|| format!("failed to read the script {}", args.script.display()))?;
     let listener = tokio::net::TcpListener::bind(args.listen).await.with_context(|| format!("failed to listen on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "listening");
-    axum::serve(listener, server::router(shelf, args.require_key))
+    axum::serve(listener, server::router(script_file, args.require_key))
         .with_graceful_shutdown(async {
             let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("SIGTERM can be watched");
             term.recv().await;

@@ -1,51 +1,51 @@
-//! What the model shall say.
+//! The script's format, and the choice of the next step.
 //!
 //! ```yaml
 //! rules:
-//! - name: greeting                # for messages; default: its place in the list
-//!   when:                         # all that is given must hold; an empty `when` always does
-//!     model: small                # the model that is asked for, exactly
+//! - name: greeting                # for error messages; default: its place in the list
+//!   when:                         # all given fields must match; an empty `when` always matches
+//!     model: small                # the exact name of the model in the request
 //!     systemContains: reviewer    # in the system prompt
 //!     lastUserContains: say hello # in a user message, see below
 //!     turn: 0                     # the rule's first step is this turn; default 0
 //!   steps:
-//!   - text: I look first.         # both are optional, one has to be there
+//!   - text: I look first.         # `text`, `toolCalls` or both
 //!     toolCalls:
 //!     - tool: Shell
-//!       args: {command: ls}       # in texts `{{user}}` is the user message, `{{call}}` the call's id
-//!       id: call-1                # default: made from rule, step and place
-//!       rawArgs: '{"command": '   # in place of args: the text as it is, whether it is JSON or not
+//!       args: {command: ls}       # `{{user}}` is replaced by the user message, `{{call}}` by the call's id
+//!       id: call-1                # default: made from rule, step and position
+//!       rawArgs: '{"command": '   # in place of args: sent as it is, whether it is JSON or not
 //!     expect: [README]            # answer 400 unless the conversation holds each of these
 //!     delayMs: 100                # wait before the answer
 //!     chunkDelayMs: 5             # wait between the chunks of a stream
 //!     fault: {status: 503, times: 2, retryAfterSeconds: 1}
 //!   - text: Done.
-//!   repeat: true                  # the last step without end; default false
+//!   repeat: true                  # repeats the last step without end; default false
 //! ```
 //!
 //! # Which step comes next
-//! It is read out of the conversation, so that the model has no memory and may be restarted. User messages are looked at from the newest
-//! to the oldest, and for each of them the rules from the first to the last: the first match is the rule. Its step is the number of
-//! assistant turns after that user message, less `turn`. A rule that has no such step is an error, not a reason to go on: a run that the
-//! script did not foresee should be seen. Peers' messages are user messages too; one that no rule matches changes nothing.
+//! The conversation alone decides, so the model keeps no state and may be restarted. The model looks at user messages from the newest to
+//! the oldest, and for each at the rules from the first to the last. The first match is the rule. The step's index is the number of
+//! assistant turns after that user message, less `turn`. A rule without such a step is an error, because the test must notice a run that
+//! its script does not cover. Peers' messages are user messages too. A user message that no rule matches is skipped.
 //!
 //! # Faults
-//! `fault` answers with `status` the first `times` times that this step of this user message is asked for; with `cut: true` in place of a
-//! status the stream breaks off after its first chunk. `show` in place of both is nonsense of one of these kinds:
+//! `fault` applies to the first `times` requests for this step of this user message. With `status` the answer is this HTTP status. With
+//! `cut: true` the stream breaks off after its first chunk. With `show` the answer is one of these broken responses:
 //!
-//! | `show` | What comes |
+//! | `show` | Response |
 //! |---|---|
 //! | `hang` | nothing, the connection stays |
-//! | `trickle` | the head of an answer and then a byte a second without end |
-//! | `html` | 200 and a page for people |
-//! | `noise` | a stream whose events are no JSON |
+//! | `trickle` | the head of a response, and then one byte each second without end |
+//! | `html` | 200 and an HTML page |
+//! | `noise` | a stream whose events are not JSON |
 //! | `endless` | the step's stream, a piece of text in it repeated without end |
 //! | `endlessLine` | a stream of one event that does not end |
-//! | `empty` | a whole stream with neither a word nor a call |
+//! | `empty` | a complete stream without text and calls |
 //! | `cutCall` | the step's stream up to the first piece of a call's arguments |
 //! | `cutEnd` | the step's stream without its last event |
 //!
-//! The count is the only thing that is lost in a restart.
+//! A restart loses only these counts.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::talk::{Item, Talk};
+use crate::conversation::{Conversation, Item};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -118,15 +118,15 @@ pub struct Call {
 }
 
 impl Call {
-    /// The arguments as a model would have written them.
-    pub fn written(&self) -> String {
+    /// Returns the arguments as the text that a model writes.
+    pub fn arguments_text(&self) -> String {
         self.raw_args.clone().unwrap_or_else(|| Value::Object(self.args.clone()).to_string())
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Show {
+pub enum BrokenResponse {
     Hang,
     Trickle,
     Html,
@@ -146,35 +146,35 @@ pub struct Fault {
     #[serde(default)]
     pub cut: bool,
     #[serde(default)]
-    pub show: Option<Show>,
-    #[serde(default = "once")]
+    pub show: Option<BrokenResponse>,
+    #[serde(default = "one")]
     pub times: u32,
     #[serde(default)]
     pub retry_after_seconds: Option<u64>,
 }
 
-fn once() -> u32 {
+fn one() -> u32 {
     1
 }
 
-/// A step that was found, with the ids of its calls filled in.
+/// The step that answers a request, with the ids of its calls filled in.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ScriptedAnswer {
     pub step: Step,
     pub calls: Vec<(String, Call)>,
-    /// The same for every request of this step of this user message.
+    /// Identifies this step of this user message: equal for every request of it.
     pub key: String,
 }
 
 impl Script {
-    /// The step that this conversation has come to, or a sentence that says why there is none.
-    pub fn next(&self, talk: &Talk) -> Result<Found, String> {
-        for (place, user) in talk.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
+    /// Returns the next step of this conversation, or a sentence that says why there is none.
+    pub fn next(&self, conversation: &Conversation) -> Result<ScriptedAnswer, String> {
+        for (place, user) in conversation.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
             Item::User(text) => Some((place, text)),
             Item::Assistant(_) | Item::Result(_) => None,
         }) {
-            let turns = talk.items[place..].iter().filter(|item| matches!(item, Item::Assistant(_))).count();
-            let matching = self.rules.iter().enumerate().find(|(_, rule)| rule.when.matches(talk, user, turns));
+            let turns = conversation.items[place..].iter().filter(|item| matches!(item, Item::Assistant(_))).count();
+            let matching = self.rules.iter().enumerate().find(|(_, rule)| rule.when.matches(conversation, user, turns));
             let Some((number, rule)) = matching else { continue };
             let name = rule.name.clone().unwrap_or_else(|| format!("rule-{number}"));
             let at = turns - rule.when.turn;
@@ -182,21 +182,21 @@ impl Script {
             let Some(step) = rule.steps.get(at).or(last) else {
                 return Err(format!("rule {name:?} has {} steps, and the conversation is at step {at}", rule.steps.len()));
             };
-            let everything = talk.everything();
-            if let Some(missing) = step.expect.iter().find(|wanted| !everything.contains(*wanted)) {
+            let all_text = conversation.all_text();
+            if let Some(missing) = step.expect.iter().find(|wanted| !all_text.contains(*wanted)) {
                 return Err(format!("rule {name:?} step {at} expects {missing:?} in the conversation, and it is not there"));
             }
             let calls = step.tool_calls.iter().enumerate();
             let calls = calls
                 .map(|(n, call)| {
                     let id = call.id.clone().unwrap_or_else(|| format!("call-{name}-{place}-{turns}-{n}"));
-                    let args = call.args.iter().map(|(name, value)| (name.clone(), filled(value, user, &id))).collect();
+                    let args = call.args.iter().map(|(name, value)| (name.clone(), substitute(value, user, &id))).collect();
                     (id, Call { args, ..call.clone() })
                 })
                 .collect();
-            return Ok(Found { step: step.clone(), calls, key: format!("{name}/{at}/{place}/{user}") });
+            return Ok(ScriptedAnswer { step: step.clone(), calls, key: format!("{name}/{at}/{place}/{user}") });
         }
-        let newest = talk.items.iter().rev().find_map(|item| match item {
+        let newest = conversation.items.iter().rev().find_map(|item| match item {
             Item::User(text) => Some(text.as_str()),
             Item::Assistant(_) | Item::Result(_) => None,
         });
@@ -207,34 +207,34 @@ impl Script {
     }
 }
 
-/// Texts with what is only known when the model is asked.
-fn filled(value: &Value, user: &str, call: &str) -> Value {
+/// Replaces `{{user}}` and `{{call}}` in all texts of `value`.
+fn substitute(value: &Value, user: &str, call: &str) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace("{{user}}", user).replace("{{call}}", call)),
-        Value::Array(list) => Value::Array(list.iter().map(|value| filled(value, user, call)).collect()),
-        Value::Object(map) => Value::Object(map.iter().map(|(name, value)| (name.clone(), filled(value, user, call))).collect()),
+        Value::Array(list) => Value::Array(list.iter().map(|value| substitute(value, user, call)).collect()),
+        Value::Object(map) => Value::Object(map.iter().map(|(name, value)| (name.clone(), substitute(value, user, call))).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 
 impl When {
-    fn matches(&self, talk: &Talk, user: &str, turns: usize) -> bool {
-        self.model.as_ref().is_none_or(|wanted| talk.model == *wanted)
-            && self.system_contains.as_ref().is_none_or(|wanted| talk.system.contains(wanted))
+    fn matches(&self, conversation: &Conversation, user: &str, turns: usize) -> bool {
+        self.model.as_ref().is_none_or(|wanted| conversation.model == *wanted)
+            && self.system_contains.as_ref().is_none_or(|wanted| conversation.system.contains(wanted))
             && self.last_user_contains.as_ref().is_none_or(|wanted| user.contains(wanted))
             && turns >= self.turn
     }
 }
 
-/// The script file, parsed again when its text has changed, and how often each fault was shown.
+/// The script's file, parsed again when its text has changed, and how often each fault was sent.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct ScriptFile {
     path: PathBuf,
     parsed: Mutex<Option<(String, Arc<Script>)>>,
     faults: Mutex<HashMap<String, u32>>,
 }
 
-impl Shelf {
+impl ScriptFile {
     pub fn new(path: PathBuf) -> Self {
         Self { path, parsed: Mutex::default(), faults: Mutex::default() }
     }
@@ -245,17 +245,17 @@ impl Shelf {
         if let Some((_, script)) = parsed.as_ref().filter(|(seen, _)| *seen == text) {
             return Ok(script.clone());
         }
-        let script: Script = serde_yaml::from_str(&text).context("the script is not what it should be")?;
+        let script: Script = serde_yaml::from_str(&text).context("failed to parse the script")?;
         let script = Arc::new(script);
         *parsed = Some((text, script.clone()));
         Ok(script)
     }
 
-    /// The fault of this step, if it is still to be shown; counts it.
-    pub fn fault(&self, found: &Found) -> Option<Fault> {
-        let fault = found.step.fault.clone()?;
+    /// Returns the fault of this step if it is due once more, and counts it.
+    pub fn fault(&self, answer: &ScriptedAnswer) -> Option<Fault> {
+        let fault = answer.step.fault.clone()?;
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = faults.entry(found.key.clone()).or_default();
+        let shown = faults.entry(answer.key.clone()).or_default();
         *shown += 1;
         (*shown <= fault.times).then_some(fault)
     }
@@ -265,8 +265,8 @@ impl Shelf {
 mod tests {
     use super::*;
 
-    fn talk(items: Vec<Item>) -> Talk {
-        Talk { model: "small".to_owned(), system: "You are the reviewer.".to_owned(), items }
+    fn conversation(items: Vec<Item>) -> Conversation {
+        Conversation { model: "small".to_owned(), system: "You are the reviewer.".to_owned(), items }
     }
 
     fn user(text: &str) -> Item {
@@ -278,18 +278,18 @@ mod tests {
     }
 
     #[test]
-    fn the_step_is_read_out_of_the_conversation() {
+    fn the_conversation_decides_the_next_step() {
         let script: Script = serde_yaml::from_str(
             "rules:\n- {name: a, when: {lastUserContains: alpha, systemContains: reviewer}, steps: [{text: a0}, {text: a1}, {text: a2}]}\n\
              - {name: b, when: {lastUserContains: beta}, steps: [{text: b0, expect: [gamma]}]}\n",
         )
         .unwrap();
-        let text = |items| script.next(&talk(items)).map(|found| found.step.text);
+        let text = |items| script.next(&conversation(items)).map(|answer| answer.step.text);
         assert_eq!(text(vec![user("alpha")]).unwrap(), "a0");
         assert_eq!(text(vec![user("alpha"), answer()]).unwrap(), "a1");
-        // A message that no rule knows does not disturb.
+        // A message that no rule matches is skipped.
         assert_eq!(text(vec![user("alpha"), answer(), user("other"), answer()]).unwrap(), "a2");
-        // The newest that a rule knows counts.
+        // The newest message that a rule matches counts.
         assert_eq!(text(vec![user("alpha"), answer(), user("beta gamma")]).unwrap(), "b0");
         assert!(text(vec![user("beta")]).unwrap_err().contains("expects \"gamma\""));
         assert!(text(vec![user("alpha"), answer(), answer(), answer()]).unwrap_err().contains("has 3 steps"));
@@ -297,19 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_hold_the_message_and_its_own_id() {
+    fn arguments_may_contain_the_message_and_the_calls_id() {
         let script: Script = serde_yaml::from_str(
             "rules: [{name: a, steps: [{toolCalls: [{tool: Shell, args: {command: 'echo {{user}} {{call}}', deep: [{x: '{{user}}'}]}}]}]}]",
         )
         .unwrap();
-        let found = script.next(&talk(vec![user("alpha 7")])).unwrap();
-        let (id, call) = &found.calls[0];
+        let answer = script.next(&conversation(vec![user("alpha 7")])).unwrap();
+        let (id, call) = &answer.calls[0];
         assert_eq!(call.args["command"], format!("echo alpha 7 {id}"));
         assert_eq!(call.args["deep"][0]["x"], "alpha 7");
     }
 
     #[test]
-    fn the_example_is_a_script() {
+    fn the_example_is_a_valid_script() {
         let script: Script = serde_yaml::from_str(include_str!("example.yaml")).unwrap();
         assert!(script.rules.len() > 2);
     }

@@ -1,0 +1,64 @@
+//! A conversation, independent of the wire format of the request.
+
+use serde_json::Value;
+
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    /// Name of the model in the request.
+    pub model: String,
+    pub system: String,
+    pub items: Vec<Item>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Item {
+    User(String),
+    Assistant(String),
+    /// Output of a tool.
+    Result(String),
+}
+
+impl Conversation {
+    pub fn all_text(&self) -> String {
+        let mut all = self.system.clone();
+        for item in &self.items {
+            let (Item::User(text) | Item::Assistant(text) | Item::Result(text)) = item;
+            all.push('\n');
+            all.push_str(text);
+        }
+        all
+    }
+
+    pub fn add_system(&mut self, text: &str) {
+        if !self.system.is_empty() {
+            self.system.push('\n');
+        }
+        self.system.push_str(text);
+    }
+}
+
+/// Returns the text of a `content` field, which is a string or a list of blocks.
+pub fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            let texts = blocks.iter().filter_map(|block| block.get("text").and_then(Value::as_str));
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Estimates the number of tokens. Clients only need a usage that grows with the text.
+pub fn tokens(text: &str) -> u64 {
+    text.len().div_ceil(4) as u64
+}
+
+/// Splits text into pieces of a few characters, as models stream it. Returns at least one piece.
+pub fn pieces(text: &str) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
+    if characters.is_empty() {
+        return vec![String::new()];
+    }
+    characters.chunks(9).map(|piece| piece.iter().collect()).collect()
+}

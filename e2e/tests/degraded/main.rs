@@ -1,0 +1,96 @@
+//! Promise: when a disk is full, a model or a git server fails, or a command misbehaves, the agent says so in its conditions, still answers people,
+//! stops when it is told to, and goes on by itself when the fault is over.
+//!
+//! Each test makes one kind of fault, checks condition, doctor and responsiveness, ends the fault, and checks that the work was done once. The many
+//! variants of each fault are tested on the binaries alone (`runtime/tests/agent/degraded`, `workspace`).
+
+#[path = "../explain/doctor.rs"]
+mod doctor;
+mod full;
+mod git;
+mod models;
+mod tools;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use yoi_crds::{Condition, YoiPod};
+use yoi_e2e::program::{self, CommandOutput};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
+
+/// How much longer a message and a read of the log may take while the fault lasts.
+const ADDED_DELAY: Duration = Duration::from_secs(1);
+
+/// Checks that people can send to the agent and read its log in time. The same requests for an agent that does not exist give the time that
+/// this machine needs anyway. No rule of a script matches the message, so a running run goes on.
+async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
+    let both = async |agent: &str| -> Result<(Duration, i32)> {
+        let begun = Instant::now();
+        let sent = ns.yoi(&["send", agent, "are you there"]).await?;
+        let read = ns.yoi(&["log", agent, "--tail", "1"]).await?;
+        Ok((begun.elapsed(), sent.code.max(read.code)))
+    };
+    let (mut fastest, mut baseline) = (Duration::MAX, Duration::ZERO);
+    for _ in 0..8 {
+        baseline = baseline.max(both("nobody").await?.0);
+        let (took, code) = both(agent).await?;
+        ensure!(code == 0, "{agent} does not take a message, or show its log: exit code {code}");
+        fastest = fastest.min(took);
+        if fastest < baseline + ADDED_DELAY {
+            return Ok(());
+        }
+    }
+    bail!("a message to {agent} and its log took {fastest:?} at best, and {baseline:?} for an agent that does not exist");
+}
+
+/// Checks that the agent stops within this time.
+async fn check_stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> {
+    let begun = Instant::now();
+    ns.yoi(&["stop", agent, "--wait"]).await?.exit_ok()?;
+    ensure!(begun.elapsed() < within, "{agent} took {:?} to stop", begun.elapsed());
+    Ok(())
+}
+
+/// Checks that the condition's message contains `words` and no Rust debug output or key.
+fn check_message(condition: &Condition, words: &str) -> Result<()> {
+    let message = &condition.message;
+    ensure!(message.contains(words), "{message:?} does not say {words:?}");
+    for wrong in ["Error {", "Some(", "None", "os error", "kind:", "sk-"] {
+        ensure!(!message.contains(wrong), "{wrong:?} in {message:?}");
+    }
+    Ok(())
+}
+
+/// Waits until the doctor reports this object as an error, by this check and with these words.
+async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &str, words: &str) -> Result<()> {
+    let object = format!("{kind} {}/{name}", ns.name);
+    let finding = doctor::wait_finding(ns, &[], check, &object, words).await?;
+    ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
+    Ok(())
+}
+
+/// Runs a script in the node as root.
+async fn run_on_node(script: &str) -> Result<CommandOutput> {
+    let words = std::env::var("YOI_NODE_EXEC")?;
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.extend(["sh", "-euc", script]);
+    program::run(words[0], &words[1..], &[], None).await
+}
+
+/// Sends a message again and again until it is accepted: the fault has only just ended.
+async fn send_until_accepted(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let output = ns.yoi(&["send", agent, text]).await?;
+        if output.code == 0 {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < TIMEOUT, "the message is not taken: {}", output.err);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Waits until a YoiPod's Ready condition has this reason, and returns the condition.
+async fn wait_ready_reason(ns: &TestNamespace, agent: &str, reason: &str) -> Result<Condition> {
+    ns.wait_reason::<YoiPod>(agent, "Ready", reason).await
+}

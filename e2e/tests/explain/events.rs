@@ -1,0 +1,94 @@
+//! Events of objects, in the order in which they were written.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use yoi_crds::{ConditionStatus, YoiPod};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
+
+use super::CLUSTER;
+
+/// Returns the reasons of the Events about one object, in the order of their times, each with its count.
+async fn event_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String, u64)>> {
+    let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
+    let output = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?;
+    let list: Value = serde_json::from_str(&output.out)?;
+    let mut events: Vec<_> = list["items"].as_array().context("no list")?.iter().collect();
+    events.sort_by_key(|e| e["eventTime"].as_str().unwrap_or_default().to_owned());
+    let one = |e: &Value| (e["reason"].as_str().unwrap_or_default().to_owned(), e["series"]["count"].as_u64().unwrap_or(1));
+    Ok(events.into_iter().map(one).collect())
+}
+
+/// Waits until the Events of an object have exactly the reasons `wanted`, in this order and once each.
+async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> Result<()> {
+    let start = std::time::Instant::now();
+    loop {
+        let events = event_reasons(ns, kind, name).await?;
+        let reasons: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+        if reasons == wanted {
+            ensure!(events.iter().all(|(_, count)| *count == 1), "said twice: {events:?}");
+            return Ok(());
+        }
+        // Events are written after the conditions. An Event too many, or another order, is a failure at once.
+        ensure!(wanted.starts_with(&reasons) && start.elapsed() < TIMEOUT, "the Events of {kind} {name} are {events:?}, not {wanted:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+}
+
+/// Checks that `kubectl describe` shows the same reasons in the same order.
+async fn check_describe(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Result<()> {
+    let text = ns.kubectl(&["describe", "yoipod", name]).await?.exit_ok()?.out;
+    let events = text.split("Events:").nth(1).context("no Events")?;
+    let reasons: Vec<_> = events.lines().skip(3).filter_map(|l| l.split_whitespace().nth(1)).collect();
+    ensure!(reasons == wanted, "kubectl describe shows {reasons:?}, not {wanted:?}\n{events}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("story").await?;
+    // Without a delay the Event of the finished task could come before that of Ready.
+    ns.create_model("rules: [{ steps: [{ text: hello, delayMs: 15000 }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
+    ns.wait_task_complete("a").await?;
+    let up = ["WorkspaceReady", "Replayed", "Ready", "TaskSucceeded"];
+    wait_events(&ns, "YoiPod", "a", &up).await?;
+    check_describe(&ns, "a", &up).await?;
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready"]).await?;
+
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
+    let down = [&up[..], &["Stopped"]].concat();
+    wait_events(&ns, "YoiPod", "a", &down).await?;
+    check_describe(&ns, "a", &down).await?;
+    let conditions = ns.get::<YoiPod>("a").await?.status.unwrap_or_default().conditions;
+    let ready = yoi_crds::condition::find(&conditions, "Ready").context("no Ready")?;
+    ensure!(ready.status == ConditionStatus::False && ready.reason == "Stopped", "{ready:?}");
+
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released"]).await?;
+
+    ns.yoi(&["rm", "a", "--force"]).await?.exit_ok()?;
+    ns.wait_gone::<YoiPod>("a").await?;
+    ns.wait_gone::<yoi_crds::AgentWorkspace>("a").await?;
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released", "Destroyed"]).await?;
+    // The deletion of a YoiPod adds no Event.
+    wait_events(&ns, "YoiPod", "a", &down).await?;
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn events_of_an_agent_whose_project_comes_late_say_why_it_waited() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("late").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    let condition = ns.wait_reason::<YoiPod>("a", "Ready", "SourceNotFound").await?;
+    ensure!(condition.message.contains("YoiProject p does not exist in namespace"), "{condition:?}");
+    wait_events(&ns, "YoiPod", "a", &["SourceNotFound"]).await?;
+    ns.create_empty_project("p").await?;
+    ns.wait_agent_ready("a").await?;
+    let whole = ["SourceNotFound", "WorkspaceReady", "Replayed", "Ready"];
+    wait_events(&ns, "YoiPod", "a", &whole).await?;
+    check_describe(&ns, "a", &whole).await?;
+    ns.remove().await
+}

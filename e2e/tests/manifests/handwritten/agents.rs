@@ -1,0 +1,106 @@
+//! Agents, and their fields about Pods.
+
+use serde_json::{Value, json};
+
+use super::Table;
+
+pub(super) fn agents(t: &mut Table) {
+    let a = "template of nothing";
+    t.expect_refused("agent", a, &[("/spec/agent", json!({}))], "builtin");
+    t.expect_refused("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "task");
+    t.expect_accepted("agent", a, &[("/spec/completion", json!("Stop"))]);
+    t.expect_refused("agent", "ref", &[("/spec/workspace", json!({ "ref": { "name": "w" }, "template": {} }))], "exactly one");
+    t.expect_refused("agent", "ref", &[("/spec/workspace", json!({}))], "exactly one");
+    t.expect_refused("agent", a, &[("/spec/session", json!({ "claimName": "c", "claimTemplate": {} }))], "claimTemplate");
+    t.expect_refused("agent", "ref", &[("/spec/session/retain", json!("Delete"))], "retain");
+    for word in ["Paused", "running", "Suspended", ""] {
+        t.expect_refused("agent", a, &[("/spec/desiredState", json!(word))], "desiredState");
+    }
+    for (field, n) in [("turnsPerRun", 0), ("turnsPerRun", -1), ("turnsPerRun", 10_001), ("toolSeconds", 0), ("toolSeconds", 86_401)] {
+        t.expect_refused("agent", a, &[("/spec/limits", json!({ field: n }))], field);
+    }
+    for (key, secret) in [("a/b", "s"), ("", "s"), ("k", ""), ("k", "Upper"), ("k", "a b"), ("k", ".."), ("..", "s"), ("k\n", "s")] {
+        t.expect_refused("reference", a, &[("/spec/model/authSecretRef", json!({ "name": secret, "key": key }))], "authSecretRef");
+    }
+    t.expect_accepted("agent", a, &[("/spec/model", Value::Null)]);
+    t.expect_accepted(
+        "agent",
+        a,
+        &[("/spec/task", json!("\u{1}".repeat(65_536))), ("/spec/agent/builtin/instruction", json!("\u{1}".repeat(65_536)))],
+    );
+}
+
+const QUANTITIES: [&str; 18] =
+    ["", "lots", "1 Gi", "1GiB", "-1", "-1Gi", "1.2.3", "0x10", "1e", "∞", "NaN", "1Gi\n", "１Gi", "+-1", ".", "1,5", "1g", "Gi"];
+
+pub(super) fn pods(t: &mut Table) {
+    let (a, p) = ("template of nothing", "empty");
+    for (label, pod) in [(a, "/spec/pod"), (p, "/spec/defaults/pod")] {
+        for quantity in QUANTITIES {
+            t.expect_refused("quantity", label, &[(&format!("{pod}/resources/requests/cpu"), json!(quantity))], "requests");
+            t.expect_refused("quantity", label, &[(&format!("{pod}/resources/limits/cpu"), json!(quantity))], "limits");
+        }
+        for quantity in ["1", "0", "100m", "0.5", "1e3", "1000000u", "2k"] {
+            t.expect_accepted("quantity", label, &[(&format!("{pod}/resources"), json!({ "limits": { "cpu": quantity } }))]);
+        }
+        let more = json!({ "requests": { "cpu": "2" }, "limits": { "cpu": "1" } });
+        t.expect_refused("quantity", label, &[(&format!("{pod}/resources"), more)], "requests");
+        let device = |requests: Value, limits: Value| json!({ "requests": requests, "limits": limits });
+        for wrong in [
+            device(json!({ "example.com/gpu": "1" }), json!({})),
+            device(json!({ "example.com/gpu": "1" }), json!({ "example.com/gpu": "2" })),
+            device(json!({}), json!({ "example.com/gpu": "1.5" })),
+            device(json!({}), json!({ "example.com/gpu": "500m" })),
+        ] {
+            t.expect_refused("quantity", label, &[(&format!("{pod}/resources"), wrong)], "devices");
+        }
+        let one = json!({ "example.com/gpu": "1" });
+        t.expect_accepted("quantity", label, &[(&format!("{pod}/resources"), device(one.clone(), one.clone()))]);
+        t.expect_accepted("quantity", label, &[(&format!("{pod}/resources"), json!({ "limits": one }))]);
+        for name in ["Cpu", "memory ", "a b", "", "gpu", "../x", "pods"] {
+            t.expect_refused("quantity", label, &[(&format!("{pod}/resources"), json!({ "limits": { name: "1" } }))], "limits");
+        }
+        for name in ["YOI_X", "YOI_", "1A", "A=B", "A B", "", "A\u{0}", "Ä", "A-B"] {
+            t.expect_refused("environment", label, &[(&format!("{pod}/env"), json!([{ "name": name, "value": "1" }]))], "name");
+        }
+        t.expect_refused("environment", label, &[(&format!("{pod}/env"), json!([{ "name": "A" }, { "name": "A" }]))], "env");
+        t.expect_refused("environment", label, &[(&format!("{pod}/env/0/value"), json!("a\u{0}b"))], "value");
+        let large: Vec<Value> = (0..64).map(|i| json!({ "name": format!("A{i}"), "value": "v".repeat(32_768) })).collect();
+        t.expect_refused("environment", label, &[(&format!("{pod}/env"), json!(large))], "env");
+        for image in ["", " ", " a", "a b", "a\nb", "a\u{0}", "-a", "ä"] {
+            t.expect_refused("image", label, &[(&format!("{pod}/image"), json!(image))], "image");
+        }
+        t.expect_accepted(
+            "image",
+            label,
+            &[(&format!("{pod}/image"), json!(format!("registry.example:5000/Team/agent:v1@sha256:{}", "a".repeat(64))))],
+        );
+        for (key, value) in [
+            ("a b", "x"),
+            ("", "x"),
+            ("a/b/c", "x"),
+            ("-a", "x"),
+            ("ok", "a b"),
+            ("ok", "-x"),
+            ("ok", &"x".repeat(64)),
+            (&"k".repeat(64), "x"),
+        ] {
+            t.expect_refused("selector", label, &[(&format!("{pod}/nodeSelector"), json!({ key: value }))], "nodeSelector");
+        }
+        t.expect_accepted("selector", label, &[(&format!("{pod}/nodeSelector"), json!({ "example.com/Pool_1": "", "x.y": "A.b_c" }))]);
+        for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
+            t.expect_refused("reference", label, &[(&format!("{pod}/runtimeClassName"), json!(name))], "runtimeClassName");
+            t.expect_refused("reference", label, &[(&format!("{pod}/imagePullSecrets"), json!([{ "name": name }]))], "imagePullSecrets");
+        }
+    }
+    for size in QUANTITIES.into_iter().chain(["0", "1e3", "10u", "0Gi"]) {
+        t.expect_refused("quantity", a, &[("/spec/session/claimTemplate/size", json!(size))], "size");
+    }
+    for size in ["1", "1.5Gi", "500Mi", "100000000000Ti"] {
+        t.expect_accepted("quantity", a, &[("/spec/session/claimTemplate/size", json!(size))]);
+    }
+    for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
+        t.expect_refused("reference", a, &[("/spec/session/claimTemplate/storageClassName", json!(name))], "storageClassName");
+        t.expect_refused("reference", "ref", &[("/spec/session/claimName", json!(name))], "claimName");
+    }
+}
