@@ -299,8 +299,11 @@ mod tests {
 
     #[test]
     fn a_message_names_the_file_and_what_to_do_and_has_no_error_number() {
-        let full =
-            SessionError::Disk { operation: "append to", path: PathBuf::from("/session/x.jsonl"), source: io::Error::from_raw_os_error(28) };
+        let full = SessionError::Disk {
+            operation: "append to",
+            path: PathBuf::from("/session/x.jsonl"),
+            source: io::Error::from_raw_os_error(28),
+        };
         let not_ready = NotReady::from_session_error(&full);
         assert_eq!(not_ready.reason, "DiskFull");
         assert!(

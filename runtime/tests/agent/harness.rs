@@ -90,13 +90,8 @@ impl Harness {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         // Without a slash at the end, which the runtime has to add.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
-<<<<<<< HEAD:runtime/tests/agent/harness.rs
         let requests = ModelRequests::default();
-        let router = record_requests(&requests, server::router(shelf, key.map(str::to_owned)));
-=======
-        let heard = Heard::default();
-        let router = heard_by(&heard, server::router(script_file, key.map(str::to_owned)));
->>>>>>> wt-e2e:runtime/tests/agent/bench.rs
+        let router = record_requests(&requests, server::router(script_file, key.map(str::to_owned)));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             shim_socket: dir.path().join("shim.sock"),
@@ -160,11 +155,7 @@ impl Harness {
 
     /// A scripted model with the same script, whose requests are recorded too.
     pub fn model(&self) -> axum::Router {
-<<<<<<< HEAD:runtime/tests/agent/harness.rs
-        record_requests(&self.requests, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
-=======
-        heard_by(&self.heard, server::router(Arc::new(script::ScriptFile::new(self.dir.path().join("script.yaml"))), None))
->>>>>>> wt-e2e:runtime/tests/agent/bench.rs
+        record_requests(&self.requests, server::router(Arc::new(script::ScriptFile::new(self.dir.path().join("script.yaml"))), None))
     }
 
     pub fn entries(&self) -> Vec<Entry> {

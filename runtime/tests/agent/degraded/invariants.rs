@@ -8,12 +8,8 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::RuntimeReport;
 
-<<<<<<< HEAD:runtime/tests/agent/degraded/invariants.rs
-use crate::harness::Harness;
-=======
-use crate::bench::Bench;
 use crate::conversation::Item;
->>>>>>> wt-e2e:runtime/tests/agent/poor/judge.rs
+use crate::harness::Harness;
 use crate::restarts::person;
 
 /// How fast an agent has to answer while something around it fails.
@@ -73,21 +69,12 @@ fn expected_prompt(entries: &[Entry]) -> Vec<String> {
 /// Checks that every request holds a beginning of the log, in its order, and nothing else.
 ///
 /// # Errors
-<<<<<<< HEAD:runtime/tests/agent/degraded/invariants.rs
 /// The first request that does not.
 pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
     let expected = expected_prompt(entries);
     for (number, request) in requests.iter().enumerate() {
-        let read = if request.get("max_tokens").is_some() { crate::anthropic::read(request) } else { crate::openai::read(request) };
-        let sent: Vec<String> = read?
-=======
-/// The first that does not.
-pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Result<(), String> {
-    let told = told(entries);
-    for (number, request) in heard.iter().enumerate() {
         let read = if request.get("max_tokens").is_some() { crate::anthropic::parse(request) } else { crate::openai::parse(request) };
-        let said: Vec<String> = read?
->>>>>>> wt-e2e:runtime/tests/agent/poor/judge.rs
+        let sent: Vec<String> = read?
             .items
             .into_iter()
             .map(|item| match item {
