@@ -239,7 +239,7 @@ pub async fn send_reports(
             }
             Err(error) => {
                 let delay = backoff.after_failure(None, random_fraction());
-                tracing::info!(error = %error.fault(), retry_in = ?delay, "report not taken");
+                tracing::info!(error = %error.failure(), retry_in = ?delay, "report not taken");
                 tokio::select! {
                     () = sleep(delay) => {}
                     () = final_report.cancelled(), if !last => {}

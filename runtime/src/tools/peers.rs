@@ -69,7 +69,7 @@ pub async fn send(caller: &RequestClient, unconfirmed: &UnconfirmedMessages, arg
                 None => return unknown(&refusal.message),
             },
             None if never_sent(&error) => CallResult::failed(error_sentence(&error)),
-            None => return unknown(&error.fault().message),
+            None => return unknown(&error.failure().message),
         },
         Err(_) => return unknown(&format!("there was no answer within {} s", limit.as_secs())),
     };
@@ -123,7 +123,7 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
 fn error_sentence(error: &CallError) -> String {
     match parse_refusal(error) {
         Some(refusal) => refusal.message,
-        None => format!("The gateway could not be asked: {}", error.fault()),
+        None => format!("The gateway could not be asked: {}", error.failure()),
     }
 }
 
