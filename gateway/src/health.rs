@@ -10,13 +10,13 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use crate::Gateway;
+use crate::GatewayState;
 
-pub fn router(gateway: Arc<Gateway>) -> Router {
+pub fn router(gateway: Arc<GatewayState>) -> Router {
     Router::new().route("/healthz", get(async || "ok")).route("/readyz", get(ready)).route("/metrics", get(metrics)).with_state(gateway)
 }
 
-async fn ready(State(gateway): State<Arc<Gateway>>) -> (StatusCode, String) {
+async fn ready(State(gateway): State<Arc<GatewayState>>) -> (StatusCode, String) {
     let unready_reasons = gateway.unready_reasons();
     if unready_reasons.is_empty() {
         (StatusCode::OK, "ok".to_owned())
@@ -25,6 +25,6 @@ async fn ready(State(gateway): State<Arc<Gateway>>) -> (StatusCode, String) {
     }
 }
 
-async fn metrics(State(gateway): State<Arc<Gateway>>) -> impl IntoResponse {
+async fn metrics(State(gateway): State<Arc<GatewayState>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], gateway.metrics.text())
 }

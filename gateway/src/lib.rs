@@ -22,7 +22,7 @@ pub mod args;
 mod certificate;
 mod delivery;
 mod front_proxy;
-mod gateway;
+mod gateway_state;
 mod health;
 mod identity;
 mod liveness;
@@ -34,7 +34,7 @@ mod runtimes;
 mod status;
 mod ttl_cache;
 
-pub use gateway::{Gateway, GatewaySettings};
+pub use gateway_state::{GatewaySettings, GatewayState};
 pub use run::{Ports, TaskEnded, run};
 
 /// A duration for people, in seconds.

@@ -17,7 +17,7 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 use yoi_line::{Connection, PeerCertificate};
 
-use crate::Gateway;
+use crate::GatewayState;
 use crate::delivery::MAX_BODY;
 use crate::front_proxy::FrontProxy;
 use failure::ApiFailure;
@@ -26,7 +26,7 @@ const AGENT: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipo
 
 type Proxy = watch::Receiver<Option<FrontProxy>>;
 
-pub fn router(gateway: Arc<Gateway>, proxy: Proxy) -> Router {
+pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/diff"), get(log::diff))

@@ -22,7 +22,7 @@ use yoi_line::{ClientAuth, ServeLimits, serve_plain, serve_tls, tls_server_confi
 
 use crate::certificate::{self, ServingCertificate};
 use crate::front_proxy::{self, FrontProxy};
-use crate::gateway::{Gateway, GatewaySettings};
+use crate::gateway_state::{GatewaySettings, GatewayState};
 use crate::metrics::RequestLabels;
 use crate::{health, people, runtimes};
 
@@ -99,7 +99,7 @@ pub async fn run(
     settings: GatewaySettings,
     stop: CancellationToken,
 ) -> Result<(), TaskEnded> {
-    let (gateway, watches, changes) = Gateway::new(client.clone(), settings, stop.clone());
+    let (gateway, watches, changes) = GatewayState::new(client.clone(), settings, stop.clone());
     let (certificate_sender, certificate) = watch::channel(None);
     let (proxy_sender, proxy) = watch::channel(None);
 
@@ -147,7 +147,7 @@ async fn serve_port(
     port: &'static str,
     listener: TcpListener,
     router: Router,
-    gateway: &Arc<Gateway>,
+    gateway: &Arc<GatewayState>,
     up: &AtomicBool,
     first: watch::Receiver<Option<Arc<ServerConfig>>>,
     limits: ServeLimits,
@@ -229,7 +229,7 @@ async fn build_tls_configs(
     }
 }
 
-async fn count_requests(State((gateway, port)): State<(Arc<Gateway>, &'static str)>, request: Request, next: Next) -> Response {
+async fn count_requests(State((gateway, port)): State<(Arc<GatewayState>, &'static str)>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let response = next.run(request).await;
     gateway.metrics.requests.get_or_create(&RequestLabels { port, route, code: response.status().as_u16() }).inc();

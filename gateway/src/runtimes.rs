@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use yoi_line::Connection;
 use yoi_wire::hub::{Refusal, RefusalReason, gateway_api};
 
-use crate::Gateway;
+use crate::GatewayState;
 use crate::delivery::MAX_BODY;
 use crate::identity::IdentityError;
 use refusal::RefusalResponse;
 
-pub fn router(gateway: Arc<Gateway>) -> Router {
+pub fn router(gateway: Arc<GatewayState>) -> Router {
     Router::new()
         .route(gateway_api::LINE, get(line::open))
         .route(gateway_api::REPORT, post(report::receive))
@@ -39,7 +39,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 }
 
 /// Refuses every client whose token is not bound to the current Pod of an agent.
-async fn authenticate(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Result<Response, RefusalResponse> {
+async fn authenticate(State(gateway): State<Arc<GatewayState>>, mut request: Request, next: Next) -> Result<Response, RefusalResponse> {
     let connection = request.extensions().get::<Connection>().cloned();
     let caller = match gateway.authenticator.authenticate(yoi_line::bearer(request.headers())).await {
         Ok(caller) => caller,

@@ -18,7 +18,7 @@ use yoi_wire::hub::{Refusal, runtime_api};
 
 use super::ApiFailure;
 use super::target::{AgentTarget, unreachable};
-use crate::Gateway;
+use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
 
@@ -53,7 +53,7 @@ impl LogQuery {
 }
 
 pub async fn log(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
     query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
@@ -67,7 +67,7 @@ pub async fn log(
 }
 
 pub async fn diff(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiFailure> {
@@ -77,7 +77,11 @@ pub async fn diff(
 }
 
 /// Requests `path` from the agent's runtime, and returns the response if its status is a success.
-async fn read_from_runtime(gateway: &Gateway, record: &AgentRecord, path: String) -> Result<axum::http::Response<Incoming>, ApiFailure> {
+async fn read_from_runtime(
+    gateway: &GatewayState,
+    record: &AgentRecord,
+    path: String,
+) -> Result<axum::http::Response<Incoming>, ApiFailure> {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let broken = |why: String| {
         ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("YoiPod {namespace}/{name} did not answer: {why}; try again")).about(name)

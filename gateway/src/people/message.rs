@@ -12,12 +12,12 @@ use yoi_wire::people::PersonMessage;
 
 use super::ApiFailure;
 use super::target::{AgentTarget, unreachable};
-use crate::Gateway;
+use crate::GatewayState;
 use crate::delivery::validate;
 use crate::front_proxy::User;
 
 pub async fn send(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
     body: Result<Bytes, BytesRejection>,

@@ -8,7 +8,7 @@ use yoi_crds::pod::DesiredState;
 use yoi_wire::people::GROUP;
 
 use super::ApiFailure;
-use crate::Gateway;
+use crate::GatewayState;
 use crate::access::AccessRequest;
 use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
@@ -24,7 +24,7 @@ impl AgentTarget {
     /// The agent. Rights are checked first, so that a user without them does not learn whether the agent exists.
     pub async fn resolve(
         &self,
-        gateway: &Gateway,
+        gateway: &GatewayState,
         user: &User,
         verb: &'static str,
         subresource: &'static str,

@@ -8,11 +8,11 @@ use yoi_line::{KeepAlive, accept_upgrade};
 use yoi_wire::hub::{Refusal, RefusalReason};
 
 use super::RefusalResponse;
-use crate::Gateway;
+use crate::GatewayState;
 use crate::identity::AuthenticatedAgent;
 
 pub async fn open(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<GatewayState>>,
     Extension(caller): Extension<AuthenticatedAgent>,
     request: Request,
 ) -> Result<Response, RefusalResponse> {

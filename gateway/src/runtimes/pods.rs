@@ -9,13 +9,17 @@ use yoi_crds::pod::DesiredState;
 use yoi_plan::visibility::visible_agents;
 use yoi_wire::hub::{PodList, VisiblePod};
 
-use crate::Gateway;
+use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::identity::AuthenticatedAgent;
 
 /// The body is empty, and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take the reset
 /// for a failure.
-pub async fn list(State(gateway): State<Arc<Gateway>>, Extension(caller): Extension<AuthenticatedAgent>, _nothing: Bytes) -> Json<PodList> {
+pub async fn list(
+    State(gateway): State<Arc<GatewayState>>,
+    Extension(caller): Extension<AuthenticatedAgent>,
+    _nothing: Bytes,
+) -> Json<PodList> {
     let namespace = &caller.agent.namespace;
     let links = gateway.agents.peer_links_of(namespace, &caller.agent.name);
     let pods = visible_agents(&caller.agent, links.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
@@ -27,7 +31,7 @@ pub async fn list(State(gateway): State<Arc<Gateway>>, Extension(caller): Extens
 }
 
 /// Whether the agent is live, and its state: from `status.live`, or from the line to this replica.
-fn state(gateway: &Gateway, record: &AgentRecord) -> (bool, String) {
+fn state(gateway: &GatewayState, record: &AgentRecord) -> (bool, String) {
     let line = gateway.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
     match (record.current_live(), line, record.desired) {
         (Some(live), _, _) => (true, live.activity.clone()),

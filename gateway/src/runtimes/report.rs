@@ -9,12 +9,12 @@ use axum::http::StatusCode;
 use yoi_wire::hub::{Refusal, RefusalReason, ReportAccepted, RuntimeReport};
 
 use super::RefusalResponse;
-use crate::Gateway;
+use crate::GatewayState;
 use crate::identity::AuthenticatedAgent;
 use crate::status::{StatusChange, WriteError};
 
 pub async fn receive(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<GatewayState>>,
     Extension(caller): Extension<AuthenticatedAgent>,
     report: Result<Json<RuntimeReport>, JsonRejection>,
 ) -> Result<Json<ReportAccepted>, RefusalResponse> {

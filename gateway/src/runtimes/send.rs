@@ -9,12 +9,12 @@ use yoi_plan::visibility::{check_name, may_send, yoipeer_name};
 use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse};
 
 use super::RefusalResponse;
-use crate::Gateway;
+use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::identity::AuthenticatedAgent;
 
 pub async fn send(
-    State(gateway): State<Arc<Gateway>>,
+    State(gateway): State<Arc<GatewayState>>,
     Extension(caller): Extension<AuthenticatedAgent>,
     message: Result<Json<SendRequest>, JsonRejection>,
 ) -> Result<Json<SendResponse>, RefusalResponse> {
@@ -29,7 +29,7 @@ pub async fn send(
     }
 }
 
-fn target(gateway: &Gateway, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
+fn target(gateway: &GatewayState, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
     check_name(&caller.agent, to)?;
     let namespace = &caller.agent.namespace;
     let link = gateway.agents.peer_link(namespace, &yoipeer_name(&caller.agent.name, to));

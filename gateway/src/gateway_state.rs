@@ -83,7 +83,7 @@ impl Default for GatewaySettings {
 }
 
 /// The parts of the gateway, as the ports use them.
-pub struct Gateway {
+pub struct GatewayState {
     pub settings: GatewaySettings,
     pub metrics: Arc<GatewayMetrics>,
     pub agents: Arc<AgentIndex>,
@@ -99,7 +99,7 @@ pub struct Gateway {
     pub(crate) api_up: AtomicBool,
 }
 
-impl Gateway {
+impl GatewayState {
     /// The gateway, the watches that fill its index, and the UIDs of changed agents for [`LivenessReconciler::run`].
     pub fn new(
         client: Client,
@@ -112,7 +112,7 @@ impl Gateway {
         let lines = Arc::new(OpenLines::default());
         let writer = Arc::new(StatusWriter::new(client.clone(), agents.clone(), metrics.clone()));
         let authenticator = Authenticator::new(client.clone(), agents.clone(), metrics.clone(), review_ttl, pod_wait, review_timeout);
-        let gateway = Gateway {
+        let gateway = GatewayState {
             authenticator,
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
             delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
