@@ -121,7 +121,8 @@ fn same_inode(a: &Stat, b: &Stat) -> bool {
     identity(a) == identity(b) && compare::same_metadata(a, b)
 }
 
-/// Deletes the subvolumes inside `subvolume`, innermost first. It finds them by id and opens them by handle, so names and modes do not matter.
+/// Deletes the subvolumes inside `subvolume`, innermost first. They are found by id and opened by handle, whatever
+/// their names and modes.
 fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
     if depth > dir::MAX_DEPTH {
         return Err(dir::too_deep()).step("delete nested subvolumes");

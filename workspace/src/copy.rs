@@ -1,4 +1,5 @@
-//! Provider Copy: directories, and clones that copy every byte. It works on every file system, is slow, and is the reference for the others.
+//! Provider Copy: directories, and clones that copy every byte. It works on every file system, is slow, and is the reference for the
+//! others.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -76,12 +77,13 @@ impl Backend for Copy {
         Ok(stat.st_blocks as u64 * 512)
     }
 
-    /// A copy has new inodes and ctimes. A change after the clone's commit point gives a file a ctime from then or later, and no agent can set
-    /// a ctime back. Files with such a ctime are compared by content, the others by size and mtime. If the tree is not a direct clone of
-    /// `since`, every file is compared by content.
+    /// A copy has new inodes and ctimes. A change after the clone's commit point gives a file a ctime from then or later, and no agent can
+    /// set a ctime back. Files with such a ctime are compared by content, the others by size and mtime. If the tree is not a direct clone
+    /// of `since`, every file is compared by content.
     fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
         let is_direct = matches!(tree.marker.origin, TreeOrigin::Clone { from, .. } if from == since.marker.uid);
-        // The rename at the commit point set the ctime of the entry. The marker of a seal sets it again, so a sealed tree is compared in full.
+        // The rename at the commit point set the ctime of the entry. The marker of a seal sets it again, so a sealed tree is compared in
+        // full.
         let committed = match is_direct && tree.marker.sealed.is_none() {
             true => dir::ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
             false => (i64::MIN, 0),

@@ -33,8 +33,8 @@ pub enum FaultPoint {
     RecordUnlinked,
 }
 
-/// Is called at every [`FaultPoint`]. An implementation may count, or panic. No code of this crate cleans up while it unwinds, so to the disk
-/// a panic is a crash.
+/// Is called at every [`FaultPoint`]. An implementation may count, or panic. No code of this crate cleans up while it unwinds, so to the
+/// disk a panic is a crash.
 pub trait Faults: Send + Sync {
     /// The disk or the journal has changed as `point` says.
     fn reached(&self, point: FaultPoint);

@@ -56,7 +56,8 @@ pub struct Record {
     /// What its changes are counted from.
     #[serde(default)]
     pub since: ChangeBase,
-    /// The object that the tree was made for, in the caller's format. None if the caller gave none, and once the tree may have been written.
+    /// The object that the tree was made for, in the caller's format. None if the caller gave none, and once the tree may have been
+    /// written.
     #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
 }
@@ -117,8 +118,8 @@ impl JournalError {
 /// A directory of records.
 ///
 /// # Flow
-/// [`Journal::begin_create_for`], the provider's call, [`Journal::record_created`]; the same for sealing and destroying. After a restart: [`Journal::read_and_clean`],
-/// [`crate::plan::recover`], then its steps, those of the journal by [`Journal::apply`].
+/// [`Journal::begin_create_for`], the provider's call, [`Journal::record_created`]; the same for sealing and destroying. After a restart:
+/// [`Journal::read_and_clean`], [`crate::plan::recover`], then its steps, those of the journal by [`Journal::apply`].
 ///
 /// # Guarantees
 /// When a call returns Ok, the record is on the device (two flushes). A record is the former or the new one, never a part.

@@ -1,8 +1,8 @@
 //! Compares making a workspace with the bare system calls: `cargo bench -p yoi-workspace`. Needs root. With `YOI_BENCH_OUT=FOLDER` the
 //! rows are also written to `FOLDER/workspace.json`.
 //!
-//! Our call and the bare call take turns on the same file system. Sizes that are compared with each other take turns, too, and so do numbers,
-//! so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
+//! Our call and the bare call take turns on the same file system. Sizes that are compared with each other take turns, too, and so do
+//! numbers, so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it is told by the environment where to write")]
 
 mod disk;

@@ -24,9 +24,9 @@ struct ManyTrees {
 }
 
 impl ManyTrees {
-    /// The base has 13,000 files, because the growth depends on the tree: with a base of 1,500 small files the bare ioctl took 7 times as long
-    /// beside 5,000 snapshots. The cause is a guess: a snapshot adds a reference to every block that the root points to, hundreds of leaves in
-    /// the small tree and few in the large one.
+    /// The base has 13,000 files, because the growth depends on the tree: with a base of 1,500 small files the bare ioctl took 7 times as
+    /// long beside 5,000 snapshots. The cause is a guess: a snapshot adds a reference to every block that the root points to, hundreds of
+    /// leaves in the small tree and few in the large one.
     fn make(temp: &Path, number: usize) -> ManyTrees {
         let pool = Pool::new(temp, &format!("many{number}"));
         let (base, root) = base(&pool, SIZES[1]);
@@ -52,8 +52,8 @@ impl ManyTrees {
         self.made.push((new, name));
     }
 
-    /// Destroys what the samples made, so that the number stays. Waits for the cleaner: the kernel cleans up a deleted snapshot in the background,
-    /// and that work would slow down the next sample.
+    /// Destroys what the samples made, so that the number stays. Waits for the cleaner: the kernel cleans up a deleted snapshot in the
+    /// background, and that work would slow down the next sample.
     fn clear(&mut self, made: &mut Made) {
         for (new, name) in self.made.drain(..) {
             made.gone.time(|| self.pool.provider().destroy(new).unwrap());

@@ -1,7 +1,8 @@
 //! A commit that does not write file data first.
 //!
-//! START_SYNC leaves the commit to a kernel thread and wakes it. If that thread is just ending the previous commit, it misses the wake-up and
-//! sleeps until the periodic commit is due: two trees destroyed at once took 30.7 s (Linux 6.18). A second call wakes it, because it sleeps by then.
+//! START_SYNC leaves the commit to a kernel thread and wakes it. If that thread is just ending the previous commit, it misses the wake-up
+//! and sleeps until the periodic commit is due: two trees destroyed at once took 30.7 s (Linux 6.18). A second call wakes it, because it
+//! sleeps by then.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,8 +15,8 @@ use super::ioctl;
 /// A commit that is not blocked begins sooner than this.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
-/// Starts the commit of the current transaction and waits until it is done. Unlike [`ioctl::sync`], it writes no file data. Calls made at the
-/// same time share a commit.
+/// Starts the commit of the current transaction and waits until it is done. Unlike [`ioctl::sync`], it writes no file data. Calls made at
+/// the same time share a commit.
 pub(crate) fn commit(any: impl AsFd) -> io::Result<()> {
     let transid = start_commit(any.as_fd(), FIRST_WAIT)?;
     ioctl::wait_sync(any, transid)

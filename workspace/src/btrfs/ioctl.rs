@@ -112,8 +112,8 @@ pub fn sync(any: impl AsFd) -> io::Result<()> {
     unsafe { raw_ioctl(any, request_code(0, 8, 0), std::ptr::null_mut::<u8>()) }
 }
 
-/// Asks the kernel's thread to commit the current transaction, and returns its number. Returns once the commit has begun, which may be late:
-/// see [`super::commit`].
+/// Asks the kernel's thread to commit the current transaction, and returns its number. Returns once the commit has begun, which may be
+/// late: see [`super::commit`].
 pub(super) fn start_sync(any: impl AsFd) -> io::Result<u64> {
     let mut transid = 0u64;
     // SAFETY: START_SYNC writes a u64.

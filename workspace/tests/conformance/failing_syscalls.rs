@@ -1,4 +1,5 @@
-//! Each system call that an operation makes on the disk fails once with each error that a disk can give. The process also dies before each of them.
+//! Each system call that an operation makes on the disk fails once with each error that a disk can give. The process also dies before each
+//! of them.
 
 mod operations;
 mod setup;

@@ -94,8 +94,8 @@ fn live(fixture: &Fixture) -> Verdict {
         fixture.assert_only(&[base, parent]);
         return Verdict::Ran;
     }
-    // The writer always writes `a` before `b`, so `b` is never ahead. It syncs each file before the rename: a Btrfs snapshot holds what a power
-    // cut would leave, and of a new file that is not synced that may be nothing.
+    // The writer always writes `a` before `b`, so `b` is never ahead. It syncs each file before the rename: a Btrfs snapshot holds what a
+    // power cut would leave, and of a new file that is not synced that may be nothing.
     let stop = AtomicBool::new(false);
     let number = |path: &std::path::Path| fs::read_to_string(path).ok().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
     std::thread::scope(|scope| {
