@@ -13,24 +13,24 @@ use yoi_session::{Error as SessionError, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
 use yoi_wire::hub::gateway_api;
 
-use crate::args::Settings;
-use crate::chance::chance;
-use crate::drive::Driver;
-use crate::memory::{Memory, disk};
-use crate::model::{Model, ModelError, system_prompt};
-use crate::room::{self, Room};
-use crate::serve::{Door, router};
-use crate::signed::Origin;
-use crate::status::{Session, Status, Trouble, keep_told};
-use crate::tools::processes::Children;
+use crate::args::RuntimeSettings;
+use crate::disk_space::{self, DiskSpaceProbe};
+use crate::driver::Driver;
+use crate::log_origin::LogOrigin;
+use crate::model::{ModelClient, ModelError, system_prompt};
+use crate::open_session::{OpenSession, disk};
+use crate::rng::random_fraction;
+use crate::serve::{ApiState, router};
+use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
+use crate::tools::processes::ChildProcesses;
 use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
-use crate::tools::{ToolRunner, offers};
+use crate::tools::{ToolRunner, definitions};
 
 /// From the wish to stop to the end of the process, whatever hangs.
-const STOP_WITHIN: Duration = Duration::from_secs(9);
-const LAST_REPORT_WITHIN: Duration = Duration::from_secs(2);
-const DRAIN: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(9);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -46,9 +46,9 @@ pub enum AgentError {
 ///
 /// # Errors
 /// What no waiting mends: the Pod is not as it should be.
-pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> {
+pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), AgentError> {
     let stop = stop_on_signal()?;
-    let children = Arc::new(Children::default());
+    let children = Arc::new(ChildProcesses::default());
     let orphans = children.clone().reap_orphans();
     tokio::spawn(async move {
         if let Err(error) = orphans.await {
@@ -58,7 +58,7 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
 
     let manifest = &settings.manifest;
     let secret_missing = manifest.model.needs_key && settings.key.is_none();
-    let status = Status::new(settings.run_generation, secret_missing);
+    let status = RuntimeStatus::new(settings.run_generation, secret_missing);
 
     let root = PathBuf::from(&manifest.path);
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
@@ -68,14 +68,14 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
     let model = if secret_missing {
         None
     } else {
-        let offers = offers(manifest.limits.tool_seconds);
-        Some(Arc::new(Model::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &offers, settings.patience)?))
+        let definitions = definitions(manifest.limits.tool_seconds);
+        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &definitions, settings.timeouts)?))
     };
 
-    let (opened, memory) = watch::channel(None);
-    let door = Door {
-        room: Arc::new(Room::new(settings.session.clone(), status.clone(), stop.clone())),
-        memory,
+    let (opened, open_session) = watch::channel(None);
+    let api = ApiState {
+        disk_space: Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone())),
+        open_session,
         session_root: settings.session.clone(),
         tree: root,
         shim_socket: settings.shim_socket.clone(),
@@ -85,25 +85,25 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&settings, &manifest.gateway.lines),
-        router(door),
+        router(api),
         KeepPolicy::default(),
-        Arc::new(chance),
+        Arc::new(random_fraction),
     );
-    let last_word = CancellationToken::new();
-    let reporter = tokio::spawn(keep_told(caller.clone(), status.clone(), lines.state(), last_word.clone()));
+    let final_report = CancellationToken::new();
+    let reporter = tokio::spawn(send_reports(caller.clone(), status.clone(), lines.state(), final_report.clone()));
     if secret_missing {
         tracing::error!("the model's key is missing; the process ends after a while, so that it starts again with the Secret's content");
-        end_later(&stop, settings.secret_retry);
+        stop_after(&stop, settings.secret_retry);
     }
 
-    let life = Life { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
-    life.live().await;
+    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
+    process.run_sessions().await;
 
     if !secret_missing {
-        status.stopping();
+        status.set_stopping();
     }
-    last_word.cancel();
-    if timeout(LAST_REPORT_WITHIN, reporter).await.is_err() {
+    final_report.cancel();
+    if timeout(FINAL_REPORT_TIMEOUT, reporter).await.is_err() {
         tracing::info!("last report not taken");
     }
     lines.stop().await;
@@ -111,7 +111,7 @@ pub async fn run(settings: Settings, origin: &Origin) -> Result<(), AgentError> 
     Ok(())
 }
 
-fn dial(settings: &Settings, address: &str) -> Dial {
+fn dial(settings: &RuntimeSettings, address: &str) -> Dial {
     let gateway = &settings.manifest.gateway;
     Dial {
         address: address.to_owned(),
@@ -119,7 +119,7 @@ fn dial(settings: &Settings, address: &str) -> Dial {
         ca_pem: TextSource::fixed(gateway.ca.clone()),
         path: gateway_api::LINE.to_owned(),
         token: TextSource::file(settings.token.clone()),
-        timings: Timings { drain: DRAIN, ..Timings::default() },
+        timings: Timings { drain: DRAIN_TIMEOUT, ..Timings::default() },
     }
 }
 
@@ -127,26 +127,26 @@ fn stop_on_signal() -> Result<CancellationToken, AgentError> {
     let stop = CancellationToken::new();
     let (mut term, mut int) =
         (signal(SignalKind::terminate()).map_err(AgentError::Signals)?, signal(SignalKind::interrupt()).map_err(AgentError::Signals)?);
-    let stopped = stop.clone();
+    let cancel = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
         tracing::info!("asked to stop");
-        stopped.cancel();
+        cancel.cancel();
     });
-    let asked = stop.clone();
+    let stopping = stop.clone();
     tokio::spawn(async move {
-        asked.cancelled().await;
-        sleep(STOP_WITHIN).await;
+        stopping.cancelled().await;
+        sleep(STOP_TIMEOUT).await;
         tracing::error!("stopping took too long; what is in the log is whole");
         std::process::exit(0);
     });
     Ok(stop)
 }
 
-fn end_later(stop: &CancellationToken, after: Duration) {
+fn stop_after(stop: &CancellationToken, after: Duration) {
     let stop = stop.clone();
     tokio::spawn(async move {
         sleep(after).await;
@@ -154,40 +154,40 @@ fn end_later(stop: &CancellationToken, after: Duration) {
     });
 }
 
-struct Life<'a> {
-    origin: &'a Origin,
-    settings: &'a Settings,
-    status: &'a Status,
+struct AgentProcess<'a> {
+    origin: &'a LogOrigin,
+    settings: &'a RuntimeSettings,
+    status: &'a RuntimeStatus,
     stop: &'a CancellationToken,
-    opened: &'a watch::Sender<Option<Arc<Memory>>>,
+    opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
-    model: Option<Arc<Model>>,
+    model: Option<Arc<ModelClient>>,
 }
 
-impl Life<'_> {
+impl AgentProcess<'_> {
     /// Holds the lock and drives the conversation until the stop; opens the session again when it broke.
-    async fn live(&self) {
+    async fn run_sessions(&self) {
         let policy = BackoffPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(10), settled: Duration::from_secs(60) };
         let mut backoff = Backoff::new(policy);
         let (mut lock, mut full) = (None, false);
         while !self.stop.is_cancelled() {
-            let begun = tokio::time::Instant::now();
-            let done = match &lock {
+            let started = tokio::time::Instant::now();
+            let result = match &lock {
                 // What is left would take the short entries of another attempt, and not the long one that failed.
-                Some(_) if full => tokio::task::block_in_place(|| room::for_a_log(&self.settings.session)).map(|()| full = false),
-                None => self.take_lock().map(|taken| lock = Some(taken)),
+                Some(_) if full => tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| full = false),
+                None => self.take_lock().map(|new| lock = Some(new)),
                 Some(lock) => self.session(lock).await,
             };
-            let Err(error) = done else { continue };
+            let Err(error) = result else { continue };
             full = error.reason() == "DiskFull";
-            self.status.session_is(Session::Broken(Trouble::of(&error)));
+            self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
             tracing::error!(reason = error.reason(), error = crate::status::chain(&error), "session not usable");
-            if mended_by_nobody(&error) {
+            if is_permanent(&error) {
                 // Stays up, so that people can read the log and see why; nothing runs.
                 self.stop.cancelled().await;
                 return;
             }
-            let wait = backoff.after_failure(Some(begun.elapsed()), chance());
+            let wait = backoff.after_failure(Some(started.elapsed()), random_fraction());
             let _ = timeout(wait, self.stop.cancelled()).await;
         }
     }
@@ -199,10 +199,10 @@ impl Life<'_> {
 
     async fn session(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
         let manifest = &self.settings.manifest;
-        let (memory, replay) = tokio::task::block_in_place(|| Memory::open(lock, &manifest.agent))?;
-        if let Some(pointer) = memory.pointer() {
-            self.origin.session(&pointer.id);
-            self.status.session(pointer);
+        let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &manifest.agent))?;
+        if let Some(pointer) = open.pointer() {
+            self.origin.set_session(&pointer.id);
+            self.status.set_session(pointer);
         }
         if let Some(cut) = &replay.cut {
             tracing::warn!(file = %cut.file.display(), line = cut.line, bytes = cut.bytes, "torn end of the log cut");
@@ -212,9 +212,9 @@ impl Life<'_> {
             manifest_digest: self.settings.manifest_digest.clone(),
             cut_bytes: replay.cut_bytes(),
         };
-        self.opened.send_replace(Some(memory.clone()));
+        self.opened.send_replace(Some(open.clone()));
         let driver = Driver {
-            memory: memory.clone(),
+            session: open.clone(),
             model: self.model.clone(),
             tools: self.tools.clone(),
             retries: self.settings.retries,
@@ -224,15 +224,15 @@ impl Life<'_> {
             task: manifest.task.clone(),
             turns_per_run: manifest.limits.turns_per_run,
         };
-        let done = driver.drive(replay, runtime).await;
+        let result = driver.drive(replay, runtime).await;
         self.opened.send_replace(None);
-        memory.close();
-        done
+        open.close();
+        result
     }
 }
 
 /// Whether waiting is in vain: only another volume, version or object helps.
-fn mended_by_nobody(error: &SessionError) -> bool {
+fn is_permanent(error: &SessionError) -> bool {
     match error {
         SessionError::Damaged { .. }
         | SessionError::LogNewer { .. }

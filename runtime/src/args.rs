@@ -9,17 +9,17 @@ use sha2::{Digest, Sha256};
 use yoi_wire::identity::{self, env};
 use yoi_wire::manifest::AgentManifest;
 
-use crate::model::{Patience, Retries};
+use crate::model::{ModelTimeouts, RetryPolicy};
 
 #[derive(Debug, Parser)]
 #[command(name = "yoi-runtime", about = "What runs an agent in its Pod", version)]
-pub struct Cli {
+pub struct RuntimeCli {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: RuntimeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum RuntimeCommand {
     /// Run the agent of this Pod. It takes no arguments: the manifest says all.
     Agent(AgentArgs),
 }
@@ -42,8 +42,8 @@ pub struct AgentArgs {
     #[arg(long, hide = true, env = "YOI_MODEL_BACKOFF_MS", default_value_t = 1000)]
     model_backoff_ms: u64,
     /// Three numbers of milliseconds: until the head of an answer, between two pieces of it, for all of it.
-    #[arg(long, hide = true, env = "YOI_MODEL_PATIENCE_MS", value_delimiter = ',', num_args = 3)]
-    model_patience_ms: Option<Vec<u64>>,
+    #[arg(long, hide = true, env = "YOI_MODEL_TIMEOUTS_MS", value_delimiter = ',', num_args = 3)]
+    model_timeouts_ms: Option<Vec<u64>>,
     /// How long the endpoint may refuse the key before the process ends, so that the container starts again with what the Secret then holds.
     /// Longer than the time after which the kubelet forgets former restarts.
     #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
@@ -55,24 +55,24 @@ pub struct AgentArgs {
 
 /// The model's key. Never printed.
 #[derive(Clone)]
-pub struct Key(String);
+pub struct ApiKey(String);
 
-impl Key {
+impl ApiKey {
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
+        f.write_str("ApiKey(..)")
     }
 }
 
 /// All that a runtime is told.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct RuntimeSettings {
     pub manifest: AgentManifest,
     /// Hex SHA-256 of the manifest's bytes.
     pub manifest_digest: String,
@@ -81,11 +81,11 @@ pub struct Settings {
     pub shim_socket: PathBuf,
     pub run_generation: u64,
     pub pod_uid: String,
-    pub retries: Retries,
-    pub patience: Patience,
+    pub retries: RetryPolicy,
+    pub timeouts: ModelTimeouts,
     pub secret_retry: Duration,
     pub key_retry: Duration,
-    pub key: Option<Key>,
+    pub key: Option<ApiKey>,
     /// What the Pod's owner set: handed to tools.
     pub user_env: Vec<(OsString, OsString)>,
 }
@@ -98,10 +98,10 @@ pub enum SettingsError {
     Parse { path: PathBuf, source: serde_json::Error },
 }
 
-impl Settings {
+impl RuntimeSettings {
     /// # Errors
     /// The manifest cannot be read.
-    pub fn read(args: AgentArgs, key: Option<Key>) -> Result<Self, SettingsError> {
+    pub fn read(args: AgentArgs, key: Option<ApiKey>) -> Result<Self, SettingsError> {
         let path = args.manifest;
         let bytes = std::fs::read(&path).map_err(|source| SettingsError::Read { path: path.clone(), source })?;
         let manifest = serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path, source })?;
@@ -113,8 +113,8 @@ impl Settings {
             shim_socket: args.shim_socket,
             run_generation: args.run_generation,
             pod_uid: args.pod_uid,
-            retries: Retries { first: Duration::from_millis(args.model_backoff_ms), ..Retries::default() },
-            patience: args.model_patience_ms.map_or_else(Patience::default, |millis| patience(&millis)),
+            retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
+            timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
             secret_retry: Duration::from_secs(args.secret_retry_seconds),
             key_retry: Duration::from_secs(args.key_retry_seconds),
             key,
@@ -123,10 +123,10 @@ impl Settings {
     }
 }
 
-fn patience(millis: &[u64]) -> Patience {
-    let of = |place: usize, default: Duration| millis.get(place).map_or(default, |millis| Duration::from_millis(*millis));
-    let Patience { first, next, whole } = Patience::default();
-    Patience { first: of(0, first), next: of(1, next), whole: of(2, whole) }
+fn model_timeouts(millis: &[u64]) -> ModelTimeouts {
+    let value = |index: usize, default: Duration| millis.get(index).map_or(default, |millis| Duration::from_millis(*millis));
+    let ModelTimeouts { head, idle, total } = ModelTimeouts::default();
+    ModelTimeouts { head: value(0, head), idle: value(1, idle), total: value(2, total) }
 }
 
 fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
@@ -147,21 +147,21 @@ fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, O
 ///
 /// # Safety
 /// No other thread runs yet.
-pub unsafe fn take_key() -> Option<Key> {
+pub unsafe fn take_key() -> Option<ApiKey> {
     let value = std::env::var(env::MODEL_API_KEY).ok();
     let name = std::ffi::CString::new(env::MODEL_API_KEY).ok()?;
     // SAFETY: single-threaded by contract; the value is a NUL-terminated string that belongs to this process, and stays in place.
     unsafe {
-        let place = libc::getenv(name.as_ptr());
-        if !place.is_null() {
-            let length = libc::strlen(place);
-            for at in 0..length {
-                place.add(at).write_volatile(0);
+        let pointer = libc::getenv(name.as_ptr());
+        if !pointer.is_null() {
+            let length = libc::strlen(pointer);
+            for offset in 0..length {
+                pointer.add(offset).write_volatile(0);
             }
         }
         std::env::remove_var(env::MODEL_API_KEY);
     }
-    value.filter(|value| !value.is_empty()).map(Key)
+    value.filter(|value| !value.is_empty()).map(ApiKey)
 }
 
 #[cfg(test)]

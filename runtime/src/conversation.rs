@@ -16,23 +16,23 @@ use yoi_wire::manifest::Task;
 
 mod projection;
 
-pub use projection::{Item, ToolResult, project};
+pub use projection::{PromptItem, PromptToolResult, project};
 
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum ConversationEvent {
     /// An entry that no intent asked for: replayed, or a notice.
     Recorded(Entry),
     /// All of the log was replayed.
-    Started(Start),
+    Started(StartInput),
     /// An entry of [`Intent::Append`] is durable.
     Logged(Entry),
     /// There may be something in the inbox.
-    Woken,
+    InboxChanged,
     /// What the inbox holds.
-    Drained(Vec<InboxMessage>),
+    InboxRead(Vec<InboxMessage>),
     Answered(Assistant),
     /// The model cannot be had, after all retries.
-    GaveUp {
+    ModelFailed {
         message: String,
     },
     /// Policy lets the call begin.
@@ -52,7 +52,7 @@ pub enum Event {
 }
 
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct StartInput {
     pub runtime: RuntimeStarted,
     pub task: Option<Task>,
     pub turns_per_run: u32,
@@ -62,24 +62,24 @@ pub struct Start {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
-    /// Put these into the log, in one append; then [`Event::Logged`] for each. Messages among them are settled in the inbox.
+    /// Put these into the log, in one append; then [`ConversationEvent::Logged`] for each. Messages among them are settled in the inbox.
     Append(Vec<Body>),
-    /// Look into the inbox; then [`Event::Drained`].
-    Drain,
-    /// Call the model with the projection of the log; then [`Event::Answered`] or [`Event::GaveUp`].
+    /// Look into the inbox; then [`ConversationEvent::InboxRead`].
+    ReadInbox,
+    /// Call the model with the projection of the log; then [`ConversationEvent::Answered`] or [`ConversationEvent::ModelFailed`].
     CallModel,
-    /// Ask policy; then [`Event::Allowed`] or [`Event::Refused`].
+    /// Ask policy; then [`ConversationEvent::Allowed`] or [`ConversationEvent::Refused`].
     Check(ToolCall),
-    /// Run the call, whose start is durable; then [`Event::Ended`].
+    /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
     Run(ToolCall),
-    /// Nothing to do until something comes; then [`Event::Woken`].
-    Rest,
+    /// Nothing to do until something comes; then [`ConversationEvent::InboxChanged`].
+    Wait,
     /// All that had to be said is in the log.
     Exit,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct ConversationState {
     pub log: yoi_session::LogState,
     entries: Vec<Entry>,
     /// What became of each task in the log.
@@ -92,16 +92,16 @@ pub struct State {
     /// Entries of the append that is under way.
     appending: usize,
     /// The inbox was emptied since the last model call, or since the last rest.
-    drained: bool,
+    inbox_read: bool,
     /// A run shall begin.
-    due: bool,
+    run_due: bool,
     /// The model's last word asked for nothing more.
-    answered: bool,
+    final_answer: bool,
     /// Causes of a run that was interrupted and not taken up again.
     interrupted: Option<Vec<String>>,
 }
 
-impl State {
+impl ConversationState {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -123,21 +123,21 @@ impl State {
                 if input.from == InputFrom::Task {
                     self.tasks.insert(input.message_id.clone(), TaskState::Submitted);
                 }
-                self.answered = false;
-                self.due |= self.log.open_run.is_none();
+                self.final_answer = false;
+                self.run_due |= self.log.open_run.is_none();
             }
             Body::PeerMessage(_) => {
-                self.answered = false;
-                self.due |= self.log.open_run.is_none();
+                self.final_answer = false;
+                self.run_due |= self.log.open_run.is_none();
             }
             Body::RunStarted(run) => {
-                (self.turns, self.due, self.answered, self.interrupted) = (0, false, false, None);
+                (self.turns, self.run_due, self.final_answer, self.interrupted) = (0, false, false, None);
                 self.mark_tasks(&run.cause, TaskState::Running);
             }
             Body::Assistant(answer) => {
                 self.turns += 1;
-                self.drained = false;
-                self.answered = answer.tool_calls.is_empty();
+                self.inbox_read = false;
+                self.final_answer = answer.tool_calls.is_empty();
             }
             Body::RunEnded(end) => {
                 let cause = self.log.open_run.as_ref().map(|run| run.cause.clone()).unwrap_or_default();
@@ -147,7 +147,7 @@ impl State {
                     // Neither: it goes on after the restart.
                     RunOutcome::Interrupted => self.interrupted = Some(cause),
                 }
-                self.drained = false;
+                self.inbox_read = false;
             }
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
@@ -170,14 +170,14 @@ impl State {
     }
 
     /// Whether the open run has nothing left to do but to end.
-    fn complete(&self) -> bool {
-        self.answered && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
+    fn is_complete(&self) -> bool {
+        self.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
     }
 
     /// What ends all that is under way.
-    fn closing(&self) -> Vec<Body> {
+    fn closing_entries(&self) -> Vec<Body> {
         let mut bodies = self.log.recovery();
-        if self.complete() {
+        if self.is_complete() {
             for body in &mut bodies {
                 // The last one died between the model's last word and the entry that says that it was the last.
                 if let Body::RunEnded(end) = body {
@@ -217,14 +217,14 @@ impl State {
             return (self, vec![Intent::Exit]);
         }
         if !self.may_run {
-            return (self, vec![Intent::Rest]);
+            return (self, vec![Intent::Wait]);
         }
         if self.log.open_run.is_none() {
-            if self.due {
+            if self.run_due {
                 let body = self.run_started([]);
                 return self.append(vec![body]);
             }
-            let intent = if self.drained { Intent::Rest } else { Intent::Drain };
+            let intent = if self.inbox_read { Intent::Wait } else { Intent::ReadInbox };
             return (self, vec![intent]);
         }
         if let Some(call) = self.log.open_calls.first() {
@@ -236,7 +236,7 @@ impl State {
             let intent = if call.started.is_some() { Intent::Run(asked) } else { Intent::Check(asked) };
             return (self, vec![intent]);
         }
-        let end = if self.complete() {
+        let end = if self.is_complete() {
             self.run_ended(RunOutcome::Finished, None)
         } else if self.turns >= self.turns_per_run {
             self.run_ended(
@@ -249,17 +249,17 @@ impl State {
         if let Some(end) = end {
             return self.append(vec![end]);
         }
-        let intent = if self.drained { Intent::CallModel } else { Intent::Drain };
+        let intent = if self.inbox_read { Intent::CallModel } else { Intent::ReadInbox };
         (self, vec![intent])
     }
 
-    fn start(mut self, start: Start) -> (Self, Vec<Intent>) {
-        let Start { runtime, task, turns_per_run, may_run } = start;
+    fn start(mut self, start: StartInput) -> (Self, Vec<Intent>) {
+        let StartInput { runtime, task, turns_per_run, may_run } = start;
         (self.turns_per_run, self.may_run) = (turns_per_run, may_run);
-        let mut bodies = self.closing();
+        let mut bodies = self.closing_entries();
         // Set by the inputs of the past; what counts is what they still wait for.
-        let goes_on = |body: &Body| matches!(body, Body::RunEnded(end) if end.outcome == RunOutcome::Interrupted);
-        self.due = bodies.iter().any(goes_on) || self.interrupted.is_some() || !self.log.unanswered.is_empty();
+        let interrupted = |body: &Body| matches!(body, Body::RunEnded(end) if end.outcome == RunOutcome::Interrupted);
+        self.run_due = bodies.iter().any(interrupted) || self.interrupted.is_some() || !self.log.unanswered.is_empty();
         bodies.push(Body::RuntimeStarted(runtime));
         if let Some(task) = task.filter(|task| !self.log.delivered.contains_key(&task.id)) {
             bodies.push(Body::Input(Input { from: InputFrom::Task, message_id: task.id, user: None, text: task.text }));
@@ -267,9 +267,9 @@ impl State {
         self.append(bodies)
     }
 
-    fn take(mut self, messages: Vec<InboxMessage>) -> (Self, Vec<Intent>) {
+    fn take_messages(mut self, messages: Vec<InboxMessage>) -> (Self, Vec<Intent>) {
         let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
-        self.drained = true;
+        self.inbox_read = true;
         let idle = self.log.open_run.is_none();
         // Messages that do not wake wait for the run that something else begins.
         if new.is_empty() || (idle && new.iter().all(|message| message.wake == Wake::Wait)) {
@@ -278,7 +278,7 @@ impl State {
         let mut bodies: Vec<Body> = new.iter().map(InboxMessage::body).collect();
         if idle {
             let run = self.run_started(new.iter().map(|message| message.id.clone()));
-            bodies.push(shifted(run, self.log.last_seq + bodies.len() as u64 + 1));
+            bodies.push(with_run_seq(run, self.log.last_seq + bodies.len() as u64 + 1));
         }
         self.append(bodies)
     }
@@ -291,7 +291,7 @@ impl State {
 }
 
 /// A run's id is the number of its own entry, also when it is not the first of its append.
-fn shifted(body: Body, seq: u64) -> Body {
+fn with_run_seq(body: Body, seq: u64) -> Body {
     match body {
         Body::RunStarted(run) => Body::RunStarted(RunStarted { run_id: format!("run-{seq}"), ..run }),
         other => other,
@@ -300,40 +300,40 @@ fn shifted(body: Body, seq: u64) -> Body {
 
 /// The state after one more event, and what to do now.
 #[must_use]
-pub fn apply(mut state: State, event: Event) -> (State, Vec<Intent>) {
+pub fn apply(mut state: ConversationState, event: ConversationEvent) -> (ConversationState, Vec<Intent>) {
     match event {
-        Event::Recorded(entry) => (state.record(entry), Vec::new()),
-        Event::Logged(entry) => {
+        ConversationEvent::Recorded(entry) => (state.record(entry), Vec::new()),
+        ConversationEvent::Logged(entry) => {
             state.appending = state.appending.saturating_sub(1);
             state.record(entry).decide()
         }
-        Event::Started(start) => state.start(start),
-        Event::Woken => {
-            state.drained = false;
+        ConversationEvent::Started(start) => state.start(start),
+        ConversationEvent::InboxChanged => {
+            state.inbox_read = false;
             state.decide()
         }
-        Event::Drained(messages) => state.take(messages),
-        Event::Answered(answer) => {
+        ConversationEvent::InboxRead(messages) => state.take_messages(messages),
+        ConversationEvent::Answered(answer) => {
             let last = answer.tool_calls.is_empty();
             let mut bodies = vec![Body::Assistant(answer)];
             // In one append: a restart between the two would find a run that looks unfinished.
             bodies.extend(if last { state.run_ended(RunOutcome::Finished, None) } else { None });
             state.append(bodies)
         }
-        Event::GaveUp { message } => match state.run_ended(RunOutcome::Failed, Some(message)) {
+        ConversationEvent::ModelFailed { message } => match state.run_ended(RunOutcome::Failed, Some(message)) {
             Some(end) => state.append(vec![end]),
             None => state.decide(),
         },
-        Event::Allowed => {
+        ConversationEvent::Allowed => {
             let Some(call) = state.log.open_calls.first() else { return state.decide() };
             let body = Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone() });
             state.append(vec![body])
         }
-        Event::Refused { output } => state.end_call(ToolOutcome::Refused, output, None),
-        Event::Ended { outcome, output, millis } => state.end_call(outcome, output, Some(millis)),
-        Event::Stopping => {
+        ConversationEvent::Refused { output } => state.end_call(ToolOutcome::Refused, output, None),
+        ConversationEvent::Ended { outcome, output, millis } => state.end_call(outcome, output, Some(millis)),
+        ConversationEvent::Stopping => {
             state.stopping = true;
-            let bodies = state.closing();
+            let bodies = state.closing_entries();
             if bodies.is_empty() { state.decide() } else { state.append(bodies) }
         }
     }

@@ -10,21 +10,21 @@ use uuid::Uuid;
 use yoi_wire::node::ChangeList;
 use yoi_wire::people::DiffResponse;
 
-use crate::shim::{self, ShimError};
+use crate::shim_client::{self, ShimClientError};
 use crate::tools::shell::{Captured, Shell};
 
-const WITHIN: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of text.
-const LIMIT: usize = 1 << 20;
+const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Nothing that the tree's configuration names is started, and nothing is asked.
-const QUIET: [(&str, &str); 4] =
+const GIT_ENV: [(&str, &str); 4] =
     [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
-const PLAIN: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
+const GIT_ARGS: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
     #[error("failed to list the changed paths")]
-    Paths(#[from] ShimError),
+    Paths(#[from] ShimClientError),
     #[error("failed to run git")]
     Git(#[source] std::io::Error),
     #[error("failed to compare the tree with git's HEAD: {0}")]
@@ -37,10 +37,10 @@ pub enum DiffError {
 /// The shim cannot be asked, or git fails on a tree that is git's.
 pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<DiffResponse, DiffError> {
     let listed = async {
-        match shim::changes(shim_socket).await {
+        match shim_client::list_changes(shim_socket).await {
             Ok(list) => Ok((list, None)),
             // What git knows is worth showing all the same.
-            Err(ShimError::NoBase(why)) => Ok((ChangeList::default(), Some(why))),
+            Err(ShimClientError::NoBase(why)) => Ok((ChangeList::default(), Some(why))),
             Err(error) => Err(DiffError::Paths(error)),
         }
     };
@@ -57,42 +57,42 @@ pub async fn against_head(shell: &Shell, tree: &Path) -> Result<Option<(String, 
     if !tree.join(".git").exists() {
         return Ok(None);
     }
-    let scratch = Scratch::new().map_err(DiffError::Git)?;
-    let wanted = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
-    let place = git(shell, &[&["rev-parse", "--path-format=absolute"], &wanted[..]].concat(), &[]).await?;
-    let place = String::from_utf8_lossy(&place.output).into_owned();
-    let [dir, common, top, index, objects] = place.lines().collect::<Vec<_>>()[..] else {
-        return Err(DiffError::Compare(format!("git told {} places where it should tell five", place.lines().count())));
+    let temp = TempDir::new().map_err(DiffError::Git)?;
+    let queries = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
+    let answer = git(shell, &[&["rev-parse", "--path-format=absolute"], &queries[..]].concat(), &[]).await?;
+    let paths = String::from_utf8_lossy(&answer.output).into_owned();
+    let [dir, common, top_level, index, objects] = paths.lines().collect::<Vec<_>>()[..] else {
+        return Err(DiffError::Compare(format!("git told {} places where it should tell five", paths.lines().count())));
     };
     // The tree's own files say where these are, and the agent writes them.
     let tree = tree.canonicalize().map_err(DiffError::Git)?;
-    for place in [dir, common, top, objects] {
-        beneath(&tree, Path::new(place))?;
+    for path in [dir, common, top_level, objects] {
+        resolve_beneath(&tree, Path::new(path))?;
     }
-    let copy = scratch.0.join("index");
-    match beneath(&tree, Path::new(index)) {
-        Ok(index) => copy_file(&index, &copy).map_err(DiffError::Git)?,
+    let index_copy = temp.0.join("index");
+    match resolve_beneath(&tree, Path::new(index)) {
+        Ok(index) => copy_file(&index, &index_copy).map_err(DiffError::Git)?,
         // A repository without a first `git add`.
         Err(DiffError::Git(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let own = [
-        ("GIT_INDEX_FILE", copy.as_os_str()),
-        ("GIT_OBJECT_DIRECTORY", scratch.0.as_os_str()),
+    let extra_env = [
+        ("GIT_INDEX_FILE", index_copy.as_os_str()),
+        ("GIT_OBJECT_DIRECTORY", temp.0.as_os_str()),
         ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(objects)),
     ];
     // Untracked files become files of no content in the copy, and so appear as added.
-    git(shell, &["add", "--intent-to-add", "--", "."], &own).await?;
-    let head = try_git(shell, &["rev-parse", "--verify", "--quiet", "HEAD"], &own).await?;
-    let empty = git(shell, &["hash-object", "-t", "tree", "-w", "/dev/null"], &own).await?;
+    git(shell, &["add", "--intent-to-add", "--", "."], &extra_env).await?;
+    let head = try_git(shell, &["rev-parse", "--verify", "--quiet", "HEAD"], &extra_env).await?;
+    let empty = git(shell, &["hash-object", "-t", "tree", "-w", "/dev/null"], &extra_env).await?;
     let empty = String::from_utf8_lossy(&empty.output).trim().to_owned();
     let against = if head.ok { "HEAD" } else { &empty };
-    let text = git(shell, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &own).await?;
+    let text = git(shell, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &extra_env).await?;
     Ok(Some((whole_lines(text.output, text.cut), text.cut)))
 }
 
 /// Where a path really is, if that is in the tree.
-fn beneath(tree: &Path, path: &Path) -> Result<PathBuf, DiffError> {
+fn resolve_beneath(tree: &Path, path: &Path) -> Result<PathBuf, DiffError> {
     let real = path.canonicalize().map_err(DiffError::Git)?;
     if real.starts_with(tree) { Ok(real) } else { Err(DiffError::Outside(real)) }
 }
@@ -104,10 +104,10 @@ fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::other(format!("{} is not a regular file", from.display())));
     }
-    let mut copy = File::create_new(to)?;
-    std::io::copy(&mut file, &mut copy)?;
+    let mut index_copy = File::create_new(to)?;
+    std::io::copy(&mut file, &mut index_copy)?;
     // git looks closer at files of the index's own second or later: a younger copy would hide a change of equal length.
-    copy.set_times(FileTimes::new().set_modified(file.metadata()?.modified()?))
+    index_copy.set_times(FileTimes::new().set_modified(file.metadata()?.modified()?))
 }
 
 /// A cut text ends with a whole line.
@@ -118,25 +118,26 @@ fn whole_lines(mut text: Vec<u8>, cut: bool) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-async fn try_git(shell: &Shell, args: &[&str], own: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
-    let args: Vec<&str> = PLAIN.into_iter().chain(args.iter().copied()).collect();
-    let env: Vec<(&str, &OsStr)> = QUIET.iter().map(|(name, value)| (*name, OsStr::new(*value))).chain(own.iter().copied()).collect();
-    shell.capture("git", &args, &env, WITHIN, LIMIT).await.map_err(DiffError::Git)
+async fn try_git(shell: &Shell, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
+    let args: Vec<&str> = GIT_ARGS.into_iter().chain(args.iter().copied()).collect();
+    let env: Vec<(&str, &OsStr)> =
+        GIT_ENV.iter().map(|(name, value)| (*name, OsStr::new(*value))).chain(extra_env.iter().copied()).collect();
+    shell.capture("git", &args, &env, TIMEOUT, MAX_TEXT_BYTES).await.map_err(DiffError::Git)
 }
 
-async fn git(shell: &Shell, args: &[&str], own: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
-    let done = try_git(shell, args, own).await?;
-    if done.ok {
-        return Ok(done);
+async fn git(shell: &Shell, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
+    let output = try_git(shell, args, extra_env).await?;
+    if output.ok {
+        return Ok(output);
     }
-    let code = done.code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
-    Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], done.errors.trim())))
+    let code = output.code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+    Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], output.errors.trim())))
 }
 
 /// A folder that goes away.
-struct Scratch(PathBuf);
+struct TempDir(PathBuf);
 
-impl Scratch {
+impl TempDir {
     fn new() -> std::io::Result<Self> {
         let path = std::env::temp_dir().join(format!("yoi-diff-{}", Uuid::new_v4()));
         std::fs::create_dir(&path)?;
@@ -144,7 +145,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

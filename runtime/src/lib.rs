@@ -6,29 +6,29 @@
 //! | Module | Is |
 //! |---|---|
 //! | [`conversation`] | the thought: state, event, intent; no clock, no I/O |
-//! | [`drive`] | carries intents out |
-//! | [`memory`] | log and inbox of the open session |
-//! | [`memory_use`] | what the process keeps of the machine's memory |
+//! | [`driver`] | carries intents out |
+//! | [`open_session`] | log and inbox of the open session |
+//! | [`allocator`] | what the process keeps of the machine's memory |
 //! | [`model`] | the endpoint |
-//! | `room` | whether the inbox has room again |
+//! | `disk_space` | whether the inbox has room again |
 //! | [`tools`] | the one door to tools |
-//! | [`serve`], [`status`], [`diff`], [`shim`] | what others ask and are told |
-//! | [`signed`] | the log of the process itself |
+//! | [`serve`], [`status`], [`diff`], [`shim_client`] | what others ask and are told |
+//! | [`log_origin`] | the log of the process itself |
 //! | [`agent`] | the life of the process |
 //! | [`args`] | flags and environment |
 
 pub mod agent;
+pub mod allocator;
 pub mod args;
-mod chance;
 pub mod conversation;
 pub mod diff;
-pub mod drive;
-pub mod memory;
-pub mod memory_use;
+mod disk_space;
+pub mod driver;
+pub mod log_origin;
 pub mod model;
-mod room;
+pub mod open_session;
+mod rng;
 pub mod serve;
-pub mod shim;
-pub mod signed;
+pub mod shim_client;
 pub mod status;
 pub mod tools;

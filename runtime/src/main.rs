@@ -6,34 +6,34 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 use tracing_subscriber::EnvFilter;
-use yoi_runtime::args::{Cli, Command, Key, Settings, take_key};
-use yoi_runtime::signed::{Origin, Signed};
+use yoi_runtime::args::{ApiKey, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
+use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
 use yoi_runtime::status::chain;
-use yoi_runtime::{agent, memory_use as memory};
+use yoi_runtime::{agent, allocator};
 
 /// More than any future of ours needs; only what is used is there.
-const STACK: usize = 1 << 20;
+const STACK_BYTES: usize = 1 << 20;
 /// Threads that wait for the disk, one for each thing that may be asked at once: the log's append, a reader, a message, a tool.
 const DISK_THREADS: usize = 4;
 /// So long that none of them does the work of two.
-const TOGETHER: Duration = Duration::from_millis(5);
+const START_TOGETHER: Duration = Duration::from_millis(5);
 
 fn main() -> ExitCode {
-    memory::few_arenas();
+    allocator::limit_arenas();
     // Before anything else: tools run under the same user, and must not read this process's memory or first environment.
-    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let not_dumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // SAFETY: no thread was started yet.
     let key = unsafe { take_key() };
     // Fixed, because other levels would tell too much: genai's own messages, and those of HTTP, hold pieces of the conversation.
     let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_line=info,yoi_session=info,genai=off");
-    let origin = Origin::default();
-    let lines = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
-    lines.map_event_format(|format| Signed::new(format, origin.clone())).init();
-    if let Err(error) = hidden.and_then(|()| set_child_subreaper(Some(rustix::process::getpid()))) {
+    let origin = LogOrigin::default();
+    let subscriber = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
+    subscriber.map_event_format(|format| WithOrigin::new(format, origin.clone())).init();
+    if let Err(error) = not_dumpable.and_then(|()| set_child_subreaper(Some(rustix::process::getpid()))) {
         tracing::error!(%error, "process not set up");
         return ExitCode::FAILURE;
     }
-    match run(Cli::parse(), key, &origin) {
+    match run(RuntimeCli::parse(), key, &origin) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = chain(&*error), "runtime ended");
@@ -42,20 +42,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli, key: Option<Key>, origin: &Origin) -> Result<(), Box<dyn std::error::Error>> {
-    let Command::Agent(args) = cli.command;
-    let settings = Settings::read(args, key)?;
-    origin.agent(&settings.manifest.agent, settings.run_generation);
+fn run(cli: RuntimeCli, key: Option<ApiKey>, origin: &LogOrigin) -> Result<(), Box<dyn std::error::Error>> {
+    let RuntimeCommand::Agent(args) = cli.command;
+    let settings = RuntimeSettings::read(args, key)?;
+    origin.set_agent(&settings.manifest.agent, settings.run_generation);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Two are enough: one may wait for the disk while the other serves.
         .worker_threads(2)
-        .thread_stack_size(STACK)
+        .thread_stack_size(STACK_BYTES)
         // A tool may use up the processes that the Pod may have; the threads for the disk must be there before.
         .thread_keep_alive(Duration::MAX)
         .enable_all()
         .build()?;
     let done = runtime.block_on(async {
-        futures::future::join_all((0..DISK_THREADS).map(|_| tokio::task::spawn_blocking(|| std::thread::sleep(TOGETHER)))).await;
+        futures::future::join_all((0..DISK_THREADS).map(|_| tokio::task::spawn_blocking(|| std::thread::sleep(START_TOGETHER)))).await;
         agent::run(settings, origin).await
     });
     // A tool's blocking read must not hold the exit.

@@ -15,38 +15,38 @@ use tokio::sync::{mpsc, oneshot};
 use yoi_wire::entry::{Assistant, TokenUsage, ToolCall};
 use yoi_wire::manifest::{self, ModelProvider};
 
-use crate::args::Key;
-use crate::conversation::Item;
-use crate::tools::Offer;
+use crate::args::ApiKey;
+use crate::conversation::PromptItem;
+use crate::tools::ToolDefinition;
 
 mod failure;
 mod meter;
 mod retries;
 
-pub use failure::{Again, Failure};
-pub use retries::Retries;
+pub use failure::{ModelFailure, Retry};
+pub use retries::RetryPolicy;
 
-use failure::Asked;
-use meter::{Meter, outgrown};
+use failure::CallContext;
+use meter::{AnswerMeter, over_limit};
 
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of words, thoughts and arguments in one answer. Escaped as JSON it still fits into a line of the log.
-const MAX_ANSWER: usize = 2 << 20;
+const MAX_ANSWER_BYTES: usize = 2 << 20;
 
 /// How long an answer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct ModelTimeouts {
     /// Until its head: models think.
-    pub first: Duration,
+    pub head: Duration,
     /// Between two pieces of it.
-    pub next: Duration,
+    pub idle: Duration,
     /// For all of it, so that one that trickles without end is noticed.
-    pub whole: Duration,
+    pub total: Duration,
 }
 
-impl Default for Patience {
+impl Default for ModelTimeouts {
     fn default() -> Self {
-        Self { first: Duration::from_secs(300), next: Duration::from_secs(120), whole: Duration::from_secs(1800) }
+        Self { head: Duration::from_secs(300), idle: Duration::from_secs(120), total: Duration::from_secs(1800) }
     }
 }
 
@@ -65,38 +65,38 @@ pub enum ModelError {
 /// A model, with a thread of its own for its calls: what an endpoint sends is taken apart there as fast as it comes, and however much that is,
 /// neither the line nor the wish to stop waits for it.
 #[derive(Debug)]
-pub struct Model {
+pub struct ModelClient {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
 #[derive(Debug)]
 struct Job {
-    items: Vec<Item>,
-    answer: oneshot::Sender<Result<Assistant, Failure>>,
+    items: Vec<PromptItem>,
+    answer: oneshot::Sender<Result<Assistant, ModelFailure>>,
 }
 
-impl Model {
+impl ModelClient {
     /// # Errors
     /// TLS, the client or the thread cannot be set up.
     pub fn new(
         spec: &manifest::ModelEndpoint,
-        key: Option<&Key>,
+        key: Option<&ApiKey>,
         system: String,
-        offers: &[Offer],
-        patience: Patience,
+        definitions: &[ToolDefinition],
+        timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
-        let endpoint = ModelEndpoint::new(spec, key, system, offers, patience)?;
-        let (jobs, mut waiting) = mpsc::unbounded_channel::<Job>();
+        let connection = Connection::new(spec, key, system, definitions, timeouts)?;
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         // One thread: who reads the connection and who takes apart what it brings have to take turns, so both can be stopped at each turn.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ModelError::Thread)?;
         let work = async move {
-            while let Some(Job { items, mut answer }) = waiting.recv().await {
-                let done = tokio::select! {
-                    done = endpoint.ask(items) => done,
+            while let Some(Job { items, mut answer }) = queue.recv().await {
+                let result = tokio::select! {
+                    result = connection.call(items) => result,
                     // Nobody waits any more: dropping the call closes its connection.
                     () = answer.closed() => continue,
                 };
-                let _ = answer.send(done);
+                let _ = answer.send(result);
             }
         };
         std::thread::Builder::new().name("model".to_owned()).spawn(move || runtime.block_on(work)).map_err(ModelError::Thread)?;
@@ -107,40 +107,40 @@ impl Model {
     ///
     /// # Errors
     /// What failed, and whether another try may help.
-    pub async fn ask(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
+    pub async fn call(&self, items: Vec<PromptItem>) -> Result<Assistant, ModelFailure> {
         let (answer, answered) = oneshot::channel();
-        let asked = self.jobs.send(Job { items, answer });
+        let queued = self.jobs.send(Job { items, answer });
         match answered.await {
-            Ok(answer) if asked.is_ok() => answer,
+            Ok(answer) if queued.is_ok() => answer,
             // The thread has panicked, and said so.
-            Ok(_) | Err(_) => Err(Failure::lost()),
+            Ok(_) | Err(_) => Err(ModelFailure::model_thread_ended()),
         }
     }
 }
 
 #[derive(Debug)]
-struct ModelEndpoint {
+struct Connection {
     client: Client,
     target: ServiceTarget,
     system: String,
     tools: Vec<Tool>,
     options: ChatOptions,
-    asked: Asked,
-    key: Option<Key>,
+    context: CallContext,
+    key: Option<ApiKey>,
 }
 
-impl ModelEndpoint {
+impl Connection {
     fn new(
         spec: &manifest::ModelEndpoint,
-        key: Option<&Key>,
+        key: Option<&ApiKey>,
         system: String,
-        offers: &[Offer],
-        patience: Patience,
+        definitions: &[ToolDefinition],
+        timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
         let http = reqwest::Client::builder()
             // Users' images may have no roots.
-            .tls_backend_preconfigured(tls()?)
-            .connect_timeout(CONNECT)
+            .tls_backend_preconfigured(tls_config()?)
+            .connect_timeout(CONNECT_TIMEOUT)
             .build()?;
         let client = Client::builder().with_reqwest(http).build().map_err(|error| ModelError::Client(error.to_string()))?;
         let (kind, default) = match spec.provider {
@@ -149,23 +149,25 @@ impl ModelEndpoint {
             ModelProvider::Unknown => return Err(ModelError::Client("the model's provider is of another version of Yoi".to_owned())),
         };
         let base = spec.base_url.as_deref().unwrap_or(default);
-        let asked = Asked { endpoint: host(base), has_key: key.is_some(), patience };
+        let context = CallContext { endpoint: host_and_port(base), has_key: key.is_some(), timeouts };
         let target = ServiceTarget {
-            endpoint: Endpoint::from_owned(with_slash(base)),
+            endpoint: Endpoint::from_owned(with_trailing_slash(base)),
             // An endpoint without a key still gets the header; it does not look at it.
-            auth: AuthData::from_single(key.map_or("none", Key::expose).to_owned()),
+            auth: AuthData::from_single(key.map_or("none", ApiKey::expose).to_owned()),
             model: ModelIden::new(kind, spec.name.clone()),
         };
-        let tools = offers
+        let tools = definitions
             .iter()
-            .map(|offer| Tool::new(offer.name).with_description(offer.description.clone()).with_schema(offer.schema.clone()))
+            .map(|definition| {
+                Tool::new(definition.name).with_description(definition.description.clone()).with_schema(definition.schema.clone())
+            })
             .collect();
         let options = ChatOptions::default()
             .with_capture_content(true)
             .with_capture_tool_calls(true)
             .with_capture_usage(true)
-            .with_stream_header_timeout(patience.first)
-            .with_stream_read_timeout(patience.next)
+            .with_stream_header_timeout(timeouts.head)
+            .with_stream_read_timeout(timeouts.idle)
             // The name as the user wrote it: genai takes words like `-max` or `a::` in it for its own.
             .with_extra_body(json!({"model": spec.name}));
         let options = match spec.provider {
@@ -173,56 +175,57 @@ impl ModelEndpoint {
             ModelProvider::OpenAI => options.with_reasoning_effort(ReasoningEffort::Budget(0)),
             ModelProvider::Anthropic | ModelProvider::Unknown => options,
         };
-        Ok(Self { client, target, system, tools, options, asked, key: key.cloned() })
+        Ok(Self { client, target, system, tools, options, context, key: key.cloned() })
     }
 
-    async fn ask(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
+    async fn call(&self, items: Vec<PromptItem>) -> Result<Assistant, ModelFailure> {
         // Some models end so after a tool's result; anywhere else it is no answer.
-        let may_be_empty = matches!(items.last(), Some(Item::Results(_)));
-        let conversation = items.iter().map(bytes).sum();
+        let may_be_empty = matches!(items.last(), Some(PromptItem::Results(_)));
+        let conversation = items.iter().map(item_bytes).sum();
         let answer = tokio::select! {
-            answer = tokio::time::timeout(self.asked.patience.whole, self.stream(items)) => {
-                answer.unwrap_or_else(|_| Err(Failure::too_slow(&self.asked)))
+            answer = tokio::time::timeout(self.context.timeouts.total, self.stream(items)) => {
+                answer.unwrap_or_else(|_| Err(ModelFailure::answer_too_slow(&self.context)))
             }
             // What is no event yet is kept by the client and counted by nobody else.
-            () = outgrown(conversation) => Err(Failure::too_long(&self.asked)),
+            () = over_limit(conversation) => Err(ModelFailure::answer_too_long(&self.context)),
         };
         let answer = answer.and_then(|answer| {
             let empty = answer.text.trim().is_empty() && answer.tool_calls.is_empty();
-            if empty && !may_be_empty { Err(Failure::empty(&self.asked)) } else { Ok(answer) }
+            if empty && !may_be_empty { Err(ModelFailure::empty_answer(&self.context)) } else { Ok(answer) }
         });
-        answer.map_err(|failure| failure.without(self.key.as_ref().map_or("", Key::expose)))
+        answer.map_err(|failure| failure.redact_key(self.key.as_ref().map_or("", ApiKey::expose)))
     }
 
-    async fn stream(&self, items: Vec<Item>) -> Result<Assistant, Failure> {
-        let request = ChatRequest::new(items.into_iter().map(message).collect()).with_system(&self.system).with_tools(self.tools.clone());
-        let failed = |error| Failure::of(error, &self.asked);
+    async fn stream(&self, items: Vec<PromptItem>) -> Result<Assistant, ModelFailure> {
+        let request =
+            ChatRequest::new(items.into_iter().map(chat_message).collect()).with_system(&self.system).with_tools(self.tools.clone());
+        let failed = |error| ModelFailure::from_genai(error, &self.context);
         let answer = self.client.exec_chat_stream(self.target.clone(), request, Some(&self.options)).await.map_err(failed)?;
-        let (mut stream, mut meter) = (answer.stream, Meter::default());
+        let (mut stream, mut meter) = (answer.stream, AnswerMeter::default());
         while let Some(event) = stream.next().await {
             let event = event.map_err(failed)?;
-            if !meter.take(&event) {
-                return Err(Failure::too_long(&self.asked));
+            if !meter.add(&event) {
+                return Err(ModelFailure::answer_too_long(&self.context));
             }
             if let ChatStreamEvent::End(end) = event {
-                return Ok(assistant(end));
+                return Ok(assistant_entry(end));
             }
         }
-        Err(if meter.nothing() { Failure::no_stream(&self.asked) } else { Failure::broken_off(&self.asked) })
+        Err(if meter.is_empty() { ModelFailure::not_a_stream(&self.context) } else { ModelFailure::answer_cut_off(&self.context) })
     }
 }
 
-fn bytes(item: &Item) -> u64 {
+fn item_bytes(item: &PromptItem) -> u64 {
     let bytes = match item {
-        Item::User(text) => text.len(),
-        Item::Assistant { text, calls } => text.len() + calls.iter().map(|call| call.args.to_string().len()).sum::<usize>(),
-        Item::Results(results) => results.iter().map(|result| result.output.len()).sum(),
+        PromptItem::User(text) => text.len(),
+        PromptItem::Assistant { text, calls } => text.len() + calls.iter().map(|call| call.args.to_string().len()).sum::<usize>(),
+        PromptItem::Results(results) => results.iter().map(|result| result.output.len()).sum(),
     };
     bytes as u64
 }
 
 /// Host and port of a URL, for sentences; never what may stand before them.
-fn host(base: &str) -> String {
+fn host_and_port(base: &str) -> String {
     let url = reqwest::Url::parse(base).ok();
     let named = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
     match named {
@@ -233,11 +236,11 @@ fn host(base: &str) -> String {
 }
 
 /// genai joins the base and the last segments as URLs: without the slash the version would be lost.
-fn with_slash(base: &str) -> String {
+fn with_trailing_slash(base: &str) -> String {
     if base.ends_with('/') { base.to_owned() } else { format!("{base}/") }
 }
 
-fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
+fn tls_config() -> Result<rustls::ClientConfig, rustls::Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
     Ok(rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -246,10 +249,10 @@ fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
         .with_no_client_auth())
 }
 
-fn message(item: Item) -> ChatMessage {
+fn chat_message(item: PromptItem) -> ChatMessage {
     match item {
-        Item::User(text) => ChatMessage::user(text),
-        Item::Assistant { text, calls } => {
+        PromptItem::User(text) => ChatMessage::user(text),
+        PromptItem::Assistant { text, calls } => {
             let text = (!text.is_empty()).then_some(ContentPart::Text(text));
             let calls = calls.into_iter().map(|call| {
                 ContentPart::ToolCall(genai::chat::ToolCall {
@@ -261,13 +264,13 @@ fn message(item: Item) -> ChatMessage {
             });
             ChatMessage::assistant(MessageContent::from_parts(text.into_iter().chain(calls).collect::<Vec<_>>()))
         }
-        Item::Results(results) => {
+        PromptItem::Results(results) => {
             ChatMessage::from(results.into_iter().map(|result| ToolResponse::new(result.call_id, result.output)).collect::<Vec<_>>())
         }
     }
 }
 
-fn assistant(end: StreamEnd) -> Assistant {
+fn assistant_entry(end: StreamEnd) -> Assistant {
     let usage = end.captured_usage.map(|usage| {
         let count = |tokens: Option<i32>| tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or_default();
         TokenUsage { input_tokens: count(usage.prompt_tokens), output_tokens: count(usage.completion_tokens) }

@@ -21,21 +21,21 @@ use yoi_wire::hub::{DeliverRequest, Refusal, RefusalReason, SendResponse, runtim
 use yoi_wire::people::LogLine;
 
 use crate::diff::diff;
-use crate::memory::{Memory, reader_beside};
-use crate::room::Room;
-use crate::status::{Trouble, chain};
+use crate::disk_space::DiskSpaceProbe;
+use crate::open_session::{OpenSession, closed_session_reader};
+use crate::status::{NotReady, chain};
 use crate::tools::shell::Shell;
 
 /// Entries in one read.
-const BATCH: usize = 64;
+const ENTRIES_PER_READ: usize = 64;
 
 /// What the answers need. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct ApiState {
     /// What is done when the inbox cannot be written.
-    pub room: Arc<Room>,
+    pub disk_space: Arc<DiskSpaceProbe>,
     /// `None` while no session is open.
-    pub memory: watch::Receiver<Option<Arc<Memory>>>,
+    pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
     pub session_root: PathBuf,
     pub tree: PathBuf,
     pub shim_socket: PathBuf,
@@ -43,19 +43,19 @@ pub struct Door {
     pub stop: CancellationToken,
 }
 
-pub fn router(door: Door) -> Router {
+pub fn router(api: ApiState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
         .route(runtime_api::INBOX, post(inbox))
-        .route(runtime_api::DIFF, get(tree_diff))
-        .with_state(door)
+        .route(runtime_api::DIFF, get(diff_response))
+        .with_state(api)
 }
 
 fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
     (status, Json(Refusal { reason, message: message.into() })).into_response()
 }
 
-fn session_error(error: &Error) -> Response {
+fn session_error_response(error: &Error) -> Response {
     let status = match error {
         Error::BadToken { .. } => StatusCode::BAD_REQUEST,
         Error::UnknownToken { .. } => StatusCode::GONE,
@@ -74,23 +74,23 @@ struct LogQuery {
     tail: Option<usize>,
 }
 
-async fn log(State(door): State<Door>, Query(query): Query<LogQuery>) -> Response {
+async fn log(State(api): State<ApiState>, Query(query): Query<LogQuery>) -> Response {
     let token = match query.after.as_deref().map_or(Ok(Token::Start), Token::from_str) {
         Ok(token) => token,
-        Err(error) => return session_error(&error),
+        Err(error) => return session_error_response(&error),
     };
-    match Following::open(door, token, query.follow, query.tail).await {
-        Ok(Some(following)) => {
-            let body = Body::from_stream(stream::unfold(following, Following::next));
+    match LogStream::open(api, token, query.follow, query.tail).await {
+        Ok(Some(log_stream)) => {
+            let body = Body::from_stream(stream::unfold(log_stream, LogStream::next));
             ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
         }
         Ok(None) => refuse(StatusCode::NOT_FOUND, RefusalReason::Invalid, "there is no session yet"),
-        Err(error) => session_error(&error),
+        Err(error) => session_error_response(&error),
     }
 }
 
 /// A reader of the log on its way.
-struct Following {
+struct LogStream {
     reader: Option<Reader>,
     token: Token,
     ready: VecDeque<RawEntry>,
@@ -100,40 +100,40 @@ struct Following {
     failed: bool,
 }
 
-impl Following {
-    async fn open(door: Door, token: Token, follow: bool, tail: Option<usize>) -> Result<Option<Self>, Error> {
-        let memory = door.memory.borrow().clone();
-        let root = door.session_root.clone();
+impl LogStream {
+    async fn open(api: ApiState, token: Token, follow: bool, tail: Option<usize>) -> Result<Option<Self>, Error> {
+        let session = api.open_session.borrow().clone();
+        let root = api.session_root.clone();
         // Subscribed before the first read: an entry is in the one or wakes the other.
-        let appended = memory.as_ref().filter(|_| follow).map(|memory| memory.appended());
-        let open = move || match memory.and_then(|memory| memory.reader()) {
+        let appended = session.as_ref().filter(|_| follow).map(|session| session.appended());
+        let open = move || match session.and_then(|session| session.reader()) {
             Some(reader) => Ok(Some(reader)),
-            None => reader_beside(&root),
+            None => closed_session_reader(&root),
         };
         let Some(reader) = blocking(open).await? else { return Ok(None) };
-        let mut following = Self { reader: Some(reader), token, ready: VecDeque::new(), appended, stop: door.stop, failed: false };
+        let mut stream = Self { reader: Some(reader), token, ready: VecDeque::new(), appended, stop: api.stop, failed: false };
         // The first read before the answer's head, so that a bad token gets its status.
-        following.read().await?;
+        stream.read().await?;
         if let Some(tail) = tail {
-            let mut last = std::mem::take(&mut following.ready);
+            let mut last = std::mem::take(&mut stream.ready);
             loop {
                 last.drain(..last.len().saturating_sub(tail));
-                following.read().await?;
-                if following.ready.is_empty() {
+                stream.read().await?;
+                if stream.ready.is_empty() {
                     break;
                 }
-                last.append(&mut following.ready);
+                last.append(&mut stream.ready);
             }
-            following.ready = last;
+            stream.ready = last;
         }
-        Ok(Some(following))
+        Ok(Some(stream))
     }
 
     async fn read(&mut self) -> Result<(), Error> {
         let Some(mut reader) = self.reader.take() else { return Ok(()) };
         let token = self.token;
         let (reader, read) = blocking(move || {
-            let read = reader.read(token, BATCH);
+            let read = reader.read(token, ENTRIES_PER_READ);
             (reader, read)
         })
         .await;
@@ -176,14 +176,14 @@ impl Following {
     }
 }
 
-async fn blocking<T: Send + 'static>(deed: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(deed).await {
-        Ok(done) => done,
+async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(operation).await {
+        Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-async fn inbox(State(door): State<Door>, Json(deliver): Json<DeliverRequest>) -> Response {
+async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>) -> Response {
     let DeliverRequest { message_id, from, text } = deliver;
     let from = match (from.agent, from.person) {
         (Some(agent), None) => Sender::Agent(agent),
@@ -195,11 +195,11 @@ async fn inbox(State(door): State<Door>, Json(deliver): Json<DeliverRequest>) ->
     if message_id.is_empty() || text.is_empty() {
         return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, "a message has an id and a text");
     }
-    let Some(memory) = door.memory.borrow().clone() else {
+    let Some(session) = api.open_session.borrow().clone() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
     };
     let message = InboxMessage { id: message_id.clone(), from, text, wake: Wake::Run };
-    match blocking(move || memory.put(message)).await {
+    match blocking(move || session.put(message)).await {
         Ok(Put::Accepted) => Json(SendResponse { message_id, duplicate: false }).into_response(),
         Ok(Put::Duplicate) => Json(SendResponse { message_id, duplicate: true }).into_response(),
         Ok(Put::Full { limit }) => {
@@ -209,16 +209,16 @@ async fn inbox(State(door): State<Door>, Json(deliver): Json<DeliverRequest>) ->
             refuse(StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid, format!("the message is longer than {limit} bytes"))
         }
         Err(error) => {
-            let trouble = Trouble::of(&error);
-            let said = format!("the message was not taken: {}", trouble.message);
-            door.room.missing(trouble);
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, said)
+            let failure = NotReady::from_session_error(&error);
+            let message = format!("the message was not taken: {}", failure.message);
+            api.disk_space.start(failure);
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, message)
         }
     }
 }
 
-async fn tree_diff(State(door): State<Door>) -> Response {
-    match diff(&door.shell, &door.tree, &door.shim_socket).await {
+async fn diff_response(State(api): State<ApiState>) -> Response {
+    match diff(&api.shell, &api.tree, &api.shim_socket).await {
         Ok(diff) => Json(diff).into_response(),
         Err(error) => refuse(StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed, chain(&error)),
     }

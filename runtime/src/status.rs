@@ -10,48 +10,48 @@ use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::Error as SessionError;
 use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
-use crate::chance::chance;
+use crate::rng::random_fraction;
 
 /// How the session is, as this process has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Session {
+pub enum SessionState {
     Starting,
     /// Replayed and locked, and the log takes entries.
     Open,
     /// It cannot be used.
-    Broken(Trouble),
+    Broken(NotReady),
 }
 
 /// A reason of the vocabulary that users see, and the sentence: what is wrong, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct NotReady {
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Trouble {
+impl NotReady {
     #[must_use]
-    pub fn of(error: &SessionError) -> Self {
-        let words = chain(error);
+    pub fn from_session_error(error: &SessionError) -> Self {
+        let text = chain(error);
         let (reason, message) = match error.reason() {
             "DiskFull" => (
                 "DiskFull",
-                format!("the session volume is full: {words}; make room there or enlarge its claim, and the agent goes on by itself"),
+                format!("the session volume is full: {text}; make room there or enlarge its claim, and the agent goes on by itself"),
             ),
-            "SessionLocked" => ("SessionLocked", words),
-            "LogNewer" => ("LogNewer", words),
+            "SessionLocked" => ("SessionLocked", text),
+            "LogNewer" => ("LogNewer", text),
             // A disk that refuses for another reason; also an earlier append's, which the next opening settles.
             "DiskFailed" | "LogPoisoned" | "EntryRefused" => {
-                ("DiskFailed", format!("the session volume refuses: {words}; once the volume works again, the agent goes on by itself"))
+                ("DiskFailed", format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"))
             }
-            _ => ("ReplayFailed", format!("{words}{}", advice(error))),
+            _ => ("ReplayFailed", format!("{text}{}", recovery_hint(error))),
         };
         Self { reason, message }
     }
 }
 
 /// What a person can do about a session that no waiting mends. The agent does nothing until then, so that nothing is written over.
-fn advice(error: &SessionError) -> &'static str {
+fn recovery_hint(error: &SessionError) -> &'static str {
     let SessionError::Damaged { file, .. } = error else { return "" };
     // One file a message: the damage is of that message alone.
     if file.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "inbox") {
@@ -65,32 +65,32 @@ fn advice(error: &SessionError) -> &'static str {
 
 /// What the report is made of: each part has its own teller, and none of them hides another for longer than it lasts.
 #[derive(Clone, Debug)]
-struct Facts {
-    session: Session,
+struct StatusInputs {
+    session: SessionState,
     secret_missing: bool,
     /// The inbox takes no messages.
-    inbox: Option<Trouble>,
+    inbox: Option<NotReady>,
     /// The model's last word was a failure.
     model: Option<String>,
     stopping: bool,
 }
 
-impl Facts {
+impl StatusInputs {
     /// The first that stands in the way.
-    fn words(&self) -> (bool, &str, &str) {
+    fn condition(&self) -> (bool, &str, &str) {
         if self.stopping {
             return (false, "Stopping", "the runtime was asked to stop");
         }
         match &self.session {
-            Session::Broken(trouble) => return (false, trouble.reason, &trouble.message),
-            Session::Starting if !self.secret_missing => return (false, "Starting", "the runtime is starting"),
-            Session::Starting | Session::Open => {}
+            SessionState::Broken(failure) => return (false, failure.reason, &failure.message),
+            SessionState::Starting if !self.secret_missing => return (false, "Starting", "the runtime is starting"),
+            SessionState::Starting | SessionState::Open => {}
         }
         if self.secret_missing {
             return (false, "SecretMissing", "the Secret with the model's key is missing, or does not have the key");
         }
-        if let Some(trouble) = &self.inbox {
-            return (false, trouble.reason, &trouble.message);
+        if let Some(failure) = &self.inbox {
+            return (false, failure.reason, &failure.message);
         }
         if let Some(message) = &self.model {
             return (false, "ModelUnreachable", message);
@@ -108,11 +108,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         text.push_str(&error.to_string());
         cause = error.source();
     }
-    plain(&text)
+    without_os_error_number(&text)
 }
 
 /// Without the numbers that the standard library adds to the system's words.
-pub(crate) fn plain(text: &str) -> String {
+pub(crate) fn without_os_error_number(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(" (os error ") {
@@ -125,16 +125,16 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// The report as it stands; whoever changes it wakes the reporter.
 #[derive(Clone, Debug)]
-pub struct Status {
-    facts: Arc<Mutex<Facts>>,
+pub struct RuntimeStatus {
+    inputs: Arc<Mutex<StatusInputs>>,
     sender: watch::Sender<RuntimeReport>,
 }
 
-impl Status {
+impl RuntimeStatus {
     #[must_use]
     pub fn new(run_generation: u64, secret_missing: bool) -> Self {
-        let facts = Facts { session: Session::Starting, secret_missing, inbox: None, model: None, stopping: false };
-        let (ready, reason, message) = facts.words();
+        let inputs = StatusInputs { session: SessionState::Starting, secret_missing, inbox: None, model: None, stopping: false };
+        let (ready, reason, message) = inputs.condition();
         let report = RuntimeReport {
             run_generation,
             ready,
@@ -144,32 +144,32 @@ impl Status {
             task: None,
             activity: Activity::Idle,
         };
-        Self { facts: Arc::new(Mutex::new(facts)), sender: watch::channel(report).0 }
+        Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }
 
     /// How the session is.
-    pub fn session_is(&self, session: Session) {
-        self.update(|facts| facts.session = session);
+    pub fn set_session_state(&self, session: SessionState) {
+        self.update(|inputs| inputs.session = session);
     }
 
     /// Why the inbox takes nothing; `None` when it does.
-    pub fn inbox_is(&self, trouble: Option<Trouble>) {
-        self.update(|facts| facts.inbox = trouble);
+    pub fn set_inbox_failure(&self, failure: Option<NotReady>) {
+        self.update(|inputs| inputs.inbox = failure);
     }
 
     /// How the model's last call failed; `None` when it did not.
-    pub fn model_is(&self, failure: Option<String>) {
-        self.update(|facts| facts.model = failure);
+    pub fn set_model_failure(&self, failure: Option<String>) {
+        self.update(|inputs| inputs.model = failure);
     }
 
-    pub fn stopping(&self) {
-        self.update(|facts| facts.stopping = true);
+    pub fn set_stopping(&self) {
+        self.update(|inputs| inputs.stopping = true);
     }
 
-    fn update(&self, change: impl FnOnce(&mut Facts)) {
-        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut facts);
-        let (ready, reason, message) = facts.words();
+    fn update(&self, change: impl FnOnce(&mut StatusInputs)) {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut inputs);
+        let (ready, reason, message) = inputs.condition();
         let changed = self.sender.send_if_modified(|report| {
             let new = RuntimeReport { ready, reason: reason.to_owned(), message: message.to_owned(), ..report.clone() };
             replace(report, new)
@@ -179,11 +179,11 @@ impl Status {
         }
     }
 
-    pub fn session(&self, session: SessionPointer) {
+    pub fn set_session(&self, session: SessionPointer) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { session: Some(session), ..report.clone() }));
     }
 
-    pub fn progress(&self, activity: Activity, task: Option<TaskReport>) {
+    pub fn set_progress(&self, activity: Activity, task: Option<TaskReport>) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity, task, ..report.clone() }));
     }
 
@@ -193,7 +193,7 @@ impl Status {
     }
 
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<RuntimeReport> {
+    pub fn subscribe(&self) -> watch::Receiver<RuntimeReport> {
         self.sender.subscribe()
     }
 }
@@ -204,36 +204,41 @@ fn replace(report: &mut RuntimeReport, new: RuntimeReport) -> bool {
     changed
 }
 
-async fn tell(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
+async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
     caller.post_json(gateway_api::REPORT, report).await
 }
 
 /// Tells the gateway every state, again after each new line, and after a failure with backoff.
 /// Ends when the state that stood at the last word was taken. One report after another and none given up on its way:
 /// the gateway takes up what reaches it side by side, and an older one could so become the last.
-pub async fn keep_told(caller: RequestClient, status: Status, mut lines: watch::Receiver<LineSetState>, last_word: CancellationToken) {
+pub async fn send_reports(
+    caller: RequestClient,
+    status: RuntimeStatus,
+    mut lines: watch::Receiver<LineSetState>,
+    final_report: CancellationToken,
+) {
     let policy = BackoffPolicy { first: Duration::from_millis(250), cap: Duration::from_secs(15), settled: Duration::ZERO };
-    let (mut backoff, mut reports) = (Backoff::new(policy), status.watch());
+    let (mut backoff, mut reports) = (Backoff::new(policy), status.subscribe());
     loop {
-        let last = last_word.is_cancelled();
+        let last = final_report.is_cancelled();
         let report = reports.borrow_and_update().clone();
-        match tell(&caller, &report).await {
+        match send_report(&caller, &report).await {
             Ok(_) if last => return,
             Ok(_) => {
                 backoff = Backoff::new(policy);
                 tracing::debug!(reason = report.reason, "report taken");
                 tokio::select! {
                     changed = reports.changed() => if changed.is_err() { return },
-                    () = one_more_line(&mut lines) => {}
-                    () = last_word.cancelled() => {}
+                    () = wait_for_new_line(&mut lines) => {}
+                    () = final_report.cancelled() => {}
                 }
             }
             Err(error) => {
-                let delay = backoff.after_failure(None, chance());
+                let delay = backoff.after_failure(None, random_fraction());
                 tracing::info!(error = %error.failure(), retry_in = ?delay, "report not taken");
                 tokio::select! {
                     () = sleep(delay) => {}
-                    () = last_word.cancelled(), if !last => {}
+                    () = final_report.cancelled(), if !last => {}
                 }
             }
         }
@@ -241,7 +246,7 @@ pub async fn keep_told(caller: RequestClient, status: Status, mut lines: watch::
 }
 
 /// A gateway that has come up may know nothing of us.
-async fn one_more_line(lines: &mut watch::Receiver<LineSetState>) {
+async fn wait_for_new_line(lines: &mut watch::Receiver<LineSetState>) {
     let mut up = lines.borrow_and_update().up();
     while lines.changed().await.is_ok() {
         let now = lines.borrow_and_update().up();
@@ -263,28 +268,28 @@ mod tests {
 
     use super::*;
 
-    fn reasons(status: &Status) -> (bool, String) {
+    fn reasons(status: &RuntimeStatus) -> (bool, String) {
         let report = status.report();
         (report.ready, report.reason)
     }
 
     #[test]
     fn one_trouble_that_ends_does_not_hide_another_that_lasts() {
-        let status = Status::new(1, false);
+        let status = RuntimeStatus::new(1, false);
         assert_eq!(reasons(&status), (false, "Starting".to_owned()));
-        status.session_is(Session::Open);
+        status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
-        status.model_is(Some("m".to_owned()));
-        status.inbox_is(Some(Trouble { reason: "DiskFull", message: "d".to_owned() }));
+        status.set_model_failure(Some("m".to_owned()));
+        status.set_inbox_failure(Some(NotReady { reason: "DiskFull", message: "d".to_owned() }));
         assert_eq!(reasons(&status).1, "DiskFull");
-        status.model_is(None);
+        status.set_model_failure(None);
         assert_eq!(reasons(&status).1, "DiskFull", "an answer of the model makes no room");
-        status.model_is(Some("m".to_owned()));
-        status.inbox_is(None);
+        status.set_model_failure(Some("m".to_owned()));
+        status.set_inbox_failure(None);
         assert_eq!(reasons(&status).1, "ModelUnreachable");
-        status.session_is(Session::Broken(Trouble { reason: "ReplayFailed", message: "r".to_owned() }));
+        status.set_session_state(SessionState::Broken(NotReady { reason: "ReplayFailed", message: "r".to_owned() }));
         assert_eq!(reasons(&status).1, "ReplayFailed");
-        status.stopping();
+        status.set_stopping();
         assert_eq!(reasons(&status).1, "Stopping");
     }
 
@@ -292,15 +297,17 @@ mod tests {
     fn a_sentence_names_the_place_and_what_to_do_and_no_number_of_the_systems() {
         let full =
             SessionError::Disk { deed: "append to", path: PathBuf::from("/session/x.jsonl"), source: io::Error::from_raw_os_error(28) };
-        let said = Trouble::of(&full);
+        let said = NotReady::from_session_error(&full);
         assert_eq!(said.reason, "DiskFull");
         assert!(
             said.message.contains("/session/x.jsonl: No space left on device; make room") && !said.message.contains("os error"),
             "{said:?}"
         );
         let read_only = SessionError::Disk { deed: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
-        assert_eq!(Trouble::of(&read_only).reason, "DiskFailed");
-        let damaged = |file: &str| Trouble::of(&SessionError::Damaged { file: PathBuf::from(file), line: 7, what: Damage::Checksum });
+        assert_eq!(NotReady::from_session_error(&read_only).reason, "DiskFailed");
+        let damaged = |file: &str| {
+            NotReady::from_session_error(&SessionError::Damaged { file: PathBuf::from(file), line: 7, what: Damage::Checksum })
+        };
         let message = damaged("/s/sessions/a/inbox/1.json");
         assert!(message.reason == "ReplayFailed" && message.message.contains("1.json line 7") && message.message.contains("move it out"));
         let log = damaged("/s/sessions/a/b.jsonl");

@@ -1,5 +1,5 @@
 //! The world is poor, on the cluster: each kind of want once, from the object's conditions down to the kernel. The many variants of each are
-//! tried on the binaries alone (`runtime/tests/agent/poor`, `workspace`).
+//! tried on the binaries alone (`runtime/tests/agent/degraded`, `workspace`).
 
 #[path = "../explain/doctor.rs"]
 mod doctor;

@@ -31,7 +31,7 @@ struct World {
     /// Messages that arrive while the model is called for the n-th time.
     arriving: Vec<(usize, InboxMessage)>,
     /// What was shown to the model, each time.
-    shown: Vec<Vec<Item>>,
+    shown: Vec<Vec<PromptItem>>,
     ran: Vec<String>,
     task: Option<Task>,
     limit: u32,
@@ -59,19 +59,19 @@ impl World {
     }
 
     /// A process from its start until it rests, or until it has carried out so many intents.
-    fn live(&mut self, mut most: usize) -> State {
+    fn live(&mut self, mut most: usize) -> ConversationState {
         if self.log.is_empty() {
             self.write(Body::SessionStarted(SessionStarted { session: "s".to_owned(), agent: name("a"), format: 1 }));
         }
-        let mut state = State::default();
+        let mut state = ConversationState::default();
         for entry in self.log.clone() {
             let intents;
-            (state, intents) = apply(state, Event::Recorded(entry));
+            (state, intents) = apply(state, ConversationEvent::Recorded(entry));
             assert!(intents.is_empty());
         }
         let runtime = RuntimeStarted { pod_uid: "p".to_owned(), manifest_digest: "d".to_owned(), cut_bytes: 0 };
-        let start = Start { runtime, task: self.task.clone(), turns_per_run: self.limit, may_run: self.may_run };
-        let (mut state, mut intents) = apply(state, Event::Started(start));
+        let start = StartInput { runtime, task: self.task.clone(), turns_per_run: self.limit, may_run: self.may_run };
+        let (mut state, mut intents) = apply(state, ConversationEvent::Started(start));
         loop {
             assert!(intents.len() <= 1, "{intents:?}");
             let Some(intent) = intents.pop() else { panic!("nothing to do and nothing to wait for") };
@@ -80,24 +80,28 @@ impl World {
             }
             most -= 1;
             let events = match intent {
-                Intent::Append(bodies) => bodies.into_iter().map(|body| Event::Logged(self.write(body))).collect(),
-                Intent::Drain => vec![Event::Drained(self.inbox.clone())],
+                Intent::Append(bodies) => bodies.into_iter().map(|body| ConversationEvent::Logged(self.write(body))).collect(),
+                Intent::ReadInbox => vec![ConversationEvent::InboxRead(self.inbox.clone())],
                 Intent::CallModel => {
                     let turn = self.answers();
                     self.shown.push(project(state.entries()));
                     self.inbox.extend(self.arriving.extract_if(.., |(at, _)| *at == turn).map(|(_, message)| message));
                     vec![match self.script.get(turn).cloned().unwrap_or_else(|| Ok(says("more"))) {
-                        Ok(answer) => Event::Answered(answer),
-                        Err(message) => Event::GaveUp { message },
+                        Ok(answer) => ConversationEvent::Answered(answer),
+                        Err(message) => ConversationEvent::ModelFailed { message },
                     }]
                 }
-                Intent::Check(call) if call.call_id == "bad" => vec![Event::Refused { output: "no".to_owned() }],
-                Intent::Check(_) => vec![Event::Allowed],
+                Intent::Check(call) if call.call_id == "bad" => vec![ConversationEvent::Refused { output: "no".to_owned() }],
+                Intent::Check(_) => vec![ConversationEvent::Allowed],
                 Intent::Run(call) => {
                     self.ran.push(call.call_id.clone());
-                    vec![Event::Ended { outcome: ToolOutcome::Succeeded, output: format!("out of {}", call.call_id), millis: 1 }]
+                    vec![ConversationEvent::Ended {
+                        outcome: ToolOutcome::Succeeded,
+                        output: format!("out of {}", call.call_id),
+                        millis: 1,
+                    }]
                 }
-                Intent::Rest | Intent::Exit => return state,
+                Intent::Wait | Intent::Exit => return state,
             };
             for event in events {
                 (state, intents) = apply(state, event);
@@ -150,7 +154,7 @@ fn g1_a_message_wakes_an_idle_agent_and_is_in_request_and_log() {
     world.live(usize::MAX);
     assert_eq!(world.kinds(), "SessionStarted RuntimeStarted PeerMessage RunStarted Assistant RunEnded");
     assert_eq!(world.causes(), [["m"]]);
-    assert_eq!(world.shown, [[Item::User("[message from agent b]\ntext of m".to_owned())]]);
+    assert_eq!(world.shown, [[PromptItem::User("[message from agent b]\ntext of m".to_owned())]]);
     assert!(matches!(&world.log[3].body, Body::RunStarted(run) if run.run_id == "run-4"));
 }
 
@@ -172,7 +176,7 @@ fn g3_a_message_during_a_run_is_read_before_the_next_model_call() {
     world.live(usize::MAX);
     assert_eq!(world.causes().len(), 1);
     assert!(world.kinds().ends_with("Assistant ToolStarted ToolEnded PeerMessage Assistant RunEnded"));
-    assert!(matches!(world.shown[1].last(), Some(Item::User(text)) if text.ends_with("text of m")));
+    assert!(matches!(world.shown[1].last(), Some(PromptItem::User(text)) if text.ends_with("text of m")));
 }
 
 #[test]
@@ -226,7 +230,7 @@ fn f4_a_call_that_had_begun_is_unknown_and_one_that_had_not_is_refused() {
     assert_eq!(world.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
     assert_eq!((world.causes(), world.ran.len()), (vec![vec!["t".to_owned()]; 2], 0));
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
-    let Some(Item::Results(results)) = world.shown[0].last() else { panic!("{:?}", world.shown) };
+    let Some(PromptItem::Results(results)) = world.shown[0].last() else { panic!("{:?}", world.shown) };
     assert!(results[0].output.contains("may or may not") && results[1].output.contains("did not run"));
 }
 
@@ -246,12 +250,12 @@ fn a_stop_closes_what_is_under_way_and_the_next_start_goes_on() {
     let mut world = World::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
     let mut state = world.live(7);
     assert!(world.kinds().ends_with("Assistant ToolStarted"), "{}", world.kinds());
-    let (next, intents) = apply(state, Event::Stopping);
+    let (next, intents) = apply(state, ConversationEvent::Stopping);
     state = next;
     let [Intent::Append(bodies)] = &intents[..] else { panic!("{intents:?}") };
     let mut last = Vec::new();
     for body in bodies.clone() {
-        (state, last) = apply(state, Event::Logged(world.write(body)));
+        (state, last) = apply(state, ConversationEvent::Logged(world.write(body)));
     }
     assert_eq!(last, [Intent::Exit]);
     assert_eq!(state.task("t"), Some(TaskState::Running));

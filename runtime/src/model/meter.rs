@@ -5,33 +5,33 @@ use std::time::Duration;
 
 use genai::chat::ChatStreamEvent;
 
-use super::MAX_ANSWER;
+use super::MAX_ANSWER_BYTES;
 
 /// An answer with more calls than this is none.
 const MAX_CALLS: usize = 128;
 /// How much the process may grow during one answer, beside what the request itself needs.
-const MAX_GROWTH: u64 = 48 << 20;
+const MAX_GROWTH_BYTES: u64 = 48 << 20;
 /// A request is held so many times: as messages, as JSON values, as text, each with its copies.
-const COPIES: u64 = 10;
+const REQUEST_COPIES: u64 = 10;
 /// How long this thread may work on one answer: pieces of what is no event yet are copied anew with each that comes.
-const MAX_WORK: u64 = 4 * TICKS;
+const MAX_WORK_TICKS: u64 = 4 * TICKS_PER_SECOND;
 /// Of a second, in `/proc`.
-const TICKS: u64 = 100;
+const TICKS_PER_SECOND: u64 = 100;
 /// Of a conversation, that a tick is enough for.
-const MOST_BYTES: u64 = 16 << 10;
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const BYTES_PER_TICK: u64 = 16 << 10;
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct AnswerMeter {
     text: usize,
     /// By call, of its arguments: each event repeats all that came before it.
     calls: BTreeMap<String, usize>,
     events: u64,
 }
 
-impl Meter {
+impl AnswerMeter {
     /// Whether the answer, with this event, is within its bounds.
-    pub fn take(&mut self, event: &ChatStreamEvent) -> bool {
+    pub fn add(&mut self, event: &ChatStreamEvent) -> bool {
         match event {
             // Comes before the first byte.
             ChatStreamEvent::Start => return true,
@@ -45,38 +45,38 @@ impl Meter {
             ChatStreamEvent::Heartbeat | ChatStreamEvent::End(_) => {}
         }
         self.events += 1;
-        self.calls.len() <= MAX_CALLS && self.text + self.calls.values().sum::<usize>() <= MAX_ANSWER
+        self.calls.len() <= MAX_CALLS && self.text + self.calls.values().sum::<usize>() <= MAX_ANSWER_BYTES
     }
 
     /// Nothing of a chat has come.
-    pub fn nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.events == 0
     }
 }
 
 /// Ends when this process has grown, or this thread has worked, by more than any answer to a conversation of so many bytes may need.
-pub(super) async fn outgrown(conversation: u64) {
-    let Some(before) = resident() else { return std::future::pending().await };
-    let most = before + MAX_GROWTH + COPIES * conversation;
-    let begun = worked();
+pub(super) async fn over_limit(conversation: u64) {
+    let Some(before) = resident_bytes() else { return std::future::pending().await };
+    let max_resident = before + MAX_GROWTH_BYTES + REQUEST_COPIES * conversation;
+    let start_ticks = thread_ticks();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let long = begun.zip(worked()).is_some_and(|(begun, now)| now > begun + MAX_WORK + conversation / MOST_BYTES);
-        if long || resident().is_some_and(|now| now > most) {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let long = start_ticks.zip(thread_ticks()).is_some_and(|(start, now)| now > start + MAX_WORK_TICKS + conversation / BYTES_PER_TICK);
+        if long || resident_bytes().is_some_and(|now| now > max_resident) {
             return;
         }
     }
 }
 
 /// Ticks of this thread.
-fn worked() -> Option<u64> {
+fn thread_ticks() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
 /// Bytes of this process in memory.
-fn resident() -> Option<u64> {
+fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib: u64 = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())?;
     Some(kib << 10)
@@ -101,15 +101,15 @@ mod tests {
             };
             ChatStreamEvent::ToolCallChunk(ToolChunk { tool_call })
         };
-        let mut meter = Meter::default();
-        assert!(meter.take(&ChatStreamEvent::Start) && meter.nothing());
-        assert!(meter.take(&text(MAX_ANSWER / 2)) && !meter.nothing());
-        for bytes in [10, 1000, MAX_ANSWER / 2] {
-            assert!(meter.take(&call("a", bytes)), "{bytes}");
+        let mut meter = AnswerMeter::default();
+        assert!(meter.add(&ChatStreamEvent::Start) && meter.is_empty());
+        assert!(meter.add(&text(MAX_ANSWER_BYTES / 2)) && !meter.is_empty());
+        for bytes in [10, 1000, MAX_ANSWER_BYTES / 2] {
+            assert!(meter.add(&call("a", bytes)), "{bytes}");
         }
-        assert!(!meter.take(&call("b", 1)));
-        let mut many = Meter::default();
-        assert!((0..MAX_CALLS).all(|n| many.take(&call(&n.to_string(), 1))) && !many.take(&call("one more", 1)));
-        assert!(resident().is_some_and(|bytes| bytes > 1 << 20) && worked().is_some());
+        assert!(!meter.add(&call("b", 1)));
+        let mut many = AnswerMeter::default();
+        assert!((0..MAX_CALLS).all(|n| many.add(&call(&n.to_string(), 1))) && !many.add(&call("one more", 1)));
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 1 << 20) && thread_ticks().is_some());
     }
 }

@@ -2,37 +2,37 @@
 
 use std::time::Duration;
 
-use super::failure::{Again, Failure};
+use super::failure::{ModelFailure, Retry};
 
 /// The longest wait that an endpoint may ask for.
-const LONGEST: Duration = Duration::from_secs(120);
+const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retries {
+pub struct RetryPolicy {
     /// The first wait; it doubles.
     pub first: Duration,
     /// No wait is longer, unless the endpoint asks for it.
     pub cap: Duration,
 }
 
-impl Default for Retries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { first: Duration::from_secs(1), cap: Duration::from_secs(60) }
     }
 }
 
-impl Retries {
-    /// The wait after the `failed`-th failure in a row, from 1; `None`: give up. `chance` in `0.0..1.0` spreads a fleet.
+impl RetryPolicy {
+    /// The wait after the `failed`-th failure in a row, from 1; `None`: give up. `random` in `0.0..1.0` spreads a fleet.
     #[must_use]
-    pub fn after(&self, failed: u32, failure: &Failure, chance: f64) -> Option<Duration> {
-        match failure.again {
-            Again::Never => return None,
-            Again::Times(tries) if failed >= tries => return None,
-            Again::Times(_) | Again::Always => {}
+    pub fn wait_after(&self, failed: u32, failure: &ModelFailure, random: f64) -> Option<Duration> {
+        match failure.retry {
+            Retry::Never => return None,
+            Retry::Times(tries) if failed >= tries => return None,
+            Retry::Times(_) | Retry::Always => {}
         }
         let bound = self.first.saturating_mul(2u32.saturating_pow(failed - 1)).min(self.cap);
-        let ours = bound.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0));
-        Some(failure.after.map_or(ours, |asked| asked.min(LONGEST).max(ours)))
+        let own = bound.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
+        Some(failure.retry_after.map_or(own, |requested| requested.min(MAX_REQUESTED_WAIT).max(own)))
     }
 }
 
@@ -40,19 +40,26 @@ impl Retries {
 mod tests {
     use super::*;
 
-    fn failure(again: Again, after: Option<u64>) -> Failure {
-        Failure { summary: String::new(), detail: String::new(), again, after: after.map(Duration::from_secs), key_refused: false }
+    fn failure(retry: Retry, after: Option<u64>) -> ModelFailure {
+        ModelFailure {
+            summary: String::new(),
+            detail: String::new(),
+            retry,
+            retry_after: after.map(Duration::from_secs),
+            key_refused: false,
+        }
     }
 
     #[test]
     fn waits_double_up_to_the_cap_and_the_endpoints_wish_is_heard_up_to_a_bound() {
-        let retries = Retries { first: Duration::from_secs(1), cap: Duration::from_secs(3) };
-        let waits = |failure: &Failure| (1..6).map(|n| retries.after(n, failure, 1.0).map(|wait| wait.as_secs())).collect::<Vec<_>>();
-        assert_eq!(waits(&failure(Again::Always, None)), [Some(1), Some(2), Some(3), Some(3), Some(3)]);
-        assert_eq!(waits(&failure(Again::Always, Some(7))), [Some(7); 5]);
-        assert_eq!(waits(&failure(Again::Always, Some(100_000))), [Some(120); 5]);
-        assert_eq!(waits(&failure(Again::Times(3), None)), [Some(1), Some(2), None, None, None]);
-        assert_eq!(waits(&failure(Again::Never, Some(7))), [None; 5]);
-        assert_eq!(retries.after(u32::MAX, &failure(Again::Always, None), 0.0), Some(Duration::from_millis(1500)));
+        let retries = RetryPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(3) };
+        let waits =
+            |failure: &ModelFailure| (1..6).map(|n| retries.wait_after(n, failure, 1.0).map(|wait| wait.as_secs())).collect::<Vec<_>>();
+        assert_eq!(waits(&failure(Retry::Always, None)), [Some(1), Some(2), Some(3), Some(3), Some(3)]);
+        assert_eq!(waits(&failure(Retry::Always, Some(7))), [Some(7); 5]);
+        assert_eq!(waits(&failure(Retry::Always, Some(100_000))), [Some(120); 5]);
+        assert_eq!(waits(&failure(Retry::Times(3), None)), [Some(1), Some(2), None, None, None]);
+        assert_eq!(waits(&failure(Retry::Never, Some(7))), [None; 5]);
+        assert_eq!(retries.wait_after(u32::MAX, &failure(Retry::Always, None), 0.0), Some(Duration::from_millis(1500)));
     }
 }

@@ -4,18 +4,18 @@ use std::io::{BufRead, BufReader, Read as _};
 
 use yoi_wire::entry::ToolOutcome;
 
-use super::End;
-use super::args::{EditArgs, ReadArgs, WriteArgs};
+use super::CallResult;
+use super::call_args::{EditArgs, ReadArgs, WriteArgs};
 use super::tree::{PathError, Tree};
-use crate::status::plain;
+use crate::status::without_os_error_number;
 
 const DEFAULT_LINES: u64 = 2000;
 /// Left of an output's limit for what is said about it.
-const REMARKS: usize = 80;
+const RESERVED_FOR_NOTES: usize = 80;
 /// The longest file that Edit takes into memory.
-const MAX_EDIT: u64 = 16 << 20;
+const MAX_EDIT_BYTES: u64 = 16 << 20;
 
-impl From<PathError> for End {
+impl From<PathError> for CallResult {
     fn from(error: PathError) -> Self {
         let outcome = match &error {
             PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. } => {
@@ -23,29 +23,29 @@ impl From<PathError> for End {
             }
             PathError::Io { .. } => ToolOutcome::Failed,
         };
-        End { outcome, output: plain(&error.to_string()) }
+        CallResult { outcome, output: without_os_error_number(&error.to_string()) }
     }
 }
 
-pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> End {
+pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> CallResult {
     let file = match tree.read(&args.path) {
         Ok(file) => file,
         Err(error) => return error.into(),
     };
-    let bytes = bytes.saturating_sub(REMARKS);
+    let bytes = bytes.saturating_sub(RESERVED_FOR_NOTES);
     let (first, most) = (args.offset.unwrap_or(1), args.limit.unwrap_or(DEFAULT_LINES));
     let mut reader = BufReader::new(file);
     let (mut number, mut line, mut text) = (0, Vec::new(), Vec::new());
     let mut next = None;
     while next.is_none() {
         line.clear();
-        match one_line(&mut reader, bytes, &mut line) {
+        match read_line_bounded(&mut reader, bytes, &mut line) {
             Ok(false) => break,
             Ok(true) => number += 1,
-            Err(error) => return End::failed(plain(&format!("{:?}: {error}", args.path))),
+            Err(error) => return CallResult::failed(without_os_error_number(&format!("{:?}: {error}", args.path))),
         }
         if line.contains(&0) {
-            return End::failed(format!("{:?} is not a text file", args.path));
+            return CallResult::failed(format!("{:?} is not a text file", args.path));
         }
         if number < first {
             continue;
@@ -61,17 +61,17 @@ pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> End {
         }
     }
     if number < first && first > 1 {
-        return End::failed(format!("{:?} has {number} lines", args.path));
+        return CallResult::failed(format!("{:?} has {number} lines", args.path));
     }
     let mut text = String::from_utf8_lossy(&text).into_owned();
     if let Some(next) = next {
         text.push_str(&format!("\n[cut here; read on with offset {next}]"));
     }
-    End::succeeded(text)
+    CallResult::succeeded(text)
 }
 
 /// At most `limit` bytes and one of a line; what is longer is skipped, so that an endless line does not fill the memory.
-fn one_line(reader: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> std::io::Result<bool> {
+fn read_line_bounded(reader: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> std::io::Result<bool> {
     let read = reader.by_ref().take(limit as u64 + 1).read_until(b'\n', line)?;
     if read > limit && !line.ends_with(b"\n") {
         reader.skip_until(b'\n')?;
@@ -79,33 +79,35 @@ fn one_line(reader: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> std:
     Ok(read > 0)
 }
 
-pub fn write(tree: &Tree, args: &WriteArgs) -> End {
+pub fn write(tree: &Tree, args: &WriteArgs) -> CallResult {
     match tree.replace(&args.path, args.content.as_bytes()) {
-        Ok(()) => End::succeeded(format!("wrote {} bytes to {}", args.content.len(), args.path)),
+        Ok(()) => CallResult::succeeded(format!("wrote {} bytes to {}", args.content.len(), args.path)),
         Err(error) => error.into(),
     }
 }
 
-pub fn edit(tree: &Tree, args: &EditArgs) -> End {
+pub fn edit(tree: &Tree, args: &EditArgs) -> CallResult {
     let file = match tree.read(&args.path) {
         Ok(file) => file,
         Err(error) => return error.into(),
     };
     let mut text = String::new();
-    match file.take(MAX_EDIT + 1).read_to_string(&mut text) {
-        Ok(read) if read as u64 > MAX_EDIT => return End::failed(format!("{:?} is longer than {MAX_EDIT} bytes", args.path)),
+    match file.take(MAX_EDIT_BYTES + 1).read_to_string(&mut text) {
+        Ok(read) if read as u64 > MAX_EDIT_BYTES => {
+            return CallResult::failed(format!("{:?} is longer than {MAX_EDIT_BYTES} bytes", args.path));
+        }
         Ok(_) => {}
-        Err(error) => return End::failed(plain(&format!("{:?}: {error}", args.path))),
+        Err(error) => return CallResult::failed(without_os_error_number(&format!("{:?}: {error}", args.path))),
     }
     let count = text.matches(&args.old).count();
     if count == 0 {
-        return End::failed(format!("{:?} does not hold the old text; read it again", args.path));
+        return CallResult::failed(format!("{:?} does not hold the old text; read it again", args.path));
     }
     if count > 1 && !args.all {
-        return End::failed(format!("{:?} holds the old text {count} times; give more of its surroundings, or set all", args.path));
+        return CallResult::failed(format!("{:?} holds the old text {count} times; give more of its surroundings, or set all", args.path));
     }
     match tree.replace(&args.path, text.replace(&args.old, &args.new).as_bytes()) {
-        Ok(()) => End::succeeded(format!("replaced {count} in {}", args.path)),
+        Ok(()) => CallResult::succeeded(format!("replaced {count} in {}", args.path)),
         Err(error) => error.into(),
     }
 }

@@ -15,22 +15,22 @@ use tokio::time::sleep;
 use uuid::Uuid;
 use yoi_wire::entry::ToolOutcome;
 
-use super::End;
-use super::bound::Kept;
-use super::processes::{CALL, Children, Tree};
-use crate::status::plain;
+use super::CallResult;
+use super::output_limit::BoundedOutput;
+use super::processes::{CALL_ID_ENV, ChildProcesses, ProcessTree};
+use crate::status::without_os_error_number;
 
 /// Left of an output's limit for what is said about it.
-const REMARKS: usize = 160;
+const RESERVED_FOR_STATUS: usize = 160;
 /// For the last bytes of a pipe after all processes of a call were killed; one that cannot be killed must not hold the call.
-const LAST_BYTES: Duration = Duration::from_secs(1);
+const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is kept of a captured program's complaints.
-const MAX_ERRORS: u64 = 4096;
+const MAX_STDERR_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub struct Shell {
-    children: Arc<Children>,
+    children: Arc<ChildProcesses>,
     program: PathBuf,
     /// The root of the tree.
     root: PathBuf,
@@ -40,23 +40,23 @@ pub struct Shell {
 impl Shell {
     /// `user_env` is what the Pod's owner set for the container.
     #[must_use]
-    pub fn new(children: Arc<Children>, root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
+    pub fn new(children: Arc<ChildProcesses>, root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
         let bash = ["/bin/bash", "/usr/bin/bash"].into_iter().map(PathBuf::from).find(|path| path.exists());
         Self { children, program: bash.unwrap_or_else(|| PathBuf::from("/bin/sh")), root, env: environment(agent, user_env) }
     }
 
-    pub async fn run(&self, command: &str, limit: Duration, bytes: usize) -> End {
-        let mark = Uuid::new_v4().to_string();
+    pub async fn run(&self, command: &str, limit: Duration, bytes: usize) -> CallResult {
+        let call_id = Uuid::new_v4().to_string();
         let mut process = Command::new(&self.program);
-        process.arg("-c").arg(command).env(CALL, &mark);
-        match self.start(process, mark) {
-            Ok(running) => running.end(limit, Kept::new(bytes.saturating_sub(REMARKS))).await,
+        process.arg("-c").arg(command).env(CALL_ID_ENV, &call_id);
+        match self.start(process, call_id) {
+            Ok(running) => running.end(limit, BoundedOutput::new(bytes.saturating_sub(RESERVED_FOR_STATUS))).await,
             // The system says the same of a program and of a working directory that is not there.
-            Err(_) if !self.root.is_dir() => End::failed(format!(
+            Err(_) if !self.root.is_dir() => CallResult::failed(format!(
                 "failed to start: the working directory {} is gone; nothing can run until it is there",
                 self.root.display()
             )),
-            Err(error) => End::failed(plain(&format!("failed to start {}: {error}", self.program.display()))),
+            Err(error) => CallResult::failed(without_os_error_number(&format!("failed to start {}: {error}", self.program.display()))),
         }
     }
 
@@ -72,13 +72,18 @@ impl Shell {
         time: Duration,
         limit: usize,
     ) -> std::io::Result<Captured> {
-        let mark = Uuid::new_v4().to_string();
+        let call_id = Uuid::new_v4().to_string();
         let mut process = Command::new(program);
-        process.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).envs(env.iter().copied()).env(CALL, &mark);
+        process
+            .args(args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .envs(env.iter().copied())
+            .env(CALL_ID_ENV, &call_id);
         process.current_dir(&self.root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        own_session(&mut process);
+        in_new_session(&mut process);
         let mut awaited = self.children.spawn(&mut process)?;
-        let _tree = awaited.tree(mark);
+        let _tree = awaited.tree(call_id);
         let (out, err) = (awaited.child.stdout.take(), awaited.child.stderr.take());
         let read = async {
             let (mut output, mut errors) = (Vec::new(), Vec::new());
@@ -91,7 +96,7 @@ impl Shell {
             };
             let others = async {
                 if let Some(mut err) = err {
-                    (&mut err).take(MAX_ERRORS).read_to_end(&mut errors).await?;
+                    (&mut err).take(MAX_STDERR_BYTES).read_to_end(&mut errors).await?;
                     // A closed pipe would end a program that has much to complain of.
                     tokio::io::copy(&mut err, &mut tokio::io::sink()).await?;
                 }
@@ -113,17 +118,17 @@ impl Shell {
         tokio::time::timeout(time, read).await.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?
     }
 
-    fn start(&self, mut process: Command, mark: String) -> std::io::Result<Running> {
+    fn start(&self, mut process: Command, call_id: String) -> std::io::Result<RunningCommand> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        process.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).env(CALL, &mark);
+        process.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).env(CALL_ID_ENV, &call_id);
         process.current_dir(&self.root).stdin(Stdio::null()).stdout(write.try_clone()?).stderr(write);
-        own_session(&mut process);
+        in_new_session(&mut process);
         let pipe = Receiver::from_owned_fd(read)?;
         let awaited = self.children.spawn(&mut process)?;
         // With the command go its ends of the pipe: the last writer is then a process of the call.
         drop(process);
-        let tree = awaited.tree(mark);
-        Ok(Running { pipe, awaited, tree })
+        let tree = awaited.tree(call_id);
+        Ok(RunningCommand { pipe, awaited, tree })
     }
 }
 
@@ -137,7 +142,7 @@ pub struct Captured {
     pub code: Option<i32>,
 }
 
-fn own_session(process: &mut Command) {
+fn in_new_session(process: &mut Command) {
     // SAFETY: setsid is one system call and allocates nothing.
     unsafe {
         process.pre_exec(|| {
@@ -147,70 +152,70 @@ fn own_session(process: &mut Command) {
     }
 }
 
-struct Running {
+struct RunningCommand {
     pipe: Receiver,
-    awaited: super::processes::Awaited,
-    tree: Tree,
+    awaited: super::processes::AwaitedChild,
+    tree: ProcessTree,
 }
 
-impl Running {
-    async fn end(mut self, limit: Duration, mut kept: Kept) -> End {
+impl RunningCommand {
+    async fn end(mut self, limit: Duration, mut output: BoundedOutput) -> CallResult {
         let mut buffer = vec![0; 16 << 10];
-        let (mut open, mut status, mut late) = (true, None, false);
+        let (mut open, mut status, mut timed_out) = (true, None, false);
         let mut deadline = std::pin::pin!(sleep(limit));
         while open || status.is_none() {
             tokio::select! {
                 read = self.pipe.read(&mut buffer), if open => match read {
                     Ok(0) | Err(_) => open = false,
-                    Ok(read) => kept.push(&buffer[..read]),
+                    Ok(read) => output.push(&buffer[..read]),
                 },
                 ended = self.awaited.child.wait(), if status.is_none() => {
                     status = Some(ended.ok());
                     // What it left behind would hold the pipe, and go on writing to the tree between calls.
                     self.tree.end();
-                    deadline.as_mut().reset(tokio::time::Instant::now() + LAST_BYTES);
+                    deadline.as_mut().reset(tokio::time::Instant::now() + PIPE_DRAIN_TIMEOUT);
                 }
                 () = &mut deadline => {
-                    if status.is_some() || late {
+                    if status.is_some() || timed_out {
                         break;
                     }
-                    late = true;
+                    timed_out = true;
                     self.tree.end();
-                    deadline.as_mut().reset(tokio::time::Instant::now() + LAST_BYTES);
+                    deadline.as_mut().reset(tokio::time::Instant::now() + PIPE_DRAIN_TIMEOUT);
                 }
             }
         }
-        let mut output = kept.into_text();
+        let mut output = output.into_text();
         if !output.is_empty() && !output.ends_with('\n') {
             output.push('\n');
         }
-        if late {
+        if timed_out {
             output.push_str(&format!("[the time limit of {} s was reached; all its processes were ended]", limit.as_secs()));
-            return End { outcome: ToolOutcome::TimedOut, output };
+            return CallResult { outcome: ToolOutcome::TimedOut, output };
         }
         let status: Option<ExitStatus> = status.flatten();
         match (status.and_then(|status| status.code()), status.and_then(|status| status.signal())) {
-            (Some(0), _) => End::succeeded(output + "[exit code 0]"),
-            (Some(code), _) => End::failed(format!("{output}[exit code {code}]")),
-            (None, Some(signal)) => End::failed(format!("{output}[ended by signal {signal}]")),
-            (None, None) => End::failed(output + "[how it ended is not known]"),
+            (Some(0), _) => CallResult::succeeded(output + "[exit code 0]"),
+            (Some(code), _) => CallResult::failed(format!("{output}[exit code {code}]")),
+            (None, Some(signal)) => CallResult::failed(format!("{output}[ended by signal {signal}]")),
+            (None, None) => CallResult::failed(output + "[how it ended is not known]"),
         }
     }
 }
 
 /// What a tool finds: our own words, what the Pod's owner set, and nothing of the runtime's.
 fn environment(agent: &str, user_env: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
-    let ours = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
     let mut all = vec![
-        ours("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-        ours("HOME", "/home/agent"),
-        ours("LANG", "C.UTF-8"),
-        ours("TMPDIR", "/tmp"),
+        variable("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        variable("HOME", "/home/agent"),
+        variable("LANG", "C.UTF-8"),
+        variable("TMPDIR", "/tmp"),
     ];
     all.retain(|(name, _)| user_env.iter().all(|(given, _)| given != name));
     all.extend(user_env.iter().filter(|(name, _)| name != "TERM").cloned());
-    all.push(ours("TERM", "dumb"));
-    all.push(ours("YOI_AGENT", agent));
+    all.push(variable("TERM", "dumb"));
+    all.push(variable("YOI_AGENT", agent));
     all
 }
 
@@ -220,10 +225,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_captured_program_may_complain_at_length() {
-        let shell = Shell::new(Arc::new(Children::default()), std::env::temp_dir(), "a", &[]);
+        let shell = Shell::new(Arc::new(ChildProcesses::default()), std::env::temp_dir(), "a", &[]);
         let script = "i=0; while [ $i -lt 3000 ]; do echo 'one more line of complaint' >&2; i=$((i+1)); done; echo done";
         let done = shell.capture("sh", &["-c", script], &[], Duration::from_secs(20), 100).await.unwrap();
         assert!(done.ok && !done.cut && done.output == b"done\n", "{:?}", done.code);
-        assert_eq!(done.errors.len() as u64, MAX_ERRORS);
+        assert_eq!(done.errors.len() as u64, MAX_STDERR_BYTES);
     }
 }

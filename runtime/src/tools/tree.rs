@@ -19,7 +19,7 @@ use uuid::Uuid;
 /// As many as the kernel follows.
 const MAX_LINKS: usize = 40;
 /// How often a path that changes under the walk is walked again.
-const TRIES: usize = 3;
+const MAX_WALKS: usize = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
@@ -43,11 +43,11 @@ pub struct Tree {
 
 /// Where a path leads, relative to the root, without links.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct ResolvedPath {
     names: Vec<OsString>,
 }
 
-impl Place {
+impl ResolvedPath {
     fn path(&self) -> PathBuf {
         if self.names.is_empty() { PathBuf::from(".") } else { self.names.iter().collect() }
     }
@@ -66,7 +66,7 @@ impl Tree {
     /// # Errors
     /// It does not, or it is no path; a path that cannot be walked for another reason passes, and fails when it is used.
     pub fn check(&self, given: &str) -> Result<(), PathError> {
-        match self.place(given) {
+        match self.resolve(given) {
             Ok(_) | Err(PathError::Io { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -77,14 +77,14 @@ impl Tree {
     /// # Errors
     /// It leads out of the tree, is not there, or is no regular file.
     pub fn read(&self, given: &str) -> Result<File, PathError> {
-        let fd = self.stubborn(given, |place| {
+        let fd = self.retry_on_change(given, |resolved| {
             // A FIFO would wait for its writer.
-            self.openat2(&place.path(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+            self.openat2(&resolved.path(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
         })?;
         let kind = fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode)).map_err(|error| io_error(given, error))?;
         match kind {
             FileType::RegularFile => Ok(File::from(fd)),
-            FileType::Directory => Err(refused(given, io::ErrorKind::IsADirectory)),
+            FileType::Directory => Err(io_kind_error(given, io::ErrorKind::IsADirectory)),
             _ => Err(PathError::Io { given: given.to_owned(), source: io::Error::other("it is not a regular file") }),
         }
     }
@@ -95,14 +95,14 @@ impl Tree {
     /// # Errors
     /// It leads out of the tree, a folder stands there, or the system's.
     pub fn replace(&self, given: &str, content: &[u8]) -> Result<(), PathError> {
-        self.stubborn(given, |place| {
-            let (name, parents) = place.names.split_last().ok_or(Errno::ISDIR)?;
-            let parent = self.folder(parents)?;
-            self.put(&parent, name, content)
+        self.retry_on_change(given, |resolved| {
+            let (name, parents) = resolved.names.split_last().ok_or(Errno::ISDIR)?;
+            let parent = self.create_dirs(parents)?;
+            self.write_file(&parent, name, content)
         })
     }
 
-    fn put(&self, parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
+    fn write_file(&self, parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
         let mode = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => return Err(Errno::ISDIR),
@@ -124,7 +124,7 @@ impl Tree {
             // The log will say that it was written: then it was.
             file.sync_data()?;
             renameat(parent, &new, parent, name)?;
-            sync(parent)?;
+            sync_dir(parent)?;
             Ok::<(), io::Error>(())
         })();
         written.map_err(|error| {
@@ -134,15 +134,16 @@ impl Tree {
     }
 
     /// Opens a folder, making what is missing.
-    fn folder(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
+    fn create_dirs(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
         let mut folder = self.openat2(Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
         for name in names {
-            let next =
-                || openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), STRICT);
+            let next = || {
+                openat2(&folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), RESOLVE_FLAGS)
+            };
             folder = match next() {
                 Err(Errno::NOENT) => {
                     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
-                        Ok(()) => sync(&folder)?,
+                        Ok(()) => sync_dir(&folder)?,
                         Err(Errno::EXIST) => {}
                         Err(error) => return Err(error),
                     }
@@ -156,7 +157,7 @@ impl Tree {
 
     fn openat2(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         loop {
-            match openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), STRICT) {
+            match openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), RESOLVE_FLAGS) {
                 // Something was renamed while the kernel looked.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return done,
@@ -165,9 +166,9 @@ impl Tree {
     }
 
     /// Walks to the place and does the deed there; a link that appears in between (`ELOOP`) means another walk.
-    fn stubborn<T>(&self, given: &str, deed: impl Fn(&Place) -> Result<T, Errno>) -> Result<T, PathError> {
-        for _ in 0..TRIES {
-            match deed(&self.place(given)?) {
+    fn retry_on_change<T>(&self, given: &str, operation: impl Fn(&ResolvedPath) -> Result<T, Errno>) -> Result<T, PathError> {
+        for _ in 0..MAX_WALKS {
+            match operation(&self.resolve(given)?) {
                 Err(Errno::LOOP) => {}
                 Err(Errno::XDEV) => return Err(PathError::Outside { given: given.to_owned() }),
                 done => return done.map_err(|error| io_error(given, error)),
@@ -176,12 +177,12 @@ impl Tree {
         Err(PathError::Changed { given: given.to_owned() })
     }
 
-    fn place(&self, given: &str) -> Result<Place, PathError> {
+    fn resolve(&self, given: &str) -> Result<ResolvedPath, PathError> {
         let outside = || PathError::Outside { given: given.to_owned() };
         if given.is_empty() || given.contains('\0') {
             return Err(PathError::NotAPath { given: given.to_owned() });
         }
-        let mut rest: VecDeque<OsString> = self.beneath(Path::new(given)).ok_or_else(outside)?;
+        let mut rest: VecDeque<OsString> = self.names_beneath(Path::new(given)).ok_or_else(outside)?;
         let mut names: Vec<OsString> = Vec::new();
         let mut links = 0;
         while let Some(name) = rest.pop_front() {
@@ -213,16 +214,16 @@ impl Tree {
             if target.is_absolute() {
                 names.clear();
             }
-            let target = self.beneath(&target).ok_or_else(outside)?;
+            let target = self.names_beneath(&target).ok_or_else(outside)?;
             for name in target.into_iter().rev() {
                 rest.push_front(name);
             }
         }
-        Ok(Place { names })
+        Ok(ResolvedPath { names })
     }
 
     /// The names of a path; of an absolute one, those below the root. `None` when it starts elsewhere.
-    fn beneath(&self, path: &Path) -> Option<VecDeque<OsString>> {
+    fn names_beneath(&self, path: &Path) -> Option<VecDeque<OsString>> {
         let path = if path.is_absolute() { path.strip_prefix(&self.path).ok()? } else { path };
         path.components()
             .filter(|component| !matches!(component, Component::CurDir))
@@ -236,18 +237,18 @@ impl Tree {
 }
 
 /// Makes the names in a folder durable.
-fn sync(folder: &OwnedFd) -> Result<(), Errno> {
+fn sync_dir(folder: &OwnedFd) -> Result<(), Errno> {
     // The descriptor only names the folder; this one may be synced.
     rustix::fs::fsync(openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 fn io_error(given: &str, error: Errno) -> PathError {
     PathError::Io { given: given.to_owned(), source: error.into() }
 }
 
-fn refused(given: &str, kind: io::ErrorKind) -> PathError {
+fn io_kind_error(given: &str, kind: io::ErrorKind) -> PathError {
     PathError::Io { given: given.to_owned(), source: kind.into() }
 }
 

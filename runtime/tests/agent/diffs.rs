@@ -6,22 +6,22 @@ use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use yoi_wire::people::DiffResponse;
 
-use crate::bench::{Bench, EXAMPLE};
+use crate::harness::{EXAMPLE, Harness};
 
-fn git(bench: &Bench, args: &[&str]) -> String {
+fn git(harness: &Harness, args: &[&str]) -> String {
     let done =
-        Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(bench.tree()).output().unwrap();
+        Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(harness.tree()).output().unwrap();
     assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }
 
-fn shim(bench: &Bench) {
+fn shim(harness: &Harness) {
     let body = r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
-    answering(bench, "200 OK", body);
+    answering(harness, "200 OK", body);
 }
 
-fn answering(bench: &Bench, status: &'static str, body: &'static str) {
-    let listener = tokio::net::UnixListener::bind(&bench.shim_socket).unwrap();
+fn answering(harness: &Harness, status: &'static str, body: &'static str) {
+    let listener = tokio::net::UnixListener::bind(&harness.shim_socket).unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut buffer = [0; 1024];
@@ -33,13 +33,13 @@ fn answering(bench: &Bench, status: &'static str, body: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_whose_base_is_gone_still_shows_what_git_knows() {
-    let bench = Bench::new(EXAMPLE).await;
-    answering(&bench, "409 Conflict", r#"{"message":"what it was made from is gone"}"#);
-    git(&bench, &["init", "-q"]);
-    std::fs::write(bench.tree().join("new"), "fresh\n").unwrap();
-    let _runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
-    let (status, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    let harness = Harness::new(EXAMPLE).await;
+    answering(&harness, "409 Conflict", r#"{"message":"what it was made from is gone"}"#);
+    git(&harness, &["init", "-q"]);
+    std::fs::write(harness.tree().join("new"), "fresh\n").unwrap();
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let (status, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
     let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert!(diff.text.unwrap().contains("+fresh\n"));
@@ -48,31 +48,31 @@ async fn a_tree_whose_base_is_gone_still_shows_what_git_knows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_was() {
-    let bench = Bench::new(EXAMPLE).await;
-    let tree = bench.tree();
-    git(&bench, &["init", "-q", "-b", "main"]);
+    let harness = Harness::new(EXAMPLE).await;
+    let tree = harness.tree();
+    git(&harness, &["init", "-q", "-b", "main"]);
     std::fs::write(tree.join("a"), "one\n").unwrap();
     std::fs::write(tree.join("gone"), "one\n").unwrap();
     std::fs::write(tree.join(".gitignore"), "built\n").unwrap();
-    git(&bench, &["add", "."]);
-    git(&bench, &["commit", "-q", "-m", "first"]);
+    git(&harness, &["add", "."]);
+    git(&harness, &["commit", "-q", "-m", "first"]);
     std::fs::write(tree.join("a"), "two\n").unwrap();
     std::fs::remove_file(tree.join("gone")).unwrap();
     std::fs::write(tree.join("new"), "fresh\n").unwrap();
     std::fs::write(tree.join("built"), "output\n").unwrap();
     std::fs::write(tree.join("staged"), "staged\n").unwrap();
-    git(&bench, &["add", "staged"]);
+    git(&harness, &["add", "staged"]);
     let before =
-        (git(&bench, &["status", "--porcelain"]), std::fs::read(tree.join(".git/index")).unwrap(), git(&bench, &["count-objects"]));
-    let _runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
+        (git(&harness, &["status", "--porcelain"]), std::fs::read(tree.join(".git/index")).unwrap(), git(&harness, &["count-objects"]));
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
 
-    let (status, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    let (status, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     assert_eq!(status, StatusCode::BAD_GATEWAY);
     assert!(String::from_utf8_lossy(&body).contains("failed to reach the node's shim"), "{body:?}");
 
-    shim(&bench);
-    let (status, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    shim(&harness);
+    let (status, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
     let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     let text = diff.text.unwrap();
@@ -81,27 +81,28 @@ async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_wa
     }
     assert!(!text.contains("built") && !diff.cut);
     assert_eq!(diff.paths.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["a", ".github"]);
-    let after = (git(&bench, &["status", "--porcelain"]), std::fs::read(tree.join(".git/index")).unwrap(), git(&bench, &["count-objects"]));
+    let after =
+        (git(&harness, &["status", "--porcelain"]), std::fs::read(tree.join(".git/index")).unwrap(), git(&harness, &["count-objects"]));
     assert_eq!(before, after);
 
     std::fs::write(tree.join("big"), "a line of some length\n".repeat(100_000)).unwrap();
-    let (_, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    let (_, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert!(diff.cut && diff.text.is_some_and(|text| text.len() <= 1 << 20 && text.ends_with('\n')));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_without_git_has_paths_and_no_text_and_one_without_a_commit_has_both() {
-    let bench = Bench::new(EXAMPLE).await;
-    shim(&bench);
-    let _runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
-    let (_, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    let harness = Harness::new(EXAMPLE).await;
+    shim(&harness);
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let (_, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert_eq!((diff.text, diff.paths.len()), (None, 2));
-    git(&bench, &["init", "-q"]);
-    std::fs::write(bench.tree().join("new"), "fresh\n").unwrap();
-    let (_, body) = bench.gateway.ask("GET", "/v1/diff", "").await;
+    git(&harness, &["init", "-q"]);
+    std::fs::write(harness.tree().join("new"), "fresh\n").unwrap();
+    let (_, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
     assert!(diff.text.unwrap().contains("+fresh\n"));
 }

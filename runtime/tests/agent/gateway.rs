@@ -24,7 +24,7 @@ use yoi_wire::people::LogLine;
 
 /// What becomes of a message to a peer.
 #[derive(Clone, Copy, Debug)]
-pub enum Fate {
+pub enum SendFate {
     /// It arrives, and the answer does not.
     Lost,
     /// So does the gateway's word that nobody has acknowledged it.
@@ -36,16 +36,16 @@ pub enum Fate {
 pub struct Gateway {
     pub address: String,
     pub ca: String,
-    seen: Arc<Seen>,
+    seen: Arc<Recorded>,
 }
 
-struct Seen {
+struct Recorded {
     reports: Mutex<Vec<RuntimeReport>>,
     /// How long a report of a ready agent is on its way through the gateway, also when its sender has gone.
-    report_takes: Mutex<Duration>,
+    report_delay: Mutex<Duration>,
     sends: Mutex<Vec<SendRequest>>,
     /// What becomes of the next messages; when there is none left, `b` has a full inbox and nobody else is seen.
-    fates: Mutex<VecDeque<Fate>>,
+    fates: Mutex<VecDeque<SendFate>>,
     line: watch::Sender<Option<LineHandle>>,
 }
 
@@ -59,9 +59,9 @@ impl Gateway {
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let seen = Arc::new(Seen {
+        let seen = Arc::new(Recorded {
             reports: Mutex::default(),
-            report_takes: Mutex::default(),
+            report_delay: Mutex::default(),
             sends: Mutex::default(),
             fates: Mutex::default(),
             line: watch::channel(None).0,
@@ -82,13 +82,13 @@ impl Gateway {
     }
 
     /// What becomes of the next messages to peers.
-    pub fn fates(&self, fates: impl IntoIterator<Item = Fate>) {
+    pub fn set_fates(&self, fates: impl IntoIterator<Item = SendFate>) {
         self.seen.fates.lock().unwrap().extend(fates);
     }
 
     /// How long a report of a ready agent takes from now on, also when its sender has gone.
-    pub fn reports_take(&self, time: Duration) {
-        *self.seen.report_takes.lock().unwrap() = time;
+    pub fn set_report_delay(&self, time: Duration) {
+        *self.seen.report_delay.lock().unwrap() = time;
     }
 
     pub fn sends(&self) -> Vec<SendRequest> {
@@ -99,7 +99,7 @@ impl Gateway {
         self.seen.reports.lock().unwrap().clone()
     }
 
-    pub async fn report(&self, wanted: impl Fn(&RuntimeReport) -> bool) -> RuntimeReport {
+    pub async fn wait_for_report(&self, wanted: impl Fn(&RuntimeReport) -> bool) -> RuntimeReport {
         for _ in 0..4000 {
             if let Some(report) = self.reports().into_iter().rev().find(&wanted) {
                 return report;
@@ -109,19 +109,19 @@ impl Gateway {
         panic!("no such report in time: {:?}", self.reports());
     }
 
-    pub async fn ask(&self, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
+    pub async fn request(&self, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
         let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let response = line.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
         (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     }
 
-    pub async fn follow(&self, query: &str) -> Following {
+    pub async fn follow(&self, query: &str) -> LogFollower {
         let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
         let request = Request::get(format!("{}?{query}", runtime_api::LOG)).body(Full::new(Bytes::new())).unwrap();
         let response = line.request(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        Following { body: response.into_body(), rest: Vec::new() }
+        LogFollower { body: response.into_body(), rest: Vec::new() }
     }
 
     pub fn cut_line(&self) {
@@ -136,23 +136,23 @@ impl Gateway {
 
     pub async fn deliver(&self, id: &str, from: MessageSender, text: &str) -> (StatusCode, Bytes) {
         let deliver = DeliverRequest { message_id: id.to_owned(), from, text: text.to_owned() };
-        self.ask("POST", runtime_api::INBOX, serde_json::to_vec(&deliver).unwrap()).await
+        self.request("POST", runtime_api::INBOX, serde_json::to_vec(&deliver).unwrap()).await
     }
 
     pub async fn log(&self, query: &str) -> Vec<LogLine> {
-        let (status, body) = self.ask("GET", &format!("{}?{query}", runtime_api::LOG), Bytes::new()).await;
+        let (status, body) = self.request("GET", &format!("{}?{query}", runtime_api::LOG), Bytes::new()).await;
         assert_eq!(status, StatusCode::OK, "{body:?}");
         body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 }
 
 /// A log that goes on.
-pub struct Following {
+pub struct LogFollower {
     body: hyper::body::Incoming,
     rest: Vec<u8>,
 }
 
-impl Following {
+impl LogFollower {
     /// What has come, at least a piece of a line.
     pub async fn next(&mut self) -> Vec<LogLine> {
         let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.expect("nothing came").unwrap().unwrap();
@@ -163,7 +163,7 @@ impl Following {
     }
 }
 
-async fn line(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response<Body> {
+async fn line(State(seen): State<Arc<Recorded>>, request: Request<Body>) -> Response<Body> {
     assert_eq!(yoi_line::bearer(request.headers()), Some("the-token"));
     let (response, line) = accept_upgrade(request, KeepAlive::default()).unwrap();
     tokio::spawn(async move {
@@ -174,8 +174,8 @@ async fn line(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response
     response
 }
 
-async fn report(State(seen): State<Arc<Seen>>, Json(report): Json<RuntimeReport>) -> Json<ReportAccepted> {
-    let time = *seen.report_takes.lock().unwrap();
+async fn report(State(seen): State<Arc<Recorded>>, Json(report): Json<RuntimeReport>) -> Json<ReportAccepted> {
+    let time = *seen.report_delay.lock().unwrap();
     let noted = tokio::spawn(async move {
         if report.ready {
             tokio::time::sleep(time).await;
@@ -191,14 +191,14 @@ async fn list() -> Json<PodList> {
     Json(PodList { pods: vec![pod("a", VisibilityReason::Itself, true), pod("b", VisibilityReason::Peer, false)] })
 }
 
-async fn send(State(seen): State<Arc<Seen>>, Json(send): Json<SendRequest>) -> Response<Body> {
+async fn send(State(seen): State<Arc<Recorded>>, Json(send): Json<SendRequest>) -> Response<Body> {
     seen.sends.lock().unwrap().push(send.clone());
     let fate = seen.fates.lock().unwrap().pop_front();
     let refusal = |status: StatusCode, reason| (status, Json(Refusal { reason, message: "no".to_owned() })).into_response();
     match fate {
-        Some(Fate::Lost) => std::future::pending().await,
-        Some(Fate::Unacknowledged) => refusal(StatusCode::GATEWAY_TIMEOUT, RefusalReason::Unacknowledged),
-        Some(Fate::Delivered) => Json(SendResponse { message_id: send.message_id, duplicate: false }).into_response(),
+        Some(SendFate::Lost) => std::future::pending().await,
+        Some(SendFate::Unacknowledged) => refusal(StatusCode::GATEWAY_TIMEOUT, RefusalReason::Unacknowledged),
+        Some(SendFate::Delivered) => Json(SendResponse { message_id: send.message_id, duplicate: false }).into_response(),
         None => refusal(StatusCode::CONFLICT, if send.to == "b" { RefusalReason::InboxFull } else { RefusalReason::NotVisible }),
     }
 }

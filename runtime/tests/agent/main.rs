@@ -14,12 +14,12 @@ mod server;
 #[path = "../../../e2e/src/bin/scripted-model/talk.rs"]
 mod talk;
 
-mod bench;
+mod degraded;
 mod diffs;
 mod gateway;
+mod harness;
 mod messages;
-mod must;
-mod poor;
 mod restarts;
 mod runs;
 mod shells;
+mod skip;

@@ -4,8 +4,8 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::{MessageSender, SendResponse};
 
-use crate::bench::{Bench, EXAMPLE, outcomes, texts};
 use crate::gateway::agent;
+use crate::harness::{EXAMPLE, Harness, outcomes, texts};
 use crate::restarts::person;
 
 fn peer() -> MessageSender {
@@ -23,42 +23,42 @@ fn delivered(entries: &[Entry], id: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
-    let bench = Bench::new(EXAMPLE).await;
-    let _runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
     for duplicate in [false, true] {
-        let (status, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
+        let (status, body) = harness.gateway.deliver("m1", peer(), "are you there?").await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(serde_json::from_slice::<SendResponse>(&body).unwrap(), SendResponse { message_id: "m1".to_owned(), duplicate });
     }
-    let entries = bench.runs(1).await;
+    let entries = harness.wait_for_runs(1).await;
     assert_eq!((delivered(&entries, "m1"), texts(&entries)), (1, vec!["I have read it.".to_owned()]));
-    bench.gateway.deliver("p1", person(), "say hello").await;
-    let entries = bench.runs(2).await;
+    harness.gateway.deliver("p1", person(), "say hello").await;
+    let entries = harness.wait_for_runs(2).await;
     assert_eq!(texts(&entries).last().unwrap(), "Hello.");
     let input = entries.iter().find_map(|entry| if let Body::Input(input) = &entry.body { Some(input.clone()) } else { None });
     assert_eq!(input.unwrap().user.as_deref(), Some("jane"));
     // Also after it is in the log.
-    let (_, body) = bench.gateway.deliver("m1", peer(), "are you there?").await;
+    let (_, body) = harness.gateway.deliver("m1", peer(), "are you there?").await;
     assert!(serde_json::from_slice::<SendResponse>(&body).unwrap().duplicate);
     for (from, text) in
         [(MessageSender::default(), "x"), (MessageSender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")]
     {
-        assert_eq!(bench.gateway.deliver("bad", from, text).await.0, StatusCode::BAD_REQUEST);
+        assert_eq!(harness.gateway.deliver("bad", from, text).await.0, StatusCode::BAD_REQUEST);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g6_an_accepted_message_survives_a_kill_and_is_delivered_once() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut runtime = bench.start(1, Some("run the slow command"));
-    bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
-    let (status, _) = bench.gateway.deliver("m1", peer(), "while you are busy").await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(1, Some("run the slow command"));
+    harness.wait_until("the command's begin", |_| harness.tree().join("begun.txt").exists()).await;
+    let (status, _) = harness.gateway.deliver("m1", peer(), "while you are busy").await;
     assert_eq!(status, StatusCode::OK);
     runtime.kill();
-    assert_eq!(delivered(&bench.entries(), "m1"), 0);
-    let _runtime = bench.start(1, Some("run the slow command"));
-    let entries = bench.until("the message", |entries| delivered(entries, "m1") > 0 && outcomes(entries).len() > 1).await;
+    assert_eq!(delivered(&harness.entries(), "m1"), 0);
+    let _runtime = harness.start(1, Some("run the slow command"));
+    let entries = harness.wait_until("the message", |entries| delivered(entries, "m1") > 0 && outcomes(entries).len() > 1).await;
     assert_eq!(delivered(&entries, "m1"), 1);
     assert_eq!(texts(&entries).last().unwrap(), "I have read it.");
 }
@@ -66,12 +66,12 @@ async fn g6_an_accepted_message_survives_a_kill_and_is_delivered_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g5_a_full_inbox_refuses_the_sender() {
     // Nothing is read while the model thinks.
-    let bench = Bench::new("rules: [{steps: [{text: done, delayMs: 600000}]}]").await;
-    let _runtime = bench.start(1, Some("go"));
-    bench.until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
+    let harness = Harness::new("rules: [{steps: [{text: done, delayMs: 600000}]}]").await;
+    let _runtime = harness.start(1, Some("go"));
+    harness.wait_until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
     let mut statuses = Vec::new();
     for n in 0..257 {
-        statuses.push(bench.gateway.deliver(&format!("m{n}"), peer(), "x").await.0);
+        statuses.push(harness.gateway.deliver(&format!("m{n}"), peer(), "x").await.0);
     }
     assert!(statuses[..256].iter().all(|status| *status == StatusCode::OK));
     assert_eq!(statuses[256], StatusCode::TOO_MANY_REQUESTS);
@@ -79,23 +79,23 @@ async fn g5_a_full_inbox_refuses_the_sender() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_sees_what_comes_and_a_new_line_brings_a_new_report() {
-    let bench = Bench::new(EXAMPLE).await;
-    let _runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
-    let mut following = bench.gateway.follow("follow=true&tail=0").await;
-    bench.gateway.deliver("m1", peer(), "are you there?").await;
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let mut follower = harness.gateway.follow("follow=true&tail=0").await;
+    harness.gateway.deliver("m1", peer(), "are you there?").await;
     let mut seen = Vec::new();
     while seen.last().is_none_or(|line: &yoi_wire::people::LogLine| line.entry.body.kind() != "RunEnded") {
-        seen.extend(following.next().await);
+        seen.extend(follower.next().await);
     }
     assert_eq!(seen[0].entry.body.kind(), "PeerMessage");
-    bench.gateway.report(|report| report.activity == yoi_wire::hub::Activity::Idle && report.ready).await;
+    harness.gateway.wait_for_report(|report| report.activity == yoi_wire::hub::Activity::Idle && report.ready).await;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    let before = bench.gateway.reports().len();
-    bench.gateway.cut_line();
+    let before = harness.gateway.reports().len();
+    harness.gateway.cut_line();
     for _ in 0..200 {
-        if bench.gateway.reports().len() > before {
-            assert_eq!(bench.gateway.log("").await.last().unwrap(), seen.last().unwrap());
+        if harness.gateway.reports().len() > before {
+            assert_eq!(harness.gateway.log("").await.last().unwrap(), seen.last().unwrap());
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(25)).await;

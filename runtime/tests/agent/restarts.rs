@@ -5,122 +5,122 @@ use std::time::Duration;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::TaskState;
 
-use crate::bench::{Bench, EXAMPLE, STOPPED, kinds, lines, outcomes, texts, tool_ends};
+use crate::harness::{EXAMPLE, Harness, STOPPED, kinds, lines, outcomes, texts, tool_ends};
 
-async fn begun(bench: &Bench) {
-    bench.until("the command's begin", |_| bench.tree().join("begun.txt").exists()).await;
+async fn wait_for_begin(harness: &Harness) {
+    harness.wait_until("the command's begin", |_| harness.tree().join("begun.txt").exists()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn p39_f4_a_call_under_way_at_a_kill_is_unknown_and_not_run_again() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut runtime = bench.start(1, Some("run the slow command"));
-    begun(&bench).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(1, Some("run the slow command"));
+    wait_for_begin(&harness).await;
     runtime.kill();
-    let _runtime = bench.start(1, Some("run the slow command"));
-    let entries = bench.runs(2).await;
+    let _runtime = harness.start(1, Some("run the slow command"));
+    let entries = harness.wait_for_runs(2).await;
     assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished]);
     assert_eq!(tool_ends(&entries).into_iter().map(|end| end.outcome).collect::<Vec<_>>(), [ToolOutcome::Unknown]);
     assert_eq!(texts(&entries).last().unwrap(), "The command may or may not have run.");
-    assert_eq!(lines(&bench.tree().join("begun.txt")), 1);
-    bench.gateway.report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
+    assert_eq!(lines(&harness.tree().join("begun.txt")), 1);
+    harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut runtime = bench.start(1, Some("run the slow command"));
-    begun(&bench).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(1, Some("run the slow command"));
+    wait_for_begin(&harness).await;
     let asked = std::time::Instant::now();
     assert!(runtime.terminate().await.success());
     assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
-    let entries = bench.entries();
+    let entries = harness.entries();
     assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{}", kinds(&entries));
-    assert_eq!(bench.gateway.reports().last().unwrap().reason, "Stopping", "{:?}", bench.gateway.reports());
-    let file = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(harness.gateway.reports().last().unwrap().reason, "Stopping", "{:?}", harness.gateway.reports());
+    let file = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
     assert!(std::fs::read(log).unwrap().ends_with(b"\n"), "the zeros were trimmed");
-    let _runtime = bench.start(2, Some("run the slow command"));
-    let entries = bench.runs(2).await;
+    let _runtime = harness.start(2, Some("run the slow command"));
+    let entries = harness.wait_for_runs(2).await;
     assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished]);
-    assert_eq!(lines(&bench.tree().join("begun.txt")), 1);
+    assert_eq!(lines(&harness.tree().join("begun.txt")), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_report_is_that_of_the_stop_also_when_an_earlier_one_takes_its_time() {
-    let bench = Bench::new(EXAMPLE).await;
+    let harness = Harness::new(EXAMPLE).await;
     let slow = Duration::from_millis(800);
-    bench.gateway.reports_take(slow);
-    let mut runtime = bench.start(1, Some("run the slow command"));
-    begun(&bench).await;
+    harness.gateway.set_report_delay(slow);
+    let mut runtime = harness.start(1, Some("run the slow command"));
+    wait_for_begin(&harness).await;
     assert!(runtime.terminate().await.success());
     tokio::time::sleep(2 * slow).await;
-    let reports = bench.gateway.reports();
+    let reports = harness.gateway.reports();
     assert!(reports.iter().any(|report| report.ready), "{reports:?}");
     assert_eq!(reports.last().unwrap().reason, "Stopping", "{reports:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_runtime_waits_for_the_lock_and_a_lower_generation_for_ever() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut first = bench.start(2, Some("say hello"));
-    bench.runs(1).await;
-    let mut lower = bench.start(1, None);
-    let report = bench.gateway.report(|report| report.run_generation == 1 && report.reason == "SessionLocked").await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut first = harness.start(2, Some("say hello"));
+    harness.wait_for_runs(1).await;
+    let mut lower = harness.start(1, None);
+    let report = harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.reason == "SessionLocked").await;
     assert!(report.message.contains("pod-2"), "{}", report.message);
     first.kill();
-    bench.gateway.report(|report| report.run_generation == 1 && report.message.contains("generation 2 has already")).await;
+    harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.message.contains("generation 2 has already")).await;
     lower.kill();
-    let _next = bench.start(3, Some("say hello"));
-    bench.gateway.report(|report| report.run_generation == 3 && report.ready).await;
-    assert_eq!(outcomes(&bench.entries()).len(), 1);
+    let _next = harness.start(3, Some("say hello"));
+    harness.gateway.wait_for_report(|report| report.run_generation == 3 && report.ready).await;
+    assert_eq!(outcomes(&harness.entries()).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn f3_a_damaged_log_is_reported_with_its_line_and_still_read() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut runtime = bench.start(1, Some("say hello"));
-    bench.runs(1).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(1, Some("say hello"));
+    harness.wait_for_runs(1).await;
     assert!(runtime.terminate().await.success());
-    let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::write(&log, text.replacen("RuntimeStarted", "RuntimeStarteD", 1)).unwrap();
-    bench.gateway.forget_line();
-    let mut runtime = bench.start(1, Some("say hello"));
-    let report = bench.gateway.report(|report| report.reason == "ReplayFailed").await;
+    harness.gateway.forget_line();
+    let mut runtime = harness.start(1, Some("say hello"));
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ReplayFailed").await;
     assert!(!report.ready && report.message.contains(".jsonl line 2"), "{}", report.message);
-    let (status, body) = bench.gateway.ask("GET", "/v1/log?tail=1", "").await;
+    let (status, body) = harness.gateway.request("GET", "/v1/log?tail=1", "").await;
     assert!(status.is_server_error() && String::from_utf8_lossy(&body).contains("line 2"), "{status} {body:?}");
     assert!(runtime.child.try_wait().unwrap().is_none(), "it stays up");
-    let (status, _) = bench.gateway.deliver("m", person(), "hello").await;
+    let (status, _) = harness.gateway.deliver("m", person(), "hello").await;
     assert_eq!(status, 503);
     assert!(runtime.terminate().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_a_newer_log_is_refused() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut runtime = bench.start(1, Some("say hello"));
-    bench.runs(1).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(1, Some("say hello"));
+    harness.wait_for_runs(1).await;
     runtime.kill();
-    let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
     let mut bytes = std::fs::read(&log).unwrap();
     bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1);
-    let mut newer = bench.entries().pop().unwrap();
+    let mut newer = harness.entries().pop().unwrap();
     newer.seq += 1;
     let Body::RunEnded(_) = &newer.body else { panic!() };
     let mut value = serde_json::to_value(&newer).unwrap();
     (value["kind"], value["batch"]) = ("Telepathy".into(), newer.seq.into());
     yoi_session::frame::encode(&value, &mut bytes).unwrap();
     std::fs::write(&log, bytes).unwrap();
-    bench.gateway.forget_line();
-    let _runtime = bench.start(1, Some("say hello"));
-    let report = bench.gateway.report(|report| report.reason == "LogNewer").await;
+    harness.gateway.forget_line();
+    let _runtime = harness.start(1, Some("say hello"));
+    let report = harness.gateway.wait_for_report(|report| report.reason == "LogNewer").await;
     assert!(report.message.contains("Telepathy"), "{}", report.message);
     // People can still read it, and see what it is.
-    let last = bench.gateway.log("tail=1").await.remove(0);
+    let last = harness.gateway.log("tail=1").await.remove(0);
     assert_eq!(last.entry.body.kind(), "Telepathy");
 }
 
@@ -132,30 +132,33 @@ async fn f5_a_full_disk_stops_the_run_before_the_call_and_room_lets_it_go_on() {
     let script = format!(
         "rules:\n- steps:\n  - {{text: {long}, toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran.txt}}}}], delayMs: 5000}}\n  - text: done\n"
     );
-    let bench = Bench::new(&script).await;
-    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(bench.session()).status();
+    let harness = Harness::new(&script).await;
+    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(harness.session()).status();
     if !mounted.is_ok_and(|status| status.success()) {
-        crate::must::skipped("no right to mount a small disk");
+        crate::skip::skip("no right to mount a small disk");
         return;
     }
-    let _unmounted = Unmount(bench.session());
-    let mut runtime = bench.start(1, Some("go"));
-    bench.until("the run", |entries| kinds(entries).ends_with("RunStarted")).await;
-    let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let _unmounted = Unmount(harness.session());
+    let mut runtime = harness.start(1, Some("go"));
+    harness.wait_until("the run", |entries| kinds(entries).ends_with("RunStarted")).await;
+    let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
     // The next append finds neither zeros nor room.
     let entries = std::fs::read(&log).unwrap();
     let end = entries.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(end as u64).unwrap();
-    let ballast = bench.session().join("ballast");
+    let ballast = harness.session().join("ballast");
     let _ = std::fs::write(&ballast, vec![1; 8 << 20]);
-    let report = bench.gateway.report(|report| report.reason == "DiskFull").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
     assert!(!report.ready);
-    assert!(!bench.tree().join("ran.txt").exists() && !kinds(&bench.entries()).contains("ToolStarted"));
+    assert!(!harness.tree().join("ran.txt").exists() && !kinds(&harness.entries()).contains("ToolStarted"));
     std::fs::remove_file(ballast).unwrap();
-    let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
-    assert_eq!(lines(&bench.tree().join("ran.txt")), 1, "{}", kinds(&entries));
-    bench.gateway.report(|report| report.ready && report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
+    let entries = harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+    assert_eq!(lines(&harness.tree().join("ran.txt")), 1, "{}", kinds(&entries));
+    harness
+        .gateway
+        .wait_for_report(|report| report.ready && report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded))
+        .await;
     assert!(runtime.terminate().await.success());
 }
 

@@ -4,14 +4,14 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::{Activity, TaskState};
 
-use crate::bench::{Bench, EXAMPLE, kinds, outcomes, texts, tool_ends};
+use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_runs_to_its_end_over_both_wire_formats() {
     for provider in ["OpenAI", "Anthropic"] {
-        let bench = Bench { provider, ..Bench::new(EXAMPLE).await };
-        let mut runtime = bench.start(1, Some("write the greeting"));
-        let entries = bench.runs(1).await;
+        let harness = Harness { provider, ..Harness::new(EXAMPLE).await };
+        let mut runtime = harness.start(1, Some("write the greeting"));
+        let entries = harness.wait_for_runs(1).await;
         assert_eq!(outcomes(&entries), [RunOutcome::Finished], "{provider}");
         assert_eq!(
             kinds(&entries),
@@ -20,57 +20,58 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
         assert_eq!(texts(&entries), ["I write it first.", "", "The greeting is written."]);
         assert!(tool_ends(&entries).iter().all(|end| end.outcome == ToolOutcome::Succeeded));
         assert_eq!(tool_ends(&entries)[2].output, "hello from the script\n[exit code 0]");
-        assert_eq!(std::fs::read_to_string(bench.tree().join("greeting.txt")).unwrap(), "hello from the script\ndone\n");
+        assert_eq!(std::fs::read_to_string(harness.tree().join("greeting.txt")).unwrap(), "hello from the script\ndone\n");
         let Body::Assistant(answer) = &entries[4].body else { panic!() };
         assert!(answer.usage.is_some_and(|usage| usage.input_tokens > 0 && usage.output_tokens > 0), "{provider}");
 
-        let report = bench.gateway.report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
+        let report =
+            harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
         assert!(report.ready && report.reason == "Replayed" && report.session.is_some() && report.run_generation == 1);
-        bench.gateway.report(|report| report.activity == Activity::Running).await;
+        harness.gateway.wait_for_report(|report| report.activity == Activity::Running).await;
         assert!(runtime.terminate().await.success());
-        assert_eq!(bench.gateway.reports().last().unwrap().reason, "Stopping");
+        assert_eq!(harness.gateway.reports().last().unwrap().reason, "Stopping");
 
         // The same again: the task is done, nothing runs.
-        let _runtime = bench.start(1, Some("write the greeting"));
-        let entries = bench.until("a second start", |entries| kinds(entries).ends_with("RuntimeStarted")).await;
+        let _runtime = harness.start(1, Some("write the greeting"));
+        let entries = harness.wait_until("a second start", |entries| kinds(entries).ends_with("RuntimeStarted")).await;
         assert_eq!(outcomes(&entries).len(), 1);
-        bench.gateway.report(|report| report.reason == "Replayed" && report.activity == Activity::Idle).await;
-        let stderr = std::fs::read_to_string(bench.dir.path().join("stderr")).unwrap();
+        harness.gateway.wait_for_report(|report| report.reason == "Replayed" && report.activity == Activity::Idle).await;
+        let stderr = std::fs::read_to_string(harness.dir.path().join("stderr")).unwrap();
         assert!(!stderr.contains("greeting"), "transcript in the log of the process: {stderr}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flaky_model_is_asked_again_and_a_broken_stream_too() {
-    let bench = Bench::new(EXAMPLE).await;
-    let _runtime = bench.start(1, Some("try again"));
-    let entries = bench.runs(1).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, Some("try again"));
+    let entries = harness.wait_for_runs(1).await;
     assert_eq!((outcomes(&entries), texts(&entries)), (vec![RunOutcome::Finished], vec!["It worked in the end.".to_owned()]));
     let notices: Vec<_> =
         entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).collect();
     assert_eq!(notices.len(), 1);
-    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
     assert!(!report.ready && report.message.contains("503"));
-    bench.gateway.report(|report| report.ready && report.activity == Activity::Idle).await;
+    harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle).await;
 
     for provider in ["OpenAI", "Anthropic"] {
-        let bench = Bench { provider, ..Bench::new(EXAMPLE).await };
-        let _runtime = bench.start(1, Some("break off"));
-        let entries = bench.runs(1).await;
+        let harness = Harness { provider, ..Harness::new(EXAMPLE).await };
+        let _runtime = harness.start(1, Some("break off"));
+        let entries = harness.wait_for_runs(1).await;
         assert_eq!(texts(&entries), ["This one came whole."], "{provider}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_request_fails_the_run_and_says_no_word_of_it_in_the_report() {
-    let bench = Bench::new(EXAMPLE).await;
-    let _runtime = bench.start(1, Some("nobody knows this sentence"));
-    let entries = bench.runs(1).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, Some("nobody knows this sentence"));
+    let entries = harness.wait_for_runs(1).await;
     assert_eq!(outcomes(&entries), [RunOutcome::Failed]);
     let Some(Body::RunEnded(end)) = entries.last().map(|entry| &entry.body) else { panic!() };
     assert!(end.message.as_ref().unwrap().contains("no rule of the script matches"));
-    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable" && report.activity == Activity::Idle).await;
-    let endpoint = bench.model_url.trim_start_matches("http://").trim_end_matches("/v1");
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable" && report.activity == Activity::Idle).await;
+    let endpoint = harness.model_url.trim_start_matches("http://").trim_end_matches("/v1");
     assert_eq!(report.message, format!("the model endpoint {endpoint} answered 400 Bad Request; the log holds its words"));
     assert_eq!(report.task.unwrap().state, TaskState::Failed);
 }
@@ -78,15 +79,15 @@ async fn a_refused_request_fails_the_run_and_says_no_word_of_it_in_the_report() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_used_and_its_absence_is_reported() {
     for provider in ["OpenAI", "Anthropic"] {
-        let bench = Bench { provider, needs_key: true, ..Bench::with_key(EXAMPLE, Some("k-123")).await };
-        let mut runtime = bench.start(1, Some("say hello"));
-        let report = bench.gateway.report(|report| report.reason == "SecretMissing" && report.task.is_some()).await;
+        let harness = Harness { provider, needs_key: true, ..Harness::with_key(EXAMPLE, Some("k-123")).await };
+        let mut runtime = harness.start(1, Some("say hello"));
+        let report = harness.gateway.wait_for_report(|report| report.reason == "SecretMissing" && report.task.is_some()).await;
         assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted));
         // It ends by itself, and the kubelet starts it again with what the Secret then holds.
-        assert!(runtime.ended().await.success());
-        let bench = Bench { key: Some("k-123"), ..bench };
-        let _runtime = bench.start(1, Some("say hello"));
-        let entries = bench.runs(1).await;
+        assert!(runtime.wait_for_exit().await.success());
+        let harness = Harness { key: Some("k-123"), ..harness };
+        let _runtime = harness.start(1, Some("say hello"));
+        let entries = harness.wait_for_runs(1).await;
         assert_eq!((outcomes(&entries), texts(&entries)), (vec![RunOutcome::Finished], vec!["Hello.".to_owned()]));
     }
 }
@@ -105,9 +106,9 @@ rules:
     - {tool: Read, args: {path: ../session/current.json}}
   - text: done
 "#;
-    let bench = Bench::new(script).await;
-    let _runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
+    let harness = Harness::new(script).await;
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
     let ends: Vec<(ToolOutcome, String)> = tool_ends(&entries).into_iter().map(|end| (end.outcome, end.output)).collect();
     assert_eq!(ends[0], (ToolOutcome::Succeeded, "a (self): live, Idle\nb (peer): not live, Idle".to_owned()));
     assert!(ends[1].0 == ToolOutcome::Failed && ends[1].1.contains("inbox of \"b\" is full"));
@@ -121,16 +122,16 @@ rules:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_is_read_from_anywhere_and_followed() {
-    let bench = Bench::new(EXAMPLE).await;
-    let _runtime = bench.start(1, Some("say hello"));
-    let entries = bench.runs(1).await;
-    let all = bench.gateway.log("").await;
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, Some("say hello"));
+    let entries = harness.wait_for_runs(1).await;
+    let all = harness.gateway.log("").await;
     assert_eq!(all.iter().map(|line| line.entry.clone()).collect::<Vec<_>>(), entries);
-    assert_eq!(bench.gateway.log("tail=2").await, all[all.len() - 2..]);
-    assert_eq!(bench.gateway.log(&format!("after={}", all[1].token)).await, all[2..]);
-    assert_eq!(bench.gateway.ask("GET", "/v1/log?after=nonsense", "").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(harness.gateway.log("tail=2").await, all[all.len() - 2..]);
+    assert_eq!(harness.gateway.log(&format!("after={}", all[1].token)).await, all[2..]);
+    assert_eq!(harness.gateway.request("GET", "/v1/log?after=nonsense", "").await.0, StatusCode::BAD_REQUEST);
     let segment = "01900000-0000-7000-8000-000000000000";
-    assert_eq!(bench.gateway.ask("GET", &format!("/v1/log?after={segment}.1"), "").await.0, StatusCode::GONE);
+    assert_eq!(harness.gateway.request("GET", &format!("/v1/log?after={segment}.1"), "").await.0, StatusCode::GONE);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,13 +140,13 @@ async fn the_models_name_is_the_users_and_proxies_are_respected() {
     for model in ["wise-max", "a::b"] {
         for provider in ["OpenAI", "Anthropic"] {
             let proxied = vec![("HTTP_PROXY", "http://127.0.0.1:1"), ("NO_PROXY", "127.0.0.1")];
-            let bench = Bench { provider, model, user_env: proxied, ..Bench::new(script).await };
-            let _runtime = bench.start(1, Some("go"));
-            assert_eq!(texts(&bench.runs(1).await), ["known"], "{provider} {model}");
+            let harness = Harness { provider, model, user_env: proxied, ..Harness::new(script).await };
+            let _runtime = harness.start(1, Some("go"));
+            assert_eq!(texts(&harness.wait_for_runs(1).await), ["known"], "{provider} {model}");
         }
     }
-    let bench = Bench { user_env: vec![("HTTP_PROXY", "http://127.0.0.1:1")], ..Bench::new(EXAMPLE).await };
-    let _runtime = bench.start(1, Some("say hello"));
-    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    let harness = Harness { user_env: vec![("HTTP_PROXY", "http://127.0.0.1:1")], ..Harness::new(EXAMPLE).await };
+    let _runtime = harness.start(1, Some("say hello"));
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
     assert!(report.message.starts_with("nobody listens at the model endpoint"), "{}", report.message);
 }

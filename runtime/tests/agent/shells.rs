@@ -2,26 +2,26 @@
 
 use yoi_wire::entry::ToolOutcome;
 
-use crate::bench::{Bench, outcomes, tool_ends};
+use crate::harness::{Harness, outcomes, tool_ends};
 
 fn script(command: &str, timeout: u32) -> String {
     let args = serde_json::json!({"command": command, "timeoutSeconds": timeout});
     format!("rules:\n- steps:\n  - toolCalls: [{{tool: Shell, args: {args}}}]\n  - text: done\n")
 }
 
-async fn run(bench: &Bench) -> yoi_wire::entry::ToolEnded {
-    let _runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
+async fn run(harness: &Harness) -> yoi_wire::entry::ToolEnded {
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
     assert_eq!(outcomes(&entries).len(), 1);
     tool_ends(&entries).remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn p21_the_environment_holds_nothing_of_the_runtimes() {
-    let bench =
-        Bench::with_key(&script("env; echo; tr '\\0' '\\n' < /proc/$PPID/environ; cat /proc/$PPID/maps; pwd", 10), Some("k-123")).await;
-    let bench = Bench { key: Some("k-123"), needs_key: true, user_env: vec![("FOO", "bar"), ("TERM", "xterm")], ..bench };
-    let end = run(&bench).await;
+    let harness =
+        Harness::with_key(&script("env; echo; tr '\\0' '\\n' < /proc/$PPID/environ; cat /proc/$PPID/maps; pwd", 10), Some("k-123")).await;
+    let harness = Harness { key: Some("k-123"), needs_key: true, user_env: vec![("FOO", "bar"), ("TERM", "xterm")], ..harness };
+    let end = run(&harness).await;
     let names: Vec<&str> = end.output.split("\n\n").next().unwrap().lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     for wanted in ["PATH", "HOME", "LANG", "TERM", "TMPDIR", "YOI_AGENT", "FOO"] {
         assert!(names.contains(&wanted), "{wanted} in {}", end.output);
@@ -30,7 +30,7 @@ async fn p21_the_environment_holds_nothing_of_the_runtimes() {
     assert!(names.iter().all(|name| known.contains(name)), "{}", end.output);
     assert!(end.output.contains("TERM=dumb") && end.output.contains("YOI_AGENT=a") && end.output.contains("FOO=bar"));
     assert!(!end.output.contains("k-123"), "{}", end.output);
-    assert!(end.output.contains(bench.tree().to_str().unwrap()));
+    assert!(end.output.contains(harness.tree().to_str().unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,11 +41,11 @@ async fn p23_a_command_that_forks_and_ignores_signals_is_gone_after_its_time() {
         setsid sh -c 'while :; do echo x >> alive-2; sleep 0.05; done' & \
         sh -c 'setsid sh -c \"while :; do echo x >> alive-3; sleep 0.05; done\" & exit' ; \
         while :; do sleep 0.1; done";
-    let bench = Bench::new(&script(command, 5)).await;
-    let end = run(&bench).await;
+    let harness = Harness::new(&script(command, 5)).await;
+    let end = run(&harness).await;
     assert_eq!(end.outcome, ToolOutcome::TimedOut);
     assert!(end.output.starts_with("head\n[the time limit of 5 s was reached"), "{}", end.output);
-    let sizes = || ["alive-1", "alive-2", "alive-3"].map(|name| std::fs::metadata(bench.tree().join(name)).unwrap().len());
+    let sizes = || ["alive-1", "alive-2", "alive-3"].map(|name| std::fs::metadata(harness.tree().join(name)).unwrap().len());
     let before = sizes();
     assert!(before.iter().all(|size| *size > 4), "{before:?}");
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
@@ -55,9 +55,9 @@ async fn p23_a_command_that_forks_and_ignores_signals_is_gone_after_its_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_command_leaves_behind_ends_with_it_and_is_reaped() {
     let command = "sleep 300 & setsid sleep 300 & echo $! ; (sleep 0.1; exit 3)";
-    let bench = Bench::new(&script(command, 20)).await;
-    let runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
+    let harness = Harness::new(&script(command, 20)).await;
+    let runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
     let end = tool_ends(&entries).remove(0);
     assert_eq!(end.outcome, ToolOutcome::Failed);
     assert!(end.output.ends_with("[exit code 3]") && end.millis.unwrap() < 5000, "{end:?}");
@@ -73,8 +73,8 @@ async fn what_a_command_leaves_behind_ends_with_it_and_is_reaped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_bounded_and_keeps_head_and_tail() {
-    let bench = Bench::new(&script("echo first; yes | head -c 100000; echo last; echo wrong >&2; exit 7", 10)).await;
-    let end = run(&bench).await;
+    let harness = Harness::new(&script("echo first; yes | head -c 100000; echo last; echo wrong >&2; exit 7", 10)).await;
+    let end = run(&harness).await;
     assert!(end.output.len() <= 4096, "{}", end.output.len());
     assert!(end.output.starts_with("first\ny\n") && end.output.ends_with("last\nwrong\n[exit code 7]"), "{}", end.output);
     assert!(end.output.contains("bytes left out"));

@@ -1,11 +1,11 @@
 //! What is given as a path.
 
-use crate::world::World;
+use crate::fixture::TreeFixture;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// By `..`.
-    Climb,
+    DotDot,
     Absolute,
     /// Through a link that leads out.
     LinkOut,
@@ -23,12 +23,12 @@ pub enum Kind {
     /// The machine's own; only read, so that a broken tool breaks no machine.
     System,
     /// Pieces put together by chance.
-    RandomFraction,
+    Random,
 }
 
 /// What has to become of it. Whatever it is, no canary is touched and no secret told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum Expected {
     /// Refused before anything began, and again when it runs.
     Refused,
     /// No tool succeeds.
@@ -41,17 +41,17 @@ pub enum Due {
 #[derive(Clone, Debug)]
 pub struct Input {
     pub kind: Kind,
-    pub due: Due,
+    pub expected: Expected,
     /// `{outer}`, `{tree}`, `{folder}` and `{file}` stand for what each world has of its own.
     text: String,
 }
 
 impl Input {
-    pub fn path(&self, world: &World) -> String {
-        let [folder, file] = world.descriptors();
+    pub fn path(&self, fixture: &TreeFixture) -> String {
+        let [folder, file] = fixture.descriptors();
         self.text
-            .replace("{outer}", world.outer().to_str().unwrap())
-            .replace("{tree}", world.tree().to_str().unwrap())
+            .replace("{outer}", fixture.outer().to_str().unwrap())
+            .replace("{tree}", fixture.tree().to_str().unwrap())
             .replace("{folder}", &folder.to_string())
             .replace("{file}", &file.to_string())
     }
@@ -63,7 +63,7 @@ const OUTSIDE: [&str; 7] =
 
 pub fn all() -> Vec<Input> {
     let mut all = Vec::new();
-    let mut add = |kind, due, text: String| all.push(Input { kind, due, text });
+    let mut add = |kind, expected, text: String| all.push(Input { kind, expected, text });
 
     let climbs = [
         "../",
@@ -85,20 +85,20 @@ pub fn all() -> Vec<Input> {
     ];
     for climb in climbs {
         for target in OUTSIDE {
-            add(Kind::Climb, Due::Refused, format!("{climb}{target}"));
+            add(Kind::DotDot, Expected::Refused, format!("{climb}{target}"));
         }
     }
     for bare in ["..", "../", "../.", "../..", "dir/../..", "../tree-beside", "../tree/../tree-beside/secret", "../tree"] {
-        add(Kind::Climb, if bare == "../tree" { Due::Refused } else { Due::Fails }, bare.to_owned());
+        add(Kind::DotDot, if bare == "../tree" { Expected::Refused } else { Expected::Fails }, bare.to_owned());
     }
     for prefix in ["{outer}/", "//{outer}/", "{outer}/./", "{outer}/tree/../", "{tree}/../", "{tree}//..//", "{tree}/dir/../../"] {
         for target in OUTSIDE {
-            add(Kind::Absolute, Due::Refused, format!("{prefix}{target}"));
+            add(Kind::Absolute, Expected::Refused, format!("{prefix}{target}"));
         }
     }
     for prefix in ["/proc/self/root{outer}/", "/proc/thread-self/root{outer}/", "/proc/self/root{tree}/../"] {
         for target in &OUTSIDE[..4] {
-            add(Kind::Absolute, Due::Refused, format!("{prefix}{target}"));
+            add(Kind::Absolute, Expected::Refused, format!("{prefix}{target}"));
         }
     }
     for path in [
@@ -114,7 +114,7 @@ pub fn all() -> Vec<Input> {
         "{outer}",
         "{outer}/tree-beside/../secret",
     ] {
-        add(Kind::Absolute, Due::Refused, path.to_owned());
+        add(Kind::Absolute, Expected::Refused, path.to_owned());
     }
 
     let folders = [
@@ -136,7 +136,7 @@ pub fn all() -> Vec<Input> {
     for folder in folders {
         for rest in ["", "/", "/.", "/secret", "/./secret", "//dir//secret", "/dir/../secret", "/../secret", "/empty/new", "/made/by/tool"]
         {
-            add(Kind::LinkOut, Due::Refused, format!("{folder}{rest}"));
+            add(Kind::LinkOut, Expected::Refused, format!("{folder}{rest}"));
         }
     }
     for path in [
@@ -148,7 +148,7 @@ pub fn all() -> Vec<Input> {
         "d-beside/../secret",
         "d-up/tree-beside/new",
     ] {
-        add(Kind::LinkOut, Due::Refused, path.to_owned());
+        add(Kind::LinkOut, Expected::Refused, path.to_owned());
     }
     let files = [
         "f-relative",
@@ -163,12 +163,12 @@ pub fn all() -> Vec<Input> {
     ];
     for file in files {
         for rest in ["", "/", "/.", "/..", "/x", "/../f-relative"] {
-            add(Kind::LinkOut, Due::Refused, format!("{file}{rest}"));
+            add(Kind::LinkOut, Expected::Refused, format!("{file}{rest}"));
         }
     }
     for name in ["l-self", "l-a", "l-b", "l-deep", "l-0", "c-0", "c-5"] {
         for rest in ["", "/", "/x", "/../file", "/../../secret"] {
-            add(Kind::Loop, Due::Refused, format!("{name}{rest}"));
+            add(Kind::Loop, Expected::Refused, format!("{name}{rest}"));
         }
     }
 
@@ -206,35 +206,35 @@ pub fn all() -> Vec<Input> {
         "missing/../file",
         "{tree}/dir/i-parent/dir/file",
     ] {
-        add(Kind::Within, Due::Works, path.to_owned());
+        add(Kind::Within, Expected::Works, path.to_owned());
     }
-    add(Kind::Within, Due::Free, "hard".to_owned());
-    add(Kind::Within, Due::Free, "dir/../hard".to_owned());
+    add(Kind::Within, Expected::Free, "hard".to_owned());
+    add(Kind::Within, Expected::Free, "dir/../hard".to_owned());
 
     for path in ["", "\0", "file\0", "a\0b", "\0/../secret", "file\0/../../secret", "../\0secret", "{outer}/secret\0", "dir/\0"] {
-        add(Kind::Malformed, Due::Refused, path.to_owned());
+        add(Kind::Malformed, Expected::Refused, path.to_owned());
     }
     let long = |piece: &str, count: usize, rest: &str| format!("{}{rest}", piece.repeat(count));
-    for (due, path) in [
-        (Due::Refused, long("../", 1000, "secret")),
-        (Due::Refused, long("../", 1400, "secret")),
-        (Due::Refused, long("dir/../", 600, "../secret")),
-        (Due::Refused, long("dir/../", 20_000, "../secret")),
-        (Due::Works, long("./", 2100, "file")),
-        (Due::Works, long("dir/../", 600, "file")),
-        (Due::Works, long("/", 1, "").replace('/', "dir/////////////////////////file")),
-        (Due::Fails, long("x", 256, "")),
-        (Due::Fails, long("x", 4096, "")),
-        (Due::Fails, long("x", 70_000, "")),
-        (Due::Fails, format!("dir/{}/../../../secret", "x".repeat(256))),
-        (Due::Fails, format!("{}/../file", "é".repeat(128))),
-        (Due::Fails, long("d/", 2500, "new")),
-        (Due::Fails, long("long-component-of-a-path/", 400, "new")),
-        (Due::Free, long("x", 255, "")),
-        (Due::Free, long("é", 127, "")),
-        (Due::Free, long("x/", 100, "new")),
+    for (expected, path) in [
+        (Expected::Refused, long("../", 1000, "secret")),
+        (Expected::Refused, long("../", 1400, "secret")),
+        (Expected::Refused, long("dir/../", 600, "../secret")),
+        (Expected::Refused, long("dir/../", 20_000, "../secret")),
+        (Expected::Works, long("./", 2100, "file")),
+        (Expected::Works, long("dir/../", 600, "file")),
+        (Expected::Works, long("/", 1, "").replace('/', "dir/////////////////////////file")),
+        (Expected::Fails, long("x", 256, "")),
+        (Expected::Fails, long("x", 4096, "")),
+        (Expected::Fails, long("x", 70_000, "")),
+        (Expected::Fails, format!("dir/{}/../../../secret", "x".repeat(256))),
+        (Expected::Fails, format!("{}/../file", "é".repeat(128))),
+        (Expected::Fails, long("d/", 2500, "new")),
+        (Expected::Fails, long("long-component-of-a-path/", 400, "new")),
+        (Expected::Free, long("x", 255, "")),
+        (Expected::Free, long("é", 127, "")),
+        (Expected::Free, long("x/", 100, "new")),
     ] {
-        add(Kind::Malformed, due, path);
+        add(Kind::Malformed, expected, path);
     }
 
     let twins = [
@@ -307,21 +307,21 @@ pub fn all() -> Vec<Input> {
         "file ",
     ];
     for path in twins.into_iter().filter(|path| !path.is_empty()) {
-        add(Kind::Lookalike, Due::Free, path.to_owned());
+        add(Kind::Lookalike, Expected::Free, path.to_owned());
     }
 
     for path in [
         ".", "./", "././.", "dir", "dir/", "dir/.", "dir/..", "dir/sub", "dir/sub/", "i-dir", "i-root", "i-here", "{tree}", "{tree}/",
         "i-dir/..",
     ] {
-        add(Kind::NoFile, Due::Fails, path.to_owned());
+        add(Kind::NoFile, Expected::Fails, path.to_owned());
     }
     for path in ["file/x", "file/x/y", "dir/file/x", "i-relative/x", "é/x", "hard/x"] {
-        add(Kind::NoFile, Due::Fails, path.to_owned());
+        add(Kind::NoFile, Expected::Fails, path.to_owned());
     }
     for path in ["file/", "file/.", "dir/file/", "fifo", "dir/../fifo", "socket", "{tree}/socket", "fifo/x", "socket/x", "device", "block"]
     {
-        add(Kind::NoFile, Due::Free, path.to_owned());
+        add(Kind::NoFile, Expected::Free, path.to_owned());
     }
     for path in [
         ".git",
@@ -340,10 +340,10 @@ pub fn all() -> Vec<Input> {
         ".git/./HEAD",
         ".git//HEAD",
     ] {
-        add(Kind::Git, Due::Free, path.to_owned());
+        add(Kind::Git, Expected::Free, path.to_owned());
     }
     for path in [".git/../../secret", ".git/objects/../../../secret", ".git/../d-relative/secret", ".git/../f-absolute"] {
-        add(Kind::Git, Due::Refused, path.to_owned());
+        add(Kind::Git, Expected::Refused, path.to_owned());
     }
     for path in [
         "/",
@@ -374,15 +374,15 @@ pub fn all() -> Vec<Input> {
         "/var/run/secrets/tokens/token",
         "/proc/self/task/../environ",
     ] {
-        add(Kind::System, Due::Refused, path.to_owned());
+        add(Kind::System, Expected::Refused, path.to_owned());
     }
 
-    chance(&mut add);
+    random(&mut add);
     all
 }
 
 /// Up to nine pieces each; the same ones every time.
-fn chance(add: &mut impl FnMut(Kind, Due, String)) {
+fn random(add: &mut impl FnMut(Kind, Expected, String)) {
     const PIECES: [&str; 24] = [
         ".",
         "..",
@@ -417,6 +417,6 @@ fn chance(add: &mut impl FnMut(Kind, Due, String)) {
     for _ in 0..400 {
         let start = ["", "", "", "{tree}/", "{outer}/"][roll(5)];
         let pieces: Vec<&str> = (0..2 + roll(8)).map(|_| PIECES[roll(PIECES.len())]).collect();
-        add(Kind::RandomFraction, Due::Free, format!("{start}{}", pieces.join("/")));
+        add(Kind::Random, Expected::Free, format!("{start}{}", pieces.join("/")));
     }
 }

@@ -3,9 +3,9 @@
 //! Every input is tried by every tool that takes a path, in a tree of its own with canaries around it. Hands that only compare prefixes are
 //! held to the same promises, and have to break them: a harness that does not find them out finds nothing.
 
-mod hands;
+mod all_inputs;
+mod fixture;
 mod inputs;
 mod races;
 mod repositories;
-mod statics;
-mod world;
+mod subjects;

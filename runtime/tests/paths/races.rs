@@ -11,8 +11,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 use yoi_wire::entry::ToolOutcome;
 
-use crate::hands::{Hand, Naive, Prefix, Tools};
-use crate::world::{INSIDE, SECRET, World};
+use crate::fixture::{INSIDE, SECRET, TreeFixture};
+use crate::subjects::{PathTools, PrefixCheck, PrefixMethod, RuntimeTools};
 
 /// What is exchanged for what.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,8 @@ struct Seen {
 }
 
 impl Swap {
-    fn lay(self, world: &World) -> std::path::PathBuf {
-        let (tree, outer) = (world.tree(), world.outer());
+    fn set_up(self, fixture: &TreeFixture) -> std::path::PathBuf {
+        let (tree, outer) = (fixture.tree(), fixture.outer());
         fs::create_dir_all(outer.join("outside/race/sub")).unwrap();
         for file in ["outside/race/file", "outside/race/sub/file"] {
             fs::write(outer.join(file), SECRET).unwrap();
@@ -94,18 +94,18 @@ fn swap(tree: &Path, target: &Path, stop: &AtomicBool, swaps: &AtomicUsize) {
 }
 
 /// So many tries against the swapper: the promise that was broken, if one was.
-fn race(how: Swap, tries: usize, make: &dyn Fn(&World) -> Box<dyn Hand>) -> Result<Seen, String> {
-    let mut world = World::new();
-    let target = how.lay(&world);
-    world.settle();
-    let hand = make(&world);
-    let (stop, swaps, tree) = (AtomicBool::new(false), AtomicUsize::new(0), world.tree());
+fn race(how: Swap, tries: usize, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTools>) -> Result<Seen, String> {
+    let mut fixture = TreeFixture::new();
+    let target = how.set_up(&fixture);
+    fixture.reset_canaries();
+    let subject = make(&fixture);
+    let (stop, swaps, tree) = (AtomicBool::new(false), AtomicUsize::new(0), fixture.tree());
     let mut seen = Seen::default();
-    let judged = thread::scope(|scope| {
+    let result = thread::scope(|scope| {
         scope.spawn(|| swap(&tree, &target, &stop, &swaps));
-        let judged = (0..tries).try_for_each(|n| {
+        let result = (0..tries).try_for_each(|n| {
             let (tool, args) = call(n, &how.path(n));
-            let end = hand.run(tool, &args);
+            let end = subject.run(tool, &args);
             seen.tries += 1;
             match end.outcome {
                 ToolOutcome::Succeeded => seen.inside += 1,
@@ -116,22 +116,22 @@ fn race(how: Swap, tries: usize, make: &dyn Fn(&World) -> Box<dyn Hand>) -> Resu
                 return Err(format!("{how:?}, try {n}, {tool}: the secret was told"));
             }
             if n % 200 == 0 {
-                world.untouched().map_err(|what| format!("{how:?}, until try {n}: {what}"))?;
+                fixture.check_untouched().map_err(|what| format!("{how:?}, until try {n}: {what}"))?;
             }
             Ok(())
         });
         stop.store(true, Ordering::Relaxed);
-        judged
+        result
     });
     seen.swaps = swaps.load(Ordering::Relaxed);
-    judged?;
-    world.untouched().map_err(|what| format!("{how:?}, at the end: {what}"))?;
-    world.nothing_brought_in().map_err(|what| format!("{how:?}: {what}"))?;
+    result?;
+    fixture.check_untouched().map_err(|what| format!("{how:?}, at the end: {what}"))?;
+    fixture.check_no_secret_inside().map_err(|what| format!("{how:?}: {what}"))?;
     Ok(seen)
 }
 
-fn tools(world: &World) -> Box<dyn Hand> {
-    Box::new(Tools::new(&world.tree()))
+fn tools(fixture: &TreeFixture) -> Box<dyn PathTools> {
+    Box::new(RuntimeTools::new(&fixture.tree()))
 }
 
 const TRIES: usize = 5000;
@@ -151,7 +151,8 @@ fn exchanging_what_a_tool_is_at_for_a_link_never_leads_it_out() {
 
 #[test]
 fn planted_a_prefix_compared_before_the_open_loses_the_race() {
-    let naive = |world: &World| -> Box<dyn Hand> { Box::new(Prefix { root: world.tree(), how: Naive::Canonical }) };
+    let naive =
+        |fixture: &TreeFixture| -> Box<dyn PathTools> { Box::new(PrefixCheck { root: fixture.tree(), how: PrefixMethod::Canonical }) };
     for how in [Swap::Folder { absolute: false }, Swap::File, Swap::Above] {
         let error = race(how, 50_000, &naive).expect_err("the planted fault was not led out");
         println!("seen: {error}");

@@ -9,15 +9,15 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use yoi_runtime::diff::against_head;
-use yoi_runtime::tools::processes::Children;
+use yoi_runtime::tools::processes::ChildProcesses;
 use yoi_runtime::tools::shell::Shell;
 
-use crate::world::{SECRET, World};
+use crate::fixture::{SECRET, TreeFixture};
 
 /// What is done to the repository of the tree; given the tree and what lies around it.
-type Deed = fn(&Path, &Path);
+type RepositoryChange = fn(&Path, &Path);
 
-const DEEDS: [(&str, Deed); 15] = [
+const CHANGES: [(&str, RepositoryChange); 15] = [
     ("the repository is a link to one outside", |tree, outer| {
         fs::remove_dir_all(tree.join(".git")).unwrap();
         symlink(outer.join("repository/.git"), tree.join(".git")).unwrap();
@@ -89,9 +89,9 @@ fn git(at: &Path, args: &[&str]) -> String {
 }
 
 /// A repository in the tree, and one outside whose commit holds a secret.
-fn repositories() -> World {
-    let mut world = World::new();
-    let (tree, other) = (world.tree(), world.outer().join("repository"));
+fn repositories() -> TreeFixture {
+    let mut fixture = TreeFixture::new();
+    let (tree, other) = (fixture.tree(), fixture.outer().join("repository"));
     for name in ["socket", "fifo", "device", "block"] {
         let _ = fs::remove_file(tree.join(name));
     }
@@ -104,45 +104,45 @@ fn repositories() -> World {
         git(at, &["commit", "-q", "-m", "first"]);
     }
     fs::write(tree.join("tracked"), "changed and inside\n").unwrap();
-    world.settle();
-    world
+    fixture.reset_canaries();
+    fixture
 }
 
 fn shell(tree: &Path) -> Shell {
-    Shell::new(Arc::new(Children::default()), tree.to_owned(), "a", &[])
+    Shell::new(Arc::new(ChildProcesses::default()), tree.to_owned(), "a", &[])
 }
 
 /// The diff on a thread of its own: one that never comes back, and takes its runtime with it, does not hold the test.
 fn ask(tree: &Path) -> Option<String> {
-    let (told, answer) = mpsc::channel();
+    let (sender, answer) = mpsc::channel();
     let tree = tree.to_owned();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let said = match runtime.block_on(against_head(&shell(&tree), &tree)) {
+        let text = match runtime.block_on(against_head(&shell(&tree), &tree)) {
             Ok(text) => format!("{text:?}"),
             Err(error) => format!("{error:?} {error}"),
         };
-        let _ = told.send(said);
+        let _ = sender.send(text);
     });
     answer.recv_timeout(Duration::from_secs(60)).ok()
 }
 
 /// Every deed against whoever makes the diff: what went wrong.
-fn judge(ask: fn(&Path) -> Option<String>) -> Vec<String> {
+fn check_promises(ask: fn(&Path) -> Option<String>) -> Vec<String> {
     let mut broken = Vec::new();
-    for (name, deed) in DEEDS {
-        let world = repositories();
-        let tree = world.tree();
-        deed(&tree, &world.outer());
+    for (name, change) in CHANGES {
+        let fixture = repositories();
+        let tree = fixture.tree();
+        change(&tree, &fixture.outer());
         match ask(&tree) {
             None => {
                 broken.push(format!("{name}: no answer"));
                 release(&tree);
             }
-            Some(said) if said.contains(SECRET) => broken.push(format!("{name}: the secret was told")),
-            Some(said) => println!("diff, {name}: {said:.150}"),
+            Some(text) if text.contains(SECRET) => broken.push(format!("{name}: the secret was told")),
+            Some(text) => println!("diff, {name}: {text:.150}"),
         }
-        if let Err(what) = world.untouched() {
+        if let Err(what) = fixture.check_untouched() {
             broken.push(format!("{name}: {what}"));
         }
     }
@@ -151,13 +151,13 @@ fn judge(ask: fn(&Path) -> Option<String>) -> Vec<String> {
 
 #[test]
 fn a_diff_shows_nothing_from_outside_and_ends_whatever_the_repository_is() {
-    let broken = judge(ask);
-    assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), DEEDS.len(), broken.join("\n"));
+    let broken = check_promises(ask);
+    assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), CHANGES.len(), broken.join("\n"));
 }
 
 #[test]
 fn planted_a_diff_that_believes_the_repository_is_led_out_and_held() {
-    let broken = judge(|tree| {
+    let broken = check_promises(|tree| {
         let done = Command::new("timeout").args(["5", "git", "diff", "HEAD"]).current_dir(tree).output().unwrap();
         (done.status.code() != Some(124)).then(|| String::from_utf8_lossy(&done.stdout).into_owned())
     });
@@ -178,17 +178,17 @@ fn release(tree: &Path) {
 
 #[tokio::test]
 async fn a_diff_of_a_repository_as_it_should_be_is_told() {
-    let world = repositories();
-    let (text, cut) = against_head(&shell(&world.tree()), &world.tree()).await.unwrap().unwrap();
+    let fixture = repositories();
+    let (text, cut) = against_head(&shell(&fixture.tree()), &fixture.tree()).await.unwrap().unwrap();
     assert!(text.contains("+changed and inside") && !cut, "{text}");
-    world.untouched().unwrap();
+    fixture.check_untouched().unwrap();
 }
 
 /// git compares whole seconds and lengths; what changed in the second of the index it tells by the age of the index itself.
 #[tokio::test]
 async fn a_change_of_equal_length_in_the_second_of_the_commit_is_told_also_later() {
-    let world = repositories();
-    let tree = world.tree();
+    let fixture = repositories();
+    let tree = fixture.tree();
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let date = |path: &Path| File::options().write(true).open(path).unwrap().set_times(FileTimes::new().set_modified(then)).unwrap();
     config(&tree, "[core]\n\ttrustctime = false\n");

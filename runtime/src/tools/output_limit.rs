@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 /// The first and the last bytes of a stream of any length.
 #[derive(Debug)]
-pub struct Kept {
+pub struct BoundedOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     half: usize,
     total: u64,
 }
 
-impl Kept {
+impl BoundedOutput {
     /// At most `limit` bytes are kept.
     #[must_use]
     pub fn new(limit: usize) -> Self {
@@ -38,24 +38,24 @@ impl Kept {
             self.head.extend_from_slice(tail);
             return String::from_utf8_lossy(&self.head).into_owned();
         }
-        format!("{}{}{}", String::from_utf8_lossy(&self.head), mark(left_out), String::from_utf8_lossy(tail))
+        format!("{}{}{}", String::from_utf8_lossy(&self.head), omission_notice(left_out), String::from_utf8_lossy(tail))
     }
 }
 
-fn mark(left_out: u64) -> String {
+fn omission_notice(left_out: u64) -> String {
     format!("\n[... {left_out} bytes left out ...]\n")
 }
 
 /// `text` in at most `limit` bytes.
 #[must_use]
-pub fn text(text: String, limit: usize) -> String {
+pub fn truncate(text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;
     }
-    let room = limit.saturating_sub(mark(text.len() as u64).len());
+    let room = limit.saturating_sub(omission_notice(text.len() as u64).len());
     let head = text.floor_char_boundary(room / 2);
     let tail = text.ceil_char_boundary(text.len() - room / 2);
-    let cut = format!("{}{}{}", &text[..head], mark((tail - head) as u64), &text[tail..]);
+    let cut = format!("{}{}{}", &text[..head], omission_notice((tail - head) as u64), &text[tail..]);
     let end = cut.floor_char_boundary(limit);
     cut[..end].to_owned()
 }
@@ -66,26 +66,26 @@ mod tests {
 
     #[test]
     fn what_fits_is_kept_whole() {
-        let mut kept = Kept::new(10);
+        let mut output = BoundedOutput::new(10);
         for byte in b"0123456789" {
-            kept.push(&[*byte]);
+            output.push(&[*byte]);
         }
-        assert_eq!(kept.into_text(), "0123456789");
-        assert_eq!(text("äöü".to_owned(), 6), "äöü");
+        assert_eq!(output.into_text(), "0123456789");
+        assert_eq!(truncate("äöü".to_owned(), 6), "äöü");
     }
 
     #[test]
     fn what_does_not_keeps_head_and_tail() {
         for pieces in [vec![1000], vec![3; 400], vec![5, 1, 900, 2, 7]] {
-            let mut kept = Kept::new(10);
+            let mut output = BoundedOutput::new(10);
             let bytes: Vec<u8> = (0..pieces.iter().sum::<usize>()).map(|n| b'a' + (n % 26) as u8).collect();
             let mut at = 0;
             for piece in pieces {
-                kept.push(&bytes[at..at + piece]);
+                output.push(&bytes[at..at + piece]);
                 at += piece;
             }
             let tail = String::from_utf8_lossy(&bytes[bytes.len() - 5..]).into_owned();
-            assert_eq!(kept.into_text(), format!("abcde\n[... {} bytes left out ...]\n{tail}", bytes.len() - 10));
+            assert_eq!(output.into_text(), format!("abcde\n[... {} bytes left out ...]\n{tail}", bytes.len() - 10));
         }
     }
 
@@ -93,9 +93,9 @@ mod tests {
     fn no_text_is_longer_than_its_limit() {
         let long = "äöü€🙂x".repeat(500);
         for limit in [0, 1, 10, 40, 41, 100, 1000, 4096] {
-            let cut = text(long.clone(), limit);
+            let cut = truncate(long.clone(), limit);
             assert!(cut.len() <= limit, "{} for {limit}", cut.len());
         }
-        assert!(text(long, 1000).starts_with("äöü"));
+        assert!(truncate(long, 1000).starts_with("äöü"));
     }
 }

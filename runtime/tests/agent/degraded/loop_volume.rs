@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// An ext4 on a loop device over a folder.
-pub struct Volume {
+pub struct LoopVolume {
     image: PathBuf,
     at: PathBuf,
 }
@@ -19,14 +19,14 @@ fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
     ok
 }
 
-impl Volume {
+impl LoopVolume {
     /// `None`, said aloud, where there is no right to mount.
     pub fn over(at: &Path, mebibytes: u64) -> Option<Self> {
         let image = at.with_extension("img");
         std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
         // Nothing kept back for root: full is full for everybody.
         if !run("mkfs.ext4", &[&"-q", &"-F", &"-m", &"0", &image]) {
-            crate::must::skipped("no mkfs.ext4");
+            crate::skip::skip("no mkfs.ext4");
             return None;
         }
         Self::mount(&image, at)
@@ -42,7 +42,7 @@ impl Volume {
 
     fn mount(image: &Path, at: &Path) -> Option<Self> {
         if !run("mount", &[&"-o", &"loop", &image, &at]) {
-            crate::must::skipped("no right to mount a small disk");
+            crate::skip::skip("no right to mount a small disk");
             return None;
         }
         Some(Self { image: image.to_owned(), at: at.to_owned() })
@@ -77,7 +77,7 @@ impl Volume {
     }
 }
 
-impl Drop for Volume {
+impl Drop for LoopVolume {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
     }

@@ -4,6 +4,6 @@ use uuid::Uuid;
 
 /// A number in `0.0..1.0`.
 #[must_use]
-pub fn chance() -> f64 {
+pub fn random_fraction() -> f64 {
     (Uuid::new_v4().as_u128() >> 96) as f64 / f64::from(u32::MAX)
 }

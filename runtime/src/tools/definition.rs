@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-/// A tool as it is offered: what [`super::args::parse`] checks against is the same schema.
+/// A tool as it is offered: what [`super::call_args::parse`] checks against is the same schema.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
+pub struct ToolDefinition {
     pub name: &'static str,
     pub description: String,
     pub schema: Value,
 }
 
 #[must_use]
-pub fn offers(tool_seconds: u32) -> Vec<Offer> {
+pub fn definitions(tool_seconds: u32) -> Vec<ToolDefinition> {
     let object = |properties: Value, required: &[&str]| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let path = json!({"type": "string", "description": "Path relative to the root of the tree."});
     vec![
-        Offer {
+        ToolDefinition {
             name: "Shell",
             description: format!(
                 "Run a shell command in the root of the tree. Standard output and error come back interleaved, with the exit code. \
@@ -29,7 +29,7 @@ pub fn offers(tool_seconds: u32) -> Vec<Offer> {
                 &["command"],
             ),
         },
-        Offer {
+        ToolDefinition {
             name: "Read",
             description: "Read a text file.".to_owned(),
             schema: object(
@@ -41,12 +41,12 @@ pub fn offers(tool_seconds: u32) -> Vec<Offer> {
                 &["path"],
             ),
         },
-        Offer {
+        ToolDefinition {
             name: "Write",
             description: "Write a text file, whole, with the folders it needs. What stood there is replaced.".to_owned(),
             schema: object(json!({"path": path, "content": {"type": "string"}}), &["path", "content"]),
         },
-        Offer {
+        ToolDefinition {
             name: "Edit",
             description: "Replace a piece of a text file. `old` must be in the file exactly once, unless `all` is true.".to_owned(),
             schema: object(
@@ -59,12 +59,12 @@ pub fn offers(tool_seconds: u32) -> Vec<Offer> {
                 &["path", "old", "new"],
             ),
         },
-        Offer {
+        ToolDefinition {
             name: "ListPods",
             description: "List the agents that you may see, why you see them, and whether they seem reachable.".to_owned(),
             schema: object(json!({}), &[]),
         },
-        Offer {
+        ToolDefinition {
             name: "SendToPeerPod",
             description: "Send a message to another agent that is your peer. It is delivered once; an idle agent starts to work on it. \
                           An answer, if there is one, comes as a message."

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::offer::offers;
+use super::definition::definitions;
 
 #[derive(Debug)]
-pub enum Args {
+pub enum ToolArgs {
     Shell(ShellArgs),
     Read(ReadArgs),
     Write(WriteArgs),
@@ -60,28 +60,28 @@ pub struct SendArgs {
 
 /// # Errors
 /// The sentence for the model, with the path of the argument that is wrong.
-pub fn parse(tool: &str, args: Value, tool_seconds: u32) -> Result<Args, String> {
-    let offers = offers(tool_seconds);
-    let Some(offer) = offers.iter().find(|offer| offer.name == tool) else {
-        let names: Vec<&str> = offers.iter().map(|offer| offer.name).collect();
+pub fn parse(tool: &str, args: Value, tool_seconds: u32) -> Result<ToolArgs, String> {
+    let definitions = definitions(tool_seconds);
+    let Some(definition) = definitions.iter().find(|definition| definition.name == tool) else {
+        let names: Vec<&str> = definitions.iter().map(|definition| definition.name).collect();
         return Err(format!("unknown_tool: there is no tool {tool:?}; there are {}", names.join(", ")));
     };
-    check(&offer.schema, &args, "").map_err(|sentence| format!("invalid_args: {sentence}"))?;
+    check(&definition.schema, &args, "").map_err(|sentence| format!("invalid_args: {sentence}"))?;
     fn read<T: serde::de::DeserializeOwned>(args: Value) -> Result<T, String> {
         serde_json::from_value(args).map_err(|error| format!("invalid_args: {error}"))
     }
-    match offer.name {
-        "Shell" => read(args).map(Args::Shell),
-        "Read" => read(args).map(Args::Read),
-        "Write" => read(args).map(Args::Write),
-        "Edit" => read(args).map(Args::Edit),
-        "ListPods" => read(args).map(Args::ListPods),
-        "SendToPeerPod" => read(args).map(Args::SendToPeerPod),
+    match definition.name {
+        "Shell" => read(args).map(ToolArgs::Shell),
+        "Read" => read(args).map(ToolArgs::Read),
+        "Write" => read(args).map(ToolArgs::Write),
+        "Edit" => read(args).map(ToolArgs::Edit),
+        "ListPods" => read(args).map(ToolArgs::ListPods),
+        "SendToPeerPod" => read(args).map(ToolArgs::SendToPeerPod),
         name => Err(format!("unknown_tool: {name} is offered and not there")),
     }
 }
 
-/// The part of JSON Schema that offers use.
+/// The part of JSON Schema that definitions use.
 fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     let place = if path.is_empty() { "the arguments" } else { path };
     let wrong = |expected: &str| Err(format!("{place}: expected {expected}, got {}", kind(value)));
@@ -118,7 +118,7 @@ fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
         }
         Some("boolean") if value.is_boolean() => Ok(()),
         Some("boolean") => wrong("true or false"),
-        other => Err(format!("{place}: the offer has the type {other:?}, which nothing checks")),
+        other => Err(format!("{place}: the definition has the type {other:?}, which nothing checks")),
     }
 }
 
@@ -160,8 +160,8 @@ mod tests {
             assert_eq!(parse(tool, args, 30).unwrap_err(), sentence);
         }
         assert!(parse("Rm", json!({}), 30).unwrap_err().starts_with("unknown_tool: there is no tool \"Rm\"; there are Shell,"));
-        for offer in offers(30) {
-            assert!(!parse(offer.name, json!({"path": "x", "old": "a"}), 30).is_err_and(|error| error.starts_with("unknown_tool")));
+        for definition in definitions(30) {
+            assert!(!parse(definition.name, json!({"path": "x", "old": "a"}), 30).is_err_and(|error| error.starts_with("unknown_tool")));
         }
     }
 }

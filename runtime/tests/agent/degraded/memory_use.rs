@@ -2,10 +2,10 @@
 
 use yoi_wire::hub::Activity;
 
-use crate::bench::{Bench, EXAMPLE};
+use crate::harness::{EXAMPLE, Harness};
 
 /// KiB of a line of `/proc/PID/status`.
-fn held(pid: u32, what: &str) -> u64 {
+fn status_kib(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
@@ -15,20 +15,20 @@ fn held(pid: u32, what: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_has_nothing_to_do_is_small_before_and_after_its_work() {
     let bar = if std::env::var_os("YOI_RUNTIME_BINARY").is_some() { 10 << 10 } else { 24 << 10 };
-    let bench = Bench::new(EXAMPLE).await;
-    let fresh = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
-    bench.gateway.log("").await;
+    let harness = Harness::new(EXAMPLE).await;
+    let fresh = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    harness.gateway.log("").await;
     let settled = |pid: u32, when: &str| {
-        let [all, own, file] = ["VmRSS", "RssAnon", "RssFile"].map(|what| held(pid, what));
+        let [all, own, file] = ["VmRSS", "RssAnon", "RssFile"].map(|what| status_kib(pid, what));
         println!("{when}: {all} KiB resident, {own} of its own, {file} of its file");
         assert!(all <= bar, "{when}: {all} KiB");
     };
     settled(fresh.child.id(), "before any work");
     drop(fresh);
-    let bench = Bench::new(EXAMPLE).await;
-    let worked = bench.start(1, Some("write the greeting"));
-    bench.runs(1).await;
-    bench.gateway.report(|report| report.ready && report.activity == Activity::Idle && report.task.is_some()).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let worked = harness.start(1, Some("write the greeting"));
+    harness.wait_for_runs(1).await;
+    harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle && report.task.is_some()).await;
     settled(worked.child.id(), "after a run of three turns");
 }

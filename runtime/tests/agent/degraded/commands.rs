@@ -6,45 +6,50 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use yoi_wire::entry::{RunOutcome, ToolOutcome};
 
-use super::judge::{alive, obeys, well};
-use crate::bench::{Bench, STOPPED, kinds, outcomes, tool_ends};
+use super::invariants::{assert_invariants, assert_responsive, living_processes};
+use crate::harness::{Harness, STOPPED, kinds, outcomes, tool_ends};
 
 /// How each ends when nobody stops it, within its limit of seconds.
-pub struct Unruly {
+pub struct MisbehavingCommand {
     pub name: &'static str,
     pub command: &'static str,
     outcome: ToolOutcome,
     says: &'static str,
 }
 
-const fn endless(name: &'static str, command: &'static str) -> Unruly {
-    Unruly { name, command, outcome: ToolOutcome::TimedOut, says: "the time limit of 2 s was reached; all its processes were ended]" }
+const fn never_ends(name: &'static str, command: &'static str) -> MisbehavingCommand {
+    MisbehavingCommand {
+        name,
+        command,
+        outcome: ToolOutcome::TimedOut,
+        says: "the time limit of 2 s was reached; all its processes were ended]",
+    }
 }
 
 /// `MARK` is in the command line of every process that could be left over.
-pub const UNRULY: [Unruly; 9] = [
-    endless("never ends", "touch begun; sh -c ': MARK; while :; do sleep 1; done'"),
-    endless("ignores signals", "touch begun; trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; : MARK; while :; do sleep 1; done'"),
-    endless(
+pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
+    never_ends("never ends", "touch begun; sh -c ': MARK; while :; do sleep 1; done'"),
+    never_ends("ignores signals", "touch begun; trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; : MARK; while :; do sleep 1; done'"),
+    never_ends(
         "leaves session, parents and environment",
         "env -i /bin/sh -c 'setsid /bin/sh -c \"trap \\\"\\\" TERM; : MARK; while :; do sleep 1; done\" & exit' ; touch begun; sh -c ': MARK; while :; do sleep 1; done'",
     ),
-    endless("prints without end", "touch begun; yes MARK"),
-    endless("prints without end and without a line", "touch begun; exec sh -c ': MARK; tr \"\\\\0\" x < /dev/zero'"),
-    endless("closes its output and goes on", "touch begun; exec >&- 2>&-; sh -c ': MARK; while :; do sleep 1; done'"),
-    Unruly {
+    never_ends("prints without end", "touch begun; yes MARK"),
+    never_ends("prints without end and without a line", "touch begun; exec sh -c ': MARK; tr \"\\\\0\" x < /dev/zero'"),
+    never_ends("closes its output and goes on", "touch begun; exec >&- 2>&-; sh -c ': MARK; while :; do sleep 1; done'"),
+    MisbehavingCommand {
         name: "leaves somebody who holds the pipe",
         command: "(env -i setsid /bin/sh -c ': MARK; trap \"\" TERM; while :; do sleep 1; done' &) ; sleep 0.3; touch begun; sleep 0.7; echo left",
         outcome: ToolOutcome::Succeeded,
         says: "left\n[exit code 0]",
     },
-    Unruly {
+    MisbehavingCommand {
         name: "kills all children of the runtime",
         command: "touch begun; sleep 1; for child in $(cat /proc/$PPID/task/*/children); do kill -9 $child; done; sh -c ': MARK; sleep 100'",
         outcome: ToolOutcome::Failed,
         says: "[ended by signal 9]",
     },
-    Unruly {
+    MisbehavingCommand {
         name: "writes more than it may hold in memory and reads it",
         command: "touch begun; : MARK; head -c 268435456 /dev/zero > big; head -c 150000000 big | tr '\\0' x; rm big",
         outcome: ToolOutcome::Succeeded,
@@ -71,52 +76,52 @@ fn peak(pid: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_does_not_behave_ends_in_its_time_leaves_nobody_and_fills_no_memory() {
-    for Unruly { name, command, outcome, says } in UNRULY {
+    for MisbehavingCommand { name, command, outcome, says } in MISBEHAVING_COMMANDS {
         let mark = mark(name);
         let seconds = if outcome == ToolOutcome::TimedOut { 2 } else { 25 };
-        let bench = Bench::new(&script(&command.replace("MARK", &mark), seconds)).await;
-        let runtime = bench.start(1, Some("go"));
-        bench.until("its begin", |_| bench.tree().join("begun").exists()).await;
-        obeys(&bench, "busy").await;
-        let entries = bench.until(name, |entries| !tool_ends(entries).is_empty()).await;
+        let harness = Harness::new(&script(&command.replace("MARK", &mark), seconds)).await;
+        let runtime = harness.start(1, Some("go"));
+        harness.wait_until("its begin", |_| harness.tree().join("begun").exists()).await;
+        assert_responsive(&harness, "busy").await;
+        let entries = harness.wait_until(name, |entries| !tool_ends(entries).is_empty()).await;
         let end = tool_ends(&entries).remove(0);
         assert!(end.outcome == outcome && end.output.ends_with(says), "{name}: {end:?}");
         assert!(end.output.len() <= 4096, "{name}: {}", end.output.len());
         let endless_output = name.starts_with("prints") || name.starts_with("writes");
         assert_eq!(end.output.contains("bytes left out"), endless_output, "{name}: {end:?}");
         assert!(outcome != ToolOutcome::TimedOut || end.millis.is_some_and(|millis| millis < 6000), "{name}: {end:?}");
-        assert!(alive(&mark).is_empty(), "{name}: {:?}", alive(&mark));
-        bench.until("the run's end", |entries| outcomes(entries).first() == Some(&RunOutcome::Finished)).await;
+        assert!(living_processes(&mark).is_empty(), "{name}: {:?}", living_processes(&mark));
+        harness.wait_until("the run's end", |entries| outcomes(entries).first() == Some(&RunOutcome::Finished)).await;
         assert!(peak(runtime.child.id()) < 80 << 10, "{name}: {} KiB", peak(runtime.child.id()));
-        well(&bench);
+        assert_invariants(&harness);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_stops_in_seconds_whatever_its_command_does_and_its_log_is_closed() {
-    for Unruly { name, command, .. } in UNRULY {
+    for MisbehavingCommand { name, command, .. } in MISBEHAVING_COMMANDS {
         let mark = mark(&format!("stop-{name}"));
-        let bench = Bench::new(&script(&command.replace("MARK", &mark), 25)).await;
-        let mut runtime = bench.start(1, Some("go"));
-        bench.until("its begin", |_| bench.tree().join("begun").exists()).await;
+        let harness = Harness::new(&script(&command.replace("MARK", &mark), 25)).await;
+        let mut runtime = harness.start(1, Some("go"));
+        harness.wait_until("its begin", |_| harness.tree().join("begun").exists()).await;
         let asked = Instant::now();
         assert!(runtime.terminate().await.success(), "{name}");
         assert!(asked.elapsed() < STOPPED, "{name}: {:?}", asked.elapsed());
-        assert!(alive(&mark).is_empty(), "{name}: {:?}", alive(&mark));
-        let entries = bench.entries();
+        assert!(living_processes(&mark).is_empty(), "{name}: {:?}", living_processes(&mark));
+        let entries = harness.entries();
         assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{name}: {}", kinds(&entries));
         assert_eq!((tool_ends(&entries)[0].outcome, outcomes(&entries)), (ToolOutcome::Unknown, vec![RunOutcome::Interrupted]), "{name}");
-        let folder = std::fs::read_dir(bench.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
+        let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
         let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
         assert!(std::fs::read(log).unwrap().ends_with(b"\n"), "{name}: the zeros were trimmed");
-        well(&bench);
+        assert_invariants(&harness);
     }
 }
 
 /// Processes of a Pod that may not be more.
-struct Few(PathBuf);
+struct PidLimit(PathBuf);
 
-impl Few {
+impl PidLimit {
     fn at_most(count: u32, pid: u32) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(PathBuf::from);
         let root = roots
@@ -124,12 +129,12 @@ impl Few {
             .find(|root| root.join("pids.max").exists() || root.join("tasks").exists() || root.join("cgroup.procs").exists())?;
         let group = root.join(format!("yoi-poor-{}", std::process::id()));
         let made = std::fs::create_dir(&group).and_then(|()| std::fs::write(group.join("pids.max"), count.to_string()));
-        let few = Self(group);
-        made.and_then(|()| std::fs::write(few.0.join("cgroup.procs"), pid.to_string())).ok().map(|()| few)
+        let limit = Self(group);
+        made.and_then(|()| std::fs::write(limit.0.join("cgroup.procs"), pid.to_string())).ok().map(|()| limit)
     }
 }
 
-impl Drop for Few {
+impl Drop for PidLimit {
     fn drop(&mut self) {
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
@@ -144,23 +149,23 @@ impl Drop for Few {
 async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_lives() {
     let mark = mark("bomb");
     let command = format!(": {mark}; touch begun; bomb() {{ bomb | bomb & }}; bomb; while :; do bomb; done");
-    let bench = Bench::new(&script(&command, 3)).await;
-    let mut runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
-    let Some(few) = Few::at_most(150, runtime.child.id()) else {
-        crate::must::skipped("no right to limit processes");
+    let harness = Harness::new(&script(&command, 3)).await;
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let Some(limit) = PidLimit::at_most(150, runtime.child.id()) else {
+        crate::skip::skip("no right to limit processes");
         return;
     };
-    bench.gateway.deliver("go", crate::restarts::person(), "go").await;
-    bench.until("its begin", |_| bench.tree().join("begun").exists()).await;
-    obeys(&bench, "bombed").await;
-    let entries = bench.until("its end", |entries| !tool_ends(entries).is_empty()).await;
+    harness.gateway.deliver("go", crate::restarts::person(), "go").await;
+    harness.wait_until("its begin", |_| harness.tree().join("begun").exists()).await;
+    assert_responsive(&harness, "bombed").await;
+    let entries = harness.wait_until("its end", |entries| !tool_ends(entries).is_empty()).await;
     assert_eq!(tool_ends(&entries)[0].outcome, ToolOutcome::TimedOut, "{:?}", tool_ends(&entries));
-    assert!(alive(&mark).is_empty(), "{:?}", alive(&mark));
-    bench.until("the messages", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+    assert!(living_processes(&mark).is_empty(), "{:?}", living_processes(&mark));
+    harness.wait_until("the messages", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
     assert!(runtime.terminate().await.success());
-    drop(few);
-    well(&bench);
+    drop(limit);
+    assert_invariants(&harness);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,14 +179,14 @@ rules:
   - toolCalls: [{tool: Read, args: {path: x}}]
   - text: done
 "#;
-    let bench = Bench::new(script).await;
-    let mut runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
+    let harness = Harness::new(script).await;
+    let mut runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
     let ends = tool_ends(&entries);
     assert_eq!(ends[0].outcome, ToolOutcome::Succeeded);
     assert!(ends[1].output.contains("the working directory") && ends[1].output.contains("is gone"), "{:?}", ends[1]);
     assert!(ends[1..].iter().all(|end| end.outcome == ToolOutcome::Failed), "{ends:?}");
     assert_eq!(outcomes(&entries), [RunOutcome::Finished]);
     assert!(runtime.terminate().await.success());
-    well(&bench);
+    assert_invariants(&harness);
 }

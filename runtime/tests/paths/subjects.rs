@@ -7,20 +7,20 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
-use yoi_runtime::tools::processes::Children;
+use yoi_runtime::tools::processes::ChildProcesses;
 use yoi_runtime::tools::shell::Shell;
 use yoi_runtime::tools::tree::Tree;
-use yoi_runtime::tools::{End, ToolRunner};
+use yoi_runtime::tools::{CallResult, ToolRunner};
 use yoi_wire::entry::{ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
 /// What Write writes.
 pub const WRITTEN: &str = "written by the tool";
 
-pub trait Hand {
+pub trait PathTools {
     /// The sentence of a refusal before anything began.
     fn check(&self, tool: &str, args: &Value) -> Option<String>;
-    fn run(&self, tool: &str, args: &Value) -> End;
+    fn run(&self, tool: &str, args: &Value) -> CallResult;
 }
 
 /// A call for each tool that takes a path. Edit fits what is inside and what is outside.
@@ -33,15 +33,15 @@ pub fn calls(path: &str) -> [(&'static str, Value); 3] {
 }
 
 /// The runtime's.
-pub struct Tools {
+pub struct RuntimeTools {
     runner: ToolRunner,
     runtime: Runtime,
 }
 
-impl Tools {
+impl RuntimeTools {
     pub fn new(tree: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let shell = Shell::new(Arc::new(Children::default()), tree.to_owned(), "a", &[]);
+        let shell = Shell::new(Arc::new(ChildProcesses::default()), tree.to_owned(), "a", &[]);
         let nobody = Dial {
             address: "127.0.0.1:9".into(),
             server_name: "nobody.test".into(),
@@ -60,36 +60,36 @@ impl Tools {
     }
 }
 
-impl Hand for Tools {
+impl PathTools for RuntimeTools {
     fn check(&self, tool: &str, args: &Value) -> Option<String> {
         self.runner.check(&Self::call(tool, args)).err()
     }
 
-    fn run(&self, tool: &str, args: &Value) -> End {
+    fn run(&self, tool: &str, args: &Value) -> CallResult {
         self.runtime.block_on(self.runner.run(&Self::call(tool, args)))
     }
 }
 
 /// How a prefix is compared.
 #[derive(Clone, Copy, Debug)]
-pub enum Naive {
+pub enum PrefixMethod {
     /// `.` and `..` are taken out of the text, and the rest has to begin with the root.
-    Words,
+    Text,
     /// The path, or its folder where it is not there yet, is made canonical and has to begin with the root; then the path is opened.
     Canonical,
 }
 
 /// The planted fault.
-pub struct Prefix {
+pub struct PrefixCheck {
     pub root: PathBuf,
-    pub how: Naive,
+    pub how: PrefixMethod,
 }
 
-impl Prefix {
+impl PrefixCheck {
     fn place(&self, given: &str) -> Option<PathBuf> {
         let path = self.root.join(given);
-        let judged = match self.how {
-            Naive::Words => path.components().fold(PathBuf::new(), |mut so_far, component| {
+        let result = match self.how {
+            PrefixMethod::Text => path.components().fold(PathBuf::new(), |mut so_far, component| {
                 if component == Component::ParentDir {
                     so_far.pop();
                 } else {
@@ -97,28 +97,28 @@ impl Prefix {
                 }
                 so_far
             }),
-            Naive::Canonical => match path.canonicalize() {
+            PrefixMethod::Canonical => match path.canonicalize() {
                 Ok(path) => path,
                 Err(_) => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
             },
         };
         // As text, the way it is done where nobody thought of a neighbour whose name begins alike.
-        judged.to_str()?.starts_with(self.root.to_str()?).then_some(path)
+        result.to_str()?.starts_with(self.root.to_str()?).then_some(path)
     }
 }
 
-impl Hand for Prefix {
+impl PathTools for PrefixCheck {
     fn check(&self, _tool: &str, args: &Value) -> Option<String> {
         let given = args["path"].as_str().unwrap_or_default();
         self.place(given).is_none().then(|| "sandbox_violation".to_owned())
     }
 
-    fn run(&self, tool: &str, args: &Value) -> End {
+    fn run(&self, tool: &str, args: &Value) -> CallResult {
         let given = args["path"].as_str().unwrap_or_default();
-        let Some(path) = self.place(given) else { return End { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
+        let Some(path) = self.place(given) else { return CallResult { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
         // Only so that it does not wait for the FIFO's writer.
         if path.exists() && !path.is_file() {
-            return End { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
+            return CallResult { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
         }
         let done = match tool {
             "Read" => fs::read_to_string(&path),
@@ -126,8 +126,8 @@ impl Hand for Prefix {
             _ => path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, WRITTEN)).map(|()| "wrote".into()),
         };
         match done {
-            Ok(output) => End { outcome: ToolOutcome::Succeeded, output },
-            Err(error) => End { outcome: ToolOutcome::Failed, output: error.to_string() },
+            Ok(output) => CallResult { outcome: ToolOutcome::Succeeded, output },
+            Err(error) => CallResult { outcome: ToolOutcome::Failed, output: error.to_string() },
         }
     }
 }

@@ -15,7 +15,7 @@ use yoi_wire::identity::env;
 use crate::gateway::Gateway;
 use crate::{script, server};
 
-pub struct Bench {
+pub struct Harness {
     pub dir: TempDir,
     pub gateway: Gateway,
     pub model_url: String,
@@ -29,11 +29,11 @@ pub struct Bench {
     /// More of the runtime's environment.
     pub env: Vec<(&'static str, String)>,
     /// What the model was asked, in order.
-    pub heard: Heard,
+    pub requests: ModelRequests,
 }
 
 /// Bodies of requests.
-pub type Heard = Arc<Mutex<Vec<serde_json::Value>>>;
+pub type ModelRequests = Arc<Mutex<Vec<serde_json::Value>>>;
 
 /// The binary as PID 1 would be; killed with the test.
 pub struct Runtime {
@@ -59,10 +59,10 @@ impl Runtime {
     pub async fn terminate(&mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        self.ended().await
+        self.wait_for_exit().await
     }
 
-    pub async fn ended(&mut self) -> ExitStatus {
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
         for _ in 0..1200 {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
@@ -73,7 +73,7 @@ impl Runtime {
     }
 }
 
-impl Bench {
+impl Harness {
     pub async fn new(script: &str) -> Self {
         Self::with_key(script, None).await
     }
@@ -90,8 +90,8 @@ impl Bench {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         // No slash at the end: the runtime has to add it.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let heard = Heard::default();
-        let router = heard_by(&heard, server::router(shelf, key.map(str::to_owned)));
+        let requests = ModelRequests::default();
+        let router = record_requests(&requests, server::router(shelf, key.map(str::to_owned)));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             shim_socket: dir.path().join("shim.sock"),
@@ -104,7 +104,7 @@ impl Bench {
             key: None,
             user_env: Vec::new(),
             env: Vec::new(),
-            heard,
+            requests,
             limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
         }
     }
@@ -155,7 +155,7 @@ impl Bench {
 
     /// A router of the scripted model with this script, whose requests this bench hears.
     pub fn model(&self) -> axum::Router {
-        heard_by(&self.heard, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
+        record_requests(&self.requests, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
     }
 
     pub fn entries(&self) -> Vec<Entry> {
@@ -165,7 +165,7 @@ impl Bench {
         read.map(|(entries, _)| entries.into_iter().map(|raw| raw.entry).collect()).unwrap_or_default()
     }
 
-    pub async fn until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
+    pub async fn wait_until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
         for _ in 0..2400 {
             let entries = self.entries();
             if done(&entries) {
@@ -178,20 +178,20 @@ impl Bench {
     }
 
     /// Until so many runs have ended.
-    pub async fn runs(&self, count: usize) -> Vec<Entry> {
-        self.until("runs", |entries| outcomes(entries).len() >= count).await
+    pub async fn wait_for_runs(&self, count: usize) -> Vec<Entry> {
+        self.wait_until("runs", |entries| outcomes(entries).len() >= count).await
     }
 }
 
 /// The model's router, with an ear at its door.
-pub fn heard_by(heard: &Heard, router: axum::Router) -> axum::Router {
-    let heard = heard.clone();
+pub fn record_requests(requests: &ModelRequests, router: axum::Router) -> axum::Router {
+    let requests = requests.clone();
     router.layer(axum::middleware::from_fn(move |request: axum::extract::Request, next: axum::middleware::Next| {
-        let heard = heard.clone();
+        let requests = requests.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = axum::body::to_bytes(body, 64 << 20).await.unwrap();
-            heard.lock().unwrap().push(serde_json::from_slice(&body).unwrap_or_default());
+            requests.lock().unwrap().push(serde_json::from_slice(&body).unwrap_or_default());
             next.run(axum::extract::Request::from_parts(head, body.into())).await
         }
     }))

@@ -11,11 +11,11 @@ use yoi_wire::entry::{Body, Notice, RuntimeStarted};
 use yoi_wire::hub::TaskReport;
 use yoi_wire::manifest::Task;
 
-use crate::chance::chance;
-use crate::conversation::{Event, Intent, Start, State, apply, project};
-use crate::memory::Memory;
-use crate::model::{Model, Retries};
-use crate::status::{Session, Status};
+use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
+use crate::model::{ModelClient, RetryPolicy};
+use crate::open_session::OpenSession;
+use crate::rng::random_fraction;
+use crate::status::{RuntimeStatus, SessionState};
 use crate::tools::ToolRunner;
 
 /// Notices of one model call.
@@ -23,14 +23,14 @@ const MAX_NOTICES: u32 = 8;
 
 /// What a conversation is driven with.
 pub struct Driver {
-    pub memory: Arc<Memory>,
+    pub session: Arc<OpenSession>,
     /// `None`: the model's key is missing.
-    pub model: Option<Arc<Model>>,
+    pub model: Option<Arc<ModelClient>>,
     pub tools: ToolRunner,
-    pub retries: Retries,
+    pub retries: RetryPolicy,
     /// How long the endpoint may refuse the key before this process makes room for one with the Secret's new content.
     pub key_retry: Duration,
-    pub status: Status,
+    pub status: RuntimeStatus,
     pub stop: CancellationToken,
     pub task: Option<Task>,
     pub turns_per_run: u32,
@@ -42,75 +42,75 @@ impl Driver {
     /// # Errors
     /// The log took no entry: nothing that was to follow it has happened, and the session has to be opened again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let mut state = State::default();
+        let mut state = ConversationState::default();
         for entry in replay.entries {
-            (state, _) = apply(state, Event::Recorded(entry));
+            (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
-        let start = Start { runtime, task: self.task.clone(), turns_per_run: self.turns_per_run, may_run: self.model.is_some() };
+        let start = StartInput { runtime, task: self.task.clone(), turns_per_run: self.turns_per_run, may_run: self.model.is_some() };
         let mut intents;
-        (state, intents) = apply(state, Event::Started(start));
+        (state, intents) = apply(state, ConversationEvent::Started(start));
         let mut stopping = false;
         loop {
             // An append is carried out also when the end is near: what it tells has happened.
             let stop = self.stop.is_cancelled() && !stopping && !matches!(intents.first(), Some(Intent::Append(_)));
             let events = if stop {
                 stopping = true;
-                vec![Event::Stopping]
+                vec![ConversationEvent::Stopping]
             } else {
                 match intents.pop() {
                     Some(Intent::Exit) => return Ok(()),
-                    Some(intent) => self.perform(intent, &mut state).await?,
+                    Some(intent) => self.execute(intent, &mut state).await?,
                     // No intent is only given while an append is under way, and those end in this loop.
-                    None => vec![Event::Woken],
+                    None => vec![ConversationEvent::InboxChanged],
                 }
             };
             for event in events {
                 (state, intents) = apply(state, event);
             }
-            self.tell(&state);
+            self.update_status(&state);
         }
     }
 
-    async fn perform(&self, intent: Intent, state: &mut State) -> Result<Vec<Event>, Error> {
+    async fn execute(&self, intent: Intent, state: &mut ConversationState) -> Result<Vec<ConversationEvent>, Error> {
         Ok(match intent {
             Intent::Append(bodies) => {
-                let entries = block_in_place(|| self.memory.append(&bodies))?;
+                let entries = block_in_place(|| self.session.append(&bodies))?;
                 // Not before: a log that is replayed and takes no entry is of no use.
-                self.status.session_is(Session::Open);
+                self.status.set_session_state(SessionState::Open);
                 if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
-                    self.tools.new_run();
+                    self.tools.start_run();
                 }
                 for entry in &entries {
                     // The kind and never the words: transcripts stay on the session volume.
-                    tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_of(&entry.body), "entry logged");
+                    tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_id(&entry.body), "entry logged");
                 }
-                entries.into_iter().map(Event::Logged).collect()
+                entries.into_iter().map(ConversationEvent::Logged).collect()
             }
-            Intent::Drain => vec![Event::Drained(self.memory.pending())],
-            Intent::CallModel => self.ask(state).await?,
+            Intent::ReadInbox => vec![ConversationEvent::InboxRead(self.session.pending())],
+            Intent::CallModel => self.call_model(state).await?,
             Intent::Check(call) => vec![match block_in_place(|| self.tools.check(&call)) {
-                Ok(()) => Event::Allowed,
+                Ok(()) => ConversationEvent::Allowed,
                 Err(output) => {
                     tracing::info!(tool = call.tool, call = call.call_id, "tool refused");
-                    Event::Refused { output }
+                    ConversationEvent::Refused { output }
                 }
             }],
             Intent::Run(call) => {
-                let begun = Instant::now();
+                let started = Instant::now();
                 tokio::select! {
                     end = self.tools.run(&call) => {
-                        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                         tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
-                        vec![Event::Ended { outcome: end.outcome, output: end.output, millis }]
+                        vec![ConversationEvent::Ended { outcome: end.outcome, output: end.output, millis }]
                     }
                     // Dropping the call ends its processes.
                     () = self.stop.cancelled() => Vec::new(),
                 }
             }
-            Intent::Rest => {
-                crate::memory_use::give_back();
+            Intent::Wait => {
+                crate::allocator::release_free_memory();
                 tokio::select! {
-                    () = self.memory.woken.notified() => vec![Event::Woken],
+                    () = self.session.message_stored.notified() => vec![ConversationEvent::InboxChanged],
                     () = self.stop.cancelled() => Vec::new(),
                 }
             }
@@ -118,38 +118,38 @@ impl Driver {
         })
     }
 
-    async fn ask(&self, state: &mut State) -> Result<Vec<Event>, Error> {
+    async fn call_model(&self, state: &mut ConversationState) -> Result<Vec<ConversationEvent>, Error> {
         let Some(model) = &self.model else {
-            return Ok(vec![Event::GaveUp { message: "the model's key is missing".to_owned() }]);
+            return Ok(vec![ConversationEvent::ModelFailed { message: "the model's key is missing".to_owned() }]);
         };
-        let (mut failed, mut noted, mut last) = (0, 0, String::new());
+        let (mut failed, mut notices, mut last) = (0, 0, String::new());
         let mut refused_since: Option<Instant> = None;
         loop {
             let answer = tokio::select! {
-                answer = model.ask(project(state.entries())) => answer,
+                answer = model.call(project(state.entries())) => answer,
                 () = self.stop.cancelled() => return Ok(Vec::new()),
             };
             let failure = match answer {
                 Ok(answer) => {
-                    self.status.model_is(None);
-                    return Ok(vec![Event::Answered(answer)]);
+                    self.status.set_model_failure(None);
+                    return Ok(vec![ConversationEvent::Answered(answer)]);
                 }
                 Err(failure) => failure,
             };
             failed += 1;
-            let wait = self.retries.after(failed, &failure, chance());
+            let wait = self.retries.wait_after(failed, &failure, random_fraction());
             tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
-            self.status.model_is(Some(failure.summary.clone()));
+            self.status.set_model_failure(Some(failure.summary.clone()));
             // Once for each kind of failure, and not without end when they take turns.
-            if wait.is_some() && noted < MAX_NOTICES && failure.summary != last {
-                noted += 1;
+            if wait.is_some() && notices < MAX_NOTICES && failure.summary != last {
+                notices += 1;
                 last.clone_from(&failure.summary);
                 let notice = Notice { reason: "ModelUnreachable".to_owned(), message: failure.detail.clone() };
-                for entry in block_in_place(|| self.memory.append(&[Body::Notice(notice)]))? {
-                    *state = apply(std::mem::take(state), Event::Recorded(entry)).0;
+                for entry in block_in_place(|| self.session.append(&[Body::Notice(notice)]))? {
+                    *state = apply(std::mem::take(state), ConversationEvent::Recorded(entry)).0;
                 }
             }
-            let Some(wait) = wait else { return Ok(vec![Event::GaveUp { message: failure.detail }]) };
+            let Some(wait) = wait else { return Ok(vec![ConversationEvent::ModelFailed { message: failure.detail }]) };
             let since = if failure.key_refused { *refused_since.get_or_insert_with(Instant::now) } else { Instant::now() };
             if !failure.key_refused {
                 refused_since = None;
@@ -165,14 +165,14 @@ impl Driver {
         }
     }
 
-    fn tell(&self, state: &State) {
+    fn update_status(&self, state: &ConversationState) {
         let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)? }));
-        self.status.progress(state.activity(), task);
+        self.status.set_progress(state.activity(), task);
     }
 }
 
 /// The tool call that an entry is about.
-fn call_of(body: &Body) -> Option<&str> {
+fn call_id(body: &Body) -> Option<&str> {
     match body {
         Body::ToolStarted(start) => Some(&start.call_id),
         Body::ToolEnded(end) => Some(&end.call_id),

@@ -2,45 +2,45 @@
 
 use yoi_wire::entry::ToolOutcome;
 
-use crate::hands::{Hand, Naive, Prefix, Tools, WRITTEN, calls};
-use crate::inputs::{Due, Input, Kind, all};
-use crate::world::{INSIDE, SECRET, World};
+use crate::fixture::{INSIDE, SECRET, TreeFixture};
+use crate::inputs::{Expected, Input, Kind, all};
+use crate::subjects::{PathTools, PrefixCheck, PrefixMethod, RuntimeTools, WRITTEN, calls};
 
 /// One input in a world of its own: the promise that was broken, if one was.
-fn judge(input: &Input, make: &dyn Fn(&World) -> Box<dyn Hand>) -> Result<usize, String> {
-    let world = World::new();
-    let (hand, path) = (make(&world), input.path(&world));
+fn check_promises(input: &Input, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTools>) -> Result<usize, String> {
+    let fixture = TreeFixture::new();
+    let (subject, path) = (make(&fixture), input.path(&fixture));
     let shown = || format!("{:?} {:?}", input.kind, path.chars().take(120).collect::<String>());
     let mut tried = 0;
     for (tool, args) in calls(&path) {
         if tool != "Read" && input.kind == Kind::System {
             continue;
         }
-        let refusal = hand.check(tool, &args);
-        let end = hand.run(tool, &args);
+        let refusal = subject.check(tool, &args);
+        let end = subject.run(tool, &args);
         tried += 1;
         let broken = |what: String| Err(format!("{tool} {}: {what} ({:?}: {:.200})", shown(), end.outcome, end.output));
-        if let Err(what) = world.untouched() {
+        if let Err(what) = fixture.check_untouched() {
             return broken(what);
         }
         if end.output.contains(SECRET) || refusal.as_ref().is_some_and(|sentence| sentence.contains(SECRET)) {
             return broken("the secret was told".to_owned());
         }
         let succeeded = end.outcome == ToolOutcome::Succeeded;
-        match input.due {
-            Due::Refused if refusal.is_none() || end.outcome != ToolOutcome::Refused => return broken("was not refused".to_owned()),
-            Due::Fails if succeeded => return broken("succeeded".to_owned()),
-            Due::Works if !succeeded || refusal.is_some() => return broken("did not work".to_owned()),
-            Due::Works if tool == "Read" && end.output != INSIDE => return broken("read something else".to_owned()),
-            Due::Refused | Due::Fails | Due::Works | Due::Free => {}
+        match input.expected {
+            Expected::Refused if refusal.is_none() || end.outcome != ToolOutcome::Refused => return broken("was not refused".to_owned()),
+            Expected::Fails if succeeded => return broken("succeeded".to_owned()),
+            Expected::Works if !succeeded || refusal.is_some() => return broken("did not work".to_owned()),
+            Expected::Works if tool == "Read" && end.output != INSIDE => return broken("read something else".to_owned()),
+            Expected::Refused | Expected::Fails | Expected::Works | Expected::Free => {}
         }
         if end.outcome == ToolOutcome::TimedOut || end.output.contains("the tool broke") {
             return broken("did not end well".to_owned());
         }
     }
-    world.nothing_brought_in().map_err(|what| format!("{}: {what}", shown()))?;
-    if input.due == Due::Works {
-        let end = hand.run("Read", &calls(&path)[0].1);
+    fixture.check_no_secret_inside().map_err(|what| format!("{}: {what}", shown()))?;
+    if input.expected == Expected::Works {
+        let end = subject.run("Read", &calls(&path)[0].1);
         if end.output != WRITTEN {
             return Err(format!("{}: what was written is not read: {}", shown(), end.output));
         }
@@ -48,8 +48,8 @@ fn judge(input: &Input, make: &dyn Fn(&World) -> Box<dyn Hand>) -> Result<usize,
     Ok(tried)
 }
 
-fn tools(world: &World) -> Box<dyn Hand> {
-    Box::new(Tools::new(&world.tree()))
+fn tools(fixture: &TreeFixture) -> Box<dyn PathTools> {
+    Box::new(RuntimeTools::new(&fixture.tree()))
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn no_path_leads_a_tool_out_of_the_tree() {
     let mut calls = 0;
     let mut count = std::collections::BTreeMap::new();
     for input in &inputs {
-        match judge(input, &tools) {
+        match check_promises(input, &tools) {
             Ok(tried) => calls += tried,
             Err(what) => broken.push(what),
         }
@@ -71,10 +71,10 @@ fn no_path_leads_a_tool_out_of_the_tree() {
 }
 
 /// The control: how many inputs led a hand out.
-fn caught(how: Naive) -> usize {
-    let inputs = all().into_iter().filter(|input| matches!(input.kind, Kind::Climb | Kind::Absolute | Kind::LinkOut));
+fn count_escapes(how: PrefixMethod) -> usize {
+    let inputs = all().into_iter().filter(|input| matches!(input.kind, Kind::DotDot | Kind::Absolute | Kind::LinkOut));
     let found: Vec<String> =
-        inputs.filter_map(|input| judge(&input, &|world| Box::new(Prefix { root: world.tree(), how })).err()).collect();
+        inputs.filter_map(|input| check_promises(&input, &|fixture| Box::new(PrefixCheck { root: fixture.tree(), how })).err()).collect();
     let out = |what: &&String| what.contains("the secret was told") || what.contains("was touched") || what.contains("made outside");
     let led_out: Vec<&String> = found.iter().filter(out).collect();
     println!("{how:?}: led out by {} inputs, the first: {}", led_out.len(), led_out.first().map_or("", |what| what));
@@ -83,28 +83,28 @@ fn caught(how: Naive) -> usize {
 
 #[test]
 fn planted_a_prefix_compared_as_words_is_led_out() {
-    assert!(caught(Naive::Words) >= 20);
+    assert!(count_escapes(PrefixMethod::Text) >= 20);
 }
 
 #[test]
 fn planted_a_prefix_compared_after_canonicalization_is_led_out() {
-    assert!(caught(Naive::Canonical) >= 5);
+    assert!(count_escapes(PrefixMethod::Canonical) >= 5);
 }
 
 #[test]
 fn arguments_that_are_no_path_at_all_are_refused() {
-    let world = World::new();
-    let hand = Tools::new(&world.tree());
+    let fixture = TreeFixture::new();
+    let subject = RuntimeTools::new(&fixture.tree());
     let strange = [serde_json::Value::Null, 7.into(), true.into(), serde_json::json!(["file"]), serde_json::json!({"path": "file"})];
     for path in strange {
         for (tool, mut args) in calls("file") {
             args["path"] = path.clone();
-            assert!(hand.check(tool, &args).is_some_and(|sentence| sentence.starts_with("invalid_args: /path")), "{tool} {args}");
-            assert_eq!(hand.run(tool, &args).outcome, ToolOutcome::Refused);
+            assert!(subject.check(tool, &args).is_some_and(|sentence| sentence.starts_with("invalid_args: /path")), "{tool} {args}");
+            assert_eq!(subject.run(tool, &args).outcome, ToolOutcome::Refused);
         }
     }
     // Shell takes no folder: there is no path to give it.
-    let args = serde_json::json!({"command": "pwd", "cwd": world.outer()});
-    assert!(hand.check("Shell", &args).is_some());
-    world.untouched().unwrap();
+    let args = serde_json::json!({"command": "pwd", "cwd": fixture.outer()});
+    assert!(subject.check("Shell", &args).is_some());
+    fixture.check_untouched().unwrap();
 }

@@ -8,25 +8,25 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::RuntimeReport;
 
-use crate::bench::Bench;
+use crate::harness::Harness;
 use crate::restarts::person;
 use crate::talk::Item;
 
 /// Asked of an agent while its world is poor.
-const SOON: Duration = Duration::from_secs(1);
+const RESPONSE_TIME: Duration = Duration::from_secs(1);
 
 /// Messages are taken and the log is read while it lasts, and not only after it. A machine that does other work too may be slow once: of a few
 /// times, the quickest counts. The last message's id is given back.
-pub async fn obeys(bench: &Bench, id: &str) -> String {
+pub async fn assert_responsive(harness: &Harness, id: &str) -> String {
     let (mut quickest, mut last) = (Duration::MAX, String::new());
     for attempt in 0..20 {
         last = format!("while-{id}-{attempt}");
         let begun = Instant::now();
-        let (status, body) = bench.gateway.deliver(&last, person(), "say hello").await;
+        let (status, body) = harness.gateway.deliver(&last, person(), "say hello").await;
         assert_eq!(status, StatusCode::OK, "{body:?}");
-        assert!(!bench.gateway.log("").await.is_empty());
+        assert!(!harness.gateway.log("").await.is_empty());
         quickest = quickest.min(begun.elapsed());
-        if quickest < SOON {
+        if quickest < RESPONSE_TIME {
             return last;
         }
     }
@@ -34,7 +34,7 @@ pub async fn obeys(bench: &Bench, id: &str) -> String {
 }
 
 /// A sentence for people: no debug print, no number of the system's, no key, no word of the conversation.
-pub fn sentence(message: &str) {
+pub fn assert_user_sentence(message: &str) {
     for wrong in ["Error {", "Error(", "Some(", "None", "Ok(", "{ ", "kind:", "os error", "\\\"", "::", "sk-secret"] {
         assert!(!message.contains(wrong), "{wrong:?} in {message:?}");
     }
@@ -42,39 +42,39 @@ pub fn sentence(message: &str) {
 }
 
 /// Reports never claim to be ready and unable at once, and each says it in a sentence.
-pub fn reports(reports: &[RuntimeReport]) {
+pub fn assert_reports(reports: &[RuntimeReport]) {
     for report in reports {
         assert_eq!(report.ready, report.reason == "Replayed", "{report:?}");
-        sentence(&report.message);
+        assert_user_sentence(&report.message);
     }
 }
 
 /// What a log tells the model, counted by a second hand: not by the runtime's own projection.
-fn told(entries: &[Entry]) -> Vec<String> {
-    let mut told = Vec::new();
+fn expected_prompt(entries: &[Entry]) -> Vec<String> {
+    let mut expected = Vec::new();
     for entry in entries {
         match &entry.body {
-            Body::Input(input) => told.push(format!("user {}", input.text)),
-            Body::PeerMessage(message) => told.push(format!("user [message from agent {}]\n{}", message.from.name, message.text)),
+            Body::Input(input) => expected.push(format!("user {}", input.text)),
+            Body::PeerMessage(message) => expected.push(format!("user [message from agent {}]\n{}", message.from.name, message.text)),
             Body::Assistant(answer) if !answer.text.is_empty() || !answer.tool_calls.is_empty() => {
-                told.push(format!("assistant {}", answer.text));
+                expected.push(format!("assistant {}", answer.text));
             }
-            Body::ToolEnded(end) => told.push(format!("result {}", end.output)),
+            Body::ToolEnded(end) => expected.push(format!("result {}", end.output)),
             _ => {}
         }
     }
-    told
+    expected
 }
 
 /// Every request holds what the log held at that time: its beginning, in its order, and nothing else.
 ///
 /// # Errors
 /// The first that does not.
-pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Result<(), String> {
-    let told = told(entries);
-    for (number, request) in heard.iter().enumerate() {
+pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
+    let expected = expected_prompt(entries);
+    for (number, request) in requests.iter().enumerate() {
         let read = if request.get("max_tokens").is_some() { crate::anthropic::read(request) } else { crate::openai::read(request) };
-        let said: Vec<String> = read?
+        let sent: Vec<String> = read?
             .items
             .into_iter()
             .map(|item| match item {
@@ -84,9 +84,9 @@ pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Re
             })
             .collect();
         // Anthropic's format has one message of the user where the log has two entries: the joined text counts.
-        let (said, told) = (said.join("\n"), told.join("\n"));
-        if !told.starts_with(&said) {
-            return Err(format!("request {number} says what the log does not:\n{said}\n--- log\n{told}"));
+        let (sent, expected) = (sent.join("\n"), expected.join("\n"));
+        if !expected.starts_with(&sent) {
+            return Err(format!("request {number} says what the log does not:\n{sent}\n--- log\n{expected}"));
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ pub fn nothing_but_the_log(entries: &[Entry], heard: &[serde_json::Value]) -> Re
 ///
 /// # Errors
 /// What stands twice.
-pub fn nothing_twice(entries: &[Entry]) -> Result<(), String> {
+pub fn check_no_duplicates(entries: &[Entry]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     let (mut asked, mut open): (BTreeMap<&str, usize>, Option<&str>) = (BTreeMap::new(), None);
     for entry in entries {
@@ -140,9 +140,9 @@ pub fn nothing_twice(entries: &[Entry]) -> Result<(), String> {
 ///
 /// # Errors
 /// Both numbers.
-pub fn ran_as_logged(entries: &[Entry], trace: &Path) -> Result<(), String> {
+pub fn check_runs_match_log(entries: &[Entry], trace: &Path) -> Result<(), String> {
     let began = entries.iter().filter(|entry| matches!(entry.body, Body::ToolStarted(_))).count();
-    let ran = crate::bench::lines(trace);
+    let ran = crate::harness::lines(trace);
     if ran == began { Ok(()) } else { Err(format!("the command ran {ran} times, and the log tells of {began}")) }
 }
 
@@ -150,7 +150,7 @@ pub fn ran_as_logged(entries: &[Entry], trace: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// The first that is lost or doubled.
-pub fn as_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(), String> {
+pub fn check_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(), String> {
     for id in acknowledged {
         let count = entries
             .iter()
@@ -168,7 +168,7 @@ pub fn as_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(),
 }
 
 /// Processes of this machine whose command line holds `mark` and that still live.
-pub fn alive(mark: &str) -> Vec<String> {
+pub fn living_processes(mark: &str) -> Vec<String> {
     let mut alive = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -182,9 +182,9 @@ pub fn alive(mark: &str) -> Vec<String> {
 }
 
 /// All of the above that needs nothing but the bench.
-pub fn well(bench: &Bench) {
-    let entries = bench.entries();
-    nothing_twice(&entries).unwrap();
-    nothing_but_the_log(&entries, &bench.heard.lock().unwrap()).unwrap();
-    reports(&bench.gateway.reports());
+pub fn assert_invariants(harness: &Harness) {
+    let entries = harness.entries();
+    check_no_duplicates(&entries).unwrap();
+    check_prompts_match_log(&entries, &harness.requests.lock().unwrap()).unwrap();
+    assert_reports(&harness.gateway.reports());
 }

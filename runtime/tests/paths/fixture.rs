@@ -17,7 +17,7 @@ pub const SECRET: &str = "the-canary's-secret";
 pub const INSIDE: &str = "one inside";
 
 /// `<outer>/tree`, and beside it what no tool may read or change.
-pub struct World {
+pub struct TreeFixture {
     outer: TempDir,
     before: BTreeMap<PathBuf, Canary>,
     /// Open on a folder and on a file outside, so that `/proc/self/fd` leads there.
@@ -34,7 +34,7 @@ struct Canary {
     content: Vec<u8>,
 }
 
-impl World {
+impl TreeFixture {
     pub fn new() -> Self {
         // In memory where that is possible: thousands of writes are made durable here.
         let outer = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -67,10 +67,10 @@ impl World {
         let socket = UnixListener::bind(tree.join("socket")).unwrap();
         mknodat(CWD, tree.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         let (folder, file) = (File::open(path.join("outside")).unwrap(), File::open(path.join("secret")).unwrap());
-        let mut world = Self { outer, before: BTreeMap::new(), folder, file, _socket: socket };
-        world.links();
-        world.before = world.canaries();
-        world
+        let mut fixture = Self { outer, before: BTreeMap::new(), folder, file, _socket: socket };
+        fixture.links();
+        fixture.before = fixture.canaries();
+        fixture
     }
 
     /// Links of all kinds, out of the tree and about in it.
@@ -159,7 +159,7 @@ impl World {
 
     /// # Errors
     /// What was changed outside.
-    pub fn untouched(&self) -> Result<(), String> {
+    pub fn check_untouched(&self) -> Result<(), String> {
         let after = self.canaries();
         if let Some(new) = after.keys().find(|path| !self.before.contains_key(*path)) {
             return Err(format!("{} was made outside", new.display()));
@@ -172,7 +172,7 @@ impl World {
 
     /// # Errors
     /// The file of the tree that holds what stood outside.
-    pub fn nothing_brought_in(&self) -> Result<(), String> {
+    pub fn check_no_secret_inside(&self) -> Result<(), String> {
         let mut brought = None;
         walk(&self.tree(), &mut |path| {
             let meta = fs::symlink_metadata(path).unwrap();
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// The canaries as they are now, from here on.
-    pub fn settle(&mut self) {
+    pub fn reset_canaries(&mut self) {
         self.before = self.canaries();
     }
 }

@@ -12,20 +12,20 @@ use yoi_wire::entry::AgentRef;
 
 /// Whose process this is, as far as it is known by now. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Origin(Arc<RwLock<Known>>);
+pub struct LogOrigin(Arc<RwLock<OriginFields>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct OriginFields {
     agent: Option<(AgentRef, u64)>,
     session: Option<String>,
 }
 
-impl Origin {
-    pub fn agent(&self, agent: &AgentRef, run_generation: u64) {
+impl LogOrigin {
+    pub fn set_agent(&self, agent: &AgentRef, run_generation: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).agent = Some((agent.clone(), run_generation));
     }
 
-    pub fn session(&self, id: &str) {
+    pub fn set_session(&self, id: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).session = Some(id.to_owned());
     }
 
@@ -45,19 +45,19 @@ impl Origin {
 }
 
 /// A format of JSON lines, with the origin before all else.
-pub struct Signed<F> {
+pub struct WithOrigin<F> {
     format: F,
-    origin: Origin,
+    origin: LogOrigin,
 }
 
-impl<F> Signed<F> {
+impl<F> WithOrigin<F> {
     #[must_use]
-    pub fn new(format: F, origin: Origin) -> Self {
+    pub fn new(format: F, origin: LogOrigin) -> Self {
         Self { format, origin }
     }
 }
 
-impl<S, N, F> FormatEvent<S, N> for Signed<F>
+impl<S, N, F> FormatEvent<S, N> for WithOrigin<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

@@ -1,12 +1,12 @@
 //! The world is poor: what the agent says, whether it obeys, and whether it goes on.
 
-mod damage;
+mod commands;
+mod damaged_files;
 mod disks;
-mod judge;
-mod memory;
+mod invariants;
+mod loop_volume;
+mod memory_use;
 mod models;
+mod peer_messages;
 mod planted;
-mod sends;
-mod signs;
-mod tools;
-mod volume;
+mod process_log;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::json;
 use yoi_wire::entry::ToolOutcome;
 
-use super::judge::well;
-use crate::bench::{Bench, tool_ends};
-use crate::gateway::Fate;
+use super::invariants::assert_invariants;
+use crate::gateway::SendFate;
+use crate::harness::{Harness, tool_ends};
 use crate::restarts::person;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,10 +22,10 @@ rules:
   - toolCalls: [{tool: SendToPeerPod, args: {to: c, message: hi}}]
   - text: done
 "#;
-    let bench = Bench { limits: json!({"turnsPerRun": 20, "toolSeconds": 3, "toolOutputBytes": 4096}), ..Bench::new(script).await };
-    bench.gateway.fates([Fate::Lost, Fate::Unacknowledged, Fate::Delivered, Fate::Delivered, Fate::Lost]);
-    let _runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
+    let harness = Harness { limits: json!({"turnsPerRun": 20, "toolSeconds": 3, "toolOutputBytes": 4096}), ..Harness::new(script).await };
+    harness.gateway.set_fates([SendFate::Lost, SendFate::Unacknowledged, SendFate::Delivered, SendFate::Delivered, SendFate::Lost]);
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
     let ends = tool_ends(&entries);
     let outcomes: Vec<ToolOutcome> = ends.iter().map(|end| end.outcome).collect();
     use ToolOutcome::{Succeeded, Unknown};
@@ -35,17 +35,17 @@ rules:
         "{}",
         ends[0].output
     );
-    let ids: Vec<String> = bench.gateway.sends().into_iter().map(|send| send.message_id).collect();
+    let ids: Vec<String> = harness.gateway.sends().into_iter().map(|send| send.message_id).collect();
     // The same words are the same message until it is known to have arrived.
     assert_eq!((&ids[0], &ids[0]), (&ids[1], &ids[3]));
     assert!(ids[..2].iter().zip(&ends).all(|(id, end)| end.output.contains(id)), "{ends:?}");
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 3, "{ids:?}");
 
     // A later run means another message by the same words.
-    bench.gateway.fates([Fate::Delivered]);
-    bench.gateway.deliver("again", person(), "go on").await;
-    bench.runs(2).await;
-    let later = bench.gateway.sends()[5].message_id.clone();
+    harness.gateway.set_fates([SendFate::Delivered]);
+    harness.gateway.deliver("again", person(), "go on").await;
+    harness.wait_for_runs(2).await;
+    let later = harness.gateway.sends()[5].message_id.clone();
     assert!(!ids.contains(&later));
-    well(&bench);
+    assert_invariants(&harness);
 }

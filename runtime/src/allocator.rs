@@ -2,7 +2,7 @@
 //! of them wait.
 
 /// Threads share their memory. Called before there are any.
-pub fn few_arenas() {
+pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets numbers in the allocator; no other thread runs yet.
     unsafe {
@@ -14,7 +14,7 @@ pub fn few_arenas() {
 }
 
 /// Gives back what is free, when there is nothing to do for a while.
-pub fn give_back() {
+pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the allocator's own locks guard it.
     unsafe {

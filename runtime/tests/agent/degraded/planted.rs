@@ -7,39 +7,39 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use yoi_wire::entry::{Assistant, Body, Entry, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
 
+use super::commands::{MISBEHAVING_COMMANDS, MisbehavingCommand, mark};
 use super::disks::deliver_all;
-use super::judge::{alive, as_acknowledged, nothing_but_the_log, ran_as_logged};
-use super::tools::{UNRULY, Unruly, mark};
-use super::volume::Volume;
-use crate::bench::{Bench, texts};
+use super::invariants::{check_acknowledged, check_prompts_match_log, check_runs_match_log, living_processes};
+use super::loop_volume::LoopVolume;
+use crate::harness::{Harness, texts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_judge_finds_a_runtime_that_acknowledges_on_a_full_disk() {
-    let bench = Bench::new("rules: [{steps: [{text: Hello.}]}]").await;
-    let Some(volume) = Volume::over(&bench.session(), 8) else { return };
-    let mut runtime = bench.start(1, None);
-    bench.gateway.report(|report| report.ready).await;
+    let harness = Harness::new("rules: [{steps: [{text: Hello.}]}]").await;
+    let Some(volume) = LoopVolume::over(&harness.session(), 8) else { return };
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
     volume.fill();
-    let (mut acknowledged, refused) = deliver_all(&bench, "full", 3).await;
+    let (mut acknowledged, refused) = deliver_all(&harness, "full", 3).await;
     assert!(!refused.is_empty());
-    as_acknowledged(&bench.entries(), &acknowledged).unwrap();
+    check_acknowledged(&harness.entries(), &acknowledged).unwrap();
     // The double says yes to all.
     acknowledged.extend((0..3).map(|n| format!("full-{n}")));
     volume.make_room();
-    bench.gateway.report(|report| report.ready).await;
+    harness.gateway.wait_for_report(|report| report.ready).await;
     runtime.kill();
-    bench.gateway.forget_line();
-    let _runtime = bench.start(1, None);
-    while bench.gateway.deliver("last", crate::restarts::person(), "say hello").await.0 != http::StatusCode::OK {
+    harness.gateway.forget_line();
+    let _runtime = harness.start(1, None);
+    while harness.gateway.deliver("last", crate::restarts::person(), "say hello").await.0 != http::StatusCode::OK {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let entries = bench.until("an answer", |entries| !texts(entries).is_empty()).await;
-    let found = as_acknowledged(&entries, &acknowledged).unwrap_err();
+    let entries = harness.wait_until("an answer", |entries| !texts(entries).is_empty()).await;
+    let found = check_acknowledged(&entries, &acknowledged).unwrap_err();
     assert!(found.ends_with("was acknowledged and is in the log 0 times"), "{found}");
 }
 
 /// A loop that runs a call as soon as it has come, whatever becomes of the stream, and asks again when the stream broke.
-async fn careless(model: &str, trace: &Path) -> Vec<Entry> {
+async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
     let http = reqwest::Client::builder().tls_backend_preconfigured(tls()).build().unwrap();
     let mut messages = vec![json!({"role": "user", "content": "go"})];
     let mut bodies: Vec<Body> = Vec::new();
@@ -96,20 +96,20 @@ fn tls() -> rustls::ClientConfig {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_judge_finds_a_retry_that_repeats_a_tool_call() {
     let script = "rules:\n- steps:\n  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]\n    fault: {show: cutEnd, times: 1}\n  - text: done\n";
-    let bench = Bench::new(script).await;
-    let trace = bench.tree().join("ran");
-    let entries = careless(&bench.model_url, &trace).await;
-    assert_eq!(ran_as_logged(&entries, &trace).unwrap_err(), "the command ran 2 times, and the log tells of 1");
+    let harness = Harness::new(script).await;
+    let trace = harness.tree().join("ran");
+    let entries = run_careless_loop(&harness.model_url, &trace).await;
+    assert_eq!(check_runs_match_log(&entries, &trace).unwrap_err(), "the command ran 2 times, and the log tells of 1");
     // The same script, by the runtime.
-    let bench = Bench::new(script).await;
-    let _runtime = bench.start(1, Some("go"));
-    ran_as_logged(&bench.runs(1).await, &bench.tree().join("ran")).unwrap();
+    let harness = Harness::new(script).await;
+    let _runtime = harness.start(1, Some("go"));
+    check_runs_match_log(&harness.wait_for_runs(1).await, &harness.tree().join("ran")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_judge_finds_a_time_limit_that_kills_only_the_direct_child() {
     let mut found = Vec::new();
-    for Unruly { name, command, .. } in UNRULY.into_iter().take(3) {
+    for MisbehavingCommand { name, command, .. } in MISBEHAVING_COMMANDS.into_iter().take(3) {
         let (mark, dir) = (mark(&format!("planted-{name}")), tempfile::tempdir().unwrap());
         let mut child = Command::new("bash")
             .arg("-c")
@@ -126,7 +126,7 @@ async fn the_judge_finds_a_time_limit_that_kills_only_the_direct_child() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         child.kill().unwrap();
         child.wait().unwrap();
-        let left = alive(&mark);
+        let left = living_processes(&mark);
         if !left.is_empty() {
             found.push(name);
         }
@@ -143,7 +143,7 @@ fn the_judge_finds_a_write_whose_name_is_lost_with_the_power() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("tree");
     std::fs::create_dir(&at).unwrap();
-    let Some(volume) = Volume::over(&at, 16) else { return };
+    let Some(volume) = LoopVolume::over(&at, 16) else { return };
     std::fs::write(at.join("old"), "before\n").unwrap();
     rustix::fs::sync();
     // As Write did before: the content is durable, its name is not.
@@ -157,11 +157,11 @@ fn the_judge_finds_a_write_whose_name_is_lost_with_the_power() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_judge_finds_a_word_that_the_log_does_not_hold() {
-    let bench = Bench::new("rules: [{steps: [{text: Hello.}]}]").await;
-    let _runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
-    let mut heard = bench.heard.lock().unwrap().clone();
-    nothing_but_the_log(&entries, &heard).unwrap();
-    heard[0]["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "and hurry"}));
-    assert!(nothing_but_the_log(&entries, &heard).unwrap_err().starts_with("request 0 says what the log does not"));
+    let harness = Harness::new("rules: [{steps: [{text: Hello.}]}]").await;
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    let mut requests = harness.requests.lock().unwrap().clone();
+    check_prompts_match_log(&entries, &requests).unwrap();
+    requests[0]["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "and hurry"}));
+    assert!(check_prompts_match_log(&entries, &requests).unwrap_err().starts_with("request 0 says what the log does not"));
 }

@@ -10,8 +10,8 @@ use yoi_line::{ClientAuth, ServeLimits, serve_tls, tls_server_config};
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::{Activity, TaskState};
 
-use super::judge::{obeys, sentence, well};
-use crate::bench::{Bench, kinds, outcomes, texts, tool_ends};
+use super::invariants::{assert_invariants, assert_responsive, assert_user_sentence};
+use crate::harness::{Harness, kinds, outcomes, texts, tool_ends};
 
 const PROVIDERS: [&str; 2] = ["OpenAI", "Anthropic"];
 
@@ -23,21 +23,21 @@ fn script(fault: &str) -> String {
     )
 }
 
-async fn fresh(provider: &'static str, script: &str, patience: &str) -> Bench {
-    Bench { provider, env: vec![("YOI_MODEL_PATIENCE_MS", patience.to_owned())], ..Bench::new(script).await }
+async fn fresh(provider: &'static str, script: &str, timeouts: &str) -> Harness {
+    Harness { provider, env: vec![("YOI_MODEL_TIMEOUTS_MS", timeouts.to_owned())], ..Harness::new(script).await }
 }
 
 /// The agent says `words`, obeys meanwhile, goes on by itself, and has done everything once.
-async fn recovers(provider: &'static str, name: &str, fault: &str, patience: &str, words: &str) {
-    let bench = fresh(provider, &script(fault), patience).await;
-    let mut runtime = bench.start(1, Some("go"));
+async fn recovers(provider: &'static str, name: &str, fault: &str, timeouts: &str, words: &str) {
+    let harness = fresh(provider, &script(fault), timeouts).await;
+    let mut runtime = harness.start(1, Some("go"));
     println!("{provider} {name}: began");
-    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
     assert!(!report.ready && report.message.contains(words), "{provider} {name}: {}", report.message);
-    sentence(&report.message);
-    let id = obeys(&bench, name).await;
-    let entries = bench
-        .until(&format!("{provider} {name}: the end"), |entries| {
+    assert_user_sentence(&report.message);
+    let id = assert_responsive(&harness, name).await;
+    let entries = harness
+        .wait_until(&format!("{provider} {name}: the end"), |entries| {
             outcomes(entries).contains(&RunOutcome::Finished)
                 && texts(entries).last().is_some_and(|text| text == "Hello." || text == "done")
                 && entries.iter().any(|entry| matches!(&entry.body, Body::Input(input) if input.message_id == id))
@@ -45,12 +45,12 @@ async fn recovers(provider: &'static str, name: &str, fault: &str, patience: &st
         })
         .await;
     assert!(outcomes(&entries).iter().all(|outcome| *outcome == RunOutcome::Finished), "{provider} {name}: {:?}", outcomes(&entries));
-    assert_eq!(crate::bench::lines(&bench.tree().join("ran")), 1, "{provider} {name}: {}", kinds(&entries));
+    assert_eq!(crate::harness::lines(&harness.tree().join("ran")), 1, "{provider} {name}: {}", kinds(&entries));
     let notices = entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).count();
     assert_eq!(notices, 1, "{provider} {name}: {}", kinds(&entries));
-    bench.gateway.report(|report| report.ready && report.activity == Activity::Idle).await;
+    harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle).await;
     assert!(runtime.terminate().await.success());
-    well(&bench);
+    assert_invariants(&harness);
 }
 
 const FAULTS: [(&str, &str, &str, &str); 16] = [
@@ -76,7 +76,7 @@ const FAULTS: [(&str, &str, &str, &str); 16] = [
 async fn whatever_an_endpoint_does_the_agent_says_which_obeys_meanwhile_and_goes_on_by_itself() {
     for faults in FAULTS.chunks(4) {
         join_all(PROVIDERS.into_iter().flat_map(|provider| {
-            faults.iter().map(move |(name, fault, patience, words)| recovers(provider, name, fault, patience, words))
+            faults.iter().map(move |(name, fault, timeouts, words)| recovers(provider, name, fault, timeouts, words))
         }))
         .await;
     }
@@ -90,41 +90,41 @@ async fn a_line_without_end_fills_no_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_asks_for_time_gets_it() {
-    let bench = fresh("OpenAI", &script("status: 429, times: 1, retryAfterSeconds: 2"), "9000,9000,9000").await;
-    let _runtime = bench.start(1, Some("go"));
+    let harness = fresh("OpenAI", &script("status: 429, times: 1, retryAfterSeconds: 2"), "9000,9000,9000").await;
+    let _runtime = harness.start(1, Some("go"));
     let begun = Instant::now();
-    bench.runs(1).await;
+    harness.wait_for_runs(1).await;
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
     // Twice the first turn, once the second.
-    assert_eq!(bench.heard.lock().unwrap().len(), 3);
+    assert_eq!(harness.requests.lock().unwrap().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_waits_for_an_endpoint_where_nobody_listens_longer_than_any_number_of_tries() {
     for provider in PROVIDERS {
-        let bench = fresh(provider, &script("status: 500, times: 0"), "9000,9000,9000").await;
+        let harness = fresh(provider, &script("status: 500, times: 0"), "9000,9000,9000").await;
         // Held all the while: a free port may be given to whoever asks for one, and then somebody answers there.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let place = socket.local_addr().unwrap();
-        let bench = Bench { model_url: format!("http://{place}/v1"), env: vec![("YOI_MODEL_BACKOFF_MS", "1".to_owned())], ..bench };
-        let _runtime = bench.start(1, Some("go"));
-        let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+        let harness = Harness { model_url: format!("http://{place}/v1"), env: vec![("YOI_MODEL_BACKOFF_MS", "1".to_owned())], ..harness };
+        let _runtime = harness.start(1, Some("go"));
+        let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
         assert_eq!(
             report.message,
             format!("nobody listens at the model endpoint {place} (connection refused); is it up, and is spec.model.baseUrl right?")
         );
         let failed = |count: usize| format!("\"failed\":{count},");
-        bench.until("more tries than were ever counted", |_| bench.stderr().contains(&failed(13))).await;
-        obeys(&bench, "away").await;
+        harness.wait_until("more tries than were ever counted", |_| harness.stderr().contains(&failed(13))).await;
+        assert_responsive(&harness, "away").await;
         let listener = socket.listen(64).unwrap();
-        let model = bench.model();
+        let model = harness.model();
         tokio::spawn(async move { axum::serve(listener, model).await });
-        let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+        let entries = harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
         let notices: Vec<_> = entries.iter().filter(|entry| matches!(entry.body, Body::Notice(_))).collect();
         assert_eq!(notices.len(), 1, "{notices:?}");
-        bench.gateway.report(|report| report.ready).await;
-        well(&bench);
+        harness.gateway.wait_for_report(|report| report.ready).await;
+        assert_invariants(&harness);
     }
 }
 
@@ -138,7 +138,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where
     let (_keep, tls) = watch::channel(tls);
     let (silent_at, strange_at) = (silent.local_addr().unwrap(), strange.local_addr().unwrap());
     tokio::spawn(serve_tls(strange, tls, axum::Router::new(), ServeLimits::default(), std::future::pending::<()>()));
-    for (url, patience, words) in [
+    for (url, timeouts, words) in [
         (
             "http://user:sk-secret@no-such-host.invalid:81/v1".to_owned(),
             "9000,9000,9000",
@@ -147,24 +147,24 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where
         (format!("https://localhost:{}/v1", strange_at.port()), "9000,9000,9000", "its certificate is not signed by a public CA"),
         (format!("http://{silent_at}/v1"), "3000,9000,9000", "took the request and did not begin to answer"),
     ] {
-        let bench = fresh("OpenAI", &script("status: 500, times: 0"), patience).await;
-        let right = bench.model_url.clone();
-        let bench = Bench { model_url: url, ..bench };
-        let mut runtime = bench.start(1, Some("go"));
-        let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
-        assert!(report.message.contains(words), "{}: {:?}", report.message, bench.entries());
-        sentence(&report.message);
-        obeys(&bench, "lost").await;
+        let harness = fresh("OpenAI", &script("status: 500, times: 0"), timeouts).await;
+        let right = harness.model_url.clone();
+        let harness = Harness { model_url: url, ..harness };
+        let mut runtime = harness.start(1, Some("go"));
+        let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+        assert!(report.message.contains(words), "{}: {:?}", report.message, harness.entries());
+        assert_user_sentence(&report.message);
+        assert_responsive(&harness, "lost").await;
         let asked = Instant::now();
         assert!(runtime.terminate().await.success());
         assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
-        assert!(kinds(&bench.entries()).ends_with("Notice RunEnded"), "{}", kinds(&bench.entries()));
-        assert!(!bench.stderr().contains("sk-secret"));
-        let bench = Bench { model_url: right, ..bench };
-        let _runtime = bench.start(2, Some("go"));
-        let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+        assert!(kinds(&harness.entries()).ends_with("Notice RunEnded"), "{}", kinds(&harness.entries()));
+        assert!(!harness.stderr().contains("sk-secret"));
+        let harness = Harness { model_url: right, ..harness };
+        let _runtime = harness.start(2, Some("go"));
+        let entries = harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
         assert_eq!(outcomes(&entries)[0], RunOutcome::Interrupted);
-        well(&bench);
+        assert_invariants(&harness);
     }
     drop(silent);
 }
@@ -172,40 +172,41 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_refused_is_read_again_and_stands_nowhere() {
     let echo = "rules:\n- steps: [{text: Hello.}]\n";
-    let bench = Bench { needs_key: true, key: Some("sk-secret-1"), ..Bench::with_key(echo, Some("sk-right")).await };
-    let bench = Bench { env: vec![("YOI_KEY_RETRY_SECONDS", "5".to_owned())], ..bench };
-    let mut runtime = bench.start(1, Some("go"));
-    let report = bench.gateway.report(|report| report.reason == "ModelUnreachable").await;
+    let harness = Harness { needs_key: true, key: Some("sk-secret-1"), ..Harness::with_key(echo, Some("sk-right")).await };
+    let harness = Harness { env: vec![("YOI_KEY_RETRY_SECONDS", "5".to_owned())], ..harness };
+    let mut runtime = harness.start(1, Some("go"));
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
     assert!(report.message.contains("it does not take the key: correct the Secret"), "{}", report.message);
-    obeys(&bench, "refused").await;
+    assert_responsive(&harness, "refused").await;
     // The kubelet starts it again with what the Secret then holds.
-    assert!(runtime.ended().await.success());
-    let everything = format!("{:?}{:?}{}", bench.entries(), bench.gateway.reports(), bench.stderr());
+    assert!(runtime.wait_for_exit().await.success());
+    let everything = format!("{:?}{:?}{}", harness.entries(), harness.gateway.reports(), harness.stderr());
     assert!(!everything.contains("sk-secret-1"));
-    let bench = Bench { key: Some("sk-right"), ..bench };
-    let _runtime = bench.start(1, Some("go"));
-    let entries = bench.until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+    let harness = Harness { key: Some("sk-right"), ..harness };
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
     assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished], "{}", kinds(&entries));
-    well(&bench);
+    assert_invariants(&harness);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_always_says_too_much_or_nothing_fails_the_run_and_not_the_agent() {
     for provider in PROVIDERS {
         for fault in ["show: endless, times: 99", "show: empty, times: 99"] {
-            let bench = fresh(provider, &script(fault), "60000,60000,60000").await;
-            let _runtime = bench.start(1, Some("go"));
-            let entries = bench.runs(1).await;
+            let harness = fresh(provider, &script(fault), "60000,60000,60000").await;
+            let _runtime = harness.start(1, Some("go"));
+            let entries = harness.wait_for_runs(1).await;
             assert_eq!(outcomes(&entries), [RunOutcome::Failed], "{provider} {fault}: {}", kinds(&entries));
-            assert_eq!(bench.heard.lock().unwrap().len(), 3, "{provider} {fault}");
-            let report = bench.gateway.report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
+            assert_eq!(harness.requests.lock().unwrap().len(), 3, "{provider} {fault}");
+            let report =
+                harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
             assert_eq!(report.reason, "ModelUnreachable", "{provider} {fault}");
             // And it still works for whoever asks for something else.
-            obeys(&bench, "after").await;
-            let entries = bench.runs(2).await;
+            assert_responsive(&harness, "after").await;
+            let entries = harness.wait_for_runs(2).await;
             assert_eq!(outcomes(&entries), [RunOutcome::Failed, RunOutcome::Finished]);
-            bench.gateway.report(|report| report.ready).await;
-            well(&bench);
+            harness.gateway.wait_for_report(|report| report.ready).await;
+            assert_invariants(&harness);
         }
     }
 }
@@ -223,32 +224,35 @@ rules:
   - text: done
 "#;
     for provider in PROVIDERS {
-        let bench = fresh(provider, script, "9000,9000,9000").await;
-        let _runtime = bench.start(1, Some("go"));
-        let entries = bench.runs(1).await;
+        let harness = fresh(provider, script, "9000,9000,9000").await;
+        let _runtime = harness.start(1, Some("go"));
+        let entries = harness.wait_for_runs(1).await;
         assert_eq!(outcomes(&entries), [RunOutcome::Finished], "{provider}");
         let ends = tool_ends(&entries);
         for (end, words) in ends.iter().zip(["invalid_args", "invalid_args", "/command: missing", "unknown_tool"]) {
             assert!(end.outcome == ToolOutcome::Refused && end.output.contains(words), "{provider}: {end:?}");
         }
         assert_eq!((ends.len(), ends[4].outcome), (5, ToolOutcome::Succeeded), "{provider}");
-        assert_eq!(crate::bench::lines(&bench.tree().join("ran")), 1);
-        well(&bench);
+        assert_eq!(crate::harness::lines(&harness.tree().join("ran")), 1);
+        assert_invariants(&harness);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_calls_tools_without_end_reaches_the_limit_and_the_agent_listens() {
     let script = "rules:\n- when: {lastUserContains: say hello}\n  steps: [{text: Hello.}]\n- repeat: true\n  steps:\n  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]\n";
-    let bench = Bench { limits: json!({"turnsPerRun": 7, "toolSeconds": 30, "toolOutputBytes": 4096}), ..Bench::new(script).await };
-    let _runtime = bench.start(1, Some("go"));
-    let entries = bench.runs(1).await;
+    let harness = Harness { limits: json!({"turnsPerRun": 7, "toolSeconds": 30, "toolOutputBytes": 4096}), ..Harness::new(script).await };
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
     assert_eq!(outcomes(&entries), [RunOutcome::LimitReached]);
     let Some(Body::RunEnded(end)) = entries.last().map(|entry| &entry.body) else { panic!() };
     assert_eq!(end.message.as_deref(), Some("the limit of 7 model calls in one run was reached"));
-    assert_eq!(crate::bench::lines(&bench.tree().join("ran")), 7);
-    bench.gateway.report(|report| report.ready && report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
-    obeys(&bench, "after").await;
-    assert_eq!(outcomes(&bench.runs(2).await).last(), Some(&RunOutcome::Finished));
-    well(&bench);
+    assert_eq!(crate::harness::lines(&harness.tree().join("ran")), 7);
+    harness
+        .gateway
+        .wait_for_report(|report| report.ready && report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed))
+        .await;
+    assert_responsive(&harness, "after").await;
+    assert_eq!(outcomes(&harness.wait_for_runs(2).await).last(), Some(&RunOutcome::Finished));
+    assert_invariants(&harness);
 }

@@ -3,16 +3,16 @@
 use serde_json::Value;
 use yoi_wire::entry::Body;
 
-use crate::bench::{Bench, EXAMPLE};
+use crate::harness::{EXAMPLE, Harness};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_line_of_the_processs_log_says_whose_it_is_and_none_what_was_said() {
-    let bench = Bench::new(EXAMPLE).await;
-    let mut runtime = bench.start(3, Some("write the greeting"));
-    let entries = bench.runs(1).await;
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(3, Some("write the greeting"));
+    let entries = harness.wait_for_runs(1).await;
     assert!(runtime.terminate().await.success());
     let Body::SessionStarted(start) = &entries[0].body else { panic!() };
-    let lines: Vec<Value> = bench.stderr().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = harness.stderr().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let opened = lines.iter().position(|line| line["fields"]["kind"] == "RuntimeStarted").unwrap();
     for (number, line) in lines.iter().enumerate() {
         assert_eq!((&line["object"], &line["uid"], &line["run"]), (&"ns/a".into(), &"uid-a".into(), &3.into()), "{line}");
@@ -30,6 +30,6 @@ async fn each_line_of_the_processs_log_says_whose_it_is_and_none_what_was_said()
     }
     assert!(lines.iter().any(|line| line["fields"]["message"] == "tool ended" && line["fields"]["call"].is_string()));
     for words in ["greeting", "hello from the script", "I write it first", "You are tested"] {
-        assert!(!bench.stderr().contains(words), "{words}");
+        assert!(!harness.stderr().contains(words), "{words}");
     }
 }

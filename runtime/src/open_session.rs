@@ -13,17 +13,17 @@ use yoi_wire::hub::SessionPointer;
 
 /// An open session. Shared between the conversation, which writes the log, and the line, which reads it and fills the inbox.
 #[derive(Debug)]
-pub struct Memory {
+pub struct OpenSession {
     /// `None` once it is closed.
     log: Mutex<Option<Log>>,
     inbox: Mutex<Inbox>,
     /// Something is in the inbox.
-    pub woken: Notify,
+    pub message_stored: Notify,
     /// The seq of the last entry.
     appended: watch::Sender<u64>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +32,7 @@ pub fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-impl Memory {
+impl OpenSession {
     /// Opens the agent's session, or makes it. What is replayed has at least one entry.
     ///
     /// # Errors
@@ -49,21 +49,21 @@ impl Memory {
         };
         let session = log.session();
         let inbox = Inbox::open(lock, session, &replay.state)?;
-        let memory = Self {
+        let open = Self {
             log: Mutex::new(Some(log)),
             inbox: Mutex::new(inbox),
-            woken: Notify::new(),
+            message_stored: Notify::new(),
             appended: watch::channel(replay.state.last_seq).0,
         };
         let mut replay = replay;
         // Also after a crash between making the session and its first entry.
         if replay.entries.is_empty() {
             let first = SessionStarted { session: session.to_string(), agent: agent.clone(), format: FORMAT };
-            let entries = memory.append(&[Body::SessionStarted(first)])?;
+            let entries = open.append(&[Body::SessionStarted(first)])?;
             replay.state = yoi_session::fold::fold(&entries);
             replay.entries = entries;
         }
-        Ok((Arc::new(memory), replay))
+        Ok((Arc::new(open), replay))
     }
 
     /// Durable on return; messages among the bodies leave the inbox.
@@ -72,11 +72,11 @@ impl Memory {
     /// The log's; it then has to be opened again.
     pub fn append(&self, bodies: &[Body]) -> Result<Vec<Entry>> {
         let entries = {
-            let mut log = held(&self.log);
+            let mut log = lock(&self.log);
             let Some(log) = log.as_mut() else { return Err(Error::NoSession { session: Uuid::nil() }) };
             log.append(bodies, SystemTime::now(), &mut Uuid::now_v7)?
         };
-        let mut inbox = held(&self.inbox);
+        let mut inbox = lock(&self.inbox);
         for entry in &entries {
             let id = match &entry.body {
                 Body::Input(input) => &input.message_id,
@@ -97,16 +97,16 @@ impl Memory {
     /// # Errors
     /// The disk's.
     pub fn put(&self, message: InboxMessage) -> Result<Put> {
-        let put = held(&self.inbox).put(message)?;
+        let put = lock(&self.inbox).put(message)?;
         if put == Put::Accepted {
-            self.woken.notify_one();
+            self.message_stored.notify_one();
         }
         Ok(put)
     }
 
     #[must_use]
     pub fn pending(&self) -> Vec<InboxMessage> {
-        held(&self.inbox).pending().cloned().collect()
+        lock(&self.inbox).pending().cloned().collect()
     }
 
     /// Changes with every append, and is closed with this session.
@@ -117,17 +117,17 @@ impl Memory {
 
     #[must_use]
     pub fn reader(&self) -> Option<Reader> {
-        held(&self.log).as_ref().map(Log::reader)
+        lock(&self.log).as_ref().map(Log::reader)
     }
 
     #[must_use]
     pub fn pointer(&self) -> Option<SessionPointer> {
-        held(&self.log).as_ref().map(|log| SessionPointer { id: log.session().to_string(), segment: log.segment().to_string() })
+        lock(&self.log).as_ref().map(|log| SessionPointer { id: log.session().to_string(), segment: log.segment().to_string() })
     }
 
     /// Closes the log; nothing is lost when it fails.
     pub fn close(&self) {
-        if let Some(log) = held(&self.log).take()
+        if let Some(log) = lock(&self.log).take()
             && let Err(error) = log.close()
         {
             tracing::warn!(%error, "log not trimmed");
@@ -139,7 +139,7 @@ impl Memory {
 ///
 /// # Errors
 /// The disk's; `None` when there is no session.
-pub fn reader_beside(root: &Path) -> Result<Option<Reader>> {
+pub fn closed_session_reader(root: &Path) -> Result<Option<Reader>> {
     let disk = disk();
     Ok(current::read(&*disk, root)?.map(|session| Reader::new(disk, root, session)))
 }

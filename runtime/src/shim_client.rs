@@ -11,11 +11,11 @@ use tokio::time::timeout;
 use yoi_wire::node::{self, ChangeList};
 
 /// The shim walks what the agent has changed; that may be much.
-const WITHIN: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_BODY: usize = 32 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ShimError {
+pub enum ShimClientError {
     #[error("failed to reach the node's shim at {}", path.display())]
     Connect { path: PathBuf, source: std::io::Error },
     #[error("failed to ask the node's shim for changes")]
@@ -27,7 +27,7 @@ pub enum ShimError {
     Refused { status: StatusCode, message: String },
     #[error("failed to read the shim's answer: {0}")]
     Read(String),
-    #[error("failed to get changes from the node's shim within {} s", WITHIN.as_secs())]
+    #[error("failed to get changes from the node's shim within {} s", TIMEOUT.as_secs())]
     TimedOut,
 }
 
@@ -35,14 +35,14 @@ pub enum ShimError {
 ///
 /// # Errors
 /// The shim cannot be asked, or refuses.
-pub async fn changes(socket: &Path) -> Result<ChangeList, ShimError> {
-    let mut list = timeout(WITHIN, ask(socket)).await.map_err(|_| ShimError::TimedOut)??;
+pub async fn list_changes(socket: &Path) -> Result<ChangeList, ShimClientError> {
+    let mut list = timeout(TIMEOUT, get_changes(socket)).await.map_err(|_| ShimClientError::TimedOut)??;
     list.changes.retain(|change| change.path != ".git" && !change.path.starts_with(".git/"));
     Ok(list)
 }
 
-async fn ask(socket: &Path) -> Result<ChangeList, ShimError> {
-    let stream = UnixStream::connect(socket).await.map_err(|source| ShimError::Connect { path: socket.to_owned(), source })?;
+async fn get_changes(socket: &Path) -> Result<ChangeList, ShimClientError> {
+    let stream = UnixStream::connect(socket).await.map_err(|source| ShimClientError::Connect { path: socket.to_owned(), source })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut driver = tokio::task::JoinSet::new();
     driver.spawn(connection);
@@ -51,17 +51,18 @@ async fn ask(socket: &Path) -> Result<ChangeList, ShimError> {
     request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("shim"));
     let response = sender.send_request(request).await?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_BODY).collect().await.map_err(|error| ShimError::Read(error.to_string()))?.to_bytes();
+    let body =
+        Limited::new(response.into_body(), MAX_BODY).collect().await.map_err(|error| ShimClientError::Read(error.to_string()))?.to_bytes();
     if !status.is_success() {
         let message = String::from_utf8_lossy(&body[..body.len().min(1024)]).trim().to_owned();
         if status == StatusCode::CONFLICT {
-            let said: Option<String> =
+            let reason: Option<String> =
                 serde_json::from_slice::<serde_json::Value>(&body).ok().and_then(|v| Some(v["message"].as_str()?.to_owned()));
-            return Err(ShimError::NoBase(said.unwrap_or(message)));
+            return Err(ShimClientError::NoBase(reason.unwrap_or(message)));
         }
-        return Err(ShimError::Refused { status, message });
+        return Err(ShimClientError::Refused { status, message });
     }
-    serde_json::from_slice(&body).map_err(|error| ShimError::Read(error.to_string()))
+    serde_json::from_slice(&body).map_err(|error| ShimClientError::Read(error.to_string()))
 }
 
 #[cfg(test)]
@@ -70,6 +71,6 @@ mod tests {
 
     #[test]
     fn a_shim_that_takes_too_long_is_told_in_seconds() {
-        assert_eq!(ShimError::TimedOut.to_string(), "failed to get changes from the node's shim within 20 s");
+        assert_eq!(ShimClientError::TimedOut.to_string(), "failed to get changes from the node's shim within 20 s");
     }
 }

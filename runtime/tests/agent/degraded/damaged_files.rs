@@ -1,0 +1,44 @@
+//! Files of the session volume that are not as they were written.
+
+use http::StatusCode;
+
+use super::invariants::{assert_invariants, assert_user_sentence};
+use crate::harness::{Harness, outcomes, texts};
+use crate::restarts::person;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_message_is_named_with_its_file_and_what_to_do_and_doing_it_lets_the_agent_go_on() {
+    let script = "rules:\n- when: {lastUserContains: go}\n  steps: [{text: busy, delayMs: 60000}]\n- steps: [{text: Hello.}]\n";
+    let harness = Harness::new(script).await;
+    let mut runtime = harness.start(1, Some("go"));
+    harness.wait_until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
+    for id in ["m1", "m2"] {
+        assert_eq!(harness.gateway.deliver(id, person(), "say hello").await.0, StatusCode::OK);
+    }
+    runtime.kill();
+    let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path().join("inbox");
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    std::fs::write(&files[0], text.replacen("hello", "hallo", 1)).unwrap();
+    harness.gateway.forget_line();
+    let mut runtime = harness.start(1, None);
+    let report = harness.gateway.wait_for_report(|report| report.reason == "ReplayFailed").await;
+    assert!(report.message.contains(&format!("{} line 1: its checksum is wrong", files[0].display())), "{}", report.message);
+    assert!(
+        report.message.contains("move it out of its folder") && report.message.contains("stop and start the agent"),
+        "{}",
+        report.message
+    );
+    assert_user_sentence(&report.message);
+    assert!(!harness.gateway.log("").await.is_empty());
+    assert!(runtime.terminate().await.success());
+
+    // As the sentence says.
+    std::fs::rename(&files[0], harness.dir.path().join("taken-out")).unwrap();
+    harness.gateway.forget_line();
+    let _runtime = harness.start(1, None);
+    let entries = harness.wait_until("the other message", |entries| texts(entries).last().is_some_and(|text| text == "Hello.")).await;
+    assert_eq!(outcomes(&entries).len(), 2);
+    assert_invariants(&harness);
+}

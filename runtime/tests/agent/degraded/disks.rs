@@ -1,0 +1,200 @@
+//! Full disks: of the session, of the tree.
+
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use serde_json::json;
+use yoi_wire::entry::{RunOutcome, ToolOutcome};
+use yoi_wire::hub::Refusal;
+
+use super::invariants::{assert_invariants, assert_user_sentence, check_acknowledged, check_no_duplicates, check_runs_match_log};
+use super::loop_volume::LoopVolume;
+use crate::harness::{Harness, STOPPED, kinds, outcomes, texts, tool_ends};
+use crate::restarts::person;
+
+const ECHO: &str = "rules: [{steps: [{text: Hello.}]}]";
+
+/// Delivers so many messages, and gives back the ids that were acknowledged.
+pub async fn deliver_all(harness: &Harness, prefix: &str, count: usize) -> (Vec<String>, Vec<Refusal>) {
+    let (mut acknowledged, mut refused) = (Vec::new(), Vec::new());
+    for n in 0..count {
+        let id = format!("{prefix}-{n}");
+        let begun = Instant::now();
+        let (status, body) = harness.gateway.deliver(&id, person(), &"words ".repeat(1000)).await;
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        if status == StatusCode::OK { acknowledged.push(id) } else { refused.push(serde_json::from_slice(&body).unwrap()) }
+    }
+    (acknowledged, refused)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_session_volume_refuses_the_sender_and_says_so_and_room_is_noticed() {
+    let harness = Harness::new(ECHO).await;
+    let Some(volume) = LoopVolume::over(&harness.session(), 8) else { return };
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    for round in ["first", "second"] {
+        let (mut acknowledged, none) = deliver_all(&harness, &format!("{round}-before"), 2).await;
+        assert!(none.is_empty(), "{none:?}");
+        harness.wait_for_runs(if round == "first" { 1 } else { 3 }).await;
+        volume.fill();
+        let (more, refused) = deliver_all(&harness, &format!("{round}-full"), 5).await;
+        acknowledged.extend(more);
+        assert!(!refused.is_empty());
+        for refusal in &refused {
+            assert!(refusal.message.starts_with("the message was not taken: the session volume is full: "), "{refusal:?}");
+            assert_user_sentence(&refusal.message);
+        }
+        let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
+        assert!(!report.ready && report.message.contains("No space left on device; make room there"), "{report:?}");
+        assert!(!harness.gateway.log("").await.is_empty());
+        let seen = harness.gateway.reports().len();
+        volume.make_room();
+        harness.wait_until("the room noticed", |_| harness.gateway.reports()[seen..].iter().any(|report| report.ready)).await;
+        let (after, refused) = deliver_all(&harness, &format!("{round}-after"), 2).await;
+        assert_eq!((after.len(), refused.len()), (2, 0));
+        acknowledged.extend(after);
+        harness.wait_until("the messages", |entries| check_acknowledged(entries, &acknowledged).is_ok()).await;
+    }
+    assert!(runtime.terminate().await.success());
+    assert_invariants(&harness);
+}
+
+/// Calls that fill the log, each with a trace in the tree.
+fn calls_script(calls: usize) -> String {
+    let call = "  - toolCalls: [{tool: Shell, args: {command: 'echo ran >> ran; head -c 150000 /dev/urandom | base64'}}]\n".repeat(calls);
+    format!("rules:\n- steps:\n{call}  - text: done\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_volume_that_fills_up_in_a_run_holds_the_agent_and_not_its_owner_and_room_lets_it_go_on() {
+    let limits = json!({"turnsPerRun": 40, "toolSeconds": 30, "toolOutputBytes": 262_144});
+    let harness = Harness { limits, ..Harness::new(&calls_script(12)).await };
+    let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
+    let mut runtime = harness.start(1, Some("go"));
+    harness.wait_until("a call", |entries| tool_ends(entries).len() > 1).await;
+    volume.fill();
+    let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
+    assert_user_sentence(&report.message);
+    assert!(report.message.contains("the agent goes on by itself"), "{}", report.message);
+    // Nothing more happens, and the owner still reads and stops.
+    let at = harness.entries().len();
+    harness.gateway.log("tail=3").await;
+    let (acknowledged, refused) = deliver_all(&harness, "full", 3).await;
+    assert!(!refused.is_empty());
+    let reports = harness.gateway.reports().len();
+    harness.wait_until("another try", |_| harness.stderr().matches("session not usable").count() > 3).await;
+    assert_eq!(harness.entries().len(), at);
+    // Ready is not said in between, so the object is not written again and again.
+    assert!(harness.gateway.reports()[reports..].iter().all(|report| !report.ready), "{:?}", &harness.gateway.reports()[reports..]);
+    let asked = Instant::now();
+    assert!(runtime.terminate().await.success());
+    assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
+
+    // Also one that starts on a full volume waits, says it, and goes on.
+    harness.gateway.forget_line();
+    let before = harness.gateway.reports().len();
+    let mut runtime = harness.start(2, Some("go"));
+    harness.wait_until("it says so", |_| harness.gateway.reports()[before..].iter().any(|report| report.reason == "DiskFull")).await;
+    harness.gateway.log("tail=3").await;
+    volume.make_room();
+    let entries = harness.wait_until("the end", |entries| texts(entries).last().is_some_and(|text| text == "done")).await;
+    assert!(outcomes(&entries).contains(&RunOutcome::Finished), "{}", kinds(&entries));
+    check_runs_match_log(&entries, &harness.tree().join("ran")).unwrap();
+    harness.gateway.wait_for_report(|report| report.ready && report.run_generation == 2).await;
+    harness.wait_until("what was acknowledged", |entries| check_acknowledged(entries, &acknowledged).is_ok()).await;
+    assert!(runtime.terminate().await.success());
+    assert_invariants(&harness);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_volume_that_breaks_is_named_as_such_and_the_agent_goes_on_once_it_is_mounted_anew() {
+    let harness = Harness::new(&calls_script(8)).await;
+    let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
+    let mut runtime = harness.start(1, Some("go"));
+    harness.wait_until("a call", |entries| !tool_ends(entries).is_empty()).await;
+    volume.break_down();
+    let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFailed").await;
+    assert!(
+        report.message.starts_with("the session volume refuses: ") && report.message.contains("Read-only file system"),
+        "{}",
+        report.message
+    );
+    assert_user_sentence(&report.message);
+    let (_, refused) = deliver_all(&harness, "broken", 2).await;
+    assert_eq!(refused.len(), 2);
+    harness.gateway.log("tail=3").await;
+    assert!(runtime.terminate().await.success());
+    let volume = volume.mounted_anew();
+    harness.gateway.forget_line();
+    let mut runtime = harness.start(2, Some("go"));
+    let entries = harness.wait_until("the end", |entries| texts(entries).last().is_some_and(|text| text == "done")).await;
+    check_runs_match_log(&entries, &harness.tree().join("ran")).unwrap();
+    check_no_duplicates(&entries).unwrap();
+    assert!(runtime.terminate().await.success());
+    drop(volume);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_tree_is_told_to_the_model_and_nothing_is_half_written() {
+    let script = r#"
+rules:
+- when: {lastUserContains: there is room}
+  steps:
+  - toolCalls: [{tool: Write, args: {path: new/file, content: "now it fits\n"}}]
+  - toolCalls: [{tool: Edit, args: {path: old, old: before, new: after}}]
+  - text: went on
+- steps:
+  - toolCalls: [{tool: Write, args: {path: new/file, content: "no room\n"}}]
+  - toolCalls: [{tool: Edit, args: {path: old, old: before, new: after}}]
+  - toolCalls: [{tool: Shell, args: {command: "echo more > third"}}]
+  - toolCalls: [{tool: Read, args: {path: old}}]
+  - text: it is full
+"#;
+    let harness = Harness::new(script).await;
+    let Some(volume) = LoopVolume::over(&harness.tree(), 8) else { return };
+    std::fs::write(harness.tree().join("old"), "before\n").unwrap();
+    volume.fill();
+    let mut runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    let ends = tool_ends(&entries);
+    for end in &ends[..3] {
+        assert!(end.outcome == ToolOutcome::Failed && end.output.contains("No space left on device"), "{end:?}");
+        assert!(!end.output.contains("os error"), "{end:?}");
+    }
+    assert_eq!(ends[3].output, "before\n");
+    assert_eq!((outcomes(&entries), texts(&entries).last().unwrap().as_str()), (vec![RunOutcome::Finished], "it is full"));
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let left: Vec<String> =
+        std::fs::read_dir(harness.tree()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(left.iter().all(|name| !name.starts_with(".yoi")), "{left:?}");
+    volume.make_room();
+    harness.gateway.deliver("room", person(), "there is room").await;
+    let entries = harness.wait_for_runs(2).await;
+    assert_eq!(texts(&entries).last().unwrap(), "went on");
+    assert_eq!(std::fs::read_to_string(harness.tree().join("new/file")).unwrap(), "now it fits\n");
+    assert_eq!(std::fs::read_to_string(harness.tree().join("old")).unwrap(), "after\n");
+    assert!(runtime.terminate().await.success());
+    assert_invariants(&harness);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_log_says_was_written_is_there_after_a_loss_of_power() {
+    let script = r#"
+rules:
+- steps:
+  - toolCalls: [{tool: Write, args: {path: deep/er/file, content: "written\n"}}]
+  - toolCalls: [{tool: Edit, args: {path: old, old: before, new: after}, id: last}]
+  - {text: done, delayMs: 60000}
+"#;
+    let harness = Harness::new(script).await;
+    let Some(volume) = LoopVolume::over(&harness.tree(), 16) else { return };
+    std::fs::write(harness.tree().join("old"), "before\n").unwrap();
+    rustix::fs::sync();
+    let _runtime = harness.start(1, Some("go"));
+    harness.wait_until("both", |entries| tool_ends(entries).len() == 2).await;
+    let later = harness.dir.path().join("later");
+    let Some(_found) = volume.after_power_loss(&later) else { return };
+    assert_eq!(std::fs::read_to_string(later.join("deep/er/file")).unwrap(), "written\n");
+    assert_eq!(std::fs::read_to_string(later.join("old")).unwrap(), "after\n");
+}
