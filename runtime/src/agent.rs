@@ -19,10 +19,10 @@ use crate::driver::Driver;
 use crate::log_origin::LogOrigin;
 use crate::model::{ModelClient, ModelError, system_prompt};
 use crate::open_session::{OpenSession, disk};
+use crate::processes::ProcessSupervisor;
 use crate::rng::random_fraction;
 use crate::serve::{ApiState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
-use crate::tools::processes::ChildProcesses;
 use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
 use crate::tools::{ToolRunner, definitions};
@@ -48,23 +48,23 @@ pub enum AgentError {
 /// What no waiting mends: the Pod is not as it should be.
 pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), AgentError> {
     let stop = stop_on_signal()?;
-    let children = Arc::new(ChildProcesses::default());
-    let orphans = children.clone().reap_orphans();
+    let manifest = &settings.manifest;
+    let root = PathBuf::from(&manifest.path);
+    let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
+    let orphans = processes.reap_orphans();
     tokio::spawn(async move {
         if let Err(error) = orphans.await {
             tracing::error!(%error, "orphans are not reaped");
         }
     });
 
-    let manifest = &settings.manifest;
     let secret_missing = manifest.model.needs_key && settings.key.is_none();
     let status = RuntimeStatus::new(settings.run_generation, secret_missing);
 
-    let root = PathBuf::from(&manifest.path);
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
-    let shell = Arc::new(Shell::new(children, root.clone(), &manifest.agent.name, &settings.user_env));
+    let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&settings, &manifest.gateway.service));
-    let tools = ToolRunner::new(Arc::new(tree), shell.clone(), caller.clone(), manifest.limits);
+    let tools = ToolRunner::new(Arc::new(tree), shell, caller.clone(), manifest.limits);
     let model = if secret_missing {
         None
     } else {
@@ -79,7 +79,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         session_root: settings.session.clone(),
         tree: root,
         shim_socket: settings.shim_socket.clone(),
-        shell,
+        processes,
         stop: stop.clone(),
     };
     let lines = LineSet::keep(

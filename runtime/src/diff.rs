@@ -10,8 +10,8 @@ use uuid::Uuid;
 use yoi_wire::node::ChangeList;
 use yoi_wire::people::DiffResponse;
 
+use crate::processes::{CapturedOutput, ProcessSupervisor};
 use crate::shim_client::{self, ShimClientError};
-use crate::tools::shell::{Captured, Shell};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of text.
@@ -35,7 +35,7 @@ pub enum DiffError {
 
 /// # Errors
 /// The shim cannot be asked, or git fails on a tree that is git's.
-pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<DiffResponse, DiffError> {
+pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path) -> Result<DiffResponse, DiffError> {
     let listed = async {
         match shim_client::list_changes(shim_socket).await {
             Ok(list) => Ok((list, None)),
@@ -44,7 +44,7 @@ pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<Diff
             Err(error) => Err(DiffError::Paths(error)),
         }
     };
-    let ((list, no_base), text) = futures::try_join!(listed, against_head(shell, tree))?;
+    let ((list, no_base), text) = futures::try_join!(listed, against_head(processes, tree))?;
     let (text, cut) = text.map_or((None, false), |(text, cut)| (Some(text), cut));
     Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut })
 }
@@ -53,14 +53,14 @@ pub async fn diff(shell: &Shell, tree: &Path, shim_socket: &Path) -> Result<Diff
 ///
 /// # Errors
 /// git fails.
-pub async fn against_head(shell: &Shell, tree: &Path) -> Result<Option<(String, bool)>, DiffError> {
+pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<Option<(String, bool)>, DiffError> {
     if !tree.join(".git").exists() {
         return Ok(None);
     }
     let temp = TempDir::new().map_err(DiffError::Git)?;
     let queries = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
-    let answer = git(shell, &[&["rev-parse", "--path-format=absolute"], &queries[..]].concat(), &[]).await?;
-    let paths = String::from_utf8_lossy(&answer.output).into_owned();
+    let answer = git(processes, &[&["rev-parse", "--path-format=absolute"], &queries[..]].concat(), &[]).await?;
+    let paths = String::from_utf8_lossy(&answer.stdout).into_owned();
     let [dir, common, top_level, index, objects] = paths.lines().collect::<Vec<_>>()[..] else {
         return Err(DiffError::Compare(format!("git told {} places where it should tell five", paths.lines().count())));
     };
@@ -82,13 +82,13 @@ pub async fn against_head(shell: &Shell, tree: &Path) -> Result<Option<(String, 
         ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(objects)),
     ];
     // Untracked files become files of no content in the copy, and so appear as added.
-    git(shell, &["add", "--intent-to-add", "--", "."], &extra_env).await?;
-    let head = try_git(shell, &["rev-parse", "--verify", "--quiet", "HEAD"], &extra_env).await?;
-    let empty = git(shell, &["hash-object", "-t", "tree", "-w", "/dev/null"], &extra_env).await?;
-    let empty = String::from_utf8_lossy(&empty.output).trim().to_owned();
-    let against = if head.ok { "HEAD" } else { &empty };
-    let text = git(shell, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &extra_env).await?;
-    Ok(Some((whole_lines(text.output, text.cut), text.cut)))
+    git(processes, &["add", "--intent-to-add", "--", "."], &extra_env).await?;
+    let head = try_git(processes, &["rev-parse", "--verify", "--quiet", "HEAD"], &extra_env).await?;
+    let empty = git(processes, &["hash-object", "-t", "tree", "-w", "/dev/null"], &extra_env).await?;
+    let empty = String::from_utf8_lossy(&empty.stdout).trim().to_owned();
+    let against = if head.success { "HEAD" } else { &empty };
+    let text = git(processes, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &extra_env).await?;
+    Ok(Some((whole_lines(text.stdout, text.truncated), text.truncated)))
 }
 
 /// Where a path really is, if that is in the tree.
@@ -118,20 +118,20 @@ fn whole_lines(mut text: Vec<u8>, cut: bool) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-async fn try_git(shell: &Shell, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
+async fn try_git(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<CapturedOutput, DiffError> {
     let args: Vec<&str> = GIT_ARGS.into_iter().chain(args.iter().copied()).collect();
     let env: Vec<(&str, &OsStr)> =
         GIT_ENV.iter().map(|(name, value)| (*name, OsStr::new(*value))).chain(extra_env.iter().copied()).collect();
-    shell.capture("git", &args, &env, TIMEOUT, MAX_TEXT_BYTES).await.map_err(DiffError::Git)
+    processes.capture("git", &args, &env, TIMEOUT, MAX_TEXT_BYTES).await.map_err(DiffError::Git)
 }
 
-async fn git(shell: &Shell, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<Captured, DiffError> {
-    let output = try_git(shell, args, extra_env).await?;
-    if output.ok {
+async fn git(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<CapturedOutput, DiffError> {
+    let output = try_git(processes, args, extra_env).await?;
+    if output.success {
         return Ok(output);
     }
-    let code = output.code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
-    Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], output.errors.trim())))
+    let code = output.exit_code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+    Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], output.stderr.trim())))
 }
 
 /// A folder that goes away.

@@ -27,6 +27,7 @@ pub mod driver;
 pub mod log_origin;
 pub mod model;
 pub mod open_session;
+pub mod processes;
 mod rng;
 pub mod serve;
 pub mod shim_client;

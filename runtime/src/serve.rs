@@ -23,8 +23,8 @@ use yoi_wire::people::LogLine;
 use crate::diff::diff;
 use crate::disk_space::DiskSpaceProbe;
 use crate::open_session::{OpenSession, closed_session_reader};
+use crate::processes::ProcessSupervisor;
 use crate::status::{NotReady, chain};
-use crate::tools::shell::Shell;
 
 /// Entries in one read.
 const ENTRIES_PER_READ: usize = 64;
@@ -39,7 +39,7 @@ pub struct ApiState {
     pub session_root: PathBuf,
     pub tree: PathBuf,
     pub shim_socket: PathBuf,
-    pub shell: Arc<Shell>,
+    pub processes: Arc<ProcessSupervisor>,
     pub stop: CancellationToken,
 }
 
@@ -218,7 +218,7 @@ async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>)
 }
 
 async fn diff_response(State(api): State<ApiState>) -> Response {
-    match diff(&api.shell, &api.tree, &api.shim_socket).await {
+    match diff(&api.processes, &api.tree, &api.shim_socket).await {
         Ok(diff) => Json(diff).into_response(),
         Err(error) => refuse(StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed, chain(&error)),
     }

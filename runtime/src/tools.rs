@@ -14,7 +14,6 @@ mod definition;
 mod files;
 pub mod output_limit;
 mod peers;
-pub mod processes;
 pub mod shell;
 pub mod tree;
 

@@ -4,13 +4,12 @@ use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use yoi_runtime::diff::against_head;
-use yoi_runtime::tools::processes::ChildProcesses;
-use yoi_runtime::tools::shell::Shell;
+use yoi_runtime::processes::ProcessSupervisor;
 
 use crate::fixture::{SECRET, TreeFixture};
 
@@ -108,8 +107,8 @@ fn repositories() -> TreeFixture {
     fixture
 }
 
-fn shell(tree: &Path) -> Shell {
-    Shell::new(Arc::new(ChildProcesses::default()), tree.to_owned(), "a", &[])
+fn supervisor(tree: &Path) -> ProcessSupervisor {
+    ProcessSupervisor::new(tree.to_owned(), "a", &[])
 }
 
 /// The diff on a thread of its own: one that never comes back, and takes its runtime with it, does not hold the test.
@@ -118,7 +117,7 @@ fn ask(tree: &Path) -> Option<String> {
     let tree = tree.to_owned();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let text = match runtime.block_on(against_head(&shell(&tree), &tree)) {
+        let text = match runtime.block_on(against_head(&supervisor(&tree), &tree)) {
             Ok(text) => format!("{text:?}"),
             Err(error) => format!("{error:?} {error}"),
         };
@@ -179,7 +178,7 @@ fn release(tree: &Path) {
 #[tokio::test]
 async fn a_diff_of_a_repository_as_it_should_be_is_told() {
     let fixture = repositories();
-    let (text, cut) = against_head(&shell(&fixture.tree()), &fixture.tree()).await.unwrap().unwrap();
+    let (text, cut) = against_head(&supervisor(&fixture.tree()), &fixture.tree()).await.unwrap().unwrap();
     assert!(text.contains("+changed and inside") && !cut, "{text}");
     fixture.check_untouched().unwrap();
 }
@@ -198,6 +197,6 @@ async fn a_change_of_equal_length_in_the_second_of_the_commit_is_told_also_later
     fs::write(tree.join("tracked"), "tracked and inside\n").unwrap();
     date(&tree.join("tracked"));
     date(&tree.join(".git/index"));
-    let (text, _) = against_head(&shell(&tree), &tree).await.unwrap().unwrap();
+    let (text, _) = against_head(&supervisor(&tree), &tree).await.unwrap().unwrap();
     assert!(text.contains("+tracked and inside"), "{text:.500}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
-use yoi_runtime::tools::processes::ChildProcesses;
+use yoi_runtime::processes::ProcessSupervisor;
 use yoi_runtime::tools::shell::Shell;
 use yoi_runtime::tools::tree::Tree;
 use yoi_runtime::tools::{CallResult, ToolRunner};
@@ -41,7 +41,7 @@ pub struct RuntimeTools {
 impl RuntimeTools {
     pub fn new(tree: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let shell = Shell::new(Arc::new(ChildProcesses::default()), tree.to_owned(), "a", &[]);
+        let shell = Shell::new(Arc::new(ProcessSupervisor::new(tree.to_owned(), "a", &[])));
         let nobody = Dial {
             address: "127.0.0.1:9".into(),
             server_name: "nobody.test".into(),

@@ -1,0 +1,173 @@
+//! All programs that this process starts: the commands of tools, and git.
+//!
+//! One [`ProcessSupervisor`] starts them, ends them together with everything that they left behind, and reaps orphans. In a Pod this process
+//! is PID 1, and everywhere it is a subreaper: a process that loses its parent becomes a child of this process.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{WaitOptions, waitpid};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
+
+mod capture;
+mod process_tree;
+mod procfs;
+
+pub use capture::CapturedOutput;
+
+use process_tree::ProcessTree;
+
+/// Environment variable of every process of a call. It finds processes that have left session and parents.
+pub const CALL_ID_ENV: &str = "YOI_CALL";
+
+/// Starts programs in the root of the tree, each in a session of its own, with an environment built from nothing.
+#[derive(Debug)]
+pub struct ProcessSupervisor {
+    children: Arc<AwaitedChildren>,
+    root: PathBuf,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl ProcessSupervisor {
+    /// `root` is the working directory of every program, `user_env` what the Pod's owner set for the container.
+    #[must_use]
+    pub fn new(root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
+        Self { children: Arc::default(), root, env: environment(agent, user_env) }
+    }
+
+    /// The working directory of every program.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Starts `program`. Its standard input is empty; `configure` adds arguments, variables and the other streams.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(&self, program: impl AsRef<OsStr>, configure: impl FnOnce(&mut Command)) -> io::Result<SupervisedProcess> {
+        let call_id = Uuid::new_v4().to_string();
+        let mut command = Command::new(program);
+        command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(&self.root).stdin(Stdio::null());
+        configure(&mut command);
+        command.env(CALL_ID_ENV, &call_id);
+        // SAFETY: setsid is one system call and allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let (child, pid) = self.children.spawn(&mut command)?;
+        // Nobody has waited for the child yet, so /proc has it even if it has already ended.
+        let start_ticks = procfs::read_process(pid).map_or(u64::MAX, |process| process.start_ticks);
+        let tree = ProcessTree { leader: pid, start_ticks, call_id };
+        // `command` is dropped here with its ends of pipes: from now on only processes of the call can write to them.
+        Ok(SupervisedProcess { child, tree, children: self.children.clone() })
+    }
+
+    /// Reaps children that nobody waits for, until the process ends.
+    ///
+    /// # Errors
+    /// SIGCHLD cannot be watched.
+    pub fn reap_orphans(&self) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let children = self.children.clone();
+        async move {
+            let mut sigchld = signal(SignalKind::child())?;
+            loop {
+                sigchld.recv().await;
+                children.reap_others();
+            }
+        }
+    }
+}
+
+/// A started program. Dropping it ends the program and every process that belongs to it.
+#[derive(Debug)]
+pub struct SupervisedProcess {
+    child: Child,
+    tree: ProcessTree,
+    children: Arc<AwaitedChildren>,
+}
+
+impl SupervisedProcess {
+    /// Waits for the program itself; processes that it left behind may go on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Kills the program and every process that belongs to it. Returns when all of them have ended, or logs that some cannot be killed.
+    pub fn kill_tree(&self) {
+        if !self.tree.kill_all(&self.children) {
+            tracing::error!(leader = self.tree.leader, "processes of a tool could not be killed");
+        }
+    }
+}
+
+impl Drop for SupervisedProcess {
+    fn drop(&mut self) {
+        self.kill_tree();
+        self.children.remove(self.tree.leader);
+    }
+}
+
+/// Pids of the children that somebody waits for. The reaper of orphans must not take their exit status.
+#[derive(Debug, Default)]
+struct AwaitedChildren(Mutex<HashSet<u32>>);
+
+impl AwaitedChildren {
+    fn spawn(&self, command: &mut Command) -> io::Result<(Child, u32)> {
+        // Locked over the start, so that the reaper sees no child that is not yet in the set.
+        let mut awaited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = command.spawn()?;
+        // Never 0: as a session, 0 would mean every process that has none.
+        let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
+        awaited.insert(pid);
+        Ok((child, pid))
+    }
+
+    fn remove(&self, pid: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+    }
+
+    fn pids(&self) -> HashSet<u32> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn reap_others(&self) {
+        let awaited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own_pid = std::process::id();
+        for process in procfs::list_processes().into_iter().filter(|process| process.parent == own_pid && process.ended) {
+            if !awaited.contains(&process.pid)
+                && let Some(pid) = procfs::to_pid(process.pid)
+            {
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+    }
+}
+
+/// The variables of every program: fixed ones, and what the Pod's owner set. None is inherited from this process.
+fn environment(agent: &str, user_env: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+    let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    let mut all = vec![
+        variable("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        variable("HOME", "/home/agent"),
+        variable("LANG", "C.UTF-8"),
+        variable("TMPDIR", "/tmp"),
+    ];
+    all.retain(|(name, _)| user_env.iter().all(|(given, _)| given != name));
+    all.extend(user_env.iter().filter(|(name, _)| name != "TERM").cloned());
+    all.push(variable("TERM", "dumb"));
+    all.push(variable("YOI_AGENT", agent));
+    all
+}
