@@ -76,3 +76,16 @@ pub fn definitions(tool_seconds: u32) -> Vec<ToolDefinition> {
         },
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_offered_the_six_tools_of_the_golden_file() {
+        let golden: Value = serde_json::from_str(include_str!("definition/golden.json")).unwrap();
+        let offered =
+            definitions(30).into_iter().map(|tool| json!({"name": tool.name, "description": tool.description, "schema": tool.schema}));
+        assert_eq!(Value::from_iter(offered), golden);
+    }
+}
