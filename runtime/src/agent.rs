@@ -1,4 +1,4 @@
-//! The life of the process: lock, replay, serve, drive, stop.
+//! What the process does from start to stop: lock, replay, serve, drive, stop.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,11 +27,12 @@ use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
 use crate::tools::{ToolRunner, definitions};
 
-/// From the wish to stop to the end of the process, whatever hangs.
+/// The process ends this long after it was asked to stop, whatever hangs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The agent cannot run at all.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("failed to watch signals")]
@@ -45,7 +46,7 @@ pub enum AgentError {
 /// Runs the agent until SIGTERM.
 ///
 /// # Errors
-/// What no waiting mends: the Pod is not as it should be.
+/// Signals, tree or model cannot be set up; a restart alone does not help.
 pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), AgentError> {
     let stop = stop_on_signal()?;
     let manifest = &settings.manifest;
@@ -165,7 +166,7 @@ struct AgentProcess<'a> {
 }
 
 impl AgentProcess<'_> {
-    /// Holds the lock and drives the conversation until the stop; opens the session again when it broke.
+    /// Takes the lock and drives the conversation until the stop. Opens the session again when it failed.
     async fn run_sessions(&self) {
         let policy = BackoffPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(10), settled: Duration::from_secs(60) };
         let mut backoff = Backoff::new(policy);
@@ -173,7 +174,7 @@ impl AgentProcess<'_> {
         while !self.stop.is_cancelled() {
             let started = tokio::time::Instant::now();
             let result = match &lock {
-                // What is left would take the short entries of another attempt, and not the long one that failed.
+                // The little room that is left would take short entries of the next attempt, but not the long one that failed.
                 Some(_) if full => tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| full = false),
                 None => self.take_lock().map(|new| lock = Some(new)),
                 Some(lock) => self.session(lock).await,
@@ -183,7 +184,7 @@ impl AgentProcess<'_> {
             self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
             tracing::error!(reason = error.reason(), error = crate::status::chain(&error), "session not usable");
             if is_permanent(&error) {
-                // Stays up, so that people can read the log and see why; nothing runs.
+                // The process stays up without running anything, so that people can read the log and the reason.
                 self.stop.cancelled().await;
                 return;
             }
@@ -231,7 +232,7 @@ impl AgentProcess<'_> {
     }
 }
 
-/// Whether waiting is in vain: only another volume, version or object helps.
+/// Whether trying again cannot help: only another volume, version or object does.
 fn is_permanent(error: &SessionError) -> bool {
     match error {
         SessionError::Damaged { .. }
@@ -239,7 +240,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::UnknownKind { .. }
         | SessionError::NoSession { .. }
         | SessionError::SessionExists { .. } => true,
-        // A lower generation too: its Pod is on its way out, and says why until then.
+        // LowerGeneration is here because its Pod is being deleted; until then it reports why it does not run.
         SessionError::Disk { .. }
         | SessionError::Locked { .. }
         | SessionError::LowerGeneration { .. }

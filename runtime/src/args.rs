@@ -1,4 +1,4 @@
-//! Flags, environment and manifest: read once, here.
+//! Flags, environment and manifest, read once at the start.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ pub struct RuntimeCli {
 
 #[derive(Debug, Subcommand)]
 pub enum RuntimeCommand {
-    /// Run the agent of this Pod. It takes no arguments: the manifest says all.
+    /// Run the agent of this Pod. It takes no arguments: everything is in the manifest.
     Agent(AgentArgs),
 }
 
-/// All hidden: they exist for tests.
+/// The flags of `agent`. They are hidden because only tests set them.
 #[derive(Clone, Debug, Args)]
 pub struct AgentArgs {
     #[arg(long, hide = true, env = "YOI_MANIFEST", default_value_os_t = PathBuf::from(identity::MANIFEST_MOUNT).join(identity::MANIFEST_FILE))]
@@ -41,19 +41,19 @@ pub struct AgentArgs {
     pod_uid: String,
     #[arg(long, hide = true, env = "YOI_MODEL_BACKOFF_MS", default_value_t = 1000)]
     model_backoff_ms: u64,
-    /// Three numbers of milliseconds: until the head of an answer, between two pieces of it, for all of it.
+    /// Three numbers of milliseconds: until the head of an answer, between two chunks of it, for all of it.
     #[arg(long, hide = true, env = "YOI_MODEL_TIMEOUTS_MS", value_delimiter = ',', num_args = 3)]
     model_timeouts_ms: Option<Vec<u64>>,
-    /// How long the endpoint may refuse the key before the process ends, so that the container starts again with what the Secret then holds.
-    /// Longer than the time after which the kubelet forgets former restarts.
+    /// How long the endpoint may refuse the key before the process ends, so that the container starts again with the Secret's new content.
+    /// Longer than the ten minutes after which the kubelet resets its restart back-off.
     #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
     key_retry_seconds: u64,
-    /// How long to stay without the model's key before ending, so that the container starts again with what the Secret then holds.
+    /// How long the process runs without the model's key before it ends, so that the container starts again with the Secret's new content.
     #[arg(long, hide = true, env = "YOI_SECRET_RETRY_SECONDS", default_value_t = 30)]
     secret_retry_seconds: u64,
 }
 
-/// The model's key. Never printed.
+/// The API key of the model's endpoint. `Debug` does not print it.
 #[derive(Clone)]
 pub struct ApiKey(String);
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for ApiKey {
     }
 }
 
-/// All that a runtime is told.
+/// Everything that the runtime gets from outside at its start.
 #[derive(Clone, Debug)]
 pub struct RuntimeSettings {
     pub manifest: AgentManifest,
@@ -86,7 +86,7 @@ pub struct RuntimeSettings {
     pub secret_retry: Duration,
     pub key_retry: Duration,
     pub key: Option<ApiKey>,
-    /// What the Pod's owner set: handed to tools.
+    /// Variables that the Pod's owner set. Tools get them.
     pub user_env: Vec<(OsString, OsString)>,
 }
 
@@ -99,8 +99,10 @@ pub enum SettingsError {
 }
 
 impl RuntimeSettings {
+    /// Reads manifest and environment.
+    ///
     /// # Errors
-    /// The manifest cannot be read.
+    /// The manifest cannot be read or parsed.
     pub fn read(args: AgentArgs, key: Option<ApiKey>) -> Result<Self, SettingsError> {
         let path = args.manifest;
         let bytes = std::fs::read(&path).map_err(|source| SettingsError::Read { path: path.clone(), source })?;
@@ -132,7 +134,7 @@ fn model_timeouts(millis: &[u64]) -> ModelTimeouts {
 fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     all.filter(|(name, _)| {
         let name = name.as_encoded_bytes();
-        // The last two are the shell's that may have started us, not anybody's wish.
+        // The last four come from a shell that may have started this process; nobody set them for the agent.
         !name.starts_with(b"YOI_")
             && !name.starts_with(b"KUBERNETES_")
             && name != b"PWD"
@@ -143,14 +145,14 @@ fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, O
     .collect()
 }
 
-/// Takes the model's key out of the environment: out of the table of names, and out of the memory that `/proc/<pid>/environ` shows.
+/// Takes the model's key out of the environment, and overwrites it in the memory that `/proc/<pid>/environ` shows.
 ///
 /// # Safety
 /// No other thread runs yet.
 pub unsafe fn take_key() -> Option<ApiKey> {
     let value = std::env::var(env::MODEL_API_KEY).ok();
     let name = std::ffi::CString::new(env::MODEL_API_KEY).ok()?;
-    // SAFETY: single-threaded by contract; the value is a NUL-terminated string that belongs to this process, and stays in place.
+    // SAFETY: the caller guarantees that no other thread runs. The value is a NUL-terminated string of this process and is not moved.
     unsafe {
         let pointer = libc::getenv(name.as_ptr());
         if !pointer.is_null() {

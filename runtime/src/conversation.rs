@@ -1,7 +1,7 @@
-//! A conversation as a pure function of what happened to it.
+//! A conversation as a pure function of its events.
 //!
-//! [`apply`] takes a state and an event and gives the next state and what to do now. There is one intent under way at a time, and each ends
-//! in the event that its documentation names; nothing is decided from anything that is not in the log or in an event.
+//! [`apply`] takes a state and an event and returns the next state and the intent to carry out. There is at most one intent at a time, and each
+//! ends with the event that its documentation names. Decisions use only the log and the events.
 
 use std::collections::BTreeMap;
 
@@ -18,53 +18,49 @@ mod projection;
 
 pub use projection::{PromptItem, PromptToolResult, project};
 
+/// What has happened to a conversation.
 #[derive(Clone, Debug)]
 pub enum ConversationEvent {
-    /// An entry that no intent asked for: replayed, or a notice.
+    /// An entry is in the log that no intent asked for: it was replayed, or is a notice.
     Recorded(Entry),
-    /// All of the log was replayed.
+    /// The whole log was replayed.
     Started(StartInput),
     /// An entry of [`Intent::Append`] is durable.
     Logged(Entry),
-    /// There may be something in the inbox.
+    /// There may be messages in the inbox.
     InboxChanged,
-    /// What the inbox holds.
+    /// The messages that are in the inbox.
     InboxRead(Vec<InboxMessage>),
+    /// The model answered.
     Answered(Assistant),
-    /// The model cannot be had, after all retries.
-    ModelFailed {
-        message: String,
-    },
-    /// Policy lets the call begin.
+    /// The model gave no answer, after all retries.
+    ModelFailed { message: String },
+    /// Policy allows the next call.
     Allowed,
-    /// Policy does not.
-    Refused {
-        output: String,
-    },
-    /// The call that began has ended.
-    Ended {
-        outcome: ToolOutcome,
-        output: String,
-        millis: u64,
-    },
-    /// The process shall end.
+    /// Policy refuses the next call.
+    Refused { output: String },
+    /// The running call has ended.
+    Ended { outcome: ToolOutcome, output: String, millis: u64 },
+    /// The process was asked to stop.
     Stopping,
 }
 
+/// What a process knows when it starts, beside the log.
 #[derive(Clone, Debug)]
 pub struct StartInput {
     pub runtime: RuntimeStarted,
     pub task: Option<Task>,
     pub turns_per_run: u32,
-    /// False when there is no way to call a model: inputs are kept and no run begins.
+    /// False when no model can be called: inputs are kept and no run starts.
     pub may_run: bool,
 }
 
+/// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
-    /// Put these into the log, in one append; then [`ConversationEvent::Logged`] for each. Messages among them are settled in the inbox.
+    /// Append these to the log at once and remove messages among them from the inbox; then [`ConversationEvent::Logged`] for each.
     Append(Vec<Body>),
-    /// Look into the inbox; then [`ConversationEvent::InboxRead`].
+    /// Read the inbox; then [`ConversationEvent::InboxRead`].
     ReadInbox,
     /// Call the model with the projection of the log; then [`ConversationEvent::Answered`] or [`ConversationEvent::ModelFailed`].
     CallModel,
@@ -72,32 +68,33 @@ pub enum Intent {
     Check(ToolCall),
     /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
     Run(ToolCall),
-    /// Nothing to do until something comes; then [`ConversationEvent::InboxChanged`].
+    /// Wait for a message; then [`ConversationEvent::InboxChanged`].
     Wait,
-    /// All that had to be said is in the log.
+    /// End: everything is in the log.
     Exit,
 }
 
+/// A conversation after the events so far.
 #[derive(Clone, Debug, Default)]
 pub struct ConversationState {
     pub log: yoi_session::LogState,
     entries: Vec<Entry>,
-    /// What became of each task in the log.
+    /// The state of each task in the log, by its id.
     tasks: BTreeMap<String, TaskState>,
-    /// Model calls of the open run.
+    /// Number of model calls in the open run.
     turns: u32,
     turns_per_run: u32,
     may_run: bool,
     stopping: bool,
-    /// Entries of the append that is under way.
+    /// Entries of the running append that are not yet logged.
     appending: usize,
-    /// The inbox was emptied since the last model call, or since the last rest.
+    /// The inbox was read since the last model call or wait.
     inbox_read: bool,
-    /// A run shall begin.
+    /// A run has to start.
     run_due: bool,
-    /// The model's last word asked for nothing more.
+    /// The model's last answer had no tool calls.
     final_answer: bool,
-    /// Causes of a run that was interrupted and not taken up again.
+    /// Causes of a run that was interrupted, until the next run takes them over.
     interrupted: Option<Vec<String>>,
 }
 
@@ -144,7 +141,7 @@ impl ConversationState {
                 match end.outcome {
                     RunOutcome::Finished => self.mark_tasks(&cause, TaskState::Succeeded),
                     RunOutcome::Failed | RunOutcome::LimitReached => self.mark_tasks(&cause, TaskState::Failed),
-                    // Neither: it goes on after the restart.
+                    // The task keeps its state: it goes on after the restart.
                     RunOutcome::Interrupted => self.interrupted = Some(cause),
                 }
                 self.inbox_read = false;
@@ -169,17 +166,17 @@ impl ConversationState {
         }
     }
 
-    /// Whether the open run has nothing left to do but to end.
+    /// Whether the open run can end.
     fn is_complete(&self) -> bool {
         self.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
     }
 
-    /// What ends all that is under way.
+    /// Entries that close the open run and its open calls.
     fn closing_entries(&self) -> Vec<Body> {
         let mut bodies = self.log.recovery();
         if self.is_complete() {
             for body in &mut bodies {
-                // The last one died between the model's last word and the entry that says that it was the last.
+                // The last process died between the model's final answer and the entry that ends the run.
                 if let Body::RunEnded(end) = body {
                     (end.outcome, end.message) = (RunOutcome::Finished, None);
                 }
@@ -195,7 +192,7 @@ impl ConversationState {
                 cause.push(id);
             }
         }
-        // No other entry has this number, so no other run has this id.
+        // The id is unique, because no other entry has this sequence number.
         Body::RunStarted(RunStarted { run_id: format!("run-{}", self.log.last_seq + 1), cause })
     }
 
@@ -257,7 +254,7 @@ impl ConversationState {
         let StartInput { runtime, task, turns_per_run, may_run } = start;
         (self.turns_per_run, self.may_run) = (turns_per_run, may_run);
         let mut bodies = self.closing_entries();
-        // Set by the inputs of the past; what counts is what they still wait for.
+        // Replayed inputs have set this. Only inputs without an answer count.
         let interrupted = |body: &Body| matches!(body, Body::RunEnded(end) if end.outcome == RunOutcome::Interrupted);
         self.run_due = bodies.iter().any(interrupted) || self.interrupted.is_some() || !self.log.unanswered.is_empty();
         bodies.push(Body::RuntimeStarted(runtime));
@@ -271,7 +268,7 @@ impl ConversationState {
         let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
         self.inbox_read = true;
         let idle = self.log.open_run.is_none();
-        // Messages that do not wake wait for the run that something else begins.
+        // Messages with Wake::Wait are read by the next run that something else starts.
         if new.is_empty() || (idle && new.iter().all(|message| message.wake == Wake::Wait)) {
             return self.decide();
         }
@@ -290,7 +287,7 @@ impl ConversationState {
     }
 }
 
-/// A run's id is the number of its own entry, also when it is not the first of its append.
+/// Sets the run's id to the sequence number of its entry, which may not be the first of its append.
 fn with_run_seq(body: Body, seq: u64) -> Body {
     match body {
         Body::RunStarted(run) => Body::RunStarted(RunStarted { run_id: format!("run-{seq}"), ..run }),
@@ -298,7 +295,7 @@ fn with_run_seq(body: Body, seq: u64) -> Body {
     }
 }
 
-/// The state after one more event, and what to do now.
+/// Returns the state after one more event, and at most one intent.
 #[must_use]
 pub fn apply(mut state: ConversationState, event: ConversationEvent) -> (ConversationState, Vec<Intent>) {
     match event {
@@ -316,7 +313,7 @@ pub fn apply(mut state: ConversationState, event: ConversationEvent) -> (Convers
         ConversationEvent::Answered(answer) => {
             let last = answer.tool_calls.is_empty();
             let mut bodies = vec![Body::Assistant(answer)];
-            // In one append: a restart between the two would find a run that looks unfinished.
+            // Both in one append: a restart between them would find a run that looks unfinished.
             bodies.extend(if last { state.run_ended(RunOutcome::Finished, None) } else { None });
             state.append(bodies)
         }

@@ -1,4 +1,4 @@
-//! What the agent has changed: text by git where there is git, paths by the node.
+//! What the agent has changed: text by git where the tree is a git repository, paths by the node's shim.
 
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes};
@@ -14,13 +14,14 @@ use crate::processes::{CapturedOutput, ProcessSupervisor};
 use crate::shim_client::{self, ShimClientError};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of text.
+/// Bytes of the diff's text.
 const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Nothing that the tree's configuration names is started, and nothing is asked.
+/// With [`GIT_ENV`] and [`GIT_ARGS`] git starts no program that the tree's configuration names, and prompts for nothing.
 const GIT_ENV: [(&str, &str); 4] =
     [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
 const GIT_ARGS: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
 
+/// Why there is no diff.
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
     #[error("failed to list the changed paths")]
@@ -33,13 +34,15 @@ pub enum DiffError {
     Outside(PathBuf),
 }
 
+/// The changes of a tree: its text against git's HEAD, and the changed paths against its base.
+///
 /// # Errors
-/// The shim cannot be asked, or git fails on a tree that is git's.
+/// The shim does not answer, or git fails in a tree that has a repository.
 pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path) -> Result<DiffResponse, DiffError> {
     let listed = async {
         match shim_client::list_changes(shim_socket).await {
             Ok(list) => Ok((list, None)),
-            // What git knows is worth showing all the same.
+            // git's text is shown without the list of paths.
             Err(ShimClientError::NoBase(why)) => Ok((ChangeList::default(), Some(why))),
             Err(error) => Err(DiffError::Paths(error)),
         }
@@ -49,10 +52,11 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
     Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut })
 }
 
-/// `None` where the tree is no git work tree. The user's index and object store are read and never written.
+/// The text of `git diff HEAD` with untracked files, and whether it was truncated. `None` where the tree is no git work tree. The repository's
+/// index and object store are read and never written.
 ///
 /// # Errors
-/// git fails.
+/// git fails, or the repository leads out of the tree.
 pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<Option<(String, bool)>, DiffError> {
     if !tree.join(".git").exists() {
         return Ok(None);
@@ -64,7 +68,7 @@ pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<
     let [dir, common, top_level, index, objects] = paths.lines().collect::<Vec<_>>()[..] else {
         return Err(DiffError::Compare(format!("git told {} places where it should tell five", paths.lines().count())));
     };
-    // The tree's own files say where these are, and the agent writes them.
+    // Files in the tree say where these paths are, and the agent can write those files.
     let tree = tree.canonicalize().map_err(DiffError::Git)?;
     for path in [dir, common, top_level, objects] {
         resolve_beneath(&tree, Path::new(path))?;
@@ -72,7 +76,7 @@ pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<
     let index_copy = temp.0.join("index");
     match resolve_beneath(&tree, Path::new(index)) {
         Ok(index) => copy_file(&index, &index_copy).map_err(DiffError::Git)?,
-        // A repository without a first `git add`.
+        // The repository has no index before its first `git add`.
         Err(DiffError::Git(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -81,7 +85,7 @@ pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<
         ("GIT_OBJECT_DIRECTORY", temp.0.as_os_str()),
         ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(objects)),
     ];
-    // Untracked files become files of no content in the copy, and so appear as added.
+    // Adds untracked files to the copy without content, so that the diff shows them as added.
     git(processes, &["add", "--intent-to-add", "--", "."], &extra_env).await?;
     let head = try_git(processes, &["rev-parse", "--verify", "--quiet", "HEAD"], &extra_env).await?;
     let empty = git(processes, &["hash-object", "-t", "tree", "-w", "/dev/null"], &extra_env).await?;
@@ -91,13 +95,13 @@ pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<
     Ok(Some((whole_lines(text.stdout, text.truncated), text.truncated)))
 }
 
-/// Where a path really is, if that is in the tree.
+/// The path without links, if that is in the tree.
 fn resolve_beneath(tree: &Path, path: &Path) -> Result<PathBuf, DiffError> {
     let real = path.canonicalize().map_err(DiffError::Git)?;
     if real.starts_with(tree) { Ok(real) } else { Err(DiffError::Outside(real)) }
 }
 
-/// Copies a regular file. A FIFO would wait for its writer, and a device need not have an end.
+/// Copies a regular file. Others are refused: opening a FIFO would wait for its writer, and a device may be endless.
 fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(from, flags, Mode::empty())?);
@@ -106,11 +110,11 @@ fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     }
     let mut index_copy = File::create_new(to)?;
     std::io::copy(&mut file, &mut index_copy)?;
-    // git looks closer at files of the index's own second or later: a younger copy would hide a change of equal length.
+    // git compares the content of files that are not older than the index. A copy with a later time would hide a change of equal length.
     index_copy.set_times(FileTimes::new().set_modified(file.metadata()?.modified()?))
 }
 
-/// A cut text ends with a whole line.
+/// Removes the broken last line of a truncated text.
 fn whole_lines(mut text: Vec<u8>, cut: bool) -> String {
     if cut {
         text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1));
@@ -134,7 +138,7 @@ async fn git(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &
     Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], output.stderr.trim())))
 }
 
-/// A folder that goes away.
+/// A folder that is removed when this value is dropped.
 struct TempDir(PathBuf);
 
 impl TempDir {

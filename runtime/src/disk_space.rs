@@ -1,4 +1,4 @@
-//! Whether the session volume has room for a message: looked at again and again after one was refused, until there is.
+//! Finds out when a full session volume has room again. After a message could not be stored, it writes and removes a test file until that works.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use yoi_session::inbox::MAX_TEXT;
 use crate::rng::random_fraction;
 use crate::status::{NotReady, RuntimeStatus};
 
-/// A file of the longest message's size is written and removed; its name is that of no file of the session.
+/// The test file's name. No file of a session has it.
 const TEST_FILE: &str = ".room.tmp";
 
+/// Reports a full session volume, and when it has room again.
 #[derive(Debug)]
 pub struct DiskSpaceProbe {
     root: PathBuf,
@@ -28,12 +29,12 @@ pub struct DiskSpaceProbe {
 impl DiskSpaceProbe {
     #[must_use]
     pub fn new(root: PathBuf, status: RuntimeStatus, stop: CancellationToken) -> Self {
-        // Left by a process that died while it looked.
+        // A process that died in the middle of a test leaves the file.
         let _ = std::fs::remove_file(root.join(TEST_FILE));
         Self { root, status, stop, probing: AtomicBool::new(false) }
     }
 
-    /// A message could not be stored: says so, and takes it back once one of any size could be.
+    /// Reports `failure`, and tests the volume in the background until it could store a message of any size; then the report is taken back.
     pub fn start(self: &Arc<Self>, failure: NotReady) {
         tracing::error!(reason = failure.reason, error = failure.message, "message not taken");
         self.status.set_inbox_failure(Some(failure));
@@ -51,7 +52,7 @@ impl DiskSpaceProbe {
                 () = self.stop.cancelled() => return,
             }
             let root = self.root.clone();
-            // More than the text, which is escaped.
+            // Twice the longest text, because a stored text is escaped.
             let result = tokio::task::spawn_blocking(move || write_test_file(&root, 2 * MAX_TEXT)).await;
             match result {
                 Ok(Ok(())) => break,
@@ -59,13 +60,13 @@ impl DiskSpaceProbe {
                 Err(error) => tracing::error!(%error, "disk space not probed"),
             }
         }
-        // In this order: a message that is refused in between starts the next look.
+        // In this order: a message that fails between the two lines starts the next probe.
         self.probing.store(false, Ordering::SeqCst);
         self.status.set_inbox_failure(None);
     }
 }
 
-/// Whether there is room to go on: for what the log takes ahead, and for more than one long entry.
+/// Checks that the volume has room for the log to go on: for its preallocation and more than one long entry.
 ///
 /// # Errors
 /// The disk's.

@@ -1,4 +1,4 @@
-//! Carries out what a conversation wants, one intent at a time.
+//! Carries out the intents of a conversation, one at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,17 +18,17 @@ use crate::rng::random_fraction;
 use crate::status::{RuntimeStatus, SessionState};
 use crate::tools::ToolRunner;
 
-/// Notices of one model call.
+/// The most notices in the log for one model call.
 const MAX_NOTICES: u32 = 8;
 
-/// What a conversation is driven with.
+/// Drives one conversation.
 pub struct Driver {
     pub session: Arc<OpenSession>,
     /// `None`: the model's key is missing.
     pub model: Option<Arc<ModelClient>>,
     pub tools: ToolRunner,
     pub retries: RetryPolicy,
-    /// How long the endpoint may refuse the key before this process makes room for one with the Secret's new content.
+    /// How long the endpoint may refuse the key before this process ends, so that the next one reads the Secret's new content.
     pub key_retry: Duration,
     pub status: RuntimeStatus,
     pub stop: CancellationToken,
@@ -37,10 +37,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Drives the conversation until the process is asked to stop, and all that was under way is closed in the log.
+    /// Drives the conversation until the process is asked to stop and the log has the end of everything that was running.
     ///
     /// # Errors
-    /// The log took no entry: nothing that was to follow it has happened, and the session has to be opened again.
+    /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
         let mut state = ConversationState::default();
         for entry in replay.entries {
@@ -51,7 +51,7 @@ impl Driver {
         (state, intents) = apply(state, ConversationEvent::Started(start));
         let mut stopping = false;
         loop {
-            // An append is carried out also when the end is near: what it tells has happened.
+            // An append is carried out even when stopping: its entries say what has happened.
             let stop = self.stop.is_cancelled() && !stopping && !matches!(intents.first(), Some(Intent::Append(_)));
             let events = if stop {
                 stopping = true;
@@ -60,7 +60,7 @@ impl Driver {
                 match intents.pop() {
                     Some(Intent::Exit) => return Ok(()),
                     Some(intent) => self.execute(intent, &mut state).await?,
-                    // No intent is only given while an append is under way, and those end in this loop.
+                    // There is no intent only while an append is running, and each append ends within this loop.
                     None => vec![ConversationEvent::InboxChanged],
                 }
             };
@@ -75,13 +75,13 @@ impl Driver {
         Ok(match intent {
             Intent::Append(bodies) => {
                 let entries = block_in_place(|| self.session.append(&bodies))?;
-                // Not before: a log that is replayed and takes no entry is of no use.
+                // Only now: a log that can be replayed but takes no entries is not usable.
                 self.status.set_session_state(SessionState::Open);
                 if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
                     self.tools.start_run();
                 }
                 for entry in &entries {
-                    // The kind and never the words: transcripts stay on the session volume.
+                    // Only the kind is logged, never the content: transcripts stay on the session volume.
                     tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_id(&entry.body), "entry logged");
                 }
                 entries.into_iter().map(ConversationEvent::Logged).collect()
@@ -140,7 +140,7 @@ impl Driver {
             let wait = self.retries.wait_after(failed, &failure, random_fraction());
             tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
             self.status.set_model_failure(Some(failure.summary.clone()));
-            // Once for each kind of failure, and not without end when they take turns.
+            // One notice for each kind of failure. The count bounds them when two kinds alternate.
             if wait.is_some() && notices < MAX_NOTICES && failure.summary != last {
                 notices += 1;
                 last.clone_from(&failure.summary);
@@ -171,7 +171,7 @@ impl Driver {
     }
 }
 
-/// The tool call that an entry is about.
+/// The id of the tool call that an entry is about.
 fn call_id(body: &Body) -> Option<&str> {
     match body {
         Body::ToolStarted(start) => Some(&start.call_id),

@@ -1,21 +1,25 @@
 //! The agent's side of Yoi: PID 1 of an agent Pod.
 //!
-//! It takes the session's lock, replays the log, serves its lines to the gateway and drives the conversation: model, tools, model, until
-//! there is nothing to do. It has no API token and listens nowhere.
+//! It takes the session's lock, replays the log, serves HTTP/2 on its lines to the gateway, and drives the conversation: it calls the model, runs
+//! the tools that the model asks for, and calls the model again, until there is nothing left to do. It has no API token and listens on no port.
 //!
-//! | Module | Is |
+//! | Module | Does |
 //! |---|---|
-//! | [`conversation`] | the thought: state, event, intent; no clock, no I/O |
-//! | [`driver`] | carries intents out |
-//! | [`open_session`] | log and inbox of the open session |
-//! | [`allocator`] | what the process keeps of the machine's memory |
-//! | [`model`] | the endpoint |
-//! | `disk_space` | whether the inbox has room again |
-//! | [`tools`] | the one door to tools |
-//! | [`serve`], [`status`], [`diff`], [`shim_client`] | what others ask and are told |
-//! | [`log_origin`] | the log of the process itself |
-//! | [`agent`] | the life of the process |
-//! | [`args`] | flags and environment |
+//! | [`agent`] | runs the process: lock, replay, serve, drive, stop |
+//! | [`args`] | reads flags, environment and manifest |
+//! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
+//! | [`driver`] | carries out what the conversation decides |
+//! | [`open_session`] | holds log and inbox of the open session |
+//! | [`model`] | calls the model's endpoint |
+//! | [`tools`] | checks and runs tool calls |
+//! | [`processes`] | starts, ends and reaps programs |
+//! | [`serve`] | answers the gateway's requests: log, inbox, diff |
+//! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
+//! | [`status`] | keeps the runtime's report and sends it to the gateway |
+//! | `disk_space` | finds out when a full session volume takes messages again |
+//! | [`log_origin`] | adds agent and session to each line of the process's own log |
+//! | [`allocator`] | limits the memory that the C library keeps |
+//! | `rng` | gives random numbers |
 
 pub mod agent;
 pub mod allocator;

@@ -1,4 +1,4 @@
-//! Lines of the process's own log: each says whose it is.
+//! The agent and its session in each line of the process's own log.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use yoi_wire::entry::AgentRef;
 
-/// Whose process this is, as far as it is known by now. Cheap to clone.
+/// The agent and session of this process, as far as they are known. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct LogOrigin(Arc<RwLock<OriginFields>>);
 
@@ -21,15 +21,17 @@ struct OriginFields {
 }
 
 impl LogOrigin {
+    /// Adds the agent to all further lines.
     pub fn set_agent(&self, agent: &AgentRef, run_generation: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).agent = Some((agent.clone(), run_generation));
     }
 
+    /// Adds the session to all further lines.
     pub fn set_session(&self, id: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).session = Some(id.to_owned());
     }
 
-    /// Fields of a JSON object, each with a comma after it.
+    /// The fields as text of a JSON object, each with a comma after it.
     fn fields(&self) -> String {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut fields = String::new();
@@ -44,7 +46,7 @@ impl LogOrigin {
     }
 }
 
-/// A format of JSON lines, with the origin before all else.
+/// Writes the origin's fields before the first field of each JSON line of another format.
 pub struct WithOrigin<F> {
     format: F,
     origin: LogOrigin,

@@ -1,4 +1,4 @@
-//! See the library.
+//! The binary `yoi-runtime`. Everything that it does is in the library.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
 use yoi_runtime::status::chain;
 use yoi_runtime::{agent, allocator};
 
-/// More than any future of ours needs; only what is used is there.
+/// More than any of the futures needs. The kernel gives memory only for what is used.
 const STACK_BYTES: usize = 1 << 20;
-/// Threads that wait for the disk, one for each thing that may be asked at once: the log's append, a reader, a message, a tool.
+/// One thread for each kind of disk access that may happen at once: an append to the log, a reader of it, a message, a tool.
 const DISK_THREADS: usize = 4;
-/// So long that none of them does the work of two.
+/// How long each disk thread is kept busy at the start, so that all of them are started.
 const START_TOGETHER: Duration = Duration::from_millis(5);
 
 fn main() -> ExitCode {
     allocator::limit_arenas();
-    // Before anything else: tools run under the same user, and must not read this process's memory or first environment.
+    // Must come first: tools run under the same user, and must not read this process's memory or first environment.
     let not_dumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // SAFETY: no thread was started yet.
     let key = unsafe { take_key() };
-    // Fixed, because other levels would tell too much: genai's own messages, and those of HTTP, hold pieces of the conversation.
+    // The levels are fixed: messages of genai and of the HTTP crates hold pieces of the conversation.
     let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_line=info,yoi_session=info,genai=off");
     let origin = LogOrigin::default();
     let subscriber = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
@@ -47,10 +47,10 @@ fn run(cli: RuntimeCli, key: Option<ApiKey>, origin: &LogOrigin) -> Result<(), B
     let settings = RuntimeSettings::read(args, key)?;
     origin.set_agent(&settings.manifest.agent, settings.run_generation);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // Two are enough: one may wait for the disk while the other serves.
+        // One thread serves while the other waits for the disk.
         .worker_threads(2)
         .thread_stack_size(STACK_BYTES)
-        // A tool may use up the processes that the Pod may have; the threads for the disk must be there before.
+        // A tool may use up the Pod's limit of processes, so the threads for the disk are started first and kept.
         .thread_keep_alive(Duration::MAX)
         .enable_all()
         .build()?;
@@ -58,7 +58,7 @@ fn run(cli: RuntimeCli, key: Option<ApiKey>, origin: &LogOrigin) -> Result<(), B
         futures::future::join_all((0..DISK_THREADS).map(|_| tokio::task::spawn_blocking(|| std::thread::sleep(START_TOGETHER)))).await;
         agent::run(settings, origin).await
     });
-    // A tool's blocking read must not hold the exit.
+    // A tool's blocking read must not delay the exit.
     runtime.shutdown_background();
     Ok(done?)
 }

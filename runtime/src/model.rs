@@ -1,4 +1,4 @@
-//! The model's endpoint: OpenAI's or Anthropic's wire format, streamed, by genai.
+//! Client of the model's endpoint. It streams OpenAI's or Anthropic's wire format, by genai.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,17 +30,17 @@ use failure::CallContext;
 use meter::{AnswerMeter, over_limit};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of words, thoughts and arguments in one answer. Escaped as JSON it still fits into a line of the log.
+/// Bytes of text, reasoning and tool arguments in one answer. As escaped JSON, an answer of this size still fits into one line of the log.
 const MAX_ANSWER_BYTES: usize = 2 << 20;
 
 /// How long an answer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelTimeouts {
-    /// Until its head: models think.
+    /// Until its head comes. Models that reason take long.
     pub head: Duration,
-    /// Between two pieces of it.
+    /// Between two chunks of it.
     pub idle: Duration,
-    /// For all of it, so that one that trickles without end is noticed.
+    /// For all of it. Ends an answer that comes slowly and without end.
     pub total: Duration,
 }
 
@@ -50,6 +50,7 @@ impl Default for ModelTimeouts {
     }
 }
 
+/// The client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     #[error("failed to set up TLS for the model")]
@@ -62,8 +63,7 @@ pub enum ModelError {
     Thread(#[source] std::io::Error),
 }
 
-/// A model, with a thread of its own for its calls: what an endpoint sends is taken apart there as fast as it comes, and however much that is,
-/// neither the line nor the wish to stop waits for it.
+/// Calls the model on a thread of its own. Answers are parsed there, so that a large or fast one delays neither the line nor a stop.
 #[derive(Debug)]
 pub struct ModelClient {
     jobs: mpsc::UnboundedSender<Job>,
@@ -76,6 +76,8 @@ struct Job {
 }
 
 impl ModelClient {
+    /// Starts the thread. `system` is the system prompt, `key` the endpoint's API key.
+    ///
     /// # Errors
     /// TLS, the client or the thread cannot be set up.
     pub fn new(
@@ -87,13 +89,13 @@ impl ModelClient {
     ) -> Result<Self, ModelError> {
         let connection = Connection::new(spec, key, system, definitions, timeouts)?;
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
-        // One thread: who reads the connection and who takes apart what it brings have to take turns, so both can be stopped at each turn.
+        // With one thread, reading and parsing alternate, and a call can be dropped at each change between them.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ModelError::Thread)?;
         let work = async move {
             while let Some(Job { items, mut answer }) = queue.recv().await {
                 let result = tokio::select! {
                     result = connection.call(items) => result,
-                    // Nobody waits any more: dropping the call closes its connection.
+                    // The caller is gone. Dropping the call closes its connection.
                     () = answer.closed() => continue,
                 };
                 let _ = answer.send(result);
@@ -103,7 +105,7 @@ impl ModelClient {
         Ok(Self { jobs })
     }
 
-    /// One call, whole or not at all. It ends with this future.
+    /// Calls the model and returns its complete answer. Dropping the future ends the call.
     ///
     /// # Errors
     /// What failed, and whether another try may help.
@@ -112,7 +114,7 @@ impl ModelClient {
         let queued = self.jobs.send(Job { items, answer });
         match answered.await {
             Ok(answer) if queued.is_ok() => answer,
-            // The thread has panicked, and said so.
+            // The thread has panicked; the process's log has the panic.
             Ok(_) | Err(_) => Err(ModelFailure::model_thread_ended()),
         }
     }
@@ -138,7 +140,7 @@ impl Connection {
         timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
         let http = reqwest::Client::builder()
-            // Users' images may have no roots.
+            // Users' images may have no root certificates.
             .tls_backend_preconfigured(tls_config()?)
             .connect_timeout(CONNECT_TIMEOUT)
             .build()?;
@@ -152,7 +154,7 @@ impl Connection {
         let context = CallContext { endpoint: host_and_port(base), has_key: key.is_some(), timeouts };
         let target = ServiceTarget {
             endpoint: Endpoint::from_owned(with_trailing_slash(base)),
-            // An endpoint without a key still gets the header; it does not look at it.
+            // genai always sends the header. An endpoint without a key ignores it.
             auth: AuthData::from_single(key.map_or("none", ApiKey::expose).to_owned()),
             model: ModelIden::new(kind, spec.name.clone()),
         };
@@ -168,10 +170,10 @@ impl Connection {
             .with_capture_usage(true)
             .with_stream_header_timeout(timeouts.head)
             .with_stream_read_timeout(timeouts.idle)
-            // The name as the user wrote it: genai takes words like `-max` or `a::` in it for its own.
+            // The name as the user wrote it: genai interprets parts like `-max` or `a::`.
             .with_extra_body(json!({"model": spec.name}));
         let options = match spec.provider {
-            // Makes genai leave `-max` alone; in this wire format nothing is sent for it.
+            // Keeps genai from interpreting `-max`. In this wire format nothing is sent for it.
             ModelProvider::OpenAI => options.with_reasoning_effort(ReasoningEffort::Budget(0)),
             ModelProvider::Anthropic | ModelProvider::Unknown => options,
         };
@@ -179,14 +181,14 @@ impl Connection {
     }
 
     async fn call(&self, items: Vec<PromptItem>) -> Result<Assistant, ModelFailure> {
-        // Some models end so after a tool's result; anywhere else it is no answer.
+        // Some models end with an empty answer after a tool's result. Anywhere else it is an error.
         let may_be_empty = matches!(items.last(), Some(PromptItem::Results(_)));
         let conversation = items.iter().map(item_bytes).sum();
         let answer = tokio::select! {
             answer = tokio::time::timeout(self.context.timeouts.total, self.stream(items)) => {
                 answer.unwrap_or_else(|_| Err(ModelFailure::answer_too_slow(&self.context)))
             }
-            // What is no event yet is kept by the client and counted by nobody else.
+            // The client keeps bytes that are not yet an event, so `AnswerMeter` does not see them.
             () = over_limit(conversation) => Err(ModelFailure::answer_too_long(&self.context)),
         };
         let answer = answer.and_then(|answer| {
@@ -224,7 +226,7 @@ fn item_bytes(item: &PromptItem) -> u64 {
     bytes as u64
 }
 
-/// Host and port of a URL, for sentences; never what may stand before them.
+/// Host and port of a URL, for messages. A user name or password in the URL is left out.
 fn host_and_port(base: &str) -> String {
     let url = reqwest::Url::parse(base).ok();
     let named = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
@@ -235,7 +237,7 @@ fn host_and_port(base: &str) -> String {
     }
 }
 
-/// genai joins the base and the last segments as URLs: without the slash the version would be lost.
+/// genai joins base and path as URLs, which replaces the base's last segment unless it ends with a slash.
 fn with_trailing_slash(base: &str) -> String {
     if base.ends_with('/') { base.to_owned() } else { format!("{base}/") }
 }
@@ -279,7 +281,7 @@ fn assistant_entry(end: StreamEnd) -> Assistant {
     let text = content.joined_texts().unwrap_or_default();
     let mut calls: Vec<ToolCall> = Vec::new();
     for call in content.into_tool_calls() {
-        // Some endpoints give no id, or the same one twice; a result has to find its call.
+        // Some endpoints give no id, or the same one twice. A result needs the id of exactly one call.
         let taken = |id: &str| id.is_empty() || calls.iter().any(|other| other.call_id == id);
         let call_id = if taken(&call.call_id) { format!("call_{}_{}", call.call_id, calls.len()) } else { call.call_id };
         calls.push(ToolCall { call_id, tool: call.fn_name, args: call.fn_arguments });
@@ -287,7 +289,7 @@ fn assistant_entry(end: StreamEnd) -> Assistant {
     Assistant { text, tool_calls: calls, usage }
 }
 
-/// What stands before the user's own instruction.
+/// The system prompt: fixed sentences, then the user's instruction.
 #[must_use]
 pub fn system_prompt(manifest: &manifest::AgentManifest) -> String {
     let mut text = format!(

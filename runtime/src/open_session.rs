@@ -1,4 +1,4 @@
-//! The session as this process has it open: log and inbox, and who wants to know of changes.
+//! The open session: its log, its inbox, and notifications of changes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, Put, Reade
 use yoi_wire::entry::{AgentRef, Body, Entry, FORMAT, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
-/// An open session. Shared between the conversation, which writes the log, and the line, which reads it and fills the inbox.
+/// An open session. The conversation writes its log; requests of the gateway read the log and fill the inbox.
 #[derive(Debug)]
 pub struct OpenSession {
-    /// `None` once it is closed.
+    /// `None` after [`OpenSession::close`].
     log: Mutex<Option<Log>>,
     inbox: Mutex<Inbox>,
-    /// Something is in the inbox.
+    /// Notified when a message was stored in the inbox.
     pub message_stored: Notify,
-    /// The seq of the last entry.
+    /// The sequence number of the last entry.
     appended: watch::Sender<u64>,
 }
 
@@ -33,10 +33,10 @@ pub fn disk() -> Arc<dyn Disk> {
 }
 
 impl OpenSession {
-    /// Opens the agent's session, or makes it. What is replayed has at least one entry.
+    /// Opens the agent's session, or creates it. The replay has at least one entry.
     ///
     /// # Errors
-    /// The session's.
+    /// The session's log or inbox cannot be opened.
     pub fn open(lock: &Arc<Lock>, agent: &AgentRef) -> Result<(Arc<Self>, Replay)> {
         let (log, replay) = match current::read(&**lock.disk(), lock.root())? {
             Some(session) => Log::open(lock, session, Preallocate::default())?,
@@ -56,7 +56,7 @@ impl OpenSession {
             appended: watch::channel(replay.state.last_seq).0,
         };
         let mut replay = replay;
-        // Also after a crash between making the session and its first entry.
+        // The log is also empty after a crash between creating the session and its first entry.
         if replay.entries.is_empty() {
             let first = SessionStarted { session: session.to_string(), agent: agent.clone(), format: FORMAT };
             let entries = open.append(&[Body::SessionStarted(first)])?;
@@ -66,10 +66,10 @@ impl OpenSession {
         Ok((Arc::new(open), replay))
     }
 
-    /// Durable on return; messages among the bodies leave the inbox.
+    /// Appends entries, durable on return, and removes messages among them from the inbox.
     ///
     /// # Errors
-    /// The log's; it then has to be opened again.
+    /// The append failed. The session then has to be opened again.
     pub fn append(&self, bodies: &[Body]) -> Result<Vec<Entry>> {
         let entries = {
             let mut log = lock(&self.log);
@@ -84,7 +84,7 @@ impl OpenSession {
                 _ => continue,
             };
             if let Err(error) = inbox.settle(id) {
-                // The log has it; the next opening removes the file.
+                // The message is in the log, so the next opening removes its file.
                 tracing::warn!(%error, "delivered message left in the inbox");
             }
         }
@@ -94,6 +94,8 @@ impl OpenSession {
         Ok(entries)
     }
 
+    /// Stores a message in the inbox, durable on return, and notifies the conversation.
+    ///
     /// # Errors
     /// The disk's.
     pub fn put(&self, message: InboxMessage) -> Result<Put> {
@@ -104,28 +106,31 @@ impl OpenSession {
         Ok(put)
     }
 
+    /// The messages in the inbox, oldest first.
     #[must_use]
     pub fn pending(&self) -> Vec<InboxMessage> {
         lock(&self.inbox).pending().cloned().collect()
     }
 
-    /// Changes with every append, and is closed with this session.
+    /// The sequence number of the last entry. It changes with every append, and the channel closes when this value is dropped.
     #[must_use]
     pub fn appended(&self) -> watch::Receiver<u64> {
         self.appended.subscribe()
     }
 
+    /// A reader of the log; `None` after [`OpenSession::close`].
     #[must_use]
     pub fn reader(&self) -> Option<Reader> {
         lock(&self.log).as_ref().map(Log::reader)
     }
 
+    /// Session and segment, for the report; `None` after [`OpenSession::close`].
     #[must_use]
     pub fn pointer(&self) -> Option<SessionPointer> {
         lock(&self.log).as_ref().map(|log| SessionPointer { id: log.session().to_string(), segment: log.segment().to_string() })
     }
 
-    /// Closes the log; nothing is lost when it fails.
+    /// Closes the log and trims it. Nothing is lost when that fails.
     pub fn close(&self) {
         if let Some(log) = lock(&self.log).take()
             && let Err(error) = log.close()
@@ -135,10 +140,10 @@ impl OpenSession {
     }
 }
 
-/// A reader of the agent's session when this process does not have it open.
+/// A reader of the agent's session for when this process does not have it open; `None` when there is no session.
 ///
 /// # Errors
-/// The disk's; `None` when there is no session.
+/// The disk's.
 pub fn closed_session_reader(root: &Path) -> Result<Option<Reader>> {
     let disk = disk();
     Ok(current::read(&*disk, root)?.map(|session| Reader::new(disk, root, session)))

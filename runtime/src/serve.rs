@@ -1,4 +1,4 @@
-//! What the runtime answers on its lines.
+//! The HTTP API that the runtime serves on its lines: log, inbox, diff.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ use crate::open_session::{OpenSession, closed_session_reader};
 use crate::processes::ProcessSupervisor;
 use crate::status::{NotReady, chain};
 
-/// Entries in one read.
+/// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;
 
-/// What the answers need. Cheap to clone.
+/// What the requests need. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ApiState {
-    /// What is done when the inbox cannot be written.
+    /// Started when the inbox cannot be written.
     pub disk_space: Arc<DiskSpaceProbe>,
     /// `None` while no session is open.
     pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
@@ -43,6 +43,7 @@ pub struct ApiState {
     pub stop: CancellationToken,
 }
 
+/// The routes of [`served`].
 pub fn router(api: ApiState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
@@ -89,12 +90,12 @@ async fn log(State(api): State<ApiState>, Query(query): Query<LogQuery>) -> Resp
     }
 }
 
-/// A reader of the log on its way.
+/// The body of an answer to a request for the log.
 struct LogStream {
     reader: Option<Reader>,
     token: Token,
     ready: VecDeque<RawEntry>,
-    /// `None`: end with the end of the log.
+    /// `None`: the stream ends at the end of the log.
     appended: Option<watch::Receiver<u64>>,
     stop: CancellationToken,
     failed: bool,
@@ -104,7 +105,7 @@ impl LogStream {
     async fn open(api: ApiState, token: Token, follow: bool, tail: Option<usize>) -> Result<Option<Self>, Error> {
         let session = api.open_session.borrow().clone();
         let root = api.session_root.clone();
-        // Subscribed before the first read: an entry is in the one or wakes the other.
+        // Subscribes before the first read, so that no entry is missed between the two.
         let appended = session.as_ref().filter(|_| follow).map(|session| session.appended());
         let open = move || match session.and_then(|session| session.reader()) {
             Some(reader) => Ok(Some(reader)),
@@ -112,7 +113,7 @@ impl LogStream {
         };
         let Some(reader) = blocking(open).await? else { return Ok(None) };
         let mut stream = Self { reader: Some(reader), token, ready: VecDeque::new(), appended, stop: api.stop, failed: false };
-        // The first read before the answer's head, so that a bad token gets its status.
+        // The first read comes before the answer's head, so that a bad token gets an HTTP status.
         stream.read().await?;
         if let Some(tail) = tail {
             let mut last = std::mem::take(&mut stream.ready);

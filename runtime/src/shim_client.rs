@@ -1,4 +1,4 @@
-//! The node's shim, by the Pod's own socket.
+//! Client of the node's shim, over the Pod's own socket.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,17 +10,18 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use yoi_wire::node::{self, ChangeList};
 
-/// The shim walks what the agent has changed; that may be much.
+/// The shim walks everything that the agent has changed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_BODY: usize = 32 << 20;
 
+/// Why there is no list of changes.
 #[derive(Debug, thiserror::Error)]
 pub enum ShimClientError {
     #[error("failed to reach the node's shim at {}", path.display())]
     Connect { path: PathBuf, source: std::io::Error },
     #[error("failed to ask the node's shim for changes")]
     Ask(#[from] hyper::Error),
-    /// There is nothing to compare the tree with: no fault of anybody's.
+    /// The tree's base is gone, so there is nothing to compare it with. This is no failure.
     #[error("the node has no list of changes: {0}")]
     NoBase(String),
     #[error("failed to get changes from the node's shim: {status}: {message}")]
@@ -31,10 +32,10 @@ pub enum ShimClientError {
     TimedOut,
 }
 
-/// Paths of the tree that differ from its base, without git's own.
+/// Paths of the tree that differ from its base, without those of `.git`.
 ///
 /// # Errors
-/// The shim cannot be asked, or refuses.
+/// The shim cannot be reached, refuses, or takes longer than 20 s.
 pub async fn list_changes(socket: &Path) -> Result<ChangeList, ShimClientError> {
     let mut list = timeout(TIMEOUT, get_changes(socket)).await.map_err(|_| ShimClientError::TimedOut)??;
     list.changes.retain(|change| change.path != ".git" && !change.path.starts_with(".git/"));

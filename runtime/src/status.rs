@@ -1,4 +1,4 @@
-//! What the runtime says of itself, and how it reaches the gateway.
+//! The runtime's report, and how it is sent to the gateway.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, Tas
 
 use crate::rng::random_fraction;
 
-/// How the session is, as this process has it.
+/// Whether this process can use the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
     Starting,
     /// Replayed and locked, and the log takes entries.
     Open,
-    /// It cannot be used.
+    /// It cannot be used, for this reason.
     Broken(NotReady),
 }
 
-/// A reason of the vocabulary that users see, and the sentence: what is wrong, where, and what to do.
+/// Why the agent is not ready: a CamelCase reason that users see, and a sentence that says what is wrong, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReady {
     pub reason: &'static str,
@@ -30,6 +30,7 @@ pub struct NotReady {
 }
 
 impl NotReady {
+    /// Reason and sentence for an error of the session.
     #[must_use]
     pub fn from_session_error(error: &SessionError) -> Self {
         let text = chain(error);
@@ -40,7 +41,7 @@ impl NotReady {
             ),
             "SessionLocked" => ("SessionLocked", text),
             "LogNewer" => ("LogNewer", text),
-            // A disk that refuses for another reason; also an earlier append's, which the next opening settles.
+            // The disk failed for another reason, now or at an earlier append. The next opening of the session shows whether it works again.
             "DiskFailed" | "LogPoisoned" | "EntryRefused" => {
                 ("DiskFailed", format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"))
             }
@@ -50,10 +51,10 @@ impl NotReady {
     }
 }
 
-/// What a person can do about a session that no waiting mends. The agent does nothing until then, so that nothing is written over.
+/// What a person can do about a session that does not recover by itself. The agent does nothing until then, so that nothing is overwritten.
 fn recovery_hint(error: &SessionError) -> &'static str {
     let SessionError::Damaged { file, .. } = error else { return "" };
-    // One file a message: the damage is of that message alone.
+    // Each message is one file, so only that message is damaged.
     if file.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "inbox") {
         "; put this file back from a copy of the session volume, or move it out of its folder (its message is then lost, and its sender has to \
          send it again); then stop and start the agent"
@@ -63,20 +64,20 @@ fn recovery_hint(error: &SessionError) -> &'static str {
     }
 }
 
-/// What the report is made of: each part has its own teller, and none of them hides another for longer than it lasts.
+/// What the report is computed from. Each field has one writer, so a problem that ends never hides one that lasts.
 #[derive(Clone, Debug)]
 struct StatusInputs {
     session: SessionState,
     secret_missing: bool,
-    /// The inbox takes no messages.
+    /// Why the inbox takes no messages.
     inbox: Option<NotReady>,
-    /// The model's last word was a failure.
+    /// How the model's last call failed.
     model: Option<String>,
     stopping: bool,
 }
 
 impl StatusInputs {
-    /// The first that stands in the way.
+    /// Ready, reason and message: the first problem, in order of importance.
     fn condition(&self) -> (bool, &str, &str) {
         if self.stopping {
             return (false, "Stopping", "the runtime was asked to stop");
@@ -111,7 +112,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     without_os_error_number(&text)
 }
 
-/// Without the numbers that the standard library adds to the system's words.
+/// Removes the error numbers that the standard library adds, as in `(os error 28)`.
 pub(crate) fn without_os_error_number(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -123,7 +124,7 @@ pub(crate) fn without_os_error_number(text: &str) -> String {
     out + rest
 }
 
-/// The report as it stands; whoever changes it wakes the reporter.
+/// The runtime's current report. Cheap to clone; every change notifies the subscribers.
 #[derive(Clone, Debug)]
 pub struct RuntimeStatus {
     inputs: Arc<Mutex<StatusInputs>>,
@@ -131,6 +132,7 @@ pub struct RuntimeStatus {
 }
 
 impl RuntimeStatus {
+    /// A report with the reason `Starting` or `SecretMissing`.
     #[must_use]
     pub fn new(run_generation: u64, secret_missing: bool) -> Self {
         let inputs = StatusInputs { session: SessionState::Starting, secret_missing, inbox: None, model: None, stopping: false };
@@ -147,21 +149,22 @@ impl RuntimeStatus {
         Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }
 
-    /// How the session is.
+    /// Sets whether the session can be used.
     pub fn set_session_state(&self, session: SessionState) {
         self.update(|inputs| inputs.session = session);
     }
 
-    /// Why the inbox takes nothing; `None` when it does.
+    /// Sets why the inbox takes no messages; `None` when it does.
     pub fn set_inbox_failure(&self, failure: Option<NotReady>) {
         self.update(|inputs| inputs.inbox = failure);
     }
 
-    /// How the model's last call failed; `None` when it did not.
+    /// Sets how the model's last call failed; `None` when it did not.
     pub fn set_model_failure(&self, failure: Option<String>) {
         self.update(|inputs| inputs.model = failure);
     }
 
+    /// Reports that the runtime stops. This hides every other reason.
     pub fn set_stopping(&self) {
         self.update(|inputs| inputs.stopping = true);
     }
@@ -179,25 +182,30 @@ impl RuntimeStatus {
         }
     }
 
+    /// Sets which session and segment are open.
     pub fn set_session(&self, session: SessionPointer) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { session: Some(session), ..report.clone() }));
     }
 
+    /// Sets the agent's activity and the state of its task.
     pub fn set_progress(&self, activity: Activity, task: Option<TaskReport>) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity, task, ..report.clone() }));
     }
 
+    /// The report as it is now.
     #[must_use]
     pub fn report(&self) -> RuntimeReport {
         self.sender.borrow().clone()
     }
 
+    /// The report, and a notification of every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<RuntimeReport> {
         self.sender.subscribe()
     }
 }
 
+/// Returns whether the report changed.
 fn replace(report: &mut RuntimeReport, new: RuntimeReport) -> bool {
     let changed = *report != new;
     *report = new;
@@ -208,9 +216,10 @@ async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<R
     caller.post_json(gateway_api::REPORT, report).await
 }
 
-/// Tells the gateway every state, again after each new line, and after a failure with backoff.
-/// Ends when the state that stood at the last word was taken. One report after another and none given up on its way:
-/// the gateway takes up what reaches it side by side, and an older one could so become the last.
+/// Sends every change of the report to the gateway, the report again after each new line, and retries with back-off.
+///
+/// Ends when the gateway has taken the report that is current after `final_report` is cancelled. Reports are sent one after another and never
+/// aborted: the gateway handles requests concurrently, so an aborted older report could be written last.
 pub async fn send_reports(
     caller: RequestClient,
     status: RuntimeStatus,
@@ -245,7 +254,7 @@ pub async fn send_reports(
     }
 }
 
-/// A gateway that has come up may know nothing of us.
+/// Returns when a line was added: a gateway that has just started may not have this runtime's report.
 async fn wait_for_new_line(lines: &mut watch::Receiver<LineSetState>) {
     let mut up = lines.borrow_and_update().up();
     while lines.changed().await.is_ok() {
@@ -255,7 +264,7 @@ async fn wait_for_new_line(lines: &mut watch::Receiver<LineSetState>) {
         }
         up = now;
     }
-    // The lines are stopped.
+    // The lines are stopped, so none is added any more.
     std::future::pending::<()>().await;
 }
 

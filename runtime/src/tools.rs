@@ -1,4 +1,4 @@
-//! The one door to tools: policy, slots, limits.
+//! Checks and runs tool calls: arguments, policy, slots, limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const PROJECT_SLOTS: usize = 8;
 /// Calls in flight in one conversation.
 const CONVERSATION_SLOTS: usize = 4;
 
-/// How a call ended.
+/// How a call ended, and its output for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallResult {
     pub outcome: ToolOutcome,
@@ -63,21 +63,22 @@ pub struct ToolRunner {
 }
 
 impl ToolRunner {
+    /// `caller` sends the requests of ListPods and SendToPeerPod to the gateway.
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, caller: RequestClient, limits: RunLimits) -> Self {
         let (project, conversation) = (Arc::new(Semaphore::new(PROJECT_SLOTS)), Arc::new(Semaphore::new(CONVERSATION_SLOTS)));
         Self { tree, shell, caller, limits, unconfirmed: Arc::default(), project, conversation }
     }
 
-    /// A run begins: what the last one left open is closed.
+    /// A run begins. Messages that the last one could not confirm get new ids in this one.
     pub fn start_run(&self) {
         self.unconfirmed.clear();
     }
 
-    /// Whether a call may begin. Nothing has happened when it may not.
+    /// Checks whether a call may begin. Has no side effects.
     ///
     /// # Errors
-    /// The sentence for the model.
+    /// The message for the model.
     pub fn check(&self, call: &ToolCall) -> Result<(), String> {
         let args = self.parse(call)?;
         match &args {
@@ -89,7 +90,7 @@ impl ToolRunner {
         .map_err(|error| error.to_string())
     }
 
-    /// Runs a call that may begin; whether it may is asked once more.
+    /// Checks a call again and runs it.
     pub async fn run(&self, call: &ToolCall) -> CallResult {
         let args = match self.parse(call) {
             Ok(args) => args,
@@ -140,7 +141,7 @@ async fn with_timeout(limit: Duration, end: impl Future<Output = CallResult>) ->
     })
 }
 
-/// A call without arguments comes as nothing, as an empty text or as an empty object.
+/// Models send a call without arguments as null, as an empty string or as an empty object.
 fn normalize(args: &Value) -> Value {
     match args {
         Value::Null => Value::Object(serde_json::Map::new()),

@@ -1,8 +1,9 @@
-//! What the model reads: a projection of the log and of nothing else.
+//! What the model reads: a projection of the log, with nothing added.
 
 use serde_json::{Value, json};
 use yoi_wire::entry::{Body, Entry, ToolCall};
 
+/// One message of a request to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PromptItem {
     User(String),
@@ -10,20 +11,22 @@ pub enum PromptItem {
         text: String,
         calls: Vec<ToolCall>,
     },
-    /// All results of the calls of one answer: Anthropic wants them in one message.
+    /// All results of the calls of one answer. Anthropic's API takes them only in one message.
     Results(Vec<PromptToolResult>),
 }
 
+/// What a tool call gave back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptToolResult {
     pub call_id: String,
     pub output: String,
 }
 
+/// The request's messages, in the order of the log.
 #[must_use]
 pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
     let mut items: Vec<PromptItem> = Vec::new();
-    // Calls without a result yet; a result of anything else would be refused by the endpoint.
+    // Calls without a result. The endpoint refuses a result of any other call.
     let mut open: Vec<String> = Vec::new();
     for entry in entries {
         match &entry.body {
@@ -33,7 +36,7 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
             }
             Body::Assistant(answer) => {
                 open = answer.tool_calls.iter().map(|call| call.call_id.clone()).collect();
-                // An answer without a word cannot be sent back: both formats refuse an empty one.
+                // An empty answer is left out: both APIs refuse it.
                 if !answer.text.is_empty() || !answer.tool_calls.is_empty() {
                     items.push(PromptItem::Assistant {
                         text: answer.text.clone(),
@@ -62,7 +65,7 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
     items
 }
 
-/// Arguments that the model broke off are text; the endpoint takes only objects back.
+/// Turns arguments into an object, because the endpoint takes nothing else. Arguments that the model broke off are text.
 fn with_object_args(call: &ToolCall) -> ToolCall {
     let args = match &call.args {
         Value::Object(_) => call.args.clone(),

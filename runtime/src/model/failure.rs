@@ -1,4 +1,4 @@
-//! How a model call fails, in words that help. Pure.
+//! How a model call fails: messages for people, and whether to try again. Does no I/O.
 
 use std::error::Error;
 use std::io;
@@ -10,10 +10,11 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::ModelTimeouts;
 
-/// What of an endpoint's words is kept.
+/// Bytes of an endpoint's message that are kept.
 const MAX_DETAIL_BYTES: usize = 2048;
-/// Answers of a kind that costs and helps nobody are not asked for without end.
+/// Tries in all when the endpoint's answers cannot be read.
 const MAX_UNREADABLE_TRIES: u32 = 12;
+/// Tries in all when answers cost money and are of no use: too long, or empty.
 const MAX_USELESS_ANSWERS: u32 = 3;
 
 /// Whether another try may help.
@@ -21,26 +22,27 @@ const MAX_USELESS_ANSWERS: u32 = 3;
 pub enum Retry {
     /// The same request would be refused again.
     Never,
-    /// So many tries in all.
+    /// Until this number of tries, the first one included.
     Times(u32),
-    /// Until it works: the world changes, or a person changes it.
+    /// Until it works: the endpoint recovers, or a person corrects the settings.
     Always,
 }
 
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelFailure {
-    /// For the object's status: says what kind of thing happened and what to do, and never a word of the conversation.
+    /// For the object's status: what happened and what to do. Holds nothing of the conversation.
     pub summary: String,
-    /// For the log: with what the endpoint said.
+    /// For the session's log: the summary and the endpoint's message.
     pub detail: String,
     pub retry: Retry,
-    /// The endpoint asked to wait this long.
+    /// The endpoint asked to wait this long (`Retry-After`).
     pub retry_after: Option<Duration>,
-    /// The endpoint does not take the key: one that is corrected is seen only by a new process.
+    /// The endpoint refuses the key. Only a new process reads a corrected one.
     pub key_refused: bool,
 }
 
-/// Who was asked, for sentences.
+/// What the messages say about the call.
 #[derive(Clone, Debug)]
 pub(super) struct CallContext {
     /// Host and port.
@@ -54,7 +56,7 @@ impl ModelFailure {
         Self { detail: summary.clone(), summary, retry, retry_after: None, key_refused: false }
     }
 
-    /// With the endpoint's own words, for the log alone.
+    /// Adds the endpoint's message, for the log only.
     fn with_detail(self, words: &str) -> Self {
         let words = words.trim();
         if words.is_empty() {
@@ -63,7 +65,7 @@ impl ModelFailure {
         Self { detail: format!("{}: {}", self.summary, truncate(words)), ..self }
     }
 
-    /// Without the key, which endpoints may repeat.
+    /// Replaces the key, which an endpoint may repeat in its message.
     #[must_use]
     pub fn redact_key(self, key: &str) -> Self {
         if key.is_empty() {
@@ -80,13 +82,13 @@ impl ModelFailure {
                 Err(other) => Self::from_connection_error(&*other, context),
             },
             genai::Error::HttpError { status, body, headers, .. } => Self::from_status(status, &headers, &body, context),
-            // An error in the stream: overloaded, and the like. The answer was not whole.
+            // The endpoint reports an error in the stream, for example that it is overloaded.
             genai::Error::ChatResponse { body, .. } => {
                 Self::new(Retry::Always, format!("the model endpoint {endpoint} reported an error in its stream"))
                     .with_detail(&body.to_string())
             }
             genai::Error::StreamParse { serde_error, .. } => Self::unreadable(endpoint).with_detail(&serde_error.to_string()),
-            // The same of other fields of a stream: a number where a text belongs.
+            // A field of the stream has the wrong type.
             genai::Error::JsonValueExt(error) => Self::unreadable(endpoint).with_detail(&error.to_string()),
             other => {
                 Self::new(Retry::Times(MAX_UNREADABLE_TRIES), "the model could not be called".to_owned()).with_detail(&other.to_string())
@@ -103,7 +105,7 @@ impl ModelFailure {
         Self::new(Retry::Always, format!("the model endpoint {} broke its answer off", context.endpoint))
     }
 
-    /// All of it came, and nothing in it was an event.
+    /// The answer is complete and has no event in it.
     pub(super) fn not_a_stream(context: &CallContext) -> Self {
         let CallContext { endpoint, .. } = context;
         Self::new(
@@ -132,7 +134,7 @@ impl ModelFailure {
         Self::new(Retry::Times(MAX_USELESS_ANSWERS), words)
     }
 
-    /// This side broke.
+    /// The thread that calls the model has ended.
     pub(super) fn model_thread_ended() -> Self {
         Self::new(
             Retry::Times(MAX_UNREADABLE_TRIES),
@@ -202,7 +204,7 @@ impl ModelFailure {
             StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT => (Retry::Always, ""),
             status if status.is_server_error() => (Retry::Always, "; the agent waits and asks again"),
             status if status.is_client_error() => (Retry::Never, "; the log holds its words"),
-            // A redirect that leads nowhere, and whatever else is no answer.
+            // Redirects that cannot be followed, and other statuses without an answer.
             _ => (Retry::Always, "; check spec.model.baseUrl"),
         };
         let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -211,7 +213,7 @@ impl ModelFailure {
     }
 }
 
-/// rustls hands its errors on inside of I/O errors, which hide them from `source`.
+/// rustls wraps its errors in I/O errors, whose `source` skips them.
 fn tls_error_in<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
     inner.downcast_ref().or_else(|| tls_error_in(inner))

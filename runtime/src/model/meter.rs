@@ -1,4 +1,4 @@
-//! How much of an answer has come.
+//! Limits of one answer: its size, and the memory and processor time that it takes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,33 +7,34 @@ use genai::chat::ChatStreamEvent;
 
 use super::MAX_ANSWER_BYTES;
 
-/// An answer with more calls than this is none.
+/// The most tool calls in one answer.
 const MAX_CALLS: usize = 128;
-/// How much the process may grow during one answer, beside what the request itself needs.
+/// How much the process may grow during one answer, in addition to the copies of the request.
 const MAX_GROWTH_BYTES: u64 = 48 << 20;
-/// A request is held so many times: as messages, as JSON values, as text, each with its copies.
+/// The most copies of a request in memory: as messages, as JSON values and as text.
 const REQUEST_COPIES: u64 = 10;
-/// How long this thread may work on one answer: pieces of what is no event yet are copied anew with each that comes.
+/// Processor time of this thread for one answer. The client copies bytes that are not yet an event again with every chunk.
 const MAX_WORK_TICKS: u64 = 4 * TICKS_PER_SECOND;
-/// Of a second, in `/proc`.
+/// Clock ticks per second, in `/proc`.
 const TICKS_PER_SECOND: u64 = 100;
-/// Of a conversation, that a tick is enough for.
+/// Bytes of the conversation that add one tick to the limit.
 const BYTES_PER_TICK: u64 = 16 << 10;
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Counts the events of one answer.
 #[derive(Debug, Default)]
 pub(super) struct AnswerMeter {
     text: usize,
-    /// By call, of its arguments: each event repeats all that came before it.
+    /// Bytes of arguments by call id. Each event repeats all arguments that came before it.
     calls: BTreeMap<String, usize>,
     events: u64,
 }
 
 impl AnswerMeter {
-    /// Whether the answer, with this event, is within its bounds.
+    /// Adds an event and returns whether the answer is still within its limits.
     pub fn add(&mut self, event: &ChatStreamEvent) -> bool {
         match event {
-            // Comes before the first byte.
+            // genai sends this before the first byte.
             ChatStreamEvent::Start => return true,
             ChatStreamEvent::Chunk(chunk) | ChatStreamEvent::ReasoningChunk(chunk) | ChatStreamEvent::ThoughtSignatureChunk(chunk) => {
                 self.text += chunk.content.len();
@@ -48,13 +49,13 @@ impl AnswerMeter {
         self.calls.len() <= MAX_CALLS && self.text + self.calls.values().sum::<usize>() <= MAX_ANSWER_BYTES
     }
 
-    /// Nothing of a chat has come.
+    /// Whether no event has come.
     pub fn is_empty(&self) -> bool {
         self.events == 0
     }
 }
 
-/// Ends when this process has grown, or this thread has worked, by more than any answer to a conversation of so many bytes may need.
+/// Returns when this process has grown, or this thread has worked, more than an answer to a conversation of this many bytes may need.
 pub(super) async fn over_limit(conversation: u64) {
     let Some(before) = resident_bytes() else { return std::future::pending().await };
     let max_resident = before + MAX_GROWTH_BYTES + REQUEST_COPIES * conversation;
@@ -68,14 +69,14 @@ pub(super) async fn over_limit(conversation: u64) {
     }
 }
 
-/// Ticks of this thread.
+/// Processor time of this thread, in clock ticks.
 fn thread_ticks() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// Bytes of this process in memory.
+/// Resident memory of this process, in bytes.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib: u64 = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())?;

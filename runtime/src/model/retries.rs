@@ -1,4 +1,4 @@
-//! When to ask again, and when to give up. Pure.
+//! How long to wait before another try, and when to give up. Does no I/O.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use super::failure::{ModelFailure, Retry};
 /// The longest wait that an endpoint may ask for.
 const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(120);
 
+/// Exponential back-off between model calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The first wait; it doubles.
+    /// The first wait. Each further one is twice as long.
     pub first: Duration,
-    /// No wait is longer, unless the endpoint asks for it.
+    /// The longest wait, unless the endpoint asks for a longer one.
     pub cap: Duration,
 }
 
@@ -22,7 +23,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after the `failed`-th failure in a row, from 1; `None`: give up. `random` in `0.0..1.0` spreads a fleet.
+    /// The wait after `failed` failures in a row, at least one; `None` means to give up. `random` in `0.0..1.0` spreads the calls of many agents.
     #[must_use]
     pub fn wait_after(&self, failed: u32, failure: &ModelFailure, random: f64) -> Option<Duration> {
         match failure.retry {

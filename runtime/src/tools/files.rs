@@ -1,4 +1,4 @@
-//! Read, Write, Edit.
+//! The tools Read, Write and Edit.
 
 use std::io::{BufRead, BufReader, Read as _};
 
@@ -10,9 +10,9 @@ use super::tree::{PathError, Tree};
 use crate::status::without_os_error_number;
 
 const DEFAULT_LINES: u64 = 2000;
-/// Left of an output's limit for what is said about it.
+/// Bytes of an output's limit that are kept free for the note about the rest of the file.
 const RESERVED_FOR_NOTES: usize = 80;
-/// The longest file that Edit takes into memory.
+/// The longest file that Edit reads into memory.
 const MAX_EDIT_BYTES: u64 = 16 << 20;
 
 impl From<PathError> for CallResult {
@@ -70,7 +70,8 @@ pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> CallResult {
     CallResult::succeeded(text)
 }
 
-/// At most `limit` bytes and one of a line; what is longer is skipped, so that an endless line does not fill the memory.
+/// Reads a line, at most `limit` + 1 bytes of it, and skips its rest, so that an endless line does not fill the memory. Returns false at the end
+/// of the file.
 fn read_line_bounded(reader: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> std::io::Result<bool> {
     let read = reader.by_ref().take(limit as u64 + 1).read_until(b'\n', line)?;
     if read > limit && !line.ends_with(b"\n") {

@@ -1,4 +1,4 @@
-//! Output of a bounded size that keeps its head and its tail: the end of a build log says what the beginning cannot.
+//! Output of a bounded size. It keeps head and tail, because the end of a build log often says what failed.
 
 use std::collections::VecDeque;
 
@@ -18,6 +18,7 @@ impl BoundedOutput {
         Self { head: Vec::new(), tail: VecDeque::new(), half: limit / 2, total: 0 }
     }
 
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let room = (self.half - self.head.len()).min(bytes.len());
@@ -29,7 +30,7 @@ impl BoundedOutput {
         self.tail.extend(rest);
     }
 
-    /// Bytes that are not UTF-8 are shown as U+FFFD.
+    /// The output as text. Bytes that are not UTF-8 become U+FFFD.
     #[must_use]
     pub fn into_text(mut self) -> String {
         let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
@@ -46,7 +47,7 @@ fn omission_notice(left_out: u64) -> String {
     format!("\n[... {left_out} bytes left out ...]\n")
 }
 
-/// `text` in at most `limit` bytes.
+/// Returns `text` in at most `limit` bytes, with head and tail.
 #[must_use]
 pub fn truncate(text: String, limit: usize) -> String {
     if text.len() <= limit {

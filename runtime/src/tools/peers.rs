@@ -1,4 +1,4 @@
-//! ListPods and SendToPeerPod: asked of the gateway, which knows by the token who asks.
+//! The tools ListPods and SendToPeerPod. The gateway answers both, and knows the agent by its token.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use yoi_wire::hub::{PodList, Refusal, RefusalReason, SendRequest, SendResponse, 
 use super::CallResult;
 use super::call_args::SendArgs;
 
-/// A message has an id, so that it may be sent again when nobody knows whether it came through.
+/// Tries to send one message. Sending it again is safe, because it has an id.
 const TRIES: usize = 3;
 
-/// Messages of this run of which nobody knows whether they arrived, with their ids: the same words to the same agent are the same message.
+/// Ids of this run's messages that may or may not have arrived, by recipient and text. The same text to the same agent is the same message.
 #[derive(Debug, Default)]
 pub struct UnconfirmedMessages(Mutex<HashMap<(String, String), String>>);
 
 impl UnconfirmedMessages {
-    /// What a former run did not learn, it will not repeat: its words in a later run are a new message.
+    /// Forgets all ids: the same text in a later run is a new message.
     pub fn clear(&self) {
         self.lock().clear();
     }
@@ -49,7 +49,7 @@ fn pod_line(pod: &VisiblePod) -> String {
 
 pub async fn send(caller: &RequestClient, unconfirmed: &UnconfirmedMessages, args: &SendArgs, limit: Duration) -> CallResult {
     let key = (args.to.clone(), args.message.clone());
-    // Kept before it leaves: whatever ends this call, the id is not lost.
+    // The id is stored before the message is sent, so that it survives however this call ends.
     let message_id = unconfirmed.lock().entry(key.clone()).or_insert_with(|| Uuid::new_v4().to_string()).clone();
     let message = SendRequest { to: args.to.clone(), message_id: message_id.clone(), text: args.message.clone() };
     let answer = tokio::time::timeout(limit, post_message(caller, &message)).await;
@@ -87,7 +87,7 @@ async fn post_message(caller: &RequestClient, message: &SendRequest) -> Result<S
     }
 }
 
-/// Nothing of the last try left this process. An earlier one may have, so only a first failure to connect is sure.
+/// Whether the last try failed before it sent anything. An earlier try may have sent the message.
 fn never_sent(error: &CallError) -> bool {
     match error {
         CallError::Connect(_) | CallError::Path { .. } | CallError::Encode(_) => true,
@@ -107,7 +107,7 @@ fn parse_refusal(error: &CallError) -> Option<Refusal> {
     }
 }
 
-/// One sentence for each reason, so that the model can tell what it may do next; `None` when the message may have arrived all the same.
+/// The message for the model, one for each reason, so that it knows what it can do next. `None` when the message may have arrived anyway.
 fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
     Some(match refusal.reason {
         RefusalReason::NotAnAgent => "The gateway does not know this agent; nothing was sent.".to_owned(),

@@ -1,8 +1,8 @@
-//! The tree, and paths beneath it.
+//! The source tree, and paths beneath its root.
 //!
-//! A path is walked once by descriptors to the place that it means, links judged by their target, and then opened by the kernel beneath
-//! the root without following anything (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). What is swapped in between makes the open
-//! fail; it never makes it land elsewhere.
+//! A path is first resolved to a path without links: every link on the way is read and its target checked. Then the kernel opens that path
+//! beneath the root without following any link (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). If a component is exchanged for a link
+//! in between, the open fails; it never opens a file elsewhere.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,11 +16,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, 
 use rustix::io::Errno;
 use uuid::Uuid;
 
-/// As many as the kernel follows.
+/// The most links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// How often a path that changes under the walk is walked again.
+/// How often a path is resolved when it changes meanwhile.
 const MAX_WALKS: usize = 3;
 
+/// Why a path cannot be used. The text is for the model.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     #[error("sandbox_violation: {given:?} leads out of the tree")]
@@ -35,6 +36,7 @@ pub enum PathError {
     Io { given: String, source: io::Error },
 }
 
+/// An open root folder.
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
@@ -54,6 +56,8 @@ impl ResolvedPath {
 }
 
 impl Tree {
+    /// Opens the root.
+    ///
     /// # Errors
     /// The system's.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -61,10 +65,10 @@ impl Tree {
         Ok(Self { root, path: path.to_owned() })
     }
 
-    /// Whether a path lies beneath the root. It need not exist.
+    /// Checks that a path lies beneath the root. It need not exist.
     ///
     /// # Errors
-    /// It does not, or it is no path; a path that cannot be walked for another reason passes, and fails when it is used.
+    /// It leads out of the tree or is not a path. A path that cannot be resolved for another reason passes, and fails when it is used.
     pub fn check(&self, given: &str) -> Result<(), PathError> {
         match self.resolve(given) {
             Ok(_) | Err(PathError::Io { .. }) => Ok(()),
@@ -78,7 +82,7 @@ impl Tree {
     /// It leads out of the tree, is not there, or is no regular file.
     pub fn read(&self, given: &str) -> Result<File, PathError> {
         let fd = self.retry_on_change(given, |resolved| {
-            // A FIFO would wait for its writer.
+            // Without NONBLOCK, opening a FIFO would wait for its writer.
             self.openat2(&resolved.path(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
         })?;
         let kind = fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode)).map_err(|error| io_error(given, error))?;
@@ -89,11 +93,11 @@ impl Tree {
         }
     }
 
-    /// Puts a file at a path, whole, with the folders that it needs; durable on return, also its name. A link is kept; the file that it
-    /// leads to is replaced.
+    /// Replaces a file atomically, and makes the folders that it needs. Content and name are durable on return. A link is kept, and the file
+    /// that it leads to is replaced.
     ///
     /// # Errors
-    /// It leads out of the tree, a folder stands there, or the system's.
+    /// The path leads out of the tree or is a folder, or the system's.
     pub fn replace(&self, given: &str, content: &[u8]) -> Result<(), PathError> {
         self.retry_on_change(given, |resolved| {
             let (name, parents) = resolved.names.split_last().ok_or(Errno::ISDIR)?;
@@ -106,7 +110,7 @@ impl Tree {
         let mode = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => return Err(Errno::ISDIR),
-                // A link that was not there when the path was walked.
+                // The link was not there when the path was resolved.
                 FileType::Symlink => return Err(Errno::LOOP),
                 _ => Some(Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO)),
             },
@@ -121,7 +125,7 @@ impl Tree {
                 rustix::fs::fchmod(&file, mode)?;
             }
             file.write_all(content)?;
-            // The log will say that it was written: then it was.
+            // The session's log will say that the file was written, so it has to survive a power loss.
             file.sync_data()?;
             renameat(parent, &new, parent, name)?;
             sync_dir(parent)?;
@@ -133,7 +137,7 @@ impl Tree {
         })
     }
 
-    /// Opens a folder, making what is missing.
+    /// Opens a folder and makes the ones that are missing.
     fn create_dirs(&self, names: &[OsString]) -> Result<OwnedFd, Errno> {
         let mut folder = self.openat2(Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
         for name in names {
@@ -158,14 +162,14 @@ impl Tree {
     fn openat2(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         loop {
             match openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), RESOLVE_FLAGS) {
-                // Something was renamed while the kernel looked.
+                // A rename happened during the lookup.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return done,
             }
         }
     }
 
-    /// Walks to the place and does the deed there; a link that appears in between (`ELOOP`) means another walk.
+    /// Resolves the path and runs `operation` on the result. Starts again when a link has appeared in between (`ELOOP`).
     fn retry_on_change<T>(&self, given: &str, operation: impl Fn(&ResolvedPath) -> Result<T, Errno>) -> Result<T, PathError> {
         for _ in 0..MAX_WALKS {
             match operation(&self.resolve(given)?) {
@@ -194,9 +198,9 @@ impl Tree {
             let so_far: PathBuf = names.iter().collect();
             let fd = match self.openat2(&so_far, OFlags::PATH | OFlags::NOFOLLOW) {
                 Ok(fd) => fd,
-                // Nothing there: then there are no links in what follows either, and `..` goes back over names that are not there.
+                // Nothing is there, so no further component is a link, and `..` only removes names.
                 Err(Errno::NOENT) => continue,
-                // A link was put where a folder was a moment ago; the strict open decides.
+                // A folder was exchanged for a link. The final open refuses it.
                 Err(Errno::LOOP) => continue,
                 Err(error) => return Err(io_error(given, error)),
             };
@@ -222,7 +226,7 @@ impl Tree {
         Ok(ResolvedPath { names })
     }
 
-    /// The names of a path; of an absolute one, those below the root. `None` when it starts elsewhere.
+    /// The names of a path; for an absolute path, those below the root. `None` when it is not below the root.
     fn names_beneath(&self, path: &Path) -> Option<VecDeque<OsString>> {
         let path = if path.is_absolute() { path.strip_prefix(&self.path).ok()? } else { path };
         path.components()
@@ -238,7 +242,7 @@ impl Tree {
 
 /// Makes the names in a folder durable.
 fn sync_dir(folder: &OwnedFd) -> Result<(), Errno> {
-    // The descriptor only names the folder; this one may be synced.
+    // `folder` is an O_PATH descriptor, which cannot be synced.
     rustix::fs::fsync(openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
