@@ -106,7 +106,7 @@ impl ToolRunner {
         let bytes = self.limits.tool_output_bytes as usize;
         let end = match args {
             ToolArgs::Shell(shell) => {
-                let limit = shell.timeout_seconds.map_or(limit, |seconds| limit.min(Duration::from_secs(seconds)));
+                let limit = shell.timeout_seconds.map_or(limit, |seconds| limit.min(Duration::from_secs(seconds.get())));
                 self.shell.run(&shell.command, limit, bytes).await
             }
             ToolArgs::Read(read) => self.run_on_tree(limit, move |tree| files::read(tree, &read, bytes)).await,

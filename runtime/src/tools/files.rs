@@ -1,6 +1,7 @@
 //! The tools Read, Write and Edit.
 
 use std::io::{BufRead, BufReader, Read as _};
+use std::num::NonZeroU64;
 
 use yoi_wire::entry::ToolOutcome;
 
@@ -33,7 +34,7 @@ pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> CallResult {
         Err(error) => return error.into(),
     };
     let bytes = bytes.saturating_sub(RESERVED_FOR_NOTES);
-    let (first, most) = (args.offset.unwrap_or(1), args.limit.unwrap_or(DEFAULT_LINES));
+    let (first, most) = (args.offset.map_or(1, NonZeroU64::get), args.limit.map_or(DEFAULT_LINES, NonZeroU64::get));
     let mut reader = BufReader::new(file);
     let (mut number, mut line, mut text) = (0, Vec::new(), Vec::new());
     let mut next = None;

@@ -113,7 +113,7 @@ rules:
     assert_eq!(ends[0], (ToolOutcome::Succeeded, "a (self): live, Idle\nb (peer): not live, Idle".to_owned()));
     assert!(ends[1].0 == ToolOutcome::Failed && ends[1].1.contains("inbox of \"b\" is full"));
     assert!(ends[2].0 == ToolOutcome::Failed && ends[2].1.contains("no agent \"z\""));
-    assert_eq!(ends[3], (ToolOutcome::Refused, "invalid_args: /message: missing".to_owned()));
+    assert_eq!(ends[3], (ToolOutcome::Refused, "invalid_args: missing field `message`".to_owned()));
     assert!(ends[4].0 == ToolOutcome::Refused && ends[4].1.starts_with("unknown_tool"));
     assert!(ends[5].0 == ToolOutcome::Refused && ends[5].1.starts_with("sandbox_violation"));
     // What is refused has not begun.

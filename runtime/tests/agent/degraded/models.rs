@@ -229,7 +229,7 @@ rules:
         let entries = harness.wait_for_runs(1).await;
         assert_eq!(outcomes(&entries), [RunOutcome::Finished], "{provider}");
         let ends = tool_ends(&entries);
-        for (end, words) in ends.iter().zip(["invalid_args", "invalid_args", "/command: missing", "unknown_tool"]) {
+        for (end, words) in ends.iter().zip(["invalid_args", "invalid_args", "missing field `command`", "unknown_tool"]) {
             assert!(end.outcome == ToolOutcome::Refused && end.output.contains(words), "{provider}: {end:?}");
         }
         assert_eq!((ends.len(), ends[4].outcome), (5, ToolOutcome::Succeeded), "{provider}");
