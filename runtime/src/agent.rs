@@ -182,7 +182,7 @@ impl AgentProcess<'_> {
             let Err(error) = result else { continue };
             full = error.reason() == "DiskFull";
             self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
-            tracing::error!(reason = error.reason(), error = crate::status::chain(&error), "session not usable");
+            tracing::error!(reason = error.reason(), error = crate::status::error_text(&error), "session not usable");
             if is_permanent(&error) {
                 // The process stays up without running anything, so that people can read the log and the reason.
                 self.stop.cancelled().await;

@@ -8,7 +8,7 @@ use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavi
 use tracing_subscriber::EnvFilter;
 use yoi_runtime::args::{ApiKey, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
-use yoi_runtime::status::chain;
+use yoi_runtime::status::error_text;
 use yoi_runtime::{agent, allocator};
 
 /// More than any of the futures needs. The kernel gives memory only for what is used.
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     match run(RuntimeCli::parse(), key, &origin) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&*error), "runtime ended");
+            tracing::error!(error = error_text(&*error), "runtime ended");
             ExitCode::FAILURE
         }
     }

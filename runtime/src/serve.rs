@@ -24,7 +24,7 @@ use crate::diff::diff;
 use crate::disk_space::DiskSpaceProbe;
 use crate::open_session::{OpenSession, closed_session_reader};
 use crate::processes::ProcessSupervisor;
-use crate::status::{NotReady, chain};
+use crate::status::{NotReady, error_text};
 
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;
@@ -64,7 +64,7 @@ fn session_error_response(error: &Error) -> Response {
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let reason = if status.is_client_error() { RefusalReason::Invalid } else { RefusalReason::ReceiverFailed };
-    refuse(status, reason, chain(error))
+    refuse(status, reason, error_text(error))
 }
 
 #[derive(Debug, Deserialize)]
@@ -221,6 +221,6 @@ async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>)
 async fn diff_response(State(api): State<ApiState>) -> Response {
     match diff(&api.processes, &api.tree, &api.shim_socket).await {
         Ok(diff) => Json(diff).into_response(),
-        Err(error) => refuse(StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed, chain(&error)),
+        Err(error) => refuse(StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed, error_text(&error)),
     }
 }

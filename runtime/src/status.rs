@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::Error as SessionError;
+use yoi_wire::error_chain;
 use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
 use crate::rng::random_fraction;
@@ -33,7 +34,7 @@ impl NotReady {
     /// Reason and sentence for an error of the session.
     #[must_use]
     pub fn from_session_error(error: &SessionError) -> Self {
-        let text = chain(error);
+        let text = error_text(error);
         let (reason, message) = match error.reason() {
             "DiskFull" => (
                 "DiskFull",
@@ -100,16 +101,9 @@ impl StatusInputs {
     }
 }
 
-/// An error with all its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    without_os_error_number(&text)
+/// An error with its causes in one line, without the system's error numbers.
+pub fn error_text(error: &dyn std::error::Error) -> String {
+    without_os_error_number(&error_chain(error))
 }
 
 /// Removes the error numbers that the standard library adds, as in `(os error 28)`.
