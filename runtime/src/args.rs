@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_or_the_clusters_is_not_the_users() {
+    fn variables_of_yoi_and_kubernetes_are_not_the_users() {
         let all = ["YOI_MODEL_API_KEY", "KUBERNETES_SERVICE_HOST", "FOO", "PATH", "YOIK", "_"].map(|name| (name.into(), "x".into()));
         let names: Vec<OsString> = user_env(all.into_iter()).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["FOO", "PATH", "YOIK"]);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shim_that_takes_too_long_is_told_in_seconds() {
+    fn the_timeout_of_the_shim_is_given_in_seconds() {
         assert_eq!(ShimClientError::TimedOut.to_string(), "failed to get changes from the node's shim within 20 s");
     }
 }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trouble_that_ends_does_not_hide_another_that_lasts() {
+    fn a_problem_that_ends_does_not_hide_one_that_lasts() {
         let status = RuntimeStatus::new(1, false);
         assert_eq!(reasons(&status), (false, "Starting".to_owned()));
         status.set_session_state(SessionState::Open);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_names_the_place_and_what_to_do_and_no_number_of_the_systems() {
+    fn a_message_names_the_file_and_what_to_do_and_has_no_error_number() {
         let full =
             SessionError::Disk { deed: "append to", path: PathBuf::from("/session/x.jsonl"), source: io::Error::from_raw_os_error(28) };
         let said = NotReady::from_session_error(&full);

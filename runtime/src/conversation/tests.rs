@@ -21,16 +21,16 @@ fn calls(ids: &[&str]) -> Assistant {
     Assistant { tool_calls: ids.iter().map(call).collect(), ..says("") }
 }
 
-/// A world in which nothing fails: log, inbox, model, tools.
+/// Log, inbox, model and tools in memory. None of them fails.
 #[derive(Clone, Default)]
-struct World {
+struct Simulation {
     log: Vec<Entry>,
     inbox: Vec<InboxMessage>,
-    /// What the model says, by the number of answers in the log.
+    /// The model's answers, by the number of answers in the log.
     script: Vec<Result<Assistant, String>>,
-    /// Messages that arrive while the model is called for the n-th time.
+    /// Messages that arrive during the n-th model call.
     arriving: Vec<(usize, InboxMessage)>,
-    /// What was shown to the model, each time.
+    /// The requests to the model.
     shown: Vec<Vec<PromptItem>>,
     ran: Vec<String>,
     task: Option<Task>,
@@ -38,7 +38,7 @@ struct World {
     may_run: bool,
 }
 
-impl World {
+impl Simulation {
     fn new(script: Vec<Result<Assistant, String>>) -> Self {
         let task = Some(Task { id: "t".to_owned(), text: "do it".to_owned() });
         Self { script, task, limit: 50, may_run: true, ..Self::default() }
@@ -58,8 +58,8 @@ impl World {
         self.log.iter().filter(|entry| matches!(entry.body, Body::Assistant(_))).count()
     }
 
-    /// A process from its start until it rests, or until it has carried out so many intents.
-    fn live(&mut self, mut most: usize) -> ConversationState {
+    /// Runs a process from its start until it waits or exits, or until it has carried out `most` intents.
+    fn run_process(&mut self, mut most: usize) -> ConversationState {
         if self.log.is_empty() {
             self.write(Body::SessionStarted(SessionStarted { session: "s".to_owned(), agent: name("a"), format: 1 }));
         }
@@ -132,164 +132,167 @@ impl World {
 
 #[test]
 fn a_task_runs_to_its_end() {
-    let mut world = World::new(vec![Ok(calls(&["one", "bad", "two"])), Ok(says("done"))]);
-    let state = world.live(usize::MAX);
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one", "bad", "two"])), Ok(says("done"))]);
+    let state = simulation.run_process(usize::MAX);
     assert_eq!(
-        world.kinds(),
+        simulation.kinds(),
         "SessionStarted RuntimeStarted Input RunStarted Assistant ToolStarted ToolEnded ToolEnded ToolStarted ToolEnded Assistant RunEnded"
     );
-    assert_eq!(world.ran, ["one", "two"]);
+    assert_eq!(simulation.ran, ["one", "two"]);
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
     assert_eq!(state.activity(), Activity::Idle);
-    // Once more: the task is not submitted again, and nothing runs.
-    let state = world.live(usize::MAX);
-    assert!(world.kinds().ends_with("RunEnded RuntimeStarted"));
+    // At a second start the task is not submitted again, and nothing runs.
+    let state = simulation.run_process(usize::MAX);
+    assert!(simulation.kinds().ends_with("RunEnded RuntimeStarted"));
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
 }
 
 #[test]
-fn g1_a_message_wakes_an_idle_agent_and_is_in_request_and_log() {
-    let mut world = World { task: None, ..World::new(vec![Ok(says("read"))]) };
-    world.inbox.push(message("m"));
-    world.live(usize::MAX);
-    assert_eq!(world.kinds(), "SessionStarted RuntimeStarted PeerMessage RunStarted Assistant RunEnded");
-    assert_eq!(world.causes(), [["m"]]);
-    assert_eq!(world.shown, [[PromptItem::User("[message from agent b]\ntext of m".to_owned())]]);
-    assert!(matches!(&world.log[3].body, Body::RunStarted(run) if run.run_id == "run-4"));
+fn g1_a_message_starts_a_run_of_an_idle_agent_and_is_in_request_and_log() {
+    let mut simulation = Simulation { task: None, ..Simulation::new(vec![Ok(says("read"))]) };
+    simulation.inbox.push(message("m"));
+    simulation.run_process(usize::MAX);
+    assert_eq!(simulation.kinds(), "SessionStarted RuntimeStarted PeerMessage RunStarted Assistant RunEnded");
+    assert_eq!(simulation.causes(), [["m"]]);
+    assert_eq!(simulation.shown, [[PromptItem::User("[message from agent b]\ntext of m".to_owned())]]);
+    assert!(matches!(&simulation.log[3].body, Body::RunStarted(run) if run.run_id == "run-4"));
 }
 
 #[test]
 fn g2_a_weak_message_waits_for_the_next_run() {
-    let mut world = World { task: None, ..World::new(vec![Ok(says("read"))]) };
-    world.inbox.push(InboxMessage { wake: Wake::Wait, ..message("weak") });
-    world.live(usize::MAX);
-    assert_eq!(world.kinds(), "SessionStarted RuntimeStarted");
-    world.inbox.push(message("strong"));
-    world.live(usize::MAX);
-    assert_eq!(world.causes(), [["weak", "strong"]]);
+    let mut simulation = Simulation { task: None, ..Simulation::new(vec![Ok(says("read"))]) };
+    simulation.inbox.push(InboxMessage { wake: Wake::Wait, ..message("weak") });
+    simulation.run_process(usize::MAX);
+    assert_eq!(simulation.kinds(), "SessionStarted RuntimeStarted");
+    simulation.inbox.push(message("strong"));
+    simulation.run_process(usize::MAX);
+    assert_eq!(simulation.causes(), [["weak", "strong"]]);
 }
 
 #[test]
 fn g3_a_message_during_a_run_is_read_before_the_next_model_call() {
-    let mut world = World::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
-    world.arriving.push((0, message("m")));
-    world.live(usize::MAX);
-    assert_eq!(world.causes().len(), 1);
-    assert!(world.kinds().ends_with("Assistant ToolStarted ToolEnded PeerMessage Assistant RunEnded"));
-    assert!(matches!(world.shown[1].last(), Some(PromptItem::User(text)) if text.ends_with("text of m")));
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
+    simulation.arriving.push((0, message("m")));
+    simulation.run_process(usize::MAX);
+    assert_eq!(simulation.causes().len(), 1);
+    assert!(simulation.kinds().ends_with("Assistant ToolStarted ToolEnded PeerMessage Assistant RunEnded"));
+    assert!(matches!(simulation.shown[1].last(), Some(PromptItem::User(text)) if text.ends_with("text of m")));
 }
 
 #[test]
-fn g7_a_message_after_the_last_look_starts_another_run() {
-    let mut world = World::new(vec![Ok(says("done")), Ok(says("read"))]);
-    world.arriving.push((0, message("m")));
-    world.live(usize::MAX);
-    assert_eq!(world.causes(), [["t"], ["m"]]);
-    assert_eq!(world.outcomes(), [RunOutcome::Finished, RunOutcome::Finished]);
+fn g7_a_message_after_the_last_read_of_the_inbox_starts_another_run() {
+    let mut simulation = Simulation::new(vec![Ok(says("done")), Ok(says("read"))]);
+    simulation.arriving.push((0, message("m")));
+    simulation.run_process(usize::MAX);
+    assert_eq!(simulation.causes(), [["t"], ["m"]]);
+    assert_eq!(simulation.outcomes(), [RunOutcome::Finished, RunOutcome::Finished]);
 }
 
 #[test]
 fn p36_the_turn_limit_ends_the_run_without_another_model_call() {
-    let mut world = World { limit: 2, ..World::new(vec![Ok(calls(&["one"])), Ok(calls(&["two"])), Ok(says("never"))]) };
-    let state = world.live(usize::MAX);
-    assert_eq!((world.outcomes(), world.shown.len()), (vec![RunOutcome::LimitReached], 2));
+    let mut simulation = Simulation { limit: 2, ..Simulation::new(vec![Ok(calls(&["one"])), Ok(calls(&["two"])), Ok(says("never"))]) };
+    let state = simulation.run_process(usize::MAX);
+    assert_eq!((simulation.outcomes(), simulation.shown.len()), (vec![RunOutcome::LimitReached], 2));
     assert_eq!(state.task("t"), Some(TaskState::Failed));
 }
 
 #[test]
-fn a_failed_run_rests_and_its_input_is_answered_with_the_next() {
-    let mut world = World::new(vec![Err("no model".to_owned())]);
-    let state = world.live(usize::MAX);
-    assert_eq!((world.outcomes(), state.task("t")), (vec![RunOutcome::Failed], Some(TaskState::Failed)));
-    world.script = vec![Ok(says("both"))];
-    world.inbox.push(message("m"));
-    let state = world.live(usize::MAX);
-    assert_eq!(world.outcomes(), [RunOutcome::Failed, RunOutcome::Finished]);
+fn a_failed_run_waits_and_its_input_is_answered_with_the_next() {
+    let mut simulation = Simulation::new(vec![Err("no model".to_owned())]);
+    let state = simulation.run_process(usize::MAX);
+    assert_eq!((simulation.outcomes(), state.task("t")), (vec![RunOutcome::Failed], Some(TaskState::Failed)));
+    simulation.script = vec![Ok(says("both"))];
+    simulation.inbox.push(message("m"));
+    let state = simulation.run_process(usize::MAX);
+    assert_eq!(simulation.outcomes(), [RunOutcome::Failed, RunOutcome::Finished]);
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
 }
 
 #[test]
 fn without_a_key_the_task_is_kept_and_nothing_runs() {
-    let mut world = World { may_run: false, ..World::new(vec![Ok(says("done"))]) };
-    let state = world.live(usize::MAX);
-    assert_eq!((world.kinds().as_str(), state.task("t")), ("SessionStarted RuntimeStarted Input", Some(TaskState::Submitted)));
-    world.may_run = true;
-    let state = world.live(usize::MAX);
+    let mut simulation = Simulation { may_run: false, ..Simulation::new(vec![Ok(says("done"))]) };
+    let state = simulation.run_process(usize::MAX);
+    assert_eq!((simulation.kinds().as_str(), state.task("t")), ("SessionStarted RuntimeStarted Input", Some(TaskState::Submitted)));
+    simulation.may_run = true;
+    let state = simulation.run_process(usize::MAX);
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
 }
 
 #[test]
-fn f4_a_call_that_had_begun_is_unknown_and_one_that_had_not_is_refused() {
-    let mut world = World::new(vec![Ok(calls(&["one", "two"])), Ok(says("done"))]);
-    world.live(usize::MAX);
-    let begun = world.log.iter().position(|entry| matches!(entry.body, Body::ToolStarted(_))).unwrap();
-    world.log.truncate(begun + 1);
-    (world.ran, world.shown) = (Vec::new(), Vec::new());
-    let state = world.live(usize::MAX);
-    assert!(world.kinds().contains("ToolStarted ToolEnded ToolEnded RunEnded RuntimeStarted RunStarted Assistant RunEnded"));
-    assert_eq!(world.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
-    assert_eq!((world.causes(), world.ran.len()), (vec![vec!["t".to_owned()]; 2], 0));
+fn f4_a_call_that_had_started_is_unknown_and_one_that_had_not_is_refused() {
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one", "two"])), Ok(says("done"))]);
+    simulation.run_process(usize::MAX);
+    let begun = simulation.log.iter().position(|entry| matches!(entry.body, Body::ToolStarted(_))).unwrap();
+    simulation.log.truncate(begun + 1);
+    (simulation.ran, simulation.shown) = (Vec::new(), Vec::new());
+    let state = simulation.run_process(usize::MAX);
+    assert!(simulation.kinds().contains("ToolStarted ToolEnded ToolEnded RunEnded RuntimeStarted RunStarted Assistant RunEnded"));
+    assert_eq!(simulation.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
+    assert_eq!((simulation.causes(), simulation.ran.len()), (vec![vec!["t".to_owned()]; 2], 0));
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
-    let Some(PromptItem::Results(results)) = world.shown[0].last() else { panic!("{:?}", world.shown) };
+    let Some(PromptItem::Results(results)) = simulation.shown[0].last() else { panic!("{:?}", simulation.shown) };
     assert!(results[0].output.contains("may or may not") && results[1].output.contains("did not run"));
 }
 
 #[test]
-fn a_run_whose_last_word_is_in_the_log_is_finished_without_asking_again() {
-    let mut world = World::new(vec![Ok(says("done"))]);
-    world.live(usize::MAX);
-    assert!(matches!(world.log.pop().unwrap().body, Body::RunEnded(_)));
-    world.shown.clear();
-    let state = world.live(usize::MAX);
-    assert_eq!((world.outcomes(), world.shown.len()), (vec![RunOutcome::Finished], 0));
+fn a_run_whose_final_answer_is_in_the_log_finishes_without_another_model_call() {
+    let mut simulation = Simulation::new(vec![Ok(says("done"))]);
+    simulation.run_process(usize::MAX);
+    assert!(matches!(simulation.log.pop().unwrap().body, Body::RunEnded(_)));
+    simulation.shown.clear();
+    let state = simulation.run_process(usize::MAX);
+    assert_eq!((simulation.outcomes(), simulation.shown.len()), (vec![RunOutcome::Finished], 0));
     assert_eq!(state.task("t"), Some(TaskState::Succeeded));
 }
 
 #[test]
-fn a_stop_closes_what_is_under_way_and_the_next_start_goes_on() {
-    let mut world = World::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
-    let mut state = world.live(7);
-    assert!(world.kinds().ends_with("Assistant ToolStarted"), "{}", world.kinds());
+fn a_stop_closes_call_and_run_and_the_next_start_goes_on() {
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
+    let mut state = simulation.run_process(7);
+    assert!(simulation.kinds().ends_with("Assistant ToolStarted"), "{}", simulation.kinds());
     let (next, intents) = apply(state, ConversationEvent::Stopping);
     state = next;
     let [Intent::Append(bodies)] = &intents[..] else { panic!("{intents:?}") };
     let mut last = Vec::new();
     for body in bodies.clone() {
-        (state, last) = apply(state, ConversationEvent::Logged(world.write(body)));
+        (state, last) = apply(state, ConversationEvent::Logged(simulation.write(body)));
     }
     assert_eq!(last, [Intent::Exit]);
     assert_eq!(state.task("t"), Some(TaskState::Running));
-    world.live(usize::MAX);
-    assert_eq!(world.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
-    assert!(world.ran.is_empty());
+    simulation.run_process(usize::MAX);
+    assert_eq!(simulation.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
+    assert!(simulation.ran.is_empty());
 }
 
-/// After a crash at any entry, and another one at any step of the recovery: everything is delivered once, no call runs twice, the task is done.
+/// Crashes after any number of intents, and again during recovery: every message is delivered once, no call runs twice, the task succeeds.
 #[test]
-fn whatever_crashes_every_input_is_answered_and_no_call_runs_twice() {
+fn after_any_crash_every_input_is_answered_and_no_call_runs_twice() {
     let fresh = || {
         let script =
             [calls(&["c0", "bad"]), calls(&["c1"]), says("done"), calls(&["c3"]), says("read"), calls(&["c5"]), says("end"), says("end")];
-        let mut world = World::new(script.into_iter().map(Ok).collect());
-        world.arriving = vec![(0, message("m0")), (2, message("m1"))];
-        world
+        let mut simulation = Simulation::new(script.into_iter().map(Ok).collect());
+        simulation.arriving = vec![(0, message("m0")), (2, message("m1"))];
+        simulation
     };
     let mut whole = fresh();
-    whole.live(usize::MAX);
+    whole.run_process(usize::MAX);
     for first in 0..60 {
         for second in [0, 1, 2, 3, 5, 8, usize::MAX] {
-            let mut world = fresh();
-            world.live(first);
-            let begun: Vec<String> = started(&world.log);
-            world.live(second);
-            world.live(usize::MAX);
-            let state = yoi_session::fold::fold(&world.log);
+            let mut simulation = fresh();
+            simulation.run_process(first);
+            let begun: Vec<String> = started(&simulation.log);
+            simulation.run_process(second);
+            simulation.run_process(usize::MAX);
+            let state = yoi_session::fold::fold(&simulation.log);
             assert!(state.unanswered.is_empty() && state.open_run.is_none() && state.open_calls.is_empty(), "{first} {second}");
-            assert!(begun.iter().all(|call| started(&world.log).iter().filter(|other| *other == call).count() == 1), "{first} {second}");
-            let ids = world.log.iter().filter(|entry| matches!(entry.body, Body::Input(_) | Body::PeerMessage(_))).count();
+            assert!(
+                begun.iter().all(|call| started(&simulation.log).iter().filter(|other| *other == call).count() == 1),
+                "{first} {second}"
+            );
+            let ids = simulation.log.iter().filter(|entry| matches!(entry.body, Body::Input(_) | Body::PeerMessage(_))).count();
             assert_eq!(ids, state.delivered.len(), "{first} {second}");
-            assert!(world.inbox.is_empty());
-            assert_eq!(world.live(usize::MAX).task("t"), Some(TaskState::Succeeded), "{first} {second}");
+            assert!(simulation.inbox.is_empty());
+            assert_eq!(simulation.run_process(usize::MAX).task("t"), Some(TaskState::Succeeded), "{first} {second}");
         }
     }
 }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_holds_nothing_that_the_endpoint_said_and_the_key_stands_nowhere() {
+    fn the_summary_has_nothing_of_the_endpoints_message_and_the_key_is_never_shown() {
         for code in [400, 401, 403, 404, 413, 422, 429, 500, 503, 302] {
             let failure = status(code).redact_key("sk-1");
             assert!(failure.summary.starts_with(&format!("the model endpoint m:1 answered {code}")), "{failure:?}");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_or_the_world_may_mend_is_tried_again_and_a_refused_request_is_not() {
+    fn failures_that_may_end_are_tried_again_and_refused_requests_are_not() {
         for (code, retry, key) in [
             (400, Retry::Never, false),
             (413, Retry::Never, false),

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_thoughts_and_arguments_count_together_and_arguments_once() {
+    fn text_reasoning_and_arguments_count_together_and_arguments_once() {
         let text = |bytes: usize| ChatStreamEvent::Chunk(StreamChunk { content: "x".repeat(bytes) });
         let call = |id: &str, bytes: usize| {
             let tool_call = ToolCall {

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_the_cap_and_the_endpoints_wish_is_heard_up_to_a_bound() {
+    fn waits_double_up_to_the_cap_and_the_endpoint_may_ask_for_longer_ones_up_to_a_limit() {
         let retries = RetryPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(3) };
         let waits =
             |failure: &ModelFailure| (1..6).map(|n| retries.wait_after(n, failure, 1.0).map(|wait| wait.as_secs())).collect::<Vec<_>>();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_captured_program_may_complain_at_length() {
+    async fn a_captured_program_may_write_much_to_standard_error() {
         let supervisor = ProcessSupervisor::new(std::env::temp_dir(), "a", &[]);
         let script = "i=0; while [ $i -lt 3000 ]; do echo 'one more line of complaint' >&2; i=$((i+1)); done; echo done";
         let output = supervisor.capture("sh", &["-c", script], &[], Duration::from_secs(20), 100).await.unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_kept_whole() {
+    fn output_within_the_limit_is_kept_whole() {
         let mut output = BoundedOutput::new(10);
         for byte in b"0123456789" {
             output.push(&[*byte]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_keeps_head_and_tail() {
+    fn output_over_the_limit_keeps_head_and_tail() {
         for pieces in [vec![1000], vec![3; 400], vec![5, 1, 900, 2, 7]] {
             let mut output = BoundedOutput::new(10);
             let bytes: Vec<u8> = (0..pieces.iter().sum::<usize>()).map(|n| b'a' + (n % 26) as u8).collect();

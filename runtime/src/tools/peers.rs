@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a25_every_refusal_has_its_own_sentence_and_what_may_have_arrived_is_no_refusal() {
+    fn a25_every_refusal_has_its_own_message_and_a_message_that_may_have_arrived_is_not_refused() {
         use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
         let sentence = |reason| refusal_sentence(&Refusal { reason, message: "why".to_owned() }, "b");
         let sure = [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid];

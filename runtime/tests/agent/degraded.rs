@@ -1,4 +1,4 @@
-//! The world is poor: what the agent says, whether it obeys, and whether it goes on.
+//! Disks, models and commands fail: what the agent reports, whether it stays responsive, and whether it goes on.
 
 mod commands;
 mod damaged_files;

@@ -1,4 +1,4 @@
-//! The diff: text by git, paths by the shim.
+//! The diff: its text comes from git, its paths from the shim.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A gateway that believes everyone and remembers what it was told.
+//! A fake gateway. It accepts every runtime and records what it gets.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -22,12 +22,12 @@ use yoi_wire::hub::{
 };
 use yoi_wire::people::LogLine;
 
-/// What becomes of a message to a peer.
+/// What happens to a message to a peer.
 #[derive(Clone, Copy, Debug)]
 pub enum SendFate {
-    /// It arrives, and the answer does not.
+    /// It arrives, but the answer never comes.
     Lost,
-    /// So does the gateway's word that nobody has acknowledged it.
+    /// It arrives, and the gateway answers that the receiver has not acknowledged it.
     Unacknowledged,
     Delivered,
 }
@@ -41,10 +41,10 @@ pub struct Gateway {
 
 struct Recorded {
     reports: Mutex<Vec<RuntimeReport>>,
-    /// How long a report of a ready agent is on its way through the gateway, also when its sender has gone.
+    /// Time until a report of a ready agent is recorded, even when its sender has gone.
     report_delay: Mutex<Duration>,
     sends: Mutex<Vec<SendRequest>>,
-    /// What becomes of the next messages; when there is none left, `b` has a full inbox and nobody else is seen.
+    /// What happens to the next messages. When none is left, `b` has a full inbox and other agents are not visible.
     fates: Mutex<VecDeque<SendFate>>,
     line: watch::Sender<Option<LineHandle>>,
 }
@@ -81,12 +81,12 @@ impl Gateway {
         Self { address, ca: certificate, seen }
     }
 
-    /// What becomes of the next messages to peers.
+    /// Sets what happens to the next messages to peers.
     pub fn set_fates(&self, fates: impl IntoIterator<Item = SendFate>) {
         self.seen.fates.lock().unwrap().extend(fates);
     }
 
-    /// How long a report of a ready agent takes from now on, also when its sender has gone.
+    /// Sets the time until a report of a ready agent is recorded, even when its sender has gone.
     pub fn set_report_delay(&self, time: Duration) {
         *self.seen.report_delay.lock().unwrap() = time;
     }
@@ -129,7 +129,7 @@ impl Gateway {
         line.unwrap().close();
     }
 
-    /// The next `ask` waits until the runtime has dialled anew.
+    /// Makes the next request wait until the runtime has dialled again.
     pub fn forget_line(&self) {
         self.seen.line.send_replace(None);
     }
@@ -146,14 +146,14 @@ impl Gateway {
     }
 }
 
-/// A log that goes on.
+/// The answer to a request that follows the log.
 pub struct LogFollower {
     body: hyper::body::Incoming,
     rest: Vec<u8>,
 }
 
 impl LogFollower {
-    /// What has come, at least a piece of a line.
+    /// The complete lines of the next chunk; there may be none.
     pub async fn next(&mut self) -> Vec<LogLine> {
         let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.expect("nothing came").unwrap().unwrap();
         self.rest.extend_from_slice(&frame.into_data().unwrap());

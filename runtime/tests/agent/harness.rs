@@ -1,4 +1,4 @@
-//! A Pod's folders without a Pod, and the binary in them.
+//! The folders of a Pod, the runtime's binary, a fake gateway and a scripted model.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,16 +26,16 @@ pub struct Harness {
     pub user_env: Vec<(&'static str, &'static str)>,
     pub limits: serde_json::Value,
     pub shim_socket: PathBuf,
-    /// More of the runtime's environment.
+    /// More variables for the runtime.
     pub env: Vec<(&'static str, String)>,
-    /// What the model was asked, in order.
+    /// Requests to the model, in order.
     pub requests: ModelRequests,
 }
 
-/// Bodies of requests.
+/// Bodies of requests to the model.
 pub type ModelRequests = Arc<Mutex<Vec<serde_json::Value>>>;
 
-/// The binary as PID 1 would be; killed with the test.
+/// The running binary. Killed when it is dropped.
 pub struct Runtime {
     pub child: Child,
 }
@@ -47,7 +47,7 @@ impl Drop for Runtime {
     }
 }
 
-/// After this a runtime that was asked to stop has stopped by itself. At 9 s it would end with its log open.
+/// A runtime that was asked to stop has ended by then. After 9 s it would end with its log open.
 pub const STOPPED: Duration = Duration::from_secs(5);
 
 impl Runtime {
@@ -78,7 +78,7 @@ impl Harness {
         Self::with_key(script, None).await
     }
 
-    /// The model wants `key` when there is one.
+    /// The model requires `key`, if there is one.
     pub async fn with_key(script: &str, key: Option<&'static str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["tree", "session", "tmp", "home"] {
@@ -88,7 +88,7 @@ impl Harness {
         std::fs::write(dir.path().join("script.yaml"), script).unwrap();
         let shelf = Arc::new(script::Shelf::new(dir.path().join("script.yaml")));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // No slash at the end: the runtime has to add it.
+        // Without a slash at the end, which the runtime has to add.
         let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
         let requests = ModelRequests::default();
         let router = record_requests(&requests, server::router(shelf, key.map(str::to_owned)));
@@ -130,7 +130,7 @@ impl Harness {
         });
         std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
-        // Another build of it, for measurements.
+        // The variable names another build, for measurements.
         let binary = std::env::var_os("YOI_RUNTIME_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_yoi-runtime").into());
         let mut command = Command::new(binary);
         command.arg("agent").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -148,12 +148,12 @@ impl Harness {
         Runtime { child: command.spawn().unwrap() }
     }
 
-    /// What the process wrote to its own log.
+    /// The process's own log.
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default()
     }
 
-    /// A router of the scripted model with this script, whose requests this bench hears.
+    /// A scripted model with the same script, whose requests are recorded too.
     pub fn model(&self) -> axum::Router {
         record_requests(&self.requests, server::router(Arc::new(script::Shelf::new(self.dir.path().join("script.yaml"))), None))
     }
@@ -177,13 +177,13 @@ impl Harness {
         panic!("not in time: {what}\n{}\n{stderr}", kinds(&self.entries()));
     }
 
-    /// Until so many runs have ended.
+    /// Waits until `count` runs have ended.
     pub async fn wait_for_runs(&self, count: usize) -> Vec<Entry> {
         self.wait_until("runs", |entries| outcomes(entries).len() >= count).await
     }
 }
 
-/// The model's router, with an ear at its door.
+/// The router with each request recorded.
 pub fn record_requests(requests: &ModelRequests, router: axum::Router) -> axum::Router {
     let requests = requests.clone();
     router.layer(axum::middleware::from_fn(move |request: axum::extract::Request, next: axum::middleware::Next| {

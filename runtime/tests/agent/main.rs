@@ -1,6 +1,6 @@
-//! The shipped binary, against a scripted model and a gateway of the test's own.
+//! Tests of the binary against a scripted model and a fake gateway.
 
-// The model is a binary of another crate; its modules are taken as they are.
+// The scripted model is a binary of another crate, so its modules are included by path.
 #[path = "../../../e2e/src/bin/scripted-model/anthropic.rs"]
 mod anthropic;
 #[path = "../../../e2e/src/bin/scripted-model/nonsense.rs"]

@@ -1,4 +1,4 @@
-//! Messages, delivered once.
+//! Messages are delivered once.
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
@@ -38,7 +38,7 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
     assert_eq!(texts(&entries).last().unwrap(), "Hello.");
     let input = entries.iter().find_map(|entry| if let Body::Input(input) = &entry.body { Some(input.clone()) } else { None });
     assert_eq!(input.unwrap().user.as_deref(), Some("jane"));
-    // Also after it is in the log.
+    // A duplicate is recognised even after the message is in the log.
     let (_, body) = harness.gateway.deliver("m1", peer(), "are you there?").await;
     assert!(serde_json::from_slice::<SendResponse>(&body).unwrap().duplicate);
     for (from, text) in
@@ -65,7 +65,7 @@ async fn g6_an_accepted_message_survives_a_kill_and_is_delivered_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g5_a_full_inbox_refuses_the_sender() {
-    // Nothing is read while the model thinks.
+    // The inbox is not read while a model call runs.
     let harness = Harness::new("rules: [{steps: [{text: done, delayMs: 600000}]}]").await;
     let _runtime = harness.start(1, Some("go"));
     harness.wait_until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
@@ -78,7 +78,7 @@ async fn g5_a_full_inbox_refuses_the_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_sees_what_comes_and_a_new_line_brings_a_new_report() {
+async fn a_follower_gets_new_entries_and_a_new_line_gets_the_report_again() {
     let harness = Harness::new(EXAMPLE).await;
     let _runtime = harness.start(1, None);
     harness.gateway.wait_for_report(|report| report.ready).await;

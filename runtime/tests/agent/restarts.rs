@@ -12,7 +12,7 @@ async fn wait_for_begin(harness: &Harness) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p39_f4_a_call_under_way_at_a_kill_is_unknown_and_not_run_again() {
+async fn p39_f4_a_call_that_ran_at_a_kill_is_unknown_and_not_run_again() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(1, Some("run the slow command"));
     wait_for_begin(&harness).await;
@@ -47,7 +47,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_report_is_that_of_the_stop_also_when_an_earlier_one_takes_its_time() {
+async fn the_last_report_is_that_of_the_stop_even_when_an_earlier_one_is_slow() {
     let harness = Harness::new(EXAMPLE).await;
     let slow = Duration::from_millis(800);
     harness.gateway.set_report_delay(slow);
@@ -61,7 +61,7 @@ async fn the_last_report_is_that_of_the_stop_also_when_an_earlier_one_takes_its_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_runtime_waits_for_the_lock_and_a_lower_generation_for_ever() {
+async fn a_second_runtime_waits_for_the_lock_and_one_of_a_lower_generation_never_gets_it() {
     let harness = Harness::new(EXAMPLE).await;
     let mut first = harness.start(2, Some("say hello"));
     harness.wait_for_runs(1).await;
@@ -119,15 +119,15 @@ async fn f11_a_newer_log_is_refused() {
     let _runtime = harness.start(1, Some("say hello"));
     let report = harness.gateway.wait_for_report(|report| report.reason == "LogNewer").await;
     assert!(report.message.contains("Telepathy"), "{}", report.message);
-    // People can still read it, and see what it is.
+    // The log can still be read.
     let last = harness.gateway.log("tail=1").await.remove(0);
     assert_eq!(last.entry.body.kind(), "Telepathy");
 }
 
-/// Needs the right to mount; says so where it is not given.
+/// Skipped where mounting is not allowed.
 #[tokio::test(flavor = "multi_thread")]
-async fn f5_a_full_disk_stops_the_run_before_the_call_and_room_lets_it_go_on() {
-    // Longer than a page: an answer that needs room.
+async fn f5_a_full_disk_stops_the_run_before_the_call_until_there_is_free_space() {
+    // Longer than a page, so that logging the answer needs new blocks.
     let long = "long ".repeat(4000);
     let script = format!(
         "rules:\n- steps:\n  - {{text: {long}, toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran.txt}}}}], delayMs: 5000}}\n  - text: done\n"
@@ -143,7 +143,7 @@ async fn f5_a_full_disk_stops_the_run_before_the_call_and_room_lets_it_go_on() {
     harness.wait_until("the run", |entries| kinds(entries).ends_with("RunStarted")).await;
     let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
-    // The next append finds neither zeros nor room.
+    // The next append finds neither preallocated zeros nor free space.
     let entries = std::fs::read(&log).unwrap();
     let end = entries.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(end as u64).unwrap();

@@ -1,4 +1,4 @@
-//! Runs from their input to their end.
+//! Runs from input to end.
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
@@ -31,7 +31,7 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
         assert!(runtime.terminate().await.success());
         assert_eq!(harness.gateway.reports().last().unwrap().reason, "Stopping");
 
-        // The same again: the task is done, nothing runs.
+        // At a second start the task is done, so nothing runs.
         let _runtime = harness.start(1, Some("write the greeting"));
         let entries = harness.wait_until("a second start", |entries| kinds(entries).ends_with("RuntimeStarted")).await;
         assert_eq!(outcomes(&entries).len(), 1);
@@ -42,7 +42,7 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flaky_model_is_asked_again_and_a_broken_stream_too() {
+async fn a_failed_model_call_and_a_broken_stream_are_tried_again() {
     let harness = Harness::new(EXAMPLE).await;
     let _runtime = harness.start(1, Some("try again"));
     let entries = harness.wait_for_runs(1).await;
@@ -63,7 +63,7 @@ async fn a_flaky_model_is_asked_again_and_a_broken_stream_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_request_fails_the_run_and_says_no_word_of_it_in_the_report() {
+async fn a_refused_request_fails_the_run_and_the_report_holds_nothing_of_the_request() {
     let harness = Harness::new(EXAMPLE).await;
     let _runtime = harness.start(1, Some("nobody knows this sentence"));
     let entries = harness.wait_for_runs(1).await;
@@ -77,13 +77,13 @@ async fn a_refused_request_fails_the_run_and_says_no_word_of_it_in_the_report() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_used_and_its_absence_is_reported() {
+async fn a_key_is_used_and_a_missing_one_is_reported() {
     for provider in ["OpenAI", "Anthropic"] {
         let harness = Harness { provider, needs_key: true, ..Harness::with_key(EXAMPLE, Some("k-123")).await };
         let mut runtime = harness.start(1, Some("say hello"));
         let report = harness.gateway.wait_for_report(|report| report.reason == "SecretMissing" && report.task.is_some()).await;
         assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted));
-        // It ends by itself, and the kubelet starts it again with what the Secret then holds.
+        // It ends by itself. In a cluster, the kubelet starts it again with the Secret's new content.
         assert!(runtime.wait_for_exit().await.success());
         let harness = Harness { key: Some("k-123"), ..harness };
         let _runtime = harness.start(1, Some("say hello"));
@@ -93,7 +93,7 @@ async fn a_key_is_used_and_its_absence_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn peers_are_asked_of_the_gateway() {
+async fn peer_tools_are_answered_by_the_gateway() {
     let script = r#"
 rules:
 - steps:
@@ -116,12 +116,12 @@ rules:
     assert_eq!(ends[3], (ToolOutcome::Refused, "invalid_args: missing field `message`".to_owned()));
     assert!(ends[4].0 == ToolOutcome::Refused && ends[4].1.starts_with("unknown_tool"));
     assert!(ends[5].0 == ToolOutcome::Refused && ends[5].1.starts_with("sandbox_violation"));
-    // What is refused has not begun.
+    // Refused calls have not started.
     assert_eq!(entries.iter().filter(|entry| matches!(entry.body, Body::ToolStarted(_))).count(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_is_read_from_anywhere_and_followed() {
+async fn the_log_is_read_from_any_token_and_followed() {
     let harness = Harness::new(EXAMPLE).await;
     let _runtime = harness.start(1, Some("say hello"));
     let entries = harness.wait_for_runs(1).await;
@@ -135,7 +135,7 @@ async fn the_log_is_read_from_anywhere_and_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_models_name_is_the_users_and_proxies_are_respected() {
+async fn the_models_name_is_sent_as_it_is_and_proxies_are_used() {
     let script = "rules:\n- {when: {model: wise-max}, steps: [{text: known}]}\n- {when: {model: \"a::b\"}, steps: [{text: known}]}\n";
     for model in ["wise-max", "a::b"] {
         for provider in ["OpenAI", "Anthropic"] {

@@ -1,4 +1,4 @@
-//! What a command gets, and what is left of it.
+//! Environment, processes and output of commands.
 
 use yoi_wire::entry::ToolOutcome;
 
@@ -17,7 +17,7 @@ async fn run(harness: &Harness) -> yoi_wire::entry::ToolEnded {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p21_the_environment_holds_nothing_of_the_runtimes() {
+async fn p21_a_command_gets_no_variable_of_the_runtime() {
     let harness =
         Harness::with_key(&script("env; echo; tr '\\0' '\\n' < /proc/$PPID/environ; cat /proc/$PPID/maps; pwd", 10), Some("k-123")).await;
     let harness = Harness { key: Some("k-123"), needs_key: true, user_env: vec![("FOO", "bar"), ("TERM", "xterm")], ..harness };
@@ -35,7 +35,7 @@ async fn p21_the_environment_holds_nothing_of_the_runtimes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn p23_a_command_that_forks_and_ignores_signals_is_gone_after_its_time() {
-    // One ignores signals, one leaves the group, one leaves the session and its parent.
+    // One process ignores signals, one leaves the session, one leaves the session and its parent.
     let command = "trap '' TERM INT HUP; echo head; \
         (trap '' TERM INT HUP; while :; do echo x >> alive-1; sleep 0.05; done) & \
         setsid sh -c 'while :; do echo x >> alive-2; sleep 0.05; done' & \

@@ -1,4 +1,4 @@
-//! Every input by every tool.
+//! Every path is given to every tool.
 
 use yoi_wire::entry::ToolOutcome;
 
@@ -6,7 +6,7 @@ use crate::fixture::{INSIDE, SECRET, TreeFixture};
 use crate::inputs::{Expected, Input, Kind, all};
 use crate::subjects::{PathTools, PrefixCheck, PrefixMethod, RuntimeTools, WRITTEN, calls};
 
-/// One input in a world of its own: the promise that was broken, if one was.
+/// Tries one input in a fixture of its own. Returns the number of calls, or the promise that was broken.
 fn check_promises(input: &Input, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTools>) -> Result<usize, String> {
     let fixture = TreeFixture::new();
     let (subject, path) = (make(&fixture), input.path(&fixture));
@@ -70,7 +70,7 @@ fn no_path_leads_a_tool_out_of_the_tree() {
     assert!(inputs.len() >= 600, "{} inputs", inputs.len());
 }
 
-/// The control: how many inputs led a hand out.
+/// The number of inputs that lead a planted fault out of the tree.
 fn count_escapes(how: PrefixMethod) -> usize {
     let inputs = all().into_iter().filter(|input| matches!(input.kind, Kind::DotDot | Kind::Absolute | Kind::LinkOut));
     let found: Vec<String> =
@@ -82,12 +82,12 @@ fn count_escapes(how: PrefixMethod) -> usize {
 }
 
 #[test]
-fn planted_a_prefix_compared_as_words_is_led_out() {
+fn planted_a_prefix_compared_as_text_leaves_the_tree() {
     assert!(count_escapes(PrefixMethod::Text) >= 20);
 }
 
 #[test]
-fn planted_a_prefix_compared_after_canonicalization_is_led_out() {
+fn planted_a_prefix_compared_after_canonicalization_leaves_the_tree() {
     assert!(count_escapes(PrefixMethod::Canonical) >= 5);
 }
 
@@ -103,7 +103,7 @@ fn arguments_that_are_no_path_at_all_are_refused() {
             assert_eq!(subject.run(tool, &args).outcome, ToolOutcome::Refused);
         }
     }
-    // Shell takes no folder: there is no path to give it.
+    // Shell has no argument for a folder.
     let args = serde_json::json!({"command": "pwd", "cwd": fixture.outer()});
     assert!(subject.check("Shell", &args).is_some());
     fixture.check_untouched().unwrap();

@@ -1,4 +1,4 @@
-//! A tree, and canaries around it.
+//! A tree with canary files around it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-/// Stands in every file outside.
+/// The content of every file outside.
 pub const SECRET: &str = "the-canary's-secret";
-/// Stands in every file of the tree that is there from the start.
+/// The first content of every file in the tree.
 pub const INSIDE: &str = "one inside";
 
-/// `<outer>/tree`, and beside it what no tool may read or change.
+/// `<outer>/tree`, and files beside it that no tool may read or change.
 pub struct TreeFixture {
     outer: TempDir,
     before: BTreeMap<PathBuf, Canary>,
@@ -36,7 +36,7 @@ struct Canary {
 
 impl TreeFixture {
     pub fn new() -> Self {
-        // In memory where that is possible: thousands of writes are made durable here.
+        // In memory where possible, because the tests make thousands of writes durable.
         let outer = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let path = outer.path().canonicalize().unwrap();
         for dir in ["tree/dir/sub", "tree-beside", "outside/dir", "outside/empty"] {
@@ -54,7 +54,7 @@ impl TreeFixture {
         for file in [".git/HEAD", ".git/config"] {
             fs::write(tree.join(file), INSIDE).unwrap();
         }
-        // Devices that give bytes without end, and that are none: only root makes them, for the others they are missing names.
+        // An endless device, and one that does not exist. Only root can make them; without root the names are missing.
         for (name, kind, device) in
             [("device", FileType::CharacterDevice, makedev(1, 5)), ("block", FileType::BlockDevice, makedev(7, 4095))]
         {
@@ -73,7 +73,7 @@ impl TreeFixture {
         fixture
     }
 
-    /// Links of all kinds, out of the tree and about in it.
+    /// Makes links that lead out of the tree, within it, and in loops.
     fn links(&self) {
         let (outer, tree) = (self.outer(), self.tree());
         let (folder, file) = (self.folder.as_raw_fd(), self.file.as_raw_fd());
@@ -157,8 +157,10 @@ impl TreeFixture {
         found
     }
 
+    /// Checks that nothing was changed outside the tree.
+    ///
     /// # Errors
-    /// What was changed outside.
+    /// What was changed.
     pub fn check_untouched(&self) -> Result<(), String> {
         let after = self.canaries();
         if let Some(new) = after.keys().find(|path| !self.before.contains_key(*path)) {
@@ -170,8 +172,10 @@ impl TreeFixture {
         }
     }
 
+    /// Checks that no file of the tree holds the secret.
+    ///
     /// # Errors
-    /// The file of the tree that holds what stood outside.
+    /// The file that does.
     pub fn check_no_secret_inside(&self) -> Result<(), String> {
         let mut brought = None;
         walk(&self.tree(), &mut |path| {
@@ -184,13 +188,13 @@ impl TreeFixture {
         brought.map_or(Ok(()), |path| Err(format!("the secret stands in {}", path.display())))
     }
 
-    /// The canaries as they are now, from here on.
+    /// Takes the present state of the files outside as unchanged.
     pub fn reset_canaries(&mut self) {
         self.before = self.canaries();
     }
 }
 
-/// Goes down where `visit` says so; never through a link.
+/// Visits a path, and the entries of a folder when `visit` returns true. Follows no links.
 fn walk(path: &Path, visit: &mut dyn FnMut(&Path) -> bool) {
     if visit(path) && fs::symlink_metadata(path).unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {

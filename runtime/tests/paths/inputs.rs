@@ -1,39 +1,39 @@
-//! What is given as a path.
+//! The paths that are given to tools.
 
 use crate::fixture::TreeFixture;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// By `..`.
+    /// Leads out by `..`.
     DotDot,
     Absolute,
     /// Through a link that leads out.
     LinkOut,
     Loop,
-    /// All about in the tree.
+    /// Stays within the tree.
     Within,
-    /// No path at all, or too long for one.
+    /// Not a path, or too long for one.
     Malformed,
-    /// Looks like something else than it is.
+    /// Looks like a path out of the tree, or like a shell expression, but is only a name.
     Lookalike,
-    /// A folder, a FIFO, a socket, a device where a file is asked for.
+    /// A folder, FIFO, socket or device instead of a file.
     NoFile,
     /// git's own files.
     Git,
-    /// The machine's own; only read, so that a broken tool breaks no machine.
+    /// Files of the machine. They are only read, so that a broken tool does no harm.
     System,
-    /// Pieces put together by chance.
+    /// Random components.
     Random,
 }
 
-/// What has to become of it. Whatever it is, no canary is touched and no secret told.
+/// How the tools have to answer. In every case no canary is changed and no secret is in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Refused before anything began, and again when it runs.
+    /// Refused by the check, and again by the call.
     Refused,
     /// No tool succeeds.
     Fails,
-    /// It is a file of the tree: all tools do.
+    /// Every tool succeeds: it is a file of the tree.
     Works,
     Free,
 }
@@ -42,7 +42,7 @@ pub enum Expected {
 pub struct Input {
     pub kind: Kind,
     pub expected: Expected,
-    /// `{outer}`, `{tree}`, `{folder}` and `{file}` stand for what each world has of its own.
+    /// `{outer}`, `{tree}`, `{folder}` and `{file}` are replaced with those of each fixture.
     text: String,
 }
 
@@ -57,7 +57,7 @@ impl Input {
     }
 }
 
-/// Files outside that are there, and some that are not.
+/// Files outside the tree; some of them do not exist.
 const OUTSIDE: [&str; 7] =
     ["secret", "outside/secret", "outside/dir/secret", "tree-beside/secret", "new", "outside/empty/new", "outside/made/by/tool"];
 
@@ -381,7 +381,7 @@ pub fn all() -> Vec<Input> {
     all
 }
 
-/// Up to nine pieces each; the same ones every time.
+/// Paths of two to nine random components, the same in every run.
 fn random(add: &mut impl FnMut(Kind, Expected, String)) {
     const PIECES: [&str; 24] = [
         ".",

@@ -1,4 +1,4 @@
-//! A folder or file of the tree is exchanged for a link out of it, again and again, while a tool is at it.
+//! A folder or file of the tree is exchanged for a link out of it, again and again, while a tool uses it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ enum Swap {
     File,
     /// `swapped/sub/file`: the folder above the last one.
     Above,
-    /// `swapped/made-<n>/file`, never there before.
+    /// `swapped/made-<n>/file`, which does not exist before.
     New,
 }
 
@@ -78,7 +78,7 @@ fn call(n: usize, path: &str) -> (&'static str, Value) {
     }
 }
 
-/// Exchanges until told to stop. A tool may put its file in the place of the link: then there is a new one.
+/// Exchanges until `stop`. A tool may replace the link with its file; then a new link is made.
 fn swap(tree: &Path, target: &Path, stop: &AtomicBool, swaps: &AtomicUsize) {
     let (swapped, other, fresh) = (tree.join("swapped"), tree.join("other"), tree.join("fresh"));
     while !stop.load(Ordering::Relaxed) {
@@ -88,12 +88,12 @@ fn swap(tree: &Path, target: &Path, stop: &AtomicBool, swaps: &AtomicUsize) {
             fs::rename(&fresh, &other).unwrap();
         }
         swaps.fetch_add(1, Ordering::Relaxed);
-        // Long enough for the other thread to be in the middle of a call, and not always at the same place of it.
+        // Long enough for the other thread to be in the middle of a call, at changing points of it.
         thread::sleep(Duration::from_micros(20));
     }
 }
 
-/// So many tries against the swapper: the promise that was broken, if one was.
+/// Calls tools while the path is exchanged. Returns counts, or the promise that was broken.
 fn race(how: Swap, tries: usize, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTools>) -> Result<Seen, String> {
     let mut fixture = TreeFixture::new();
     let target = how.set_up(&fixture);
@@ -138,7 +138,7 @@ const TRIES: usize = 5000;
 const ALL: [Swap; 5] = [Swap::Folder { absolute: false }, Swap::Folder { absolute: true }, Swap::File, Swap::Above, Swap::New];
 
 #[test]
-fn exchanging_what_a_tool_is_at_for_a_link_never_leads_it_out() {
+fn exchanging_a_path_in_use_for_a_link_never_leads_a_tool_out() {
     let mut tries = 0;
     for how in ALL {
         let seen = race(how, TRIES, &tools).unwrap_or_else(|error| panic!("{error}"));

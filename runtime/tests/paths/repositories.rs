@@ -1,4 +1,4 @@
-//! The diff reads what git's files in the tree say, and these are the agent's: links, pipes and pointers in them.
+//! The diff uses git's files in the tree, which the agent can change: to links, pipes and pointers to other repositories.
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use yoi_runtime::processes::ProcessSupervisor;
 
 use crate::fixture::{SECRET, TreeFixture};
 
-/// What is done to the repository of the tree; given the tree and what lies around it.
+/// A change of the tree's repository. Gets the tree and the folder around it.
 type RepositoryChange = fn(&Path, &Path);
 
 const CHANGES: [(&str, RepositoryChange); 15] = [
@@ -69,7 +69,7 @@ fn config(tree: &Path, more: &str) {
     fs::write(&path, fs::read_to_string(&path).unwrap() + more).unwrap();
 }
 
-/// The commit that stands outside becomes the tree's own.
+/// Makes the commit of the repository outside the tree's HEAD.
 fn head_of_the_other(tree: &Path, outer: &Path) {
     let commit = git(&outer.join("repository"), &["rev-parse", "HEAD"]);
     fs::write(tree.join(".git/HEAD"), commit).unwrap();
@@ -111,7 +111,7 @@ fn supervisor(tree: &Path) -> ProcessSupervisor {
     ProcessSupervisor::new(tree.to_owned(), "a", &[])
 }
 
-/// The diff on a thread of its own: one that never comes back, and takes its runtime with it, does not hold the test.
+/// Makes the diff on a thread of its own, so that a diff that hangs does not hang the test.
 fn ask(tree: &Path) -> Option<String> {
     let (sender, answer) = mpsc::channel();
     let tree = tree.to_owned();
@@ -126,7 +126,7 @@ fn ask(tree: &Path) -> Option<String> {
     answer.recv_timeout(Duration::from_secs(60)).ok()
 }
 
-/// Every deed against whoever makes the diff: what went wrong.
+/// Tries every change on `ask`, and returns what went wrong.
 fn check_promises(ask: fn(&Path) -> Option<String>) -> Vec<String> {
     let mut broken = Vec::new();
     for (name, change) in CHANGES {
@@ -149,13 +149,13 @@ fn check_promises(ask: fn(&Path) -> Option<String>) -> Vec<String> {
 }
 
 #[test]
-fn a_diff_shows_nothing_from_outside_and_ends_whatever_the_repository_is() {
+fn a_diff_shows_nothing_from_outside_and_ends_for_every_repository() {
     let broken = check_promises(ask);
     assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), CHANGES.len(), broken.join("\n"));
 }
 
 #[test]
-fn planted_a_diff_that_believes_the_repository_is_led_out_and_held() {
+fn planted_a_plain_git_diff_leaves_the_tree_and_hangs() {
     let broken = check_promises(|tree| {
         let done = Command::new("timeout").args(["5", "git", "diff", "HEAD"]).current_dir(tree).output().unwrap();
         (done.status.code() != Some(124)).then(|| String::from_utf8_lossy(&done.stdout).into_owned())
@@ -164,7 +164,7 @@ fn planted_a_diff_that_believes_the_repository_is_led_out_and_held() {
     assert!(broken.iter().any(|what| what.ends_with("the secret was told")) && broken.iter().any(|what| what.ends_with("no answer")));
 }
 
-/// Lets go whoever waits at a pipe.
+/// Wakes a process that waits for the writer of a pipe.
 fn release(tree: &Path) {
     for name in [".git/index", "tracked"] {
         let _ = rustix::fs::open(
@@ -176,16 +176,16 @@ fn release(tree: &Path) {
 }
 
 #[tokio::test]
-async fn a_diff_of_a_repository_as_it_should_be_is_told() {
+async fn a_diff_of_an_intact_repository_has_its_changes() {
     let fixture = repositories();
     let (text, cut) = against_head(&supervisor(&fixture.tree()), &fixture.tree()).await.unwrap().unwrap();
     assert!(text.contains("+changed and inside") && !cut, "{text}");
     fixture.check_untouched().unwrap();
 }
 
-/// git compares whole seconds and lengths; what changed in the second of the index it tells by the age of the index itself.
+/// git compares times in whole seconds, and lengths. It reads files that changed in the second of the index's own time.
 #[tokio::test]
-async fn a_change_of_equal_length_in_the_second_of_the_commit_is_told_also_later() {
+async fn a_change_of_equal_length_in_the_second_of_the_commit_is_found_later() {
     let fixture = repositories();
     let tree = fixture.tree();
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);

@@ -1,4 +1,4 @@
-//! Who is tried: the runtime's tools, by their one door; and two that only compare prefixes.
+//! The tools under test: the runtime's, and two planted faults that only compare prefixes.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -14,16 +14,16 @@ use yoi_runtime::tools::{CallResult, ToolRunner};
 use yoi_wire::entry::{ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
-/// What Write writes.
+/// The content that Write writes.
 pub const WRITTEN: &str = "written by the tool";
 
 pub trait PathTools {
-    /// The sentence of a refusal before anything began.
+    /// The message of a refusal before the call starts.
     fn check(&self, tool: &str, args: &Value) -> Option<String>;
     fn run(&self, tool: &str, args: &Value) -> CallResult;
 }
 
-/// A call for each tool that takes a path. Edit fits what is inside and what is outside.
+/// A call for each tool that takes a path. Edit's old text is in files inside and outside.
 pub fn calls(path: &str) -> [(&'static str, Value); 3] {
     [
         ("Read", json!({"path": path})),
@@ -32,7 +32,7 @@ pub fn calls(path: &str) -> [(&'static str, Value); 3] {
     ]
 }
 
-/// The runtime's.
+/// The runtime's tools.
 pub struct RuntimeTools {
     runner: ToolRunner,
     runtime: Runtime,
@@ -73,13 +73,13 @@ impl PathTools for RuntimeTools {
 /// How a prefix is compared.
 #[derive(Clone, Copy, Debug)]
 pub enum PrefixMethod {
-    /// `.` and `..` are taken out of the text, and the rest has to begin with the root.
+    /// `.` and `..` are removed from the text, and the rest has to begin with the root.
     Text,
-    /// The path, or its folder where it is not there yet, is made canonical and has to begin with the root; then the path is opened.
+    /// The path, or its folder if it does not exist, is made canonical and has to begin with the root. Then the given path is opened.
     Canonical,
 }
 
-/// The planted fault.
+/// Tools with a planted fault.
 pub struct PrefixCheck {
     pub root: PathBuf,
     pub how: PrefixMethod,
@@ -102,7 +102,7 @@ impl PrefixCheck {
                 Err(_) => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
             },
         };
-        // As text, the way it is done where nobody thought of a neighbour whose name begins alike.
+        // Compared as text: a neighbour whose name begins with the tree's name passes.
         result.to_str()?.starts_with(self.root.to_str()?).then_some(path)
     }
 }
@@ -116,7 +116,7 @@ impl PathTools for PrefixCheck {
     fn run(&self, tool: &str, args: &Value) -> CallResult {
         let given = args["path"].as_str().unwrap_or_default();
         let Some(path) = self.place(given) else { return CallResult { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
-        // Only so that it does not wait for the FIFO's writer.
+        // Avoids waiting for the writer of the FIFO.
         if path.exists() && !path.is_file() {
             return CallResult { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
         }

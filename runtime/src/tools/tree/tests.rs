@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// `outer/secret` beside `outer/root`, which is the tree.
-fn world() -> (TempDir, Tree) {
+/// A tree at `outer/root`, beside the file `outer/secret`.
+fn fixture() -> (TempDir, Tree) {
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().join("root");
     fs::create_dir_all(root.join("dir/sub")).unwrap();
@@ -25,8 +25,8 @@ fn text(tree: &Tree, path: &str) -> Result<String, PathError> {
 }
 
 #[test]
-fn p13_what_leads_out_is_a_sandbox_violation_and_a_loop_is_invalid() {
-    let (outer, tree) = world();
+fn p13_a_path_out_of_the_tree_is_a_sandbox_violation_and_a_loop_is_invalid() {
+    let (outer, tree) = fixture();
     let root = outer.path().join("root");
     let link = |target: &Path, name: &str| symlink(target, root.join(name)).unwrap();
     link(Path::new("../secret"), "one-hop");
@@ -68,8 +68,8 @@ fn p13_what_leads_out_is_a_sandbox_violation_and_a_loop_is_invalid() {
 }
 
 #[test]
-fn p14_links_inside_that_lead_inside_are_followed_and_kept() {
-    let (outer, tree) = world();
+fn p14_links_within_the_tree_are_followed_and_kept() {
+    let (outer, tree) = fixture();
     let root = outer.path().join("root");
     symlink("dir/file", root.join("relative")).unwrap();
     symlink(root.join("dir/file"), root.join("absolute")).unwrap();
@@ -88,8 +88,8 @@ fn p14_links_inside_that_lead_inside_are_followed_and_kept() {
 }
 
 #[test]
-fn files_are_put_whole_with_their_folders_and_keep_their_mode() {
-    let (outer, tree) = world();
+fn files_are_replaced_atomically_with_their_folders_and_keep_their_mode() {
+    let (outer, tree) = fixture();
     let root = outer.path().join("root");
     tree.replace("a/b/c", b"1").unwrap();
     fs::set_permissions(root.join("a/b/c"), fs::Permissions::from_mode(0o750)).unwrap();
@@ -104,8 +104,8 @@ fn files_are_put_whole_with_their_folders_and_keep_their_mode() {
 }
 
 #[test]
-fn a_fifo_does_not_hold_a_reader() {
-    let (outer, tree) = world();
+fn reading_a_fifo_does_not_hang() {
+    let (outer, tree) = fixture();
     let fifo = std::ffi::CString::new(outer.path().join("root/fifo").to_str().unwrap()).unwrap();
     // SAFETY: the string ends in NUL.
     assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
@@ -114,14 +114,14 @@ fn a_fifo_does_not_hold_a_reader() {
 
 #[test]
 fn p15_swapping_a_link_never_leads_out() {
-    let (outer, tree) = world();
+    let (outer, tree) = fixture();
     let root = outer.path().join("root");
     let outside = outer.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("file"), "secret").unwrap();
     fs::rename(root.join("dir"), root.join("swapped")).unwrap();
     symlink(&outside, root.join("other")).unwrap();
-    /// Also when an assertion fails: the scope waits for the thread.
+    /// Ends the thread even when an assertion fails, because the scope waits for it.
     struct Done<'a>(&'a AtomicBool);
     impl Drop for Done<'_> {
         fn drop(&mut self) {
@@ -132,7 +132,7 @@ fn p15_swapping_a_link_never_leads_out() {
     let (mut inside, mut refused, mut naive) = (0, 0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // `swapped` is always there: a folder of the tree, then a link out of it, and so on.
+            // `swapped` always exists: it is a folder of the tree and a link out of it by turns.
             while !done.load(Ordering::Relaxed) {
                 let here = rustix::fs::CWD;
                 let (swapped, other) = (root.join("swapped"), root.join("other"));
@@ -143,7 +143,7 @@ fn p15_swapping_a_link_never_leads_out() {
         let _done = Done(&done);
         let begun = std::time::Instant::now();
         let mut round = 0;
-        // A machine with other work may let one of the two run alone for a while.
+        // A busy machine may run only one of the two threads for a while.
         while round < 2000 || (inside.min(refused).min(naive) == 0 && begun.elapsed().as_secs() < 60) {
             round += 1;
             match text(&tree, "swapped/file") {
@@ -154,7 +154,7 @@ fn p15_swapping_a_link_never_leads_out() {
                 Err(_) => refused += 1,
             }
             let _ = tree.replace("swapped/file", format!("inside {round}").as_bytes());
-            // The planted fault: a check, and then an open that trusts it.
+            // The planted fault is an open that trusts an earlier check.
             if tree.check("swapped/file").is_ok() && fs::read_to_string(root.join("swapped/file")).is_ok_and(|text| text == "secret") {
                 naive += 1;
             }

@@ -1,4 +1,4 @@
-//! Commands that do not behave.
+//! Commands that do not end, leave processes behind, or use up memory or processes.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use yoi_wire::entry::{RunOutcome, ToolOutcome};
 use super::invariants::{assert_invariants, assert_responsive, living_processes};
 use crate::harness::{Harness, STOPPED, kinds, outcomes, tool_ends};
 
-/// How each ends when nobody stops it, within its limit of seconds.
+/// A command, and how its call ends within the time limit.
 pub struct MisbehavingCommand {
     pub name: &'static str,
     pub command: &'static str,
@@ -26,7 +26,7 @@ const fn never_ends(name: &'static str, command: &'static str) -> MisbehavingCom
     }
 }
 
-/// `MARK` is in the command line of every process that could be left over.
+/// `MARK` is in the command line of every process that could be left behind.
 pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
     never_ends("never ends", "touch begun; sh -c ': MARK; while :; do sleep 1; done'"),
     never_ends("ignores signals", "touch begun; trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; : MARK; while :; do sleep 1; done'"),
@@ -68,14 +68,14 @@ fn script(command: &str, seconds: u32) -> String {
     )
 }
 
-/// The most that the process ever held in memory.
+/// Peak resident memory of a process, in KiB.
 fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_does_not_behave_ends_in_its_time_leaves_nobody_and_fills_no_memory() {
+async fn a_misbehaving_command_ends_in_time_leaves_no_process_and_fills_no_memory() {
     for MisbehavingCommand { name, command, outcome, says } in MISBEHAVING_COMMANDS {
         let mark = mark(name);
         let seconds = if outcome == ToolOutcome::TimedOut { 2 } else { 25 };
@@ -98,7 +98,7 @@ async fn a_command_that_does_not_behave_ends_in_its_time_leaves_nobody_and_fills
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_stops_in_seconds_whatever_its_command_does_and_its_log_is_closed() {
+async fn an_agent_stops_in_seconds_and_closes_its_log_whatever_its_command_does() {
     for MisbehavingCommand { name, command, .. } in MISBEHAVING_COMMANDS {
         let mark = mark(&format!("stop-{name}"));
         let harness = Harness::new(&script(&command.replace("MARK", &mark), 25)).await;
@@ -118,7 +118,7 @@ async fn an_agent_stops_in_seconds_whatever_its_command_does_and_its_log_is_clos
     }
 }
 
-/// Processes of a Pod that may not be more.
+/// A cgroup with a limit of processes.
 struct PidLimit(PathBuf);
 
 impl PidLimit {
@@ -146,7 +146,7 @@ impl Drop for PidLimit {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_lives() {
+async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_goes_on() {
     let mark = mark("bomb");
     let command = format!(": {mark}; touch begun; bomb() {{ bomb | bomb & }}; bomb; while :; do bomb; done");
     let harness = Harness::new(&script(&command, 3)).await;
@@ -169,7 +169,7 @@ async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_removes_its_working_directory_is_told_so_and_the_agent_lives() {
+async fn a_command_without_a_working_directory_fails_with_a_reason_and_the_agent_goes_on() {
     let script = r#"
 rules:
 - steps:

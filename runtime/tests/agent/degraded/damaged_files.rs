@@ -1,4 +1,4 @@
-//! Files of the session volume that are not as they were written.
+//! Damaged files on the session volume.
 
 use http::StatusCode;
 
@@ -7,7 +7,7 @@ use crate::harness::{Harness, outcomes, texts};
 use crate::restarts::person;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_message_is_named_with_its_file_and_what_to_do_and_doing_it_lets_the_agent_go_on() {
+async fn a_damaged_message_is_reported_with_its_file_and_the_agent_goes_on_once_the_file_is_moved_out() {
     let script = "rules:\n- when: {lastUserContains: go}\n  steps: [{text: busy, delayMs: 60000}]\n- steps: [{text: Hello.}]\n";
     let harness = Harness::new(script).await;
     let mut runtime = harness.start(1, Some("go"));
@@ -34,7 +34,7 @@ async fn a_damaged_message_is_named_with_its_file_and_what_to_do_and_doing_it_le
     assert!(!harness.gateway.log("").await.is_empty());
     assert!(runtime.terminate().await.success());
 
-    // As the sentence says.
+    // Does what the report says.
     std::fs::rename(&files[0], harness.dir.path().join("taken-out")).unwrap();
     harness.gateway.forget_line();
     let _runtime = harness.start(1, None);

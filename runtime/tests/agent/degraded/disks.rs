@@ -1,4 +1,4 @@
-//! Full disks: of the session, of the tree.
+//! Full and broken disks of the session and of the tree.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::restarts::person;
 
 const ECHO: &str = "rules: [{steps: [{text: Hello.}]}]";
 
-/// Delivers so many messages, and gives back the ids that were acknowledged.
+/// Delivers `count` messages. Returns the acknowledged ids and the refusals.
 pub async fn deliver_all(harness: &Harness, prefix: &str, count: usize) -> (Vec<String>, Vec<Refusal>) {
     let (mut acknowledged, mut refused) = (Vec::new(), Vec::new());
     for n in 0..count {
@@ -28,7 +28,7 @@ pub async fn deliver_all(harness: &Harness, prefix: &str, count: usize) -> (Vec<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_session_volume_refuses_the_sender_and_says_so_and_room_is_noticed() {
+async fn an_agent_with_a_full_session_volume_refuses_messages_reports_it_and_notices_free_space() {
     let harness = Harness::new(ECHO).await;
     let Some(volume) = LoopVolume::over(&harness.session(), 8) else { return };
     let mut runtime = harness.start(1, None);
@@ -60,14 +60,14 @@ async fn a_full_session_volume_refuses_the_sender_and_says_so_and_room_is_notice
     assert_invariants(&harness);
 }
 
-/// Calls that fill the log, each with a trace in the tree.
+/// A script of calls that fill the log. Each adds a line to a file in the tree.
 fn calls_script(calls: usize) -> String {
     let call = "  - toolCalls: [{tool: Shell, args: {command: 'echo ran >> ran; head -c 150000 /dev/urandom | base64'}}]\n".repeat(calls);
     format!("rules:\n- steps:\n{call}  - text: done\n")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_volume_that_fills_up_in_a_run_holds_the_agent_and_not_its_owner_and_room_lets_it_go_on() {
+async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_free_space() {
     let limits = json!({"turnsPerRun": 40, "toolSeconds": 30, "toolOutputBytes": 262_144});
     let harness = Harness { limits, ..Harness::new(&calls_script(12)).await };
     let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
@@ -77,7 +77,7 @@ async fn a_session_volume_that_fills_up_in_a_run_holds_the_agent_and_not_its_own
     let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
     assert_user_sentence(&report.message);
     assert!(report.message.contains("the agent goes on by itself"), "{}", report.message);
-    // Nothing more happens, and the owner still reads and stops.
+    // No call runs, but the log can be read and the agent stopped.
     let at = harness.entries().len();
     harness.gateway.log("tail=3").await;
     let (acknowledged, refused) = deliver_all(&harness, "full", 3).await;
@@ -85,13 +85,13 @@ async fn a_session_volume_that_fills_up_in_a_run_holds_the_agent_and_not_its_own
     let reports = harness.gateway.reports().len();
     harness.wait_until("another try", |_| harness.stderr().matches("session not usable").count() > 3).await;
     assert_eq!(harness.entries().len(), at);
-    // Ready is not said in between, so the object is not written again and again.
+    // No report is ready in between, so the gateway does not write the object again and again.
     assert!(harness.gateway.reports()[reports..].iter().all(|report| !report.ready), "{:?}", &harness.gateway.reports()[reports..]);
     let asked = Instant::now();
     assert!(runtime.terminate().await.success());
     assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
 
-    // Also one that starts on a full volume waits, says it, and goes on.
+    // An agent that starts on a full volume reports it, waits, and goes on.
     harness.gateway.forget_line();
     let before = harness.gateway.reports().len();
     let mut runtime = harness.start(2, Some("go"));
@@ -108,7 +108,7 @@ async fn a_session_volume_that_fills_up_in_a_run_holds_the_agent_and_not_its_own
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_volume_that_breaks_is_named_as_such_and_the_agent_goes_on_once_it_is_mounted_anew() {
+async fn a_broken_session_volume_is_reported_and_the_agent_goes_on_once_it_is_mounted_again() {
     let harness = Harness::new(&calls_script(8)).await;
     let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
     let mut runtime = harness.start(1, Some("go"));
@@ -136,7 +136,7 @@ async fn a_session_volume_that_breaks_is_named_as_such_and_the_agent_goes_on_onc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_tree_is_told_to_the_model_and_nothing_is_half_written() {
+async fn the_model_gets_the_error_of_a_full_tree_and_no_file_is_half_written() {
     let script = r#"
 rules:
 - when: {lastUserContains: there is room}
@@ -179,7 +179,7 @@ rules:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_log_says_was_written_is_there_after_a_loss_of_power() {
+async fn what_the_log_says_was_written_survives_a_power_loss() {
     let script = r#"
 rules:
 - steps:

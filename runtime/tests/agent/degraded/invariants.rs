@@ -1,4 +1,4 @@
-//! What must hold whatever happens. Each of these is seen to find a fault in `planted`.
+//! Checks that hold in every test. `planted` shows for each that it finds a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::harness::Harness;
 use crate::restarts::person;
 use crate::talk::Item;
 
-/// Asked of an agent while its world is poor.
+/// How fast an agent has to answer while something around it fails.
 const RESPONSE_TIME: Duration = Duration::from_secs(1);
 
-/// Messages are taken and the log is read while it lasts, and not only after it. A machine that does other work too may be slow once: of a few
-/// times, the quickest counts. The last message's id is given back.
+/// Asserts that the agent takes messages and gives its log while the failure lasts. A busy machine may be slow once, so the fastest of several
+/// tries counts. Returns the id of the last message.
 pub async fn assert_responsive(harness: &Harness, id: &str) -> String {
     let (mut quickest, mut last) = (Duration::MAX, String::new());
     for attempt in 0..20 {
@@ -33,7 +33,7 @@ pub async fn assert_responsive(harness: &Harness, id: &str) -> String {
     panic!("a message and the log took {quickest:?} at best; the last was {last}");
 }
 
-/// A sentence for people: no debug print, no number of the system's, no key, no word of the conversation.
+/// Asserts that a message is for people: no debug output, no error number, no key.
 pub fn assert_user_sentence(message: &str) {
     for wrong in ["Error {", "Error(", "Some(", "None", "Ok(", "{ ", "kind:", "os error", "\\\"", "::", "sk-secret"] {
         assert!(!message.contains(wrong), "{wrong:?} in {message:?}");
@@ -41,7 +41,7 @@ pub fn assert_user_sentence(message: &str) {
     assert!(message.len() > 10 && message.len() < 600, "{message:?}");
 }
 
-/// Reports never claim to be ready and unable at once, and each says it in a sentence.
+/// Asserts that only reports with the reason Replayed are ready, and that each has a message for people.
 pub fn assert_reports(reports: &[RuntimeReport]) {
     for report in reports {
         assert_eq!(report.ready, report.reason == "Replayed", "{report:?}");
@@ -49,7 +49,7 @@ pub fn assert_reports(reports: &[RuntimeReport]) {
     }
 }
 
-/// What a log tells the model, counted by a second hand: not by the runtime's own projection.
+/// What a request made from the log has to hold. Computed without the runtime's own projection.
 fn expected_prompt(entries: &[Entry]) -> Vec<String> {
     let mut expected = Vec::new();
     for entry in entries {
@@ -66,10 +66,10 @@ fn expected_prompt(entries: &[Entry]) -> Vec<String> {
     expected
 }
 
-/// Every request holds what the log held at that time: its beginning, in its order, and nothing else.
+/// Checks that every request holds a beginning of the log, in its order, and nothing else.
 ///
 /// # Errors
-/// The first that does not.
+/// The first request that does not.
 pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
     let expected = expected_prompt(entries);
     for (number, request) in requests.iter().enumerate() {
@@ -83,7 +83,7 @@ pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]
                 Item::Result(text) => format!("result {text}"),
             })
             .collect();
-        // Anthropic's format has one message of the user where the log has two entries: the joined text counts.
+        // Anthropic's format joins two entries of the log to one message, so the joined texts are compared.
         let (sent, expected) = (sent.join("\n"), expected.join("\n"));
         if !expected.starts_with(&sent) {
             return Err(format!("request {number} says what the log does not:\n{sent}\n--- log\n{expected}"));
@@ -92,10 +92,10 @@ pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]
     Ok(())
 }
 
-/// No message, call or end of a call stands twice, and no call began that was not asked for.
+/// Checks that no message and no start or end of a run is in the log twice, and that each call started at most once and was asked for.
 ///
 /// # Errors
-/// What stands twice.
+/// What is in the log twice.
 pub fn check_no_duplicates(entries: &[Entry]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     let (mut asked, mut open): (BTreeMap<&str, usize>, Option<&str>) = (BTreeMap::new(), None);
@@ -136,7 +136,7 @@ pub fn check_no_duplicates(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// A command that leaves a line in a file ran as often as the log says that it began.
+/// Checks that a command, which adds a line to `trace` each time, ran as often as the log says.
 ///
 /// # Errors
 /// Both numbers.
@@ -146,10 +146,10 @@ pub fn check_runs_match_log(entries: &[Entry], trace: &Path) -> Result<(), Strin
     if ran == began { Ok(()) } else { Err(format!("the command ran {ran} times, and the log tells of {began}")) }
 }
 
-/// Every message that was acknowledged is in the log once, and none that was not.
+/// Checks that every acknowledged message is in the log once.
 ///
 /// # Errors
-/// The first that is lost or doubled.
+/// The first that is lost or there twice.
 pub fn check_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<(), String> {
     for id in acknowledged {
         let count = entries
@@ -167,7 +167,7 @@ pub fn check_acknowledged(entries: &[Entry], acknowledged: &[String]) -> Result<
     Ok(())
 }
 
-/// Processes of this machine whose command line holds `mark` and that still live.
+/// Living processes of this machine with `mark` in their command line.
 pub fn living_processes(mark: &str) -> Vec<String> {
     let mut alive = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -181,7 +181,7 @@ pub fn living_processes(mark: &str) -> Vec<String> {
     alive
 }
 
-/// All of the above that needs nothing but the bench.
+/// Asserts all of the above that needs nothing but the harness.
 pub fn assert_invariants(harness: &Harness) {
     let entries = harness.entries();
     check_no_duplicates(&entries).unwrap();

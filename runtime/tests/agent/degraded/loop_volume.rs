@@ -1,10 +1,10 @@
-//! A small disk of its own, with the kernel's own errors.
+//! A small disk, so that errors come from the kernel.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An ext4 on a loop device over a folder.
+/// An ext4 file system on a loop device, mounted over a folder.
 pub struct LoopVolume {
     image: PathBuf,
     at: PathBuf,
@@ -20,11 +20,11 @@ fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
 }
 
 impl LoopVolume {
-    /// `None`, said aloud, where there is no right to mount.
+    /// `None`, and a skipped test, where mounting is not allowed.
     pub fn over(at: &Path, mebibytes: u64) -> Option<Self> {
         let image = at.with_extension("img");
         std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
-        // Nothing kept back for root: full is full for everybody.
+        // No blocks are reserved for root, so that the disk is full for every user.
         if !run("mkfs.ext4", &[&"-q", &"-F", &"-m", &"0", &image]) {
             crate::skip::skip("no mkfs.ext4");
             return None;
@@ -32,7 +32,7 @@ impl LoopVolume {
         Self::mount(&image, at)
     }
 
-    /// What a machine would find that lost its power now: the bytes that have reached the disk.
+    /// A copy of the bytes that have reached the disk: the volume after a power loss at this moment.
     pub fn after_power_loss(&self, at: &Path) -> Option<Self> {
         let image = at.with_extension("img");
         std::fs::copy(&self.image, &image).unwrap();
@@ -52,7 +52,7 @@ impl LoopVolume {
         self.at.join("ballast")
     }
 
-    /// Not a block is left.
+    /// Fills the volume to the last block.
     pub fn fill(&self) {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
         for size in [1 << 20, 64 << 10, 4 << 10, 1] {
@@ -65,7 +65,7 @@ impl LoopVolume {
         std::fs::remove_file(self.ballast()).unwrap();
     }
 
-    /// As after an error of the device: the kernel writes no more.
+    /// Makes the kernel refuse further writes, as after an error of the device.
     pub fn break_down(&self) {
         assert!(run("mount", &[&"-o", &"remount,abort", &self.at]));
     }

@@ -1,19 +1,19 @@
-//! What an idle agent holds in memory.
+//! Memory of an idle agent.
 
 use yoi_wire::hub::Activity;
 
 use crate::harness::{EXAMPLE, Harness};
 
-/// KiB of a line of `/proc/PID/status`.
+/// A value of `/proc/PID/status`, in KiB.
 fn status_kib(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The bar is for the shipped build (`YOI_RUNTIME_BINARY`); one with debug information and no optimisation may hold twice as much.
+/// The limit is 10 MiB for the shipped build (`YOI_RUNTIME_BINARY`) and 24 MiB for a debug build.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_has_nothing_to_do_is_small_before_and_after_its_work() {
+async fn an_idle_agent_uses_little_memory_before_and_after_its_work() {
     let bar = if std::env::var_os("YOI_RUNTIME_BINARY").is_some() { 10 << 10 } else { 24 << 10 };
     let harness = Harness::new(EXAMPLE).await;
     let fresh = harness.start(1, None);

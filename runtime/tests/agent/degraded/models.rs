@@ -1,4 +1,4 @@
-//! Models that are away, slow, refuse or talk nonsense.
+//! Endpoints that are down, slow, refuse requests or send invalid answers.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::harness::{Harness, kinds, outcomes, texts, tool_ends};
 
 const PROVIDERS: [&str; 2] = ["OpenAI", "Anthropic"];
 
-/// A task of two turns whose first is preceded by a fault, and an answer to a person's message.
+/// A task of two turns, with a fault before the first, and an answer to a person's message.
 fn script(fault: &str) -> String {
     format!(
         "rules:\n- when: {{lastUserContains: say hello}}\n  steps: [{{text: Hello.}}]\n- steps:\n  - toolCalls: [{{tool: Shell, args: {{command: echo ran >> ran}}}}]\n    \
@@ -27,7 +27,7 @@ async fn fresh(provider: &'static str, script: &str, timeouts: &str) -> Harness 
     Harness { provider, env: vec![("YOI_MODEL_TIMEOUTS_MS", timeouts.to_owned())], ..Harness::new(script).await }
 }
 
-/// The agent says `words`, obeys meanwhile, goes on by itself, and has done everything once.
+/// Checks that the agent reports `words`, stays responsive, goes on by itself, and runs every call once.
 async fn recovers(provider: &'static str, name: &str, fault: &str, timeouts: &str, words: &str) {
     let harness = fresh(provider, &script(fault), timeouts).await;
     let mut runtime = harness.start(1, Some("go"));
@@ -73,7 +73,7 @@ const FAULTS: [(&str, &str, &str, &str); 16] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_an_endpoint_does_the_agent_says_which_obeys_meanwhile_and_goes_on_by_itself() {
+async fn an_agent_reports_every_endpoint_failure_stays_responsive_and_goes_on_by_itself() {
     for faults in FAULTS.chunks(4) {
         join_all(PROVIDERS.into_iter().flat_map(|provider| {
             faults.iter().map(move |(name, fault, timeouts, words)| recovers(provider, name, fault, timeouts, words))
@@ -82,28 +82,28 @@ async fn whatever_an_endpoint_does_the_agent_says_which_obeys_meanwhile_and_goes
     }
 }
 
-/// By itself: what has not become an event is copied again and again by the client, until the process is found to have grown.
+/// Alone in its test, because the client copies the growing line again and again until the process is over its limit of memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_without_end_fills_no_memory() {
     recovers("OpenAI", "endless-line", "show: endlessLine, times: 1", "600000,600000,600000", "was longer than 2 MiB").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_asks_for_time_gets_it() {
+async fn the_wait_that_an_endpoint_asks_for_is_kept() {
     let harness = fresh("OpenAI", &script("status: 429, times: 1, retryAfterSeconds: 2"), "9000,9000,9000").await;
     let _runtime = harness.start(1, Some("go"));
     let begun = Instant::now();
     harness.wait_for_runs(1).await;
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
-    // Twice the first turn, once the second.
+    // Two requests of the first turn, one of the second.
     assert_eq!(harness.requests.lock().unwrap().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_waits_for_an_endpoint_where_nobody_listens_longer_than_any_number_of_tries() {
+async fn an_agent_keeps_trying_an_endpoint_that_refuses_connections_until_it_listens() {
     for provider in PROVIDERS {
         let harness = fresh(provider, &script("status: 500, times: 0"), "9000,9000,9000").await;
-        // Held all the while: a free port may be given to whoever asks for one, and then somebody answers there.
+        // The socket stays bound, because a free port could be given to another test, which would answer there.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let place = socket.local_addr().unwrap();
@@ -129,8 +129,8 @@ async fn an_agent_waits_for_an_endpoint_where_nobody_listens_longer_than_any_num
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where_a_person_sends_it() {
-    // Nobody accepts, nobody has the name, nobody vouches for the certificate; and the name of the host is the only thing told of the URL.
+async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_a_corrected_url() {
+    // A name that cannot be resolved, an unknown CA, and a listener that never accepts. Of the URL only host and port are reported.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let strange = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -170,7 +170,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_where
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_refused_is_read_again_and_stands_nowhere() {
+async fn a_refused_key_is_read_again_and_is_never_shown() {
     let echo = "rules:\n- steps: [{text: Hello.}]\n";
     let harness = Harness { needs_key: true, key: Some("sk-secret-1"), ..Harness::with_key(echo, Some("sk-right")).await };
     let harness = Harness { env: vec![("YOI_KEY_RETRY_SECONDS", "5".to_owned())], ..harness };
@@ -178,7 +178,7 @@ async fn a_key_that_is_refused_is_read_again_and_stands_nowhere() {
     let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
     assert!(report.message.contains("it does not take the key: correct the Secret"), "{}", report.message);
     assert_responsive(&harness, "refused").await;
-    // The kubelet starts it again with what the Secret then holds.
+    // In a cluster, the kubelet starts it again with the Secret's new content.
     assert!(runtime.wait_for_exit().await.success());
     let everything = format!("{:?}{:?}{}", harness.entries(), harness.gateway.reports(), harness.stderr());
     assert!(!everything.contains("sk-secret-1"));
@@ -190,7 +190,7 @@ async fn a_key_that_is_refused_is_read_again_and_stands_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_always_says_too_much_or_nothing_fails_the_run_and_not_the_agent() {
+async fn a_model_with_endless_or_empty_answers_fails_the_run_but_not_the_agent() {
     for provider in PROVIDERS {
         for fault in ["show: endless, times: 99", "show: empty, times: 99"] {
             let harness = fresh(provider, &script(fault), "60000,60000,60000").await;
@@ -201,7 +201,7 @@ async fn a_model_that_always_says_too_much_or_nothing_fails_the_run_and_not_the_
             let report =
                 harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
             assert_eq!(report.reason, "ModelUnreachable", "{provider} {fault}");
-            // And it still works for whoever asks for something else.
+            // The agent still answers other requests.
             assert_responsive(&harness, "after").await;
             let entries = harness.wait_for_runs(2).await;
             assert_eq!(outcomes(&entries), [RunOutcome::Failed, RunOutcome::Finished]);
@@ -212,7 +212,7 @@ async fn a_model_that_always_says_too_much_or_nothing_fails_the_run_and_not_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_makes_no_sense_is_refused_with_a_reason_and_does_not_begin() {
+async fn an_invalid_call_is_refused_with_a_reason_and_does_not_start() {
     let script = r#"
 rules:
 - steps:
@@ -239,7 +239,7 @@ rules:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_calls_tools_without_end_reaches_the_limit_and_the_agent_listens() {
+async fn a_model_that_calls_tools_without_end_reaches_the_limit_and_the_agent_stays_responsive() {
     let script = "rules:\n- when: {lastUserContains: say hello}\n  steps: [{text: Hello.}]\n- repeat: true\n  steps:\n  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]\n";
     let harness = Harness { limits: json!({"turnsPerRun": 7, "toolSeconds": 30, "toolOutputBytes": 4096}), ..Harness::new(script).await };
     let _runtime = harness.start(1, Some("go"));

@@ -1,4 +1,4 @@
-//! Messages to peers of which nobody knows whether they arrived.
+//! Messages to peers that may or may not have arrived.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::harness::{Harness, tool_ends};
 use crate::restarts::person;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_of_unknown_fate_keeps_its_id_for_the_run_so_that_it_is_delivered_once() {
+async fn a_message_that_may_have_arrived_keeps_its_id_for_the_run_and_is_delivered_once() {
     let script = r#"
 rules:
 - steps:
@@ -36,12 +36,12 @@ rules:
         ends[0].output
     );
     let ids: Vec<String> = harness.gateway.sends().into_iter().map(|send| send.message_id).collect();
-    // The same words are the same message until it is known to have arrived.
+    // The same text keeps its id until it is known to have arrived.
     assert_eq!((&ids[0], &ids[0]), (&ids[1], &ids[3]));
     assert!(ids[..2].iter().zip(&ends).all(|(id, end)| end.output.contains(id)), "{ends:?}");
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 3, "{ids:?}");
 
-    // A later run means another message by the same words.
+    // In a later run, the same text is another message.
     harness.gateway.set_fates([SendFate::Delivered]);
     harness.gateway.deliver("again", person(), "go on").await;
     harness.wait_for_runs(2).await;

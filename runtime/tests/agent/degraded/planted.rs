@@ -1,4 +1,4 @@
-//! Faults that were planted, in doubles of what is tested. The judge finds each.
+//! Planted faults, in stand-ins for the runtime. The checks in `invariants` find each.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use super::loop_volume::LoopVolume;
 use crate::harness::{Harness, texts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_judge_finds_a_runtime_that_acknowledges_on_a_full_disk() {
+async fn the_checks_find_a_runtime_that_acknowledges_messages_on_a_full_disk() {
     let harness = Harness::new("rules: [{steps: [{text: Hello.}]}]").await;
     let Some(volume) = LoopVolume::over(&harness.session(), 8) else { return };
     let mut runtime = harness.start(1, None);
@@ -23,7 +23,7 @@ async fn the_judge_finds_a_runtime_that_acknowledges_on_a_full_disk() {
     let (mut acknowledged, refused) = deliver_all(&harness, "full", 3).await;
     assert!(!refused.is_empty());
     check_acknowledged(&harness.entries(), &acknowledged).unwrap();
-    // The double says yes to all.
+    // The stand-in acknowledges every message.
     acknowledged.extend((0..3).map(|n| format!("full-{n}")));
     volume.make_room();
     harness.gateway.wait_for_report(|report| report.ready).await;
@@ -38,7 +38,7 @@ async fn the_judge_finds_a_runtime_that_acknowledges_on_a_full_disk() {
     assert!(found.ends_with("was acknowledged and is in the log 0 times"), "{found}");
 }
 
-/// A loop that runs a call as soon as it has come, whatever becomes of the stream, and asks again when the stream broke.
+/// An agent loop that runs a call as soon as it has arrived, and asks the model again when the stream breaks after it.
 async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
     let http = reqwest::Client::builder().tls_backend_preconfigured(tls()).build().unwrap();
     let mut messages = vec![json!({"role": "user", "content": "go"})];
@@ -94,20 +94,20 @@ fn tls() -> rustls::ClientConfig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_judge_finds_a_retry_that_repeats_a_tool_call() {
+async fn the_checks_find_a_retry_that_repeats_a_tool_call() {
     let script = "rules:\n- steps:\n  - toolCalls: [{tool: Shell, args: {command: echo ran >> ran}}]\n    fault: {show: cutEnd, times: 1}\n  - text: done\n";
     let harness = Harness::new(script).await;
     let trace = harness.tree().join("ran");
     let entries = run_careless_loop(&harness.model_url, &trace).await;
     assert_eq!(check_runs_match_log(&entries, &trace).unwrap_err(), "the command ran 2 times, and the log tells of 1");
-    // The same script, by the runtime.
+    // The runtime, with the same script.
     let harness = Harness::new(script).await;
     let _runtime = harness.start(1, Some("go"));
     check_runs_match_log(&harness.wait_for_runs(1).await, &harness.tree().join("ran")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_judge_finds_a_time_limit_that_kills_only_the_direct_child() {
+async fn the_checks_find_a_time_limit_that_kills_only_the_direct_child() {
     let mut found = Vec::new();
     for MisbehavingCommand { name, command, .. } in MISBEHAVING_COMMANDS.into_iter().take(3) {
         let (mark, dir) = (mark(&format!("planted-{name}")), tempfile::tempdir().unwrap());
@@ -139,14 +139,14 @@ async fn the_judge_finds_a_time_limit_that_kills_only_the_direct_child() {
 }
 
 #[test]
-fn the_judge_finds_a_write_whose_name_is_lost_with_the_power() {
+fn the_checks_find_a_write_whose_name_does_not_survive_a_power_loss() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("tree");
     std::fs::create_dir(&at).unwrap();
     let Some(volume) = LoopVolume::over(&at, 16) else { return };
     std::fs::write(at.join("old"), "before\n").unwrap();
     rustix::fs::sync();
-    // As Write did before: the content is durable, its name is not.
+    // Makes the content durable, but not the name.
     std::fs::write(at.join("new.tmp"), "after\n").unwrap();
     std::fs::File::open(at.join("new.tmp")).unwrap().sync_data().unwrap();
     std::fs::rename(at.join("new.tmp"), at.join("old")).unwrap();
@@ -156,7 +156,7 @@ fn the_judge_finds_a_write_whose_name_is_lost_with_the_power() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_judge_finds_a_word_that_the_log_does_not_hold() {
+async fn the_checks_find_a_request_with_text_that_is_not_in_the_log() {
     let harness = Harness::new("rules: [{steps: [{text: Hello.}]}]").await;
     let _runtime = harness.start(1, Some("go"));
     let entries = harness.wait_for_runs(1).await;
