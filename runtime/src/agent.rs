@@ -174,7 +174,7 @@ impl AgentProcess<'_> {
         while !self.stop.is_cancelled() {
             let started = tokio::time::Instant::now();
             let result = match &lock {
-                // The little room that is left would take short entries of the next attempt, but not the long one that failed.
+                // The little space that is left would take short entries of the next attempt, but not the long one that failed.
                 Some(_) if full => tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| full = false),
                 None => self.take_lock().map(|new| lock = Some(new)),
                 Some(lock) => self.session(lock).await,

@@ -1,5 +1,5 @@
-//! Settings of the C library's allocator. By default it has one arena per thread and keeps memory that was freed. A node has many agents, and
-//! most of them are idle.
+//! Settings of the C library's allocator. By default it has one arena per thread and keeps memory that was freed. A node has many agents,
+//! and most of them are idle.
 
 /// Makes all threads share one arena. Must be called before any thread is started.
 pub fn limit_arenas() {

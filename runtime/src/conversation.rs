@@ -1,7 +1,7 @@
 //! A conversation as a pure function of its events.
 //!
-//! [`apply`] takes a state and an event and returns the next state and the intent to carry out. There is at most one intent at a time, and each
-//! ends with the event that its documentation names. Decisions use only the log and the events.
+//! [`apply`] takes a state and an event and returns the next state and the intent to carry out. There is at most one intent at a time, and
+//! each ends with the event that its documentation names. Decisions use only the log and the events.
 
 use std::collections::BTreeMap;
 

@@ -52,8 +52,8 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
     Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut })
 }
 
-/// The text of `git diff HEAD` with untracked files, and whether it was truncated. `None` where the tree is no git work tree. The repository's
-/// index and object store are read and never written.
+/// The text of `git diff HEAD` with untracked files, and whether it was truncated. `None` where the tree is no git work tree. The
+/// repository's index and object store are read and never written.
 ///
 /// # Errors
 /// git fails, or the repository leads out of the tree.
@@ -66,7 +66,7 @@ pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<
     let answer = git(processes, &[&["rev-parse", "--path-format=absolute"], &queries[..]].concat(), &[]).await?;
     let paths = String::from_utf8_lossy(&answer.stdout).into_owned();
     let [dir, common, top_level, index, objects] = paths.lines().collect::<Vec<_>>()[..] else {
-        return Err(DiffError::Compare(format!("git told {} places where it should tell five", paths.lines().count())));
+        return Err(DiffError::Compare(format!("git printed {} paths instead of five", paths.lines().count())));
     };
     // Files in the tree say where these paths are, and the agent can write those files.
     let tree = tree.canonicalize().map_err(DiffError::Git)?;

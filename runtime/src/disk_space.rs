@@ -1,4 +1,5 @@
-//! Finds out when a full session volume has room again. After a message could not be stored, it writes and removes a test file until that works.
+//! Finds out when a full session volume has free space again. After a message could not be stored, it writes and removes a test file until
+//! that works.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::status::{NotReady, RuntimeStatus};
 /// The test file's name. No file of a session has it.
 const TEST_FILE: &str = ".room.tmp";
 
-/// Reports a full session volume, and when it has room again.
+/// Reports a full session volume, and when it has free space again.
 #[derive(Debug)]
 pub struct DiskSpaceProbe {
     root: PathBuf,
@@ -66,7 +67,7 @@ impl DiskSpaceProbe {
     }
 }
 
-/// Checks that the volume has room for the log to go on: for its preallocation and more than one long entry.
+/// Checks that the volume has enough free space for the log to go on: for its preallocation and more than one long entry.
 ///
 /// # Errors
 /// The disk's.

@@ -1,7 +1,8 @@
 //! The agent's side of Yoi: PID 1 of an agent Pod.
 //!
-//! It takes the session's lock, replays the log, serves HTTP/2 on its lines to the gateway, and drives the conversation: it calls the model, runs
-//! the tools that the model asks for, and calls the model again, until there is nothing left to do. It has no API token and listens on no port.
+//! It takes the session's lock, replays the log, serves HTTP/2 on its lines to the gateway, and drives the conversation: it calls the
+//! model, runs the tools that the model asks for, and calls the model again, until there is nothing left to do. It has no API token and
+//! listens on no port.
 //!
 //! | Module | Does |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! All programs that this process starts: the commands of tools, and git.
 //!
-//! One [`ProcessSupervisor`] starts them, ends them together with everything that they left behind, and reaps orphans. In a Pod this process
-//! is PID 1, and everywhere it is a subreaper: a process that loses its parent becomes a child of this process.
+//! One [`ProcessSupervisor`] starts them, ends them together with everything that they left behind, and reaps orphans. In a Pod this
+//! process is PID 1, and everywhere it is a subreaper: a process that loses its parent becomes a child of this process.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

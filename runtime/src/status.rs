@@ -42,7 +42,8 @@ impl NotReady {
             ),
             "SessionLocked" => ("SessionLocked", text),
             "LogNewer" => ("LogNewer", text),
-            // The disk failed for another reason, now or at an earlier append. The next opening of the session shows whether it works again.
+            // The disk failed for another reason, now or at an earlier append. The next opening of the session shows whether it works
+            // again.
             "DiskFailed" | "LogPoisoned" | "EntryRefused" => {
                 ("DiskFailed", format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"))
             }
@@ -212,8 +213,8 @@ async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<R
 
 /// Sends every change of the report to the gateway, the report again after each new line, and retries with back-off.
 ///
-/// Ends when the gateway has taken the report that is current after `final_report` is cancelled. Reports are sent one after another and never
-/// aborted: the gateway handles requests concurrently, so an aborted older report could be written last.
+/// Ends when the gateway has taken the report that is current after `final_report` is cancelled. Reports are sent one after another and
+/// never aborted: the gateway handles requests concurrently, so an aborted older report could be written last.
 pub async fn send_reports(
     caller: RequestClient,
     status: RuntimeStatus,
@@ -300,11 +301,11 @@ mod tests {
     fn a_message_names_the_file_and_what_to_do_and_has_no_error_number() {
         let full =
             SessionError::Disk { deed: "append to", path: PathBuf::from("/session/x.jsonl"), source: io::Error::from_raw_os_error(28) };
-        let said = NotReady::from_session_error(&full);
-        assert_eq!(said.reason, "DiskFull");
+        let not_ready = NotReady::from_session_error(&full);
+        assert_eq!(not_ready.reason, "DiskFull");
         assert!(
-            said.message.contains("/session/x.jsonl: No space left on device; make room") && !said.message.contains("os error"),
-            "{said:?}"
+            not_ready.message.contains("/session/x.jsonl: No space left on device; make room") && !not_ready.message.contains("os error"),
+            "{not_ready:?}"
         );
         let read_only = SessionError::Disk { deed: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
         assert_eq!(NotReady::from_session_error(&read_only).reason, "DiskFailed");

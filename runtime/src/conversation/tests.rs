@@ -12,13 +12,13 @@ fn message(id: &str) -> InboxMessage {
     InboxMessage { id: id.to_owned(), from: Sender::Agent(name("b")), text: format!("text of {id}"), wake: Wake::Run }
 }
 
-fn says(text: &str) -> Assistant {
+fn answer(text: &str) -> Assistant {
     Assistant { text: text.to_owned(), tool_calls: Vec::new(), usage: None }
 }
 
 fn calls(ids: &[&str]) -> Assistant {
     let call = |id: &&str| ToolCall { call_id: (*id).to_owned(), tool: "Shell".to_owned(), args: json!({"command": id}) };
-    Assistant { tool_calls: ids.iter().map(call).collect(), ..says("") }
+    Assistant { tool_calls: ids.iter().map(call).collect(), ..answer("") }
 }
 
 /// Log, inbox, model and tools in memory. None of them fails.
@@ -86,7 +86,7 @@ impl Simulation {
                     let turn = self.answers();
                     self.shown.push(project(state.entries()));
                     self.inbox.extend(self.arriving.extract_if(.., |(at, _)| *at == turn).map(|(_, message)| message));
-                    vec![match self.script.get(turn).cloned().unwrap_or_else(|| Ok(says("more"))) {
+                    vec![match self.script.get(turn).cloned().unwrap_or_else(|| Ok(answer("more"))) {
                         Ok(answer) => ConversationEvent::Answered(answer),
                         Err(message) => ConversationEvent::ModelFailed { message },
                     }]
@@ -132,7 +132,7 @@ impl Simulation {
 
 #[test]
 fn a_task_runs_to_its_end() {
-    let mut simulation = Simulation::new(vec![Ok(calls(&["one", "bad", "two"])), Ok(says("done"))]);
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one", "bad", "two"])), Ok(answer("done"))]);
     let state = simulation.run_process(usize::MAX);
     assert_eq!(
         simulation.kinds(),
@@ -149,7 +149,7 @@ fn a_task_runs_to_its_end() {
 
 #[test]
 fn g1_a_message_starts_a_run_of_an_idle_agent_and_is_in_request_and_log() {
-    let mut simulation = Simulation { task: None, ..Simulation::new(vec![Ok(says("read"))]) };
+    let mut simulation = Simulation { task: None, ..Simulation::new(vec![Ok(answer("read"))]) };
     simulation.inbox.push(message("m"));
     simulation.run_process(usize::MAX);
     assert_eq!(simulation.kinds(), "SessionStarted RuntimeStarted PeerMessage RunStarted Assistant RunEnded");
@@ -160,7 +160,7 @@ fn g1_a_message_starts_a_run_of_an_idle_agent_and_is_in_request_and_log() {
 
 #[test]
 fn g2_a_weak_message_waits_for_the_next_run() {
-    let mut simulation = Simulation { task: None, ..Simulation::new(vec![Ok(says("read"))]) };
+    let mut simulation = Simulation { task: None, ..Simulation::new(vec![Ok(answer("read"))]) };
     simulation.inbox.push(InboxMessage { wake: Wake::Wait, ..message("weak") });
     simulation.run_process(usize::MAX);
     assert_eq!(simulation.kinds(), "SessionStarted RuntimeStarted");
@@ -171,7 +171,7 @@ fn g2_a_weak_message_waits_for_the_next_run() {
 
 #[test]
 fn g3_a_message_during_a_run_is_read_before_the_next_model_call() {
-    let mut simulation = Simulation::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one"])), Ok(answer("done"))]);
     simulation.arriving.push((0, message("m")));
     simulation.run_process(usize::MAX);
     assert_eq!(simulation.causes().len(), 1);
@@ -181,7 +181,7 @@ fn g3_a_message_during_a_run_is_read_before_the_next_model_call() {
 
 #[test]
 fn g7_a_message_after_the_last_read_of_the_inbox_starts_another_run() {
-    let mut simulation = Simulation::new(vec![Ok(says("done")), Ok(says("read"))]);
+    let mut simulation = Simulation::new(vec![Ok(answer("done")), Ok(answer("read"))]);
     simulation.arriving.push((0, message("m")));
     simulation.run_process(usize::MAX);
     assert_eq!(simulation.causes(), [["t"], ["m"]]);
@@ -190,7 +190,7 @@ fn g7_a_message_after_the_last_read_of_the_inbox_starts_another_run() {
 
 #[test]
 fn p36_the_turn_limit_ends_the_run_without_another_model_call() {
-    let mut simulation = Simulation { limit: 2, ..Simulation::new(vec![Ok(calls(&["one"])), Ok(calls(&["two"])), Ok(says("never"))]) };
+    let mut simulation = Simulation { limit: 2, ..Simulation::new(vec![Ok(calls(&["one"])), Ok(calls(&["two"])), Ok(answer("never"))]) };
     let state = simulation.run_process(usize::MAX);
     assert_eq!((simulation.outcomes(), simulation.shown.len()), (vec![RunOutcome::LimitReached], 2));
     assert_eq!(state.task("t"), Some(TaskState::Failed));
@@ -201,7 +201,7 @@ fn a_failed_run_waits_and_its_input_is_answered_with_the_next() {
     let mut simulation = Simulation::new(vec![Err("no model".to_owned())]);
     let state = simulation.run_process(usize::MAX);
     assert_eq!((simulation.outcomes(), state.task("t")), (vec![RunOutcome::Failed], Some(TaskState::Failed)));
-    simulation.script = vec![Ok(says("both"))];
+    simulation.script = vec![Ok(answer("both"))];
     simulation.inbox.push(message("m"));
     let state = simulation.run_process(usize::MAX);
     assert_eq!(simulation.outcomes(), [RunOutcome::Failed, RunOutcome::Finished]);
@@ -210,7 +210,7 @@ fn a_failed_run_waits_and_its_input_is_answered_with_the_next() {
 
 #[test]
 fn without_a_key_the_task_is_kept_and_nothing_runs() {
-    let mut simulation = Simulation { may_run: false, ..Simulation::new(vec![Ok(says("done"))]) };
+    let mut simulation = Simulation { may_run: false, ..Simulation::new(vec![Ok(answer("done"))]) };
     let state = simulation.run_process(usize::MAX);
     assert_eq!((simulation.kinds().as_str(), state.task("t")), ("SessionStarted RuntimeStarted Input", Some(TaskState::Submitted)));
     simulation.may_run = true;
@@ -220,7 +220,7 @@ fn without_a_key_the_task_is_kept_and_nothing_runs() {
 
 #[test]
 fn f4_a_call_that_had_started_is_unknown_and_one_that_had_not_is_refused() {
-    let mut simulation = Simulation::new(vec![Ok(calls(&["one", "two"])), Ok(says("done"))]);
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one", "two"])), Ok(answer("done"))]);
     simulation.run_process(usize::MAX);
     let begun = simulation.log.iter().position(|entry| matches!(entry.body, Body::ToolStarted(_))).unwrap();
     simulation.log.truncate(begun + 1);
@@ -236,7 +236,7 @@ fn f4_a_call_that_had_started_is_unknown_and_one_that_had_not_is_refused() {
 
 #[test]
 fn a_run_whose_final_answer_is_in_the_log_finishes_without_another_model_call() {
-    let mut simulation = Simulation::new(vec![Ok(says("done"))]);
+    let mut simulation = Simulation::new(vec![Ok(answer("done"))]);
     simulation.run_process(usize::MAX);
     assert!(matches!(simulation.log.pop().unwrap().body, Body::RunEnded(_)));
     simulation.shown.clear();
@@ -247,7 +247,7 @@ fn a_run_whose_final_answer_is_in_the_log_finishes_without_another_model_call() 
 
 #[test]
 fn a_stop_closes_call_and_run_and_the_next_start_goes_on() {
-    let mut simulation = Simulation::new(vec![Ok(calls(&["one"])), Ok(says("done"))]);
+    let mut simulation = Simulation::new(vec![Ok(calls(&["one"])), Ok(answer("done"))]);
     let mut state = simulation.run_process(7);
     assert!(simulation.kinds().ends_with("Assistant ToolStarted"), "{}", simulation.kinds());
     let (next, intents) = apply(state, ConversationEvent::Stopping);
@@ -268,8 +268,16 @@ fn a_stop_closes_call_and_run_and_the_next_start_goes_on() {
 #[test]
 fn after_any_crash_every_input_is_answered_and_no_call_runs_twice() {
     let fresh = || {
-        let script =
-            [calls(&["c0", "bad"]), calls(&["c1"]), says("done"), calls(&["c3"]), says("read"), calls(&["c5"]), says("end"), says("end")];
+        let script = [
+            calls(&["c0", "bad"]),
+            calls(&["c1"]),
+            answer("done"),
+            calls(&["c3"]),
+            answer("read"),
+            calls(&["c5"]),
+            answer("end"),
+            answer("end"),
+        ];
         let mut simulation = Simulation::new(script.into_iter().map(Ok).collect());
         simulation.arriving = vec![(0, message("m0")), (2, message("m1"))];
         simulation

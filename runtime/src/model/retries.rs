@@ -23,7 +23,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after `failed` failures in a row, at least one; `None` means to give up. `random` in `0.0..1.0` spreads the calls of many agents.
+    /// The wait after `failed` failures in a row, at least one; `None` means to give up. `random` in `0.0..1.0` spreads the calls of many
+    /// agents.
     #[must_use]
     pub fn wait_after(&self, failed: u32, failure: &ModelFailure, random: f64) -> Option<Duration> {
         match failure.retry {

@@ -1,7 +1,7 @@
 //! Arguments of tool calls, one type per tool.
 //!
-//! The schema that the model is offered is derived from the type (see [`super::definition`]), and reading the type checks what the model sent. The
-//! doc comment of a field is its description in the schema, so it is written for the model.
+//! The schema that the model is offered is derived from the type (see [`super::definition`]), and reading the type checks what the model
+//! sent. The doc comment of a field is its description in the schema, so it is written for the model.
 
 use std::num::NonZeroU64;
 

@@ -55,7 +55,8 @@ pub fn definitions(tool_seconds: u32) -> Vec<ToolDefinition> {
     ]
 }
 
-/// The schema of a type's arguments, with only those keywords that every endpoint accepts: an optional argument may be left out, but is not null.
+/// The schema of a type's arguments, with only those keywords that every endpoint accepts: an optional argument may be left out, but is not
+/// null.
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;

@@ -71,8 +71,8 @@ pub fn read(tree: &Tree, args: &ReadArgs, bytes: usize) -> CallResult {
     CallResult::succeeded(text)
 }
 
-/// Reads a line, at most `limit` + 1 bytes of it, and skips its rest, so that an endless line does not fill the memory. Returns false at the end
-/// of the file.
+/// Reads a line, at most `limit` + 1 bytes of it, and skips its rest, so that an endless line does not fill the memory. Returns false at
+/// the end of the file.
 fn read_line_bounded(reader: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> std::io::Result<bool> {
     let read = reader.by_ref().take(limit as u64 + 1).read_until(b'\n', line)?;
     if read > limit && !line.ends_with(b"\n") {

@@ -1,8 +1,8 @@
 //! The source tree, and paths beneath its root.
 //!
 //! A path is first resolved to a path without links: every link on the way is read and its target checked. Then the kernel opens that path
-//! beneath the root without following any link (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). If a component is exchanged for a link
-//! in between, the open fails; it never opens a file elsewhere.
+//! beneath the root without following any link (`openat2`: `BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). If a component is exchanged for a
+//! link in between, the open fails; it never opens a file elsewhere.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -93,8 +93,8 @@ impl Tree {
         }
     }
 
-    /// Replaces a file atomically, and makes the folders that it needs. Content and name are durable on return. A link is kept, and the file
-    /// that it leads to is replaced.
+    /// Replaces a file atomically, and makes the folders that it needs. Content and name are durable on return. A link is kept, and the
+    /// file that it leads to is replaced.
     ///
     /// # Errors
     /// The path leads out of the tree or is a folder, or the system's.

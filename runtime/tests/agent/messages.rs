@@ -52,7 +52,7 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
 async fn g6_an_accepted_message_survives_a_kill_and_is_delivered_once() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(1, Some("run the slow command"));
-    harness.wait_until("the command's begin", |_| harness.tree().join("begun.txt").exists()).await;
+    harness.wait_until("the start of the command", |_| harness.tree().join("begun.txt").exists()).await;
     let (status, _) = harness.gateway.deliver("m1", peer(), "while you are busy").await;
     assert_eq!(status, StatusCode::OK);
     runtime.kill();

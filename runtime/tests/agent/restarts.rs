@@ -8,7 +8,7 @@ use yoi_wire::hub::TaskState;
 use crate::harness::{EXAMPLE, Harness, STOPPED, kinds, lines, outcomes, texts, tool_ends};
 
 async fn wait_for_begin(harness: &Harness) {
-    harness.wait_until("the command's begin", |_| harness.tree().join("begun.txt").exists()).await;
+    harness.wait_until("the start of the command", |_| harness.tree().join("begun.txt").exists()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

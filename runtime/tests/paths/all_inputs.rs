@@ -24,7 +24,7 @@ fn check_promises(input: &Input, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTool
             return broken(what);
         }
         if end.output.contains(SECRET) || refusal.as_ref().is_some_and(|sentence| sentence.contains(SECRET)) {
-            return broken("the secret was told".to_owned());
+            return broken("the secret was disclosed".to_owned());
         }
         let succeeded = end.outcome == ToolOutcome::Succeeded;
         match input.expected {
@@ -75,7 +75,7 @@ fn count_escapes(how: PrefixMethod) -> usize {
     let inputs = all().into_iter().filter(|input| matches!(input.kind, Kind::DotDot | Kind::Absolute | Kind::LinkOut));
     let found: Vec<String> =
         inputs.filter_map(|input| check_promises(&input, &|fixture| Box::new(PrefixCheck { root: fixture.tree(), how })).err()).collect();
-    let out = |what: &&String| what.contains("the secret was told") || what.contains("was touched") || what.contains("made outside");
+    let out = |what: &&String| what.contains("the secret was disclosed") || what.contains("was touched") || what.contains("made outside");
     let led_out: Vec<&String> = found.iter().filter(out).collect();
     println!("{how:?}: led out by {} inputs, the first: {}", led_out.len(), led_out.first().map_or("", |what| what));
     led_out.len()

@@ -177,15 +177,15 @@ impl TreeFixture {
     /// # Errors
     /// The file that does.
     pub fn check_no_secret_inside(&self) -> Result<(), String> {
-        let mut brought = None;
+        let mut found = None;
         walk(&self.tree(), &mut |path| {
             let meta = fs::symlink_metadata(path).unwrap();
             if meta.is_file() && fs::read(path).unwrap().windows(SECRET.len()).any(|part| part == SECRET.as_bytes()) {
-                brought = Some(path.to_owned());
+                found = Some(path.to_owned());
             }
             true
         });
-        brought.map_or(Ok(()), |path| Err(format!("the secret stands in {}", path.display())))
+        found.map_or(Ok(()), |path| Err(format!("the secret is in {}", path.display())))
     }
 
     /// Takes the present state of the files outside as unchanged.

@@ -113,7 +113,7 @@ fn race(how: Swap, tries: usize, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTool
                 _ => seen.failed += 1,
             }
             if end.output.contains(SECRET) {
-                return Err(format!("{how:?}, try {n}, {tool}: the secret was told"));
+                return Err(format!("{how:?}, try {n}, {tool}: the secret was disclosed"));
             }
             if n % 200 == 0 {
                 fixture.check_untouched().map_err(|what| format!("{how:?}, until try {n}: {what}"))?;

@@ -138,7 +138,7 @@ fn check_promises(ask: fn(&Path) -> Option<String>) -> Vec<String> {
                 broken.push(format!("{name}: no answer"));
                 release(&tree);
             }
-            Some(text) if text.contains(SECRET) => broken.push(format!("{name}: the secret was told")),
+            Some(text) if text.contains(SECRET) => broken.push(format!("{name}: the secret was disclosed")),
             Some(text) => println!("diff, {name}: {text:.150}"),
         }
         if let Err(what) = fixture.check_untouched() {
@@ -161,7 +161,7 @@ fn planted_a_plain_git_diff_leaves_the_tree_and_hangs() {
         (done.status.code() != Some(124)).then(|| String::from_utf8_lossy(&done.stdout).into_owned())
     });
     println!("seen:\n  {}", broken.join("\n  "));
-    assert!(broken.iter().any(|what| what.ends_with("the secret was told")) && broken.iter().any(|what| what.ends_with("no answer")));
+    assert!(broken.iter().any(|what| what.ends_with("the secret was disclosed")) && broken.iter().any(|what| what.ends_with("no answer")));
 }
 
 /// Wakes a process that waits for the writer of a pipe.

@@ -42,7 +42,7 @@ impl RuntimeTools {
     pub fn new(tree: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let shell = Shell::new(Arc::new(ProcessSupervisor::new(tree.to_owned(), "a", &[])));
-        let nobody = Dial {
+        let unused_gateway = Dial {
             address: "127.0.0.1:9".into(),
             server_name: "nobody.test".into(),
             ca_pem: TextSource::fixed(""),
@@ -51,7 +51,7 @@ impl RuntimeTools {
             timings: Timings::default(),
         };
         let runner =
-            ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), RequestClient::new(nobody), RunLimits::default());
+            ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), RequestClient::new(unused_gateway), RunLimits::default());
         Self { runner, runtime }
     }
 

@@ -141,10 +141,10 @@ fn p15_swapping_a_link_never_leads_out() {
             }
         });
         let _done = Done(&done);
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let mut round = 0;
         // A busy machine may run only one of the two threads for a while.
-        while round < 2000 || (inside.min(refused).min(naive) == 0 && begun.elapsed().as_secs() < 60) {
+        while round < 2000 || (inside.min(refused).min(naive) == 0 && started.elapsed().as_secs() < 60) {
             round += 1;
             match text(&tree, "swapped/file") {
                 Ok(text) => {

@@ -14,7 +14,7 @@ pub struct MisbehavingCommand {
     pub name: &'static str,
     pub command: &'static str,
     outcome: ToolOutcome,
-    says: &'static str,
+    ends_with: &'static str,
 }
 
 const fn never_ends(name: &'static str, command: &'static str) -> MisbehavingCommand {
@@ -22,7 +22,7 @@ const fn never_ends(name: &'static str, command: &'static str) -> MisbehavingCom
         name,
         command,
         outcome: ToolOutcome::TimedOut,
-        says: "the time limit of 2 s was reached; all its processes were ended]",
+        ends_with: "the time limit of 2 s was reached; all its processes were ended]",
     }
 }
 
@@ -41,19 +41,19 @@ pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
         name: "leaves somebody who holds the pipe",
         command: "(env -i setsid /bin/sh -c ': MARK; trap \"\" TERM; while :; do sleep 1; done' &) ; sleep 0.3; touch begun; sleep 0.7; echo left",
         outcome: ToolOutcome::Succeeded,
-        says: "left\n[exit code 0]",
+        ends_with: "left\n[exit code 0]",
     },
     MisbehavingCommand {
         name: "kills all children of the runtime",
         command: "touch begun; sleep 1; for child in $(cat /proc/$PPID/task/*/children); do kill -9 $child; done; sh -c ': MARK; sleep 100'",
         outcome: ToolOutcome::Failed,
-        says: "[ended by signal 9]",
+        ends_with: "[ended by signal 9]",
     },
     MisbehavingCommand {
         name: "writes more than it may hold in memory and reads it",
         command: "touch begun; : MARK; head -c 268435456 /dev/zero > big; head -c 150000000 big | tr '\\0' x; rm big",
         outcome: ToolOutcome::Succeeded,
-        says: "[exit code 0]",
+        ends_with: "[exit code 0]",
     },
 ];
 
@@ -76,16 +76,16 @@ fn peak(pid: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misbehaving_command_ends_in_time_leaves_no_process_and_fills_no_memory() {
-    for MisbehavingCommand { name, command, outcome, says } in MISBEHAVING_COMMANDS {
+    for MisbehavingCommand { name, command, outcome, ends_with } in MISBEHAVING_COMMANDS {
         let mark = mark(name);
         let seconds = if outcome == ToolOutcome::TimedOut { 2 } else { 25 };
         let harness = Harness::new(&script(&command.replace("MARK", &mark), seconds)).await;
         let runtime = harness.start(1, Some("go"));
-        harness.wait_until("its begin", |_| harness.tree().join("begun").exists()).await;
+        harness.wait_until("its start", |_| harness.tree().join("begun").exists()).await;
         assert_responsive(&harness, "busy").await;
         let entries = harness.wait_until(name, |entries| !tool_ends(entries).is_empty()).await;
         let end = tool_ends(&entries).remove(0);
-        assert!(end.outcome == outcome && end.output.ends_with(says), "{name}: {end:?}");
+        assert!(end.outcome == outcome && end.output.ends_with(ends_with), "{name}: {end:?}");
         assert!(end.output.len() <= 4096, "{name}: {}", end.output.len());
         let endless_output = name.starts_with("prints") || name.starts_with("writes");
         assert_eq!(end.output.contains("bytes left out"), endless_output, "{name}: {end:?}");
@@ -103,7 +103,7 @@ async fn an_agent_stops_in_seconds_and_closes_its_log_whatever_its_command_does(
         let mark = mark(&format!("stop-{name}"));
         let harness = Harness::new(&script(&command.replace("MARK", &mark), 25)).await;
         let mut runtime = harness.start(1, Some("go"));
-        harness.wait_until("its begin", |_| harness.tree().join("begun").exists()).await;
+        harness.wait_until("its start", |_| harness.tree().join("begun").exists()).await;
         let asked = Instant::now();
         assert!(runtime.terminate().await.success(), "{name}");
         assert!(asked.elapsed() < STOPPED, "{name}: {:?}", asked.elapsed());
@@ -127,7 +127,7 @@ impl PidLimit {
         let root = roots
             .into_iter()
             .find(|root| root.join("pids.max").exists() || root.join("tasks").exists() || root.join("cgroup.procs").exists())?;
-        let group = root.join(format!("yoi-poor-{}", std::process::id()));
+        let group = root.join(format!("yoi-test-{}", std::process::id()));
         let made = std::fs::create_dir(&group).and_then(|()| std::fs::write(group.join("pids.max"), count.to_string()));
         let limit = Self(group);
         made.and_then(|()| std::fs::write(limit.0.join("cgroup.procs"), pid.to_string())).ok().map(|()| limit)
@@ -157,7 +157,7 @@ async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_goes_on() {
         return;
     };
     harness.gateway.deliver("go", crate::restarts::person(), "go").await;
-    harness.wait_until("its begin", |_| harness.tree().join("begun").exists()).await;
+    harness.wait_until("its start", |_| harness.tree().join("begun").exists()).await;
     assert_responsive(&harness, "bombed").await;
     let entries = harness.wait_until("its end", |entries| !tool_ends(entries).is_empty()).await;
     assert_eq!(tool_ends(&entries)[0].outcome, ToolOutcome::TimedOut, "{:?}", tool_ends(&entries));

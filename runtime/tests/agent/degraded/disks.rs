@@ -19,9 +19,9 @@ pub async fn deliver_all(harness: &Harness, prefix: &str, count: usize) -> (Vec<
     let (mut acknowledged, mut refused) = (Vec::new(), Vec::new());
     for n in 0..count {
         let id = format!("{prefix}-{n}");
-        let begun = Instant::now();
+        let started = Instant::now();
         let (status, body) = harness.gateway.deliver(&id, person(), &"words ".repeat(1000)).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         if status == StatusCode::OK { acknowledged.push(id) } else { refused.push(serde_json::from_slice(&body).unwrap()) }
     }
     (acknowledged, refused)
@@ -50,7 +50,7 @@ async fn an_agent_with_a_full_session_volume_refuses_messages_reports_it_and_not
         assert!(!harness.gateway.log("").await.is_empty());
         let seen = harness.gateway.reports().len();
         volume.make_room();
-        harness.wait_until("the room noticed", |_| harness.gateway.reports()[seen..].iter().any(|report| report.ready)).await;
+        harness.wait_until("the report of free space", |_| harness.gateway.reports()[seen..].iter().any(|report| report.ready)).await;
         let (after, refused) = deliver_all(&harness, &format!("{round}-after"), 2).await;
         assert_eq!((after.len(), refused.len()), (2, 0));
         acknowledged.extend(after);
@@ -95,7 +95,7 @@ async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_f
     harness.gateway.forget_line();
     let before = harness.gateway.reports().len();
     let mut runtime = harness.start(2, Some("go"));
-    harness.wait_until("it says so", |_| harness.gateway.reports()[before..].iter().any(|report| report.reason == "DiskFull")).await;
+    harness.wait_until("the report", |_| harness.gateway.reports()[before..].iter().any(|report| report.reason == "DiskFull")).await;
     harness.gateway.log("tail=3").await;
     volume.make_room();
     let entries = harness.wait_until("the end", |entries| texts(entries).last().is_some_and(|text| text == "done")).await;

@@ -15,22 +15,22 @@ use crate::talk::Item;
 /// How fast an agent has to answer while something around it fails.
 const RESPONSE_TIME: Duration = Duration::from_secs(1);
 
-/// Asserts that the agent takes messages and gives its log while the failure lasts. A busy machine may be slow once, so the fastest of several
-/// tries counts. Returns the id of the last message.
+/// Asserts that the agent takes messages and gives its log while the failure lasts. A busy machine may be slow once, so the fastest of
+/// several tries counts. Returns the id of the last message.
 pub async fn assert_responsive(harness: &Harness, id: &str) -> String {
-    let (mut quickest, mut last) = (Duration::MAX, String::new());
+    let (mut fastest, mut last) = (Duration::MAX, String::new());
     for attempt in 0..20 {
         last = format!("while-{id}-{attempt}");
-        let begun = Instant::now();
+        let started = Instant::now();
         let (status, body) = harness.gateway.deliver(&last, person(), "say hello").await;
         assert_eq!(status, StatusCode::OK, "{body:?}");
         assert!(!harness.gateway.log("").await.is_empty());
-        quickest = quickest.min(begun.elapsed());
-        if quickest < RESPONSE_TIME {
+        fastest = fastest.min(started.elapsed());
+        if fastest < RESPONSE_TIME {
             return last;
         }
     }
-    panic!("a message and the log took {quickest:?} at best; the last was {last}");
+    panic!("a message and the log took {fastest:?} at best; the last was {last}");
 }
 
 /// Asserts that a message is for people: no debug output, no error number, no key.
@@ -86,7 +86,7 @@ pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]
         // Anthropic's format joins two entries of the log to one message, so the joined texts are compared.
         let (sent, expected) = (sent.join("\n"), expected.join("\n"));
         if !expected.starts_with(&sent) {
-            return Err(format!("request {number} says what the log does not:\n{sent}\n--- log\n{expected}"));
+            return Err(format!("request {number} has text that is not in the log:\n{sent}\n--- log\n{expected}"));
         }
     }
     Ok(())
@@ -103,7 +103,7 @@ pub fn check_no_duplicates(entries: &[Entry]) -> Result<(), String> {
         let once = match &entry.body {
             Body::Input(input) => Some(format!("message {}", input.message_id)),
             Body::PeerMessage(message) => Some(format!("message {}", message.message_id)),
-            Body::RunStarted(run) => Some(format!("begin of {}", run.run_id)),
+            Body::RunStarted(run) => Some(format!("start of {}", run.run_id)),
             Body::RunEnded(run) => Some(format!("end of {}", run.run_id)),
             Body::Assistant(answer) => {
                 for call in &answer.tool_calls {
@@ -130,7 +130,7 @@ pub fn check_no_duplicates(entries: &[Entry]) -> Result<(), String> {
         if let Some(once) = once
             && !seen.insert(once.clone())
         {
-            return Err(format!("{once} stands twice"));
+            return Err(format!("{once} is in the log twice"));
         }
     }
     Ok(())

@@ -92,9 +92,9 @@ async fn a_line_without_end_fills_no_memory() {
 async fn the_wait_that_an_endpoint_asks_for_is_kept() {
     let harness = fresh("OpenAI", &script("status: 429, times: 1, retryAfterSeconds: 2"), "9000,9000,9000").await;
     let _runtime = harness.start(1, Some("go"));
-    let begun = Instant::now();
+    let started = Instant::now();
     harness.wait_for_runs(1).await;
-    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(started.elapsed() >= Duration::from_secs(2), "{:?}", started.elapsed());
     // Two requests of the first turn, one of the second.
     assert_eq!(harness.requests.lock().unwrap().len(), 3);
 }

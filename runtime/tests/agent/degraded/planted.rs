@@ -163,5 +163,5 @@ async fn the_checks_find_a_request_with_text_that_is_not_in_the_log() {
     let mut requests = harness.requests.lock().unwrap().clone();
     check_prompts_match_log(&entries, &requests).unwrap();
     requests[0]["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "and hurry"}));
-    assert!(check_prompts_match_log(&entries, &requests).unwrap_err().starts_with("request 0 says what the log does not"));
+    assert!(check_prompts_match_log(&entries, &requests).unwrap_err().starts_with("request 0 has text that is not in the log"));
 }
