@@ -1,0 +1,294 @@
+//! The objects and their index, without the watch that fills them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Namespace (empty for cluster-scoped kinds) and name.
+pub(crate) type Id = Arc<(String, String)>;
+
+/// More deletions than can happen while one answer of the API server is on its way.
+const REMEMBERED_DELETIONS: usize = 256;
+
+/// An object with the identity of the one that was watched.
+pub(crate) struct Cached<T> {
+    pub(crate) id: Id,
+    uid: String,
+    /// `None` if the resource version is not a number.
+    version: Option<u128>,
+    pub(crate) object: Arc<T>,
+}
+
+impl<T> Clone for Cached<T> {
+    fn clone(&self) -> Self {
+        Cached { id: Arc::clone(&self.id), uid: self.uid.clone(), version: self.version, object: Arc::clone(&self.object) }
+    }
+}
+
+impl<T> Cached<T> {
+    pub(crate) fn new(metadata: &ObjectMeta, object: Arc<T>) -> Self {
+        Cached {
+            id: id_of(metadata),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()),
+            object,
+        }
+    }
+
+    fn is_newer_than(&self, other: &Cached<T>) -> bool {
+        matches!((self.version, other.version), (Some(this), Some(other)) if this > other)
+    }
+
+    fn is_other_than(&self, other: &Cached<T>) -> bool {
+        !self.uid.is_empty() && !other.uid.is_empty() && self.uid != other.uid
+    }
+}
+
+pub(crate) fn id_of(metadata: &ObjectMeta) -> Id {
+    Arc::new((metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default()))
+}
+
+struct Entry<T, X> {
+    cached: Cached<T>,
+    keys: Vec<Arc<X>>,
+}
+
+/// A listing that is under way.
+struct Listing<T> {
+    listed: HashMap<Id, Cached<T>>,
+    /// Objects that [`State::learn`] took in since the listing began. The listing may be older than they are.
+    learned: HashSet<Id>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Listing { listed: HashMap::new(), learned: HashSet::new() }
+    }
+}
+
+/// Each method that changes it returns the keys that the changed objects had before and have now.
+pub(crate) struct State<T, X> {
+    entries: HashMap<Id, Entry<T, X>>,
+    by_key: HashMap<Arc<X>, HashSet<Id>>,
+    listing: Option<Listing<T>>,
+    /// UIDs of objects that were deleted lately, the latest last.
+    deleted: VecDeque<String>,
+    keys: fn(&T) -> Vec<X>,
+}
+
+impl<T, X: Clone + Eq + Hash> State<T, X> {
+    pub(crate) fn new(keys: fn(&T) -> Vec<X>) -> Self {
+        State { entries: HashMap::new(), by_key: HashMap::new(), listing: None, deleted: VecDeque::new(), keys }
+    }
+
+    pub(crate) fn get(&self, id: &(String, String)) -> Option<&Cached<T>> {
+        self.entries.get(id).map(|entry| &entry.cached)
+    }
+
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = &Cached<T>> {
+        self.entries.values().map(|entry| &entry.cached)
+    }
+
+    /// In no order.
+    pub(crate) fn by_key(&self, key: &X) -> impl Iterator<Item = &Cached<T>> {
+        self.by_key.get(key).into_iter().flatten().filter_map(|id| self.get(id))
+    }
+
+    pub(crate) fn contains_key(&self, key: &X) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Stores what the watch showed, unless a newer version is known.
+    pub(crate) fn apply(&mut self, cached: Cached<T>) -> Vec<X> {
+        if self.get(&cached.id).is_some_and(|known| known.is_newer_than(&cached)) {
+            return Vec::new();
+        }
+        self.insert(cached)
+    }
+
+    /// Stores what an own request returned, unless a newer version is known or the object was deleted.
+    pub(crate) fn learn(&mut self, cached: Cached<T>) -> Vec<X> {
+        let known = self.get(&cached.id);
+        let is_deleted = known.is_none_or(|known| known.is_other_than(&cached)) && self.deleted.contains(&cached.uid);
+        if is_deleted || known.is_some_and(|known| known.is_newer_than(&cached)) {
+            return Vec::new();
+        }
+        if let Some(listing) = &mut self.listing {
+            listing.learned.insert(Arc::clone(&cached.id));
+        }
+        self.insert(cached)
+    }
+
+    /// Removes the object; a namesake with another UID stays.
+    pub(crate) fn delete(&mut self, cached: &Cached<T>) -> Vec<X> {
+        let is_known = self.get(&cached.id).is_some_and(|known| !known.is_other_than(cached));
+        let touched = if is_known { self.remove(&cached.id) } else { Vec::new() };
+        self.remember_deleted(vec![cached.uid.clone()]);
+        touched
+    }
+
+    pub(crate) fn begin_listing(&mut self) {
+        self.listing = Some(Listing::default());
+    }
+
+    pub(crate) fn list(&mut self, cached: Cached<T>) {
+        self.listing.get_or_insert_default().listed.insert(Arc::clone(&cached.id), cached);
+    }
+
+    /// Replaces all objects by the listed ones.
+    pub(crate) fn end_listing(&mut self) -> Vec<X> {
+        let Listing { listed, learned } = self.listing.take().unwrap_or_default();
+        let gone: Vec<Cached<T>> = self.all().filter(|known| !listed.contains_key(&known.id)).cloned().collect();
+        let mut touched: Vec<X> = gone.iter().flat_map(|known| self.remove(&known.id)).collect();
+        self.remember_deleted(gone.into_iter().map(|known| known.uid).collect());
+        for cached in listed.into_values() {
+            let learned_later = learned.contains(&cached.id) && self.get(&cached.id).is_some_and(|known| known.is_newer_than(&cached));
+            if !learned_later {
+                touched.extend(self.insert(cached));
+            }
+        }
+        touched
+    }
+
+    fn insert(&mut self, cached: Cached<T>) -> Vec<X> {
+        let mut touched = self.remove(&cached.id);
+        let keys = (self.keys)(&cached.object);
+        touched.extend(keys.iter().cloned());
+        let keys = keys.into_iter().map(|key| self.index(key, &cached.id)).collect();
+        self.entries.insert(Arc::clone(&cached.id), Entry { cached, keys });
+        touched
+    }
+
+    /// Objects with equal keys share one copy of the key.
+    fn index(&mut self, key: X, id: &Id) -> Arc<X> {
+        let known = self.by_key.get_key_value(&key).map(|(known, _)| Arc::clone(known));
+        let key = known.unwrap_or_else(|| Arc::new(key));
+        self.by_key.entry(Arc::clone(&key)).or_default().insert(Arc::clone(id));
+        key
+    }
+
+    fn remove(&mut self, id: &Id) -> Vec<X> {
+        let keys = self.entries.remove(id).map(|entry| entry.keys).unwrap_or_default();
+        for key in &keys {
+            if let Some(ids) = self.by_key.get_mut(key) {
+                ids.remove(id);
+                if ids.is_empty() {
+                    self.by_key.remove(key);
+                }
+            }
+        }
+        keys.into_iter().map(|key| (*key).clone()).collect()
+    }
+
+    /// One listing may miss more objects than are remembered otherwise.
+    fn remember_deleted(&mut self, uids: Vec<String>) {
+        let most = REMEMBERED_DELETIONS.max(uids.len());
+        self.deleted.extend(uids);
+        self.deleted.drain(..self.deleted.len().saturating_sub(most));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The object is its only key.
+    fn state() -> State<&'static str, &'static str> {
+        State::new(|object| vec![*object])
+    }
+
+    fn cached(name: &str, uid: &str, version: u64, object: &'static str) -> Cached<&'static str> {
+        let metadata = ObjectMeta {
+            namespace: Some("ns".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_string()),
+            ..ObjectMeta::default()
+        };
+        Cached::new(&metadata, Arc::new(object))
+    }
+
+    fn known(state: &State<&'static str, &'static str>, name: &str) -> Option<&'static str> {
+        state.get(&("ns".to_owned(), name.to_owned())).map(|cached| *cached.object)
+    }
+
+    #[test]
+    fn a_change_touches_the_keys_before_and_after() {
+        let mut state = state();
+        assert_eq!(state.apply(cached("a", "u", 1, "old")), ["old"]);
+        assert_eq!(state.apply(cached("a", "u", 2, "new")), ["old", "new"]);
+        assert!(!state.contains_key(&"old"));
+        assert_eq!(state.by_key(&"new").count(), 1);
+        assert_eq!(state.delete(&cached("a", "u", 3, "new")), ["new"]);
+        assert!(!state.contains_key(&"new"));
+    }
+
+    #[test]
+    fn an_older_version_does_not_replace_a_newer_one() {
+        let mut state = state();
+        state.learn(cached("a", "u", 10, "new"));
+        assert!(state.apply(cached("a", "u", 9, "old")).is_empty());
+        assert!(state.learn(cached("a", "u", 9, "old")).is_empty());
+        assert_eq!(known(&state, "a"), Some("new"));
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_the_deletion_does_not_bring_the_object_back() {
+        let mut state = state();
+        state.apply(cached("a", "u", 1, "a"));
+        state.delete(&cached("a", "u", 3, "a"));
+        assert!(state.learn(cached("a", "u", 2, "a")).is_empty());
+        assert_eq!(known(&state, "a"), None);
+        // The watch is believed: an object may leave a field selector and come back.
+        state.apply(cached("a", "u", 4, "again"));
+        assert_eq!(state.learn(cached("a", "u", 5, "newer")), ["again", "newer"]);
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_back_what_a_listing_lacked() {
+        let mut state = state();
+        let names: Vec<String> = (0..2 * REMEMBERED_DELETIONS).map(|n| n.to_string()).collect();
+        for name in &names {
+            state.apply(cached(name, name, 1, "x"));
+        }
+        state.begin_listing();
+        assert_eq!(state.end_listing().len(), names.len());
+        for name in &names {
+            assert!(state.learn(cached(name, name, 2, "x")).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn deleting_a_former_object_leaves_its_namesake() {
+        let mut state = state();
+        state.apply(cached("a", "second", 5, "a"));
+        assert!(state.delete(&cached("a", "first", 4, "a")).is_empty());
+        assert_eq!(known(&state, "a"), Some("a"));
+    }
+
+    #[test]
+    fn a_listing_replaces_everything_at_its_end() {
+        let mut state = state();
+        state.apply(cached("a", "a", 7, "a7"));
+        state.apply(cached("b", "b", 7, "b7"));
+        state.begin_listing();
+        state.list(cached("a", "a", 5, "a5"));
+        assert_eq!((known(&state, "a"), known(&state, "b")), (Some("a7"), Some("b7")));
+        let mut touched = state.end_listing();
+        touched.sort_unstable();
+        assert_eq!(touched, ["a5", "a7", "b7"]);
+        assert_eq!((known(&state, "a"), known(&state, "b")), (Some("a5"), None));
+    }
+
+    #[test]
+    fn what_was_learned_during_a_listing_outlives_an_older_listed_version() {
+        let mut state = state();
+        state.begin_listing();
+        state.list(cached("a", "a", 5, "a5"));
+        state.learn(cached("a", "a", 6, "a6"));
+        state.end_listing();
+        assert_eq!(known(&state, "a"), Some("a6"));
+    }
+}
