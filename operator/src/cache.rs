@@ -14,10 +14,10 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::lean;
-use crate::subject::{Subject, tell};
+use crate::log_subject::{LogSubject, log_for};
+use crate::trim;
 
-/// Something that an object concerns: an index entry, and what to wake when the object changes.
+/// Something that an object concerns: an index entry, and what to notify when the object changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     YoiPod(String, String),
@@ -107,21 +107,21 @@ pub struct Source<K: Resource<DynamicType = ()> + Clone + 'static> {
     index: Arc<Mutex<Index>>,
     ready: watch::Sender<bool>,
     keys: fn(&K) -> Vec<Key>,
-    lean: fn(&mut K),
+    trim: fn(&mut K),
     /// What was known of an object before it could not be read any more.
     known: Store<K>,
 }
 
-/// `keys`: what an object concerns. `lean`: takes out what nobody reads.
-pub fn cache<K>(keys: fn(&K) -> Vec<Key>, lean: fn(&mut K)) -> (Cache<K>, Source<K>)
+/// `keys`: what an object concerns. `trim`: takes out what nobody reads.
+pub fn cache<K>(keys: fn(&K) -> Vec<Key>, trim: fn(&mut K)) -> (Cache<K>, Source<K>)
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     let (store, writer) = reflector::store();
     let index = Arc::new(Mutex::new(Index::default()));
-    let (said, ready) = watch::channel(false);
+    let (is_ready, ready) = watch::channel(false);
     let known = store.clone();
-    (Cache { store, index: Arc::clone(&index), ready }, Source { writer, index, ready: said, keys, lean, known })
+    (Cache { store, index: Arc::clone(&index), ready }, Source { writer, index, ready: is_ready, keys, trim, known })
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> Cache<K> {
@@ -175,21 +175,21 @@ impl<K> Source<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    /// The watch. `wake` hears of every change after the cache holds it, with all that the object concerned before and concerns now; and of
+    /// The watch. `on_change` hears of every change after the cache holds it, with all that the object concerned before and concerns now; and of
     /// every listing, even an empty one. An object that cannot be read stays what it was, or unknown, and holds up no other.
     pub fn stream(
         self,
         api: Api<DeserializeGuard<K>>,
         config: watcher::Config,
-        wake: impl Fn(&[Key]) + Send + 'static,
+        on_change: impl Fn(&[Key]) + Send + 'static,
     ) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static {
-        let Source { writer, index, ready, keys, lean, known } = self;
+        let Source { writer, index, ready, keys, trim, known } = self;
         watcher(api, config)
             .default_backoff()
             .filter_map(move |event| std::future::ready(readable(event, &known)))
             .modify(move |object| {
-                lean::meta(object.meta_mut());
-                lean(object);
+                trim::metadata(object.meta_mut());
+                trim(object);
             })
             .reflect(writer)
             .map(move |event| {
@@ -197,7 +197,7 @@ where
                     let touched = note(&index, keys, event);
                     let listed = matches!(event, watcher::Event::InitDone);
                     if listed || !touched.is_empty() {
-                        wake(&touched);
+                        on_change(&touched);
                     }
                     // Last: who waits for the cache waits for what is derived from it, too.
                     if listed {
@@ -252,14 +252,14 @@ where
 
 fn unreadable<K: Resource<DynamicType = ()>>(bad: &InvalidObject) {
     let meta = bad.metadata.clone();
-    let subject = Subject {
+    let subject = LogSubject {
         kind: K::kind(&()).into_owned(),
         namespace: meta.namespace.unwrap_or_default(),
         name: meta.name.unwrap_or_default(),
         uid: meta.uid.unwrap_or_default(),
         run_generation: None,
     };
-    tell!(error, &subject, error = bad.error, "an object cannot be read and is left alone; mend or delete it");
+    log_for!(error, &subject, error = bad.error, "an object cannot be read and is left alone; mend or delete it");
 }
 
 fn note<K: Resource<DynamicType = ()>>(index: &Mutex<Index>, keys: fn(&K) -> Vec<Key>, event: &watcher::Event<K>) -> Vec<Key> {

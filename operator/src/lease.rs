@@ -31,7 +31,7 @@ pub enum Error {
 
 /// Whether this process leads, and when the loop last turned.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct LeaderStatus {
     pub leader: bool,
     pub at: Instant,
 }
@@ -44,30 +44,30 @@ pub struct Elector {
     held: bool,
     /// When the last write that won was begun.
     renewed: Instant,
-    standing: watch::Sender<Standing>,
+    leader_status: watch::Sender<LeaderStatus>,
 }
 
 impl Elector {
     #[must_use]
-    pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<Standing>) {
-        let (standing, watched) = watch::channel(Standing { leader: false, at: Instant::now() });
+    pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<LeaderStatus>) {
+        let (leader_status, watched) = watch::channel(LeaderStatus { leader: false, at: Instant::now() });
         let api = Api::namespaced(client, namespace);
-        (Elector { api, identity: identity.to_owned(), seen: None, held: false, renewed: Instant::now(), standing }, watched)
+        (Elector { api, identity: identity.to_owned(), seen: None, held: false, renewed: Instant::now(), leader_status }, watched)
     }
 
-    fn say(&self, leader: bool) {
-        self.standing.send_replace(Standing { leader, at: Instant::now() });
+    fn publish_status(&self, leader: bool) {
+        self.leader_status.send_replace(LeaderStatus { leader, at: Instant::now() });
     }
 
     /// Returns when this process leads.
     pub async fn acquire(&mut self) {
-        let mut turn = interval(RETRY);
-        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(RETRY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            turn.tick().await;
+            ticks.tick().await;
             let began = Instant::now();
             let won = self.attempt().await;
-            self.say(won);
+            self.publish_status(won);
             if won {
                 (self.held, self.renewed) = (true, began);
                 info!(lease = NAME, identity = self.identity, "leading");
@@ -78,12 +78,12 @@ impl Elector {
 
     /// Renews for as long as it can; returns when leadership is lost, and the process must end then.
     pub async fn keep(&mut self) -> Error {
-        let mut turn = interval(RETRY);
-        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(RETRY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let end = self.renewed + RENEW;
-            if timeout_at(end, turn.tick()).await.is_err() {
-                self.say(false);
+            if timeout_at(end, ticks.tick()).await.is_err() {
+                self.publish_status(false);
                 return Error::NotRenewed;
             }
             let began = Instant::now();
@@ -91,11 +91,11 @@ impl Elector {
             match timeout_at(end.min(began + RENEW / 2), self.renew()).await {
                 Ok(Ok(true)) => {
                     self.renewed = began;
-                    self.say(true);
+                    self.publish_status(true);
                 }
                 Ok(Ok(false)) => {
                     self.held = false;
-                    self.say(false);
+                    self.publish_status(false);
                     return Error::Taken;
                 }
                 Ok(Err(error)) => warn!(%error, "lease not renewed; tried again"),
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     /// Answers nothing, ever.
-    fn deaf() -> Client {
+    fn silent_server() -> Client {
         let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
             std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
         });
@@ -218,11 +218,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_holder_that_hears_nothing_ends_before_its_term_does() {
-        let (mut elector, standing) = Elector::new(deaf(), "ns", "me");
+        let (mut elector, leader_status) = Elector::new(silent_server(), "ns", "me");
         let renewed = Instant::now();
         assert!(matches!(elector.keep().await, Error::NotRenewed));
         assert!(renewed.elapsed() <= RENEW, "acted on for {:?}", renewed.elapsed());
-        assert!(!standing.borrow().leader);
+        assert!(!leader_status.borrow().leader);
         // Asked again, as while the process stops: the last renewal is no younger for it.
         assert!(matches!(elector.keep().await, Error::NotRenewed));
         assert!(renewed.elapsed() <= RENEW);

@@ -28,18 +28,18 @@
 //! | coordination.k8s.io, own namespace | leases | create; get, update of `yoi-operator` |
 //! | core, own namespace | secrets | create; get, update of `yoi-gateway-tls` |
 
+pub mod api_writes;
 pub mod apply;
 pub mod args;
 pub mod cache;
-pub mod control;
+pub mod controller;
 pub mod failures;
 pub mod health;
-pub mod lean;
 pub mod lease;
+pub mod log_subject;
 pub mod observe;
 pub mod report;
 pub mod run;
-pub mod subject;
 pub mod tls;
-pub mod traffic;
-pub mod world;
+pub mod trim;
+pub mod watch_caches;

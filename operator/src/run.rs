@@ -24,14 +24,14 @@ use tracing::{info, warn};
 use yoi_crds::name::{field_manager, label};
 use yoi_plan::meta;
 
+use crate::api_writes::{self, ApiWrites};
 use crate::args::Args;
 use crate::cache::Key;
-use crate::control::{self, Context};
+use crate::controller::{self, Context};
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
 use crate::tls;
-use crate::traffic::{self, Writes};
-use crate::world::{Sources, Woken, World};
+use crate::watch_caches::{CacheWriters, Triggers, WatchCaches};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -59,12 +59,12 @@ const REQUESTS: usize = 32;
 /// How often the certificate and the APIService are looked at.
 const CERTIFICATE: Duration = Duration::from_secs(60);
 
-async fn client(writes: &Writes) -> Result<Client, Error> {
+async fn client(writes: &ApiWrites) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|e| Error::Config(Box::new(e)))?;
     let builder = ClientBuilder::try_from(config).map_err(|e| Error::Client(Box::new(e)))?;
     let writes = writes.clone();
     let counted = MapRequestLayer::new(move |request: Request<kube::client::Body>| {
-        traffic::count(&writes, &request);
+        api_writes::count(&writes, &request);
         request
     });
     Ok(builder.with_layer(&counted).with_layer(&TimeoutLayer::new(HEADERS)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
@@ -74,19 +74,19 @@ async fn client(writes: &Writes) -> Result<Client, Error> {
 pub async fn run(args: Args) -> Result<(), Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
-    let asked = async move {
+    let shutdown = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
-    tokio::pin!(asked);
+    tokio::pin!(shutdown);
     let metrics = Metrics::default();
     let client = client(&metrics.writes).await?;
-    let (world, sources, woken) = World::new();
-    let (mut elector, standing) = Elector::new(client.clone(), &args.namespace, &args.identity);
+    let (caches, writers, triggers) = WatchCaches::new();
+    let (mut elector, leader_status) = Elector::new(client.clone(), &args.namespace, &args.identity);
 
     let mut parts: JoinSet<&'static str> = JoinSet::new();
     let addr = args.health_addr;
     let listener = TcpListener::bind(addr).await.map_err(|source| Error::Listen { addr, source })?;
-    let health = Health { metrics: metrics.clone(), world: Arc::clone(&world), standing };
+    let health = Health { metrics: metrics.clone(), caches: Arc::clone(&caches), leader_status };
     parts.spawn(async move {
         // An error of the listener ends this part, and with it the process.
         let _ = axum::serve(listener, health.routes()).await;
@@ -95,8 +95,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
 
     tokio::select! {
         () = elector.acquire() => {}
-        () = &mut asked => return Ok(()),
-        part = ended(&mut parts) => return Err(part),
+        () = &mut shutdown => return Ok(()),
+        part = first_to_end(&mut parts) => return Err(part),
     }
     let stop = CancellationToken::new();
     let rounds = TaskTracker::new();
@@ -105,10 +105,10 @@ pub async fn run(args: Args) -> Result<(), Error> {
         biased;
         lost = elector.keep() => Err(lost.into()),
         outcome = async {
-            lead(&args, client, world, sources, woken, metrics, (&stop, &rounds), &mut parts).await?;
+            start_controllers(&args, client, caches, writers, triggers, metrics, (&stop, &rounds), &mut parts).await?;
             tokio::select! {
-                () = &mut asked => Ok(()),
-                part = ended(&mut parts) => Err(part),
+                () = &mut shutdown => Ok(()),
+                part = first_to_end(&mut parts) => Err(part),
             }
         } => outcome,
     };
@@ -130,7 +130,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
 }
 
 /// The first part that ends, although none should.
-async fn ended(parts: &mut JoinSet<&'static str>) -> Error {
+async fn first_to_end(parts: &mut JoinSet<&'static str>) -> Error {
     match parts.join_next().await {
         Some(Ok(part)) => Error::Ended { part, panicked: false },
         Some(Err(error)) => Error::Ended { part: "a task", panicked: error.is_panic() },
@@ -139,56 +139,56 @@ async fn ended(parts: &mut JoinSet<&'static str>) -> Error {
 }
 
 #[expect(clippy::too_many_arguments, reason = "the one place where everything meets")]
-async fn lead(
+async fn start_controllers(
     args: &Args,
     client: Client,
-    world: Arc<World>,
-    sources: Sources,
-    woken: Woken,
+    caches: Arc<WatchCaches>,
+    writers: CacheWriters,
+    triggers: Triggers,
     metrics: Metrics,
     (stop, rounds): (&CancellationToken, &TaskTracker),
     parts: &mut JoinSet<&'static str>,
 ) -> Result<(), Error> {
     let names = args.gateway_names();
     let ca = tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, jiff::Timestamp::now()).await?;
-    parts.spawn(certify(client.clone(), args.clone(), names));
+    parts.spawn(renew_certificate(client.clone(), args.clone(), names));
     let reporter = Reporter { controller: field_manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
     let recorder = Recorder::new(client.clone(), reporter);
     let context =
-        Arc::new(Context::new(client.clone(), Arc::clone(&world), args.settings(ca), recorder, metrics, stop.clone(), rounds.clone()));
+        Arc::new(Context::new(client.clone(), Arc::clone(&caches), args.settings(ca), recorder, metrics, stop.clone(), rounds.clone()));
 
     let all = watcher::Config::default;
-    let tell = |f: fn(&World, &[Key])| {
-        let world = Arc::clone(&world);
-        move |keys: &[Key]| f(&world, keys)
+    let notify = |f: fn(&WatchCaches, &[Key])| {
+        let caches = Arc::clone(&caches);
+        move |keys: &[Key]| f(&caches, keys)
     };
     let ours = || all().labels(label::ROLE);
     let only = args.watch_namespace.as_deref();
-    watch(parts, sources.pods.stream(scoped(&client, only), ours(), tell(World::part_changed)));
-    watch(parts, sources.policies.stream(scoped(&client, only), ours(), tell(World::part_changed)));
-    watch(parts, sources.manifests.stream(scoped(&client, only), all().labels(label::YOIPOD), tell(World::part_changed)));
-    watch(parts, sources.volumes.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
-    watch(parts, sources.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
-    let machines_changed = |world: &World, _: &[Key]| world.machines_changed();
-    watch(parts, sources.machines.stream(Api::all(client.clone()), all(), tell(machines_changed)));
-    let offers = sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed));
-    let stored = world.offers.store();
-    control(parts, control::tend(offers, stored, woken.offers, Arc::clone(&context)));
-    let claims = sources.claims.stream(scoped(&client, only), all(), tell(World::part_changed));
+    watch(parts, writers.pods.stream(scoped(&client, only), ours(), notify(WatchCaches::part_changed)));
+    watch(parts, writers.policies.stream(scoped(&client, only), ours(), notify(WatchCaches::part_changed)));
+    watch(parts, writers.manifests.stream(scoped(&client, only), all().labels(label::YOIPOD), notify(WatchCaches::part_changed)));
+    watch(parts, writers.volumes.stream(Api::all(client.clone()), all(), notify(WatchCaches::part_changed)));
+    watch(parts, writers.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
+    let machines_changed = |caches: &WatchCaches, _: &[Key]| caches.machines_changed();
+    watch(parts, writers.machines.stream(Api::all(client.clone()), all(), notify(machines_changed)));
+    let offers = writers.offers.stream(Api::all(client.clone()), all(), notify(machines_changed));
+    let stored = caches.offers.store();
+    control(parts, controller::maintain(offers, stored, triggers.offers, Arc::clone(&context)));
+    let claims = writers.claims.stream(scoped(&client, only), all(), notify(WatchCaches::part_changed));
     // A cluster may have many, and all but these need nothing.
     let going = claims.filter(|c| std::future::ready(c.as_ref().map_or(true, |c| meta::deleting(&c.metadata))));
-    control(parts, control::tend(going, world.claims.store(), futures::stream::empty(), Arc::clone(&context)));
+    control(parts, controller::maintain(going, caches.claims.store(), futures::stream::empty(), Arc::clone(&context)));
 
-    let projects = sources.projects.stream(scoped(&client, only), all(), tell(World::project_changed));
-    let workspaces = sources.workspaces.stream(scoped(&client, only), all(), tell(World::workspace_changed));
-    let yoipods = sources.yoipods.stream(scoped(&client, only), all(), tell(World::yoipod_changed));
-    let peers = sources.peers.stream(scoped(&client, only), all(), |_: &[Key]| {});
+    let projects = writers.projects.stream(scoped(&client, only), all(), notify(WatchCaches::project_changed));
+    let workspaces = writers.workspaces.stream(scoped(&client, only), all(), notify(WatchCaches::workspace_changed));
+    let yoipods = writers.yoipods.stream(scoped(&client, only), all(), notify(WatchCaches::yoipod_changed));
+    let peers = writers.peers.stream(scoped(&client, only), all(), |_: &[Key]| {});
     let n = args.concurrency;
-    let stores = (world.projects.store(), world.workspaces.store(), world.yoipods.store(), world.peers.store());
-    control(parts, control::run(projects, stores.0, woken.projects, Arc::clone(&context), n));
-    control(parts, control::run(workspaces, stores.1, woken.workspaces, Arc::clone(&context), n));
-    control(parts, control::run(yoipods, stores.2, woken.yoipods, Arc::clone(&context), n));
-    control(parts, control::run(peers, stores.3, woken.peers, context, n));
+    let stores = (caches.projects.store(), caches.workspaces.store(), caches.yoipods.store(), caches.peers.store());
+    control(parts, controller::run(projects, stores.0, triggers.projects, Arc::clone(&context), n));
+    control(parts, controller::run(workspaces, stores.1, triggers.workspaces, Arc::clone(&context), n));
+    control(parts, controller::run(yoipods, stores.2, triggers.yoipods, Arc::clone(&context), n));
+    control(parts, controller::run(peers, stores.3, triggers.peers, context, n));
     Ok(())
 }
 
@@ -220,12 +220,12 @@ fn control(parts: &mut JoinSet<&'static str>, controller: impl Future<Output = (
 }
 
 /// Renews the certificate in time, and puts the CA back where somebody took it away. A new CA is for new manifests: the process starts anew with it.
-async fn certify(client: Client, args: Args, names: Vec<String>) -> &'static str {
-    let mut turn = interval(CERTIFICATE);
-    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn renew_certificate(client: Client, args: Args, names: Vec<String>) -> &'static str {
+    let mut ticks = interval(CERTIFICATE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known: Option<String> = None;
     loop {
-        turn.tick().await;
+        ticks.tick().await;
         let now = jiff::Timestamp::now();
         let ca = match tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, now).await {
             Ok(ca) => ca,
@@ -237,7 +237,7 @@ async fn certify(client: Client, args: Args, names: Vec<String>) -> &'static str
         if known.get_or_insert_with(|| ca.clone()) != &ca {
             return "the certificate authority of this process";
         }
-        if let Err(error) = tls::trust(&client, &args.apiservice, &ca).await {
+        if let Err(error) = tls::set_ca_bundle(&client, &args.apiservice, &ca).await {
             warn!(error = &error as &dyn std::error::Error, "CA not set; tried again");
         }
     }

@@ -8,17 +8,17 @@ use kube::{Api, Client};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_operator::cache::{Key, cache};
-use yoi_operator::lean;
-use yoi_operator::world::{Sources, World};
+use yoi_operator::trim;
+use yoi_operator::watch_caches::{CacheWriters, WatchCaches};
 
-use crate::script::{Asked, server};
+use crate::server::{ApiRequest, server};
 
 /// Every watch of the operator, for as long as somebody waits.
-pub async fn all(sources: Sources, world: Arc<World>, client: Client) {
+pub async fn all(sources: CacheWriters, caches: Arc<WatchCaches>, client: Client) {
     let config = kube::runtime::watcher::Config::default;
     let nothing = |_: &[Key]| {};
-    let heard = Arc::clone(&world);
-    let machines = sources.machines.stream(Api::all(client.clone()), config(), move |_: &[Key]| heard.machines_changed());
+    let seen = Arc::clone(&caches);
+    let machines = sources.machines.stream(Api::all(client.clone()), config(), move |_: &[Key]| seen.machines_changed());
     futures::join!(
         sources.projects.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
         sources.workspaces.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
@@ -47,10 +47,10 @@ fn yoipod(name: &str, agent: serde_json::Value) -> serde_json::Value {
 async fn a_damaged_object_holds_up_no_other_and_stays_what_it_was() {
     // Good at first; of another version when it is listed again.
     let listings = std::sync::atomic::AtomicUsize::new(0);
-    let (client, _) = server(move |asked: &Asked| {
-        if asked.query.contains("watch=true") {
+    let (client, _) = server(move |request: &ApiRequest| {
+        if request.query.contains("watch=true") {
             // The watch ends so that all is listed anew.
-            return (200, json!({"type": "ERROR", "object": crate::script::refusal(410, "Expired", "too old").1}));
+            return (200, json!({"type": "ERROR", "object": crate::server::refusal(410, "Expired", "too old").1}));
         }
         let nth = listings.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         let turned = if nth == 0 { json!({"builtin": {"instruction": "as it was"}}) } else { json!("not an object") };
@@ -61,7 +61,7 @@ async fn a_damaged_object_holds_up_no_other_and_stays_what_it_was() {
             json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPodList", "metadata": {"resourceVersion": nth.to_string()}, "items": items}),
         )
     });
-    let (seen, source) = cache(|y: &YoiPod| vec![Key::YoiPod("ns".into(), y.metadata.name.clone().unwrap_or_default())], lean::whole);
+    let (seen, source) = cache(|y: &YoiPod| vec![Key::YoiPod("ns".into(), y.metadata.name.clone().unwrap_or_default())], trim::whole);
     let rounds = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = Arc::clone(&rounds);
     let config = kube::runtime::watcher::Config::default();

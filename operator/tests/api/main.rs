@@ -1,7 +1,7 @@
 //! The edges of the rim, against an API server that says what it is told to say.
 
-mod deeds;
+mod apply;
 mod failures;
-mod script;
+mod server;
 mod status;
 mod watch;

@@ -11,12 +11,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use yoi_crds::YoiPeer;
-use yoi_operator::control::{self, Context};
+use yoi_operator::controller::{self, Context};
 use yoi_operator::health::Metrics;
-use yoi_operator::world::World;
+use yoi_operator::watch_caches::WatchCaches;
 use yoi_plan::settings::Settings;
 
-use crate::script::{made, refusal, server};
+use crate::server::{made, refusal, server};
 
 fn settings() -> Settings {
     let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
@@ -24,11 +24,11 @@ fn settings() -> Settings {
 }
 
 /// All of a cluster's lists, empty, and watches that say nothing.
-fn quiet(asked: &crate::script::Asked) -> (u16, serde_json::Value) {
-    if asked.method != "GET" {
+fn quiet(request: &crate::server::ApiRequest) -> (u16, serde_json::Value) {
+    if request.method != "GET" {
         return refusal(422, "Invalid", "it does not fit the schema");
     }
-    if asked.query.contains("watch=true") {
+    if request.query.contains("watch=true") {
         return (200, json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "2"}}}));
     }
     (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []}))
@@ -47,16 +47,16 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn an_object_that_failed_and_is_gone_is_forgotten() {
     let (client, _) = server(quiet);
-    let (world, sources, _woken) = World::new();
-    tokio::spawn(crate::watch::all(sources, Arc::clone(&world), client.clone()));
+    let (caches, sources, _woken) = WatchCaches::new();
+    tokio::spawn(crate::watch::all(sources, Arc::clone(&caches), client.clone()));
     let recorder = Recorder::new(client.clone(), Reporter { controller: "yoi-operator".into(), instance: None });
     let context =
-        Arc::new(Context::new(client, world, settings(), recorder, Metrics::default(), CancellationToken::new(), TaskTracker::new()));
+        Arc::new(Context::new(client, caches, settings(), recorder, Metrics::default(), CancellationToken::new(), TaskTracker::new()));
     let (store, mut writer) = reflector::store::<YoiPeer>();
     writer.apply_watcher_event(&watcher::Event::Init);
     writer.apply_watcher_event(&watcher::Event::InitDone);
     let (trigger, triggered) = mpsc::unbounded();
-    tokio::spawn(control::run(triggered, store, futures::stream::pending(), Arc::clone(&context), 1));
+    tokio::spawn(controller::run(triggered, store, futures::stream::pending(), Arc::clone(&context), 1));
     let peers: BTreeMap<u32, YoiPeer> = (0..20)
         .map(|i| {
             let name = format!("a{i}.b");

@@ -17,10 +17,10 @@ use yoi_plan::meta;
 use yoi_plan::nodes::{self, Nodes};
 
 use crate::cache::{Cache, Key, Source, cache};
-use crate::lean;
+use crate::trim;
 use keys::{manifest_keys, ns, peer_keys, pod_keys, project_keys, volume_keys, workspace_keys, yoipod_keys};
 
-pub struct World {
+pub struct WatchCaches {
     pub projects: Cache<YoiProject>,
     pub workspaces: Cache<AgentWorkspace>,
     pub yoipods: Cache<YoiPod>,
@@ -34,11 +34,11 @@ pub struct World {
     pub namespaces: Cache<PartialObjectMeta<Namespace>>,
     pub machines: Cache<PartialObjectMeta<Node>>,
     nodes: RwLock<Arc<Nodes>>,
-    wake: Wake,
+    senders: TriggerSenders,
 }
 
 /// The writing sides of all caches.
-pub struct Sources {
+pub struct CacheWriters {
     pub projects: Source<YoiProject>,
     pub workspaces: Source<AgentWorkspace>,
     pub yoipods: Source<YoiPod>,
@@ -53,7 +53,7 @@ pub struct Sources {
     pub machines: Source<PartialObjectMeta<Node>>,
 }
 
-struct Wake {
+struct TriggerSenders {
     projects: mpsc::UnboundedSender<ObjectRef<YoiProject>>,
     workspaces: mpsc::UnboundedSender<ObjectRef<AgentWorkspace>>,
     yoipods: mpsc::UnboundedSender<ObjectRef<YoiPod>>,
@@ -62,7 +62,7 @@ struct Wake {
 }
 
 /// What each controller hears beside its own kind's watch.
-pub struct Woken {
+pub struct Triggers {
     pub projects: mpsc::UnboundedReceiver<ObjectRef<YoiProject>>,
     pub workspaces: mpsc::UnboundedReceiver<ObjectRef<AgentWorkspace>>,
     pub yoipods: mpsc::UnboundedReceiver<ObjectRef<YoiPod>>,
@@ -81,30 +81,35 @@ fn send_all<K: Resource<DynamicType = ()>>(to: &mpsc::UnboundedSender<ObjectRef<
     }
 }
 
-impl World {
+impl WatchCaches {
     #[must_use]
-    pub fn new() -> (Arc<World>, Sources, Woken) {
-        let (projects, s_projects) = cache(project_keys, lean::whole);
-        let (workspaces, s_workspaces) = cache(workspace_keys, lean::whole);
-        let (yoipods, s_yoipods) = cache(yoipod_keys, lean::whole);
-        let (peers, s_peers) = cache(peer_keys, lean::whole);
-        let (offers, s_offers) = cache(|n: &WorkspaceNode| vec![Key::Uid(n.name_any())], lean::whole);
-        let (pods, s_pods) = cache(pod_keys, lean::pod);
-        let (claims, s_claims) = cache(|c: &PersistentVolumeClaim| vec![Key::Claim(ns(c), c.name_any())], lean::claim);
-        let (volumes, s_volumes) = cache(volume_keys, lean::volume);
-        let (manifests, s_manifests) = cache(manifest_keys, lean::whole);
-        let (policies, s_policies) = cache(|p: &NetworkPolicy| vec![Key::Namespace(ns(p))], lean::whole);
-        let (namespaces, s_namespaces) = cache(|_: &PartialObjectMeta<Namespace>| Vec::new(), lean::whole);
-        let (machines, s_machines) = cache(|n: &PartialObjectMeta<Node>| vec![Key::Uid(n.name_any())], lean::whole);
-        let (wake_projects, woken_projects) = mpsc::unbounded();
-        let (wake_workspaces, woken_workspaces) = mpsc::unbounded();
-        let (wake_yoipods, woken_yoipods) = mpsc::unbounded();
-        let (wake_peers, woken_peers) = mpsc::unbounded();
-        let (wake_offers, woken_offers) = mpsc::unbounded();
-        let wake =
-            Wake { projects: wake_projects, workspaces: wake_workspaces, yoipods: wake_yoipods, peers: wake_peers, offers: wake_offers };
+    pub fn new() -> (Arc<WatchCaches>, CacheWriters, Triggers) {
+        let (projects, s_projects) = cache(project_keys, trim::whole);
+        let (workspaces, s_workspaces) = cache(workspace_keys, trim::whole);
+        let (yoipods, s_yoipods) = cache(yoipod_keys, trim::whole);
+        let (peers, s_peers) = cache(peer_keys, trim::whole);
+        let (offers, s_offers) = cache(|n: &WorkspaceNode| vec![Key::Uid(n.name_any())], trim::whole);
+        let (pods, s_pods) = cache(pod_keys, trim::pod);
+        let (claims, s_claims) = cache(|c: &PersistentVolumeClaim| vec![Key::Claim(ns(c), c.name_any())], trim::claim);
+        let (volumes, s_volumes) = cache(volume_keys, trim::volume);
+        let (manifests, s_manifests) = cache(manifest_keys, trim::whole);
+        let (policies, s_policies) = cache(|p: &NetworkPolicy| vec![Key::Namespace(ns(p))], trim::whole);
+        let (namespaces, s_namespaces) = cache(|_: &PartialObjectMeta<Namespace>| Vec::new(), trim::whole);
+        let (machines, s_machines) = cache(|n: &PartialObjectMeta<Node>| vec![Key::Uid(n.name_any())], trim::whole);
+        let (send_projects, triggers_projects) = mpsc::unbounded();
+        let (send_workspaces, triggers_workspaces) = mpsc::unbounded();
+        let (send_yoipods, triggers_yoipods) = mpsc::unbounded();
+        let (send_peers, triggers_peers) = mpsc::unbounded();
+        let (send_offers, triggers_offers) = mpsc::unbounded();
+        let senders = TriggerSenders {
+            projects: send_projects,
+            workspaces: send_workspaces,
+            yoipods: send_yoipods,
+            peers: send_peers,
+            offers: send_offers,
+        };
         let nodes = RwLock::default();
-        let world = World {
+        let caches = WatchCaches {
             projects,
             workspaces,
             yoipods,
@@ -118,9 +123,9 @@ impl World {
             namespaces,
             machines,
             nodes,
-            wake,
+            senders,
         };
-        let sources = Sources {
+        let writers = CacheWriters {
             projects: s_projects,
             workspaces: s_workspaces,
             yoipods: s_yoipods,
@@ -134,17 +139,17 @@ impl World {
             namespaces: s_namespaces,
             machines: s_machines,
         };
-        let woken = Woken {
-            projects: woken_projects,
-            workspaces: woken_workspaces,
-            yoipods: woken_yoipods,
-            peers: woken_peers,
-            offers: woken_offers,
+        let triggers = Triggers {
+            projects: triggers_projects,
+            workspaces: triggers_workspaces,
+            yoipods: triggers_yoipods,
+            peers: triggers_peers,
+            offers: triggers_offers,
         };
-        (Arc::new(world), sources, woken)
+        (Arc::new(caches), writers, triggers)
     }
 
-    /// No decision is made on half a world: "no Pod" must mean that there is none.
+    /// No decision is made on half a caches: "no Pod" must mean that there is none.
     pub async fn wait(&self) {
         self.projects.wait().await;
         self.workspaces.wait().await;
@@ -194,8 +199,8 @@ impl World {
     pub fn project_changed(&self, keys: &[Key]) {
         for key in keys {
             if let Key::Project(..) = key {
-                send_all(&self.wake.workspaces, &self.workspaces.by(key));
-                send_all(&self.wake.yoipods, &self.yoipods.by(key));
+                send_all(&self.senders.workspaces, &self.workspaces.by(key));
+                send_all(&self.senders.yoipods, &self.yoipods.by(key));
             }
         }
     }
@@ -203,7 +208,7 @@ impl World {
     pub fn workspace_changed(&self, keys: &[Key]) {
         for key in keys {
             match key {
-                Key::Workspace(..) => send_all(&self.wake.yoipods, &self.yoipods.by(key)),
+                Key::Workspace(..) => send_all(&self.senders.yoipods, &self.yoipods.by(key)),
                 Key::Uid(uid) => self.base_changed(uid),
                 Key::Origin(uid) => self.origin_changed(uid),
                 // A fork waits for its parent's tree; its own parent's entry is under this key too.
@@ -213,8 +218,8 @@ impl World {
         for key in keys {
             if let Key::Workspace(namespace, name) = key {
                 let parent = Key::Parent(namespace.clone(), name.clone());
-                send_all(&self.wake.workspaces, &self.workspaces.by(&parent));
-                send_all(&self.wake.yoipods, &self.yoipods.by(&parent));
+                send_all(&self.senders.workspaces, &self.workspaces.by(&parent));
+                send_all(&self.senders.yoipods, &self.yoipods.by(&parent));
             }
             if let Key::Lineage(uid) = key {
                 self.lineage_changed(uid);
@@ -228,16 +233,16 @@ impl World {
             let Some(owner) = meta::controller(&base.metadata) else { continue };
             let namespace = ns(&*base);
             if owner.kind == "YoiProject" {
-                send(&self.wake.projects, &namespace, &owner.name);
+                send(&self.senders.projects, &namespace, &owner.name);
                 let project = Key::Project(namespace, owner.name.clone());
                 let waiting: Vec<_> =
                     self.workspaces.by(&project).into_iter().filter(|w| w.status.as_ref().is_none_or(|s| s.origin.is_none())).collect();
-                send_all(&self.wake.workspaces, &waiting);
+                send_all(&self.senders.workspaces, &waiting);
                 let waiting: Vec<_> = self.yoipods.by(&project).into_iter().filter(|y| !ready(y)).collect();
-                send_all(&self.wake.yoipods, &waiting);
+                send_all(&self.senders.yoipods, &waiting);
             } else {
-                send(&self.wake.workspaces, &namespace, &owner.name);
-                send_all(&self.wake.yoipods, &self.yoipods.by(&Key::Workspace(namespace, owner.name.clone())));
+                send(&self.senders.workspaces, &namespace, &owner.name);
+                send_all(&self.senders.yoipods, &self.yoipods.by(&Key::Workspace(namespace, owner.name.clone())));
             }
             // All bases under this key have the same owner.
             break;
@@ -246,7 +251,7 @@ impl World {
 
     /// The base itself changed: trees that name it as their origin may have lost it.
     fn base_changed(&self, uid: &str) {
-        send_all(&self.wake.workspaces, &self.workspaces.by(&Key::Origin(uid.to_owned())));
+        send_all(&self.senders.workspaces, &self.workspaces.by(&Key::Origin(uid.to_owned())));
     }
 
     /// The last tree from this base went: an old base may go now.
@@ -256,7 +261,7 @@ impl World {
         }
         for base in self.workspaces.by(&Key::Uid(uid.to_owned())) {
             if let Some(owner) = meta::controller(&base.metadata).filter(|o| o.kind == "YoiProject") {
-                send(&self.wake.projects, &ns(&*base), &owner.name);
+                send(&self.senders.projects, &ns(&*base), &owner.name);
             }
         }
     }
@@ -265,12 +270,12 @@ impl World {
     pub fn yoipod_changed(&self, keys: &[Key]) {
         for key in keys {
             match key {
-                Key::YoiPod(..) => send_all(&self.wake.peers, &self.peers.by(key)),
+                Key::YoiPod(..) => send_all(&self.senders.peers, &self.peers.by(key)),
                 Key::Workspace(namespace, name) => {
-                    send(&self.wake.workspaces, namespace, name);
+                    send(&self.senders.workspaces, namespace, name);
                     let users = self.yoipods.by(key);
                     if users.len() > 1 {
-                        send_all(&self.wake.yoipods, &users);
+                        send_all(&self.senders.yoipods, &users);
                     }
                 }
                 Key::Parent(..)
@@ -288,14 +293,14 @@ impl World {
     pub fn part_changed(&self, keys: &[Key]) {
         for key in keys {
             match key {
-                Key::YoiPod(namespace, name) => send(&self.wake.yoipods, namespace, name),
-                Key::Workspace(namespace, name) => send(&self.wake.workspaces, namespace, name),
+                Key::YoiPod(namespace, name) => send(&self.senders.yoipods, namespace, name),
+                Key::Workspace(namespace, name) => send(&self.senders.workspaces, namespace, name),
                 Key::Claim(namespace, name) => {
-                    send_all(&self.wake.yoipods, &self.yoipods.by(key));
+                    send_all(&self.senders.yoipods, &self.yoipods.by(key));
                     // The claim of a workspace bears the workspace's name.
-                    send(&self.wake.workspaces, namespace, name);
+                    send(&self.senders.workspaces, namespace, name);
                 }
-                Key::Namespace(_) => send_all(&self.wake.projects, &self.projects.by(key)),
+                Key::Namespace(_) => send_all(&self.senders.projects, &self.projects.by(key)),
                 Key::Parent(..) | Key::Project(..) | Key::Lineage(_) | Key::Origin(_) | Key::Uid(_) => {}
             }
         }
@@ -323,13 +328,13 @@ impl World {
         }
         let names = |nodes: &Nodes| nodes.0.keys().cloned().collect::<Vec<_>>();
         let everyone = names(&before) != names(&now);
-        send_all(&self.wake.offers, &keep(self.offers.all(), |o| !now.exists(&o.name_any())));
-        send_all(&self.wake.projects, &self.projects.all());
+        send_all(&self.senders.offers, &keep(self.offers.all(), |o| !now.exists(&o.name_any())));
+        send_all(&self.senders.projects, &self.projects.all());
         send_all(
-            &self.wake.workspaces,
+            &self.senders.workspaces,
             &keep(self.workspaces.all(), |w| everyone || !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()))),
         );
-        send_all(&self.wake.yoipods, &keep(self.yoipods.all(), |y| everyone || !ready(y)));
+        send_all(&self.senders.yoipods, &keep(self.yoipods.all(), |y| everyone || !ready(y)));
     }
 }
 

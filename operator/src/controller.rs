@@ -27,14 +27,14 @@ use yoi_plan::{conditions, network, nodes, nudge_deleting_claims, peer, project,
 use crate::cache::Key;
 use crate::failures::Failures;
 use crate::health::Metrics;
-use crate::report::Share;
-use crate::subject::{Subject, tell};
-use crate::world::World;
+use crate::log_subject::{LogSubject, log_for};
+use crate::report::OwnedFields;
+use crate::watch_caches::WatchCaches;
 use crate::{apply, observe, report};
 
 pub struct Context {
     pub client: Client,
-    pub world: Arc<World>,
+    pub caches: Arc<WatchCaches>,
     pub settings: Settings,
     pub recorder: Recorder,
     pub metrics: Metrics,
@@ -49,20 +49,20 @@ impl Context {
     #[must_use]
     pub fn new(
         client: Client,
-        world: Arc<World>,
+        caches: Arc<WatchCaches>,
         settings: Settings,
         recorder: Recorder,
         metrics: Metrics,
         stop: CancellationToken,
         rounds: TaskTracker,
     ) -> Self {
-        Context { client, world, settings, recorder, metrics, stop, rounds, failures: Failures::default() }
+        Context { client, caches, settings, recorder, metrics, stop, rounds, failures: Failures::default() }
     }
 
     /// No Pod of ours is made where its network policy is not.
-    fn fenced<S>(&self, namespace: &str, mut plan: Plan<S>) -> Plan<S> {
+    fn with_network_policies<S>(&self, namespace: &str, mut plan: Plan<S>) -> Plan<S> {
         if let Some(rules) = &self.settings.network {
-            let existing = self.world.policies.by(&Key::Namespace(namespace.to_owned()));
+            let existing = self.caches.policies.by(&Key::Namespace(namespace.to_owned()));
             network::before_pods(&mut plan.steps, namespace, rules, &existing);
         }
         plan
@@ -75,73 +75,73 @@ impl Context {
 }
 
 /// A kind that the operator reconciles.
-pub trait Governed:
+pub trait Reconciled:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
-    type Status: Share + Send + Sync;
-    fn said(&self) -> Option<&Self::Status>;
-    fn subject(&self) -> Subject {
-        Subject::of(self, None)
+    type Status: OwnedFields + Send + Sync;
+    fn current_status(&self) -> Option<&Self::Status>;
+    fn subject(&self) -> LogSubject {
+        LogSubject::of(self, None)
     }
-    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
 }
 
-impl Governed for YoiProject {
+impl Reconciled for YoiProject {
     type Status = YoiProjectStatus;
-    fn said(&self) -> Option<&YoiProjectStatus> {
+    fn current_status(&self) -> Option<&YoiProjectStatus> {
         self.status.as_ref()
     }
-    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
         let namespace = self.namespace().unwrap_or_default();
-        let seen = observe::project(&context.world, self);
+        let seen = observe::project(&context.caches, self);
         let mut plan = project::plan(&seen, now);
         // A namespace with a project is a namespace with agents.
         if let (Some(rules), Some(_)) = (&context.settings.network, &plan.status) {
-            let existing = context.world.policies.by(&Key::Namespace(namespace.clone()));
+            let existing = context.caches.policies.by(&Key::Namespace(namespace.clone()));
             plan.steps.splice(0..0, network::ensure(&namespace, rules, &existing));
         }
         plan
     }
 }
 
-impl Governed for AgentWorkspace {
+impl Reconciled for AgentWorkspace {
     type Status = AgentWorkspaceStatus;
-    fn said(&self) -> Option<&AgentWorkspaceStatus> {
+    fn current_status(&self) -> Option<&AgentWorkspaceStatus> {
         self.status.as_ref()
     }
-    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
         let namespace = self.namespace().unwrap_or_default();
-        context.fenced(&namespace, workspace::plan(&observe::workspace(&context.world, self), &context.settings, now))
+        context.with_network_policies(&namespace, workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now))
     }
 }
 
-impl Governed for YoiPod {
+impl Reconciled for YoiPod {
     type Status = YoiPodStatus;
-    fn said(&self) -> Option<&YoiPodStatus> {
+    fn current_status(&self) -> Option<&YoiPodStatus> {
         self.status.as_ref()
     }
-    fn subject(&self) -> Subject {
-        Subject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
+    fn subject(&self) -> LogSubject {
+        LogSubject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
     }
-    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
         let namespace = self.namespace().unwrap_or_default();
-        context.fenced(&namespace, yoipod::plan(&observe::yoipod(&context.world, self), &context.settings, now))
+        context.with_network_policies(&namespace, yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now))
     }
 }
 
-impl Governed for YoiPeer {
+impl Reconciled for YoiPeer {
     type Status = YoiPeerStatus;
-    fn said(&self) -> Option<&YoiPeerStatus> {
+    fn current_status(&self) -> Option<&YoiPeerStatus> {
         self.status.as_ref()
     }
-    fn decide(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
-        peer::plan(&observe::peer(&context.world, self), now)
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
+        peer::plan(&observe::peer(&context.caches, self), now)
     }
 }
 
 /// One round. The status is written whether the steps succeeded or not, and says so if they did not.
-async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
-    context.world.wait().await;
+async fn reconcile<K: Reconciled>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.caches.wait().await;
     let _round = context.rounds.token();
     if context.stop.is_cancelled() {
         return Ok(Action::await_change());
@@ -149,9 +149,9 @@ async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result
     let kind = K::kind(&());
     let _timer = context.metrics.reconcile(&kind, Instant::now());
     let now = jiff::Timestamp::now();
-    let plan = Arc::clone(&object).decide(&context, now);
+    let plan = Arc::clone(&object).plan(&context, now);
     let subject = object.subject();
-    tell!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
+    log_for!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
     let mut failure = None;
     for step in &plan.steps {
         if let Err(error) = apply::apply(&context.client, &subject, step).await {
@@ -160,14 +160,14 @@ async fn reconcile<K: Governed>(object: Arc<K>, context: Arc<Context>) -> Result
         }
     }
     if let Some(mut status) = plan.status {
-        let before = object.said();
+        let before = object.current_status();
         if let Some(error) = failure.as_ref().filter(|e| !e.is_quiet()) {
-            let said = before.map(conditions::Conditions::conditions).unwrap_or_default();
-            conditions::set_apply_failed(&mut status, said, &error.to_string(), object.meta().generation, now);
+            let conditions = before.map(conditions::Conditions::conditions).unwrap_or_default();
+            conditions::set_apply_failed(&mut status, conditions, &error.to_string(), object.meta().generation, now);
         }
         // After an outdated step the status would be outdated too.
         if failure.as_ref().is_none_or(|e| !e.is_quiet()) {
-            report::status(&context.client, &context.recorder, &subject, &*object, before, status).await?;
+            report::write_status(&context.client, &context.recorder, &subject, &*object, before, status).await?;
         }
     }
     match failure {
@@ -183,49 +183,49 @@ fn again(after: Option<Duration>) -> Action {
     after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100))))
 }
 
-fn after_error<K: Governed>(object: Arc<K>, error: &apply::Error, context: Arc<Context>) -> Action {
+fn after_error<K: Reconciled>(object: Arc<K>, error: &apply::Error, context: Arc<Context>) -> Action {
     after(&object.subject(), error, &context)
 }
 
-fn after(subject: &Subject, error: &apply::Error, context: &Context) -> Action {
+fn after(subject: &LogSubject, error: &apply::Error, context: &Context) -> Action {
     if error.is_quiet() {
-        tell!(debug, subject, %error, "looking again");
+        log_for!(debug, subject, %error, "looking again");
         return Action::requeue(Duration::from_secs(1));
     }
     context.metrics.failed(&subject.kind);
     let pause = context.failures.failed(&subject.kind, &subject.namespace, &subject.name);
     context.metrics.failing(context.failures.count());
-    tell!(warn, subject, %error, pause_seconds = pause.as_secs(), "reconcile failed");
+    log_for!(warn, subject, %error, pause_seconds = pause.as_secs(), "reconcile failed");
     Action::requeue(pause)
 }
 
 /// A kind of which the operator takes care now and then, and of which it says nothing.
-pub trait Tended: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
-    fn decide(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
+pub trait Maintained: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    fn plan(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
 }
 
 /// What nodes that are no more left behind goes.
-impl Tended for WorkspaceNode {
-    fn decide(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
-        nodes::left_over(self, &context.world.nodes())
+impl Maintained for WorkspaceNode {
+    fn plan(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
+        nodes::left_over(self, &context.caches.nodes())
     }
 }
 
 /// Claims that are being deleted are not forgotten.
-impl Tended for PersistentVolumeClaim {
-    fn decide(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
+impl Maintained for PersistentVolumeClaim {
+    fn plan(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
         nudge_deleting_claims::plan(self, now)
     }
 }
 
-async fn tended<K: Tended>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
-    context.world.wait().await;
+async fn maintain_object<K: Maintained>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.caches.wait().await;
     let _round = context.rounds.token();
     if context.stop.is_cancelled() {
         return Ok(Action::await_change());
     }
-    let subject = Subject::of(&*object, None);
-    let plan = object.decide(&context, jiff::Timestamp::now());
+    let subject = LogSubject::of(&*object, None);
+    let plan = object.plan(&context, jiff::Timestamp::now());
     for step in &plan.steps {
         apply::apply(&context.client, &subject, step).await?;
     }
@@ -234,19 +234,19 @@ async fn tended<K: Tended>(object: Arc<K>, context: Arc<Context>) -> Result<Acti
 }
 
 /// Runs for ever, like [`run`].
-pub async fn tend<K: Tended>(
+pub async fn maintain<K: Maintained>(
     trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
     store: Store<K>,
-    woken: impl Stream<Item = ObjectRef<K>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<K>> + Send + 'static,
     context: Arc<Context>,
 ) {
-    let heard = Arc::clone(&context);
+    let for_results = Arc::clone(&context);
     Controller::for_stream(trigger, store)
         .with_config(Config::default().concurrency(1))
-        .reconcile_on(woken)
-        .run(tended::<K>, |o, e, c| after(&Subject::of(&*o, None), e, &c), context)
+        .reconcile_on(triggers)
+        .run(maintain_object::<K>, |o, e, c| after(&LogSubject::of(&*o, None), e, &c), context)
         .for_each(|round| {
-            ended(round, &heard);
+            finish_round(round, &for_results);
             std::future::ready(())
         })
         .await;
@@ -255,7 +255,7 @@ pub async fn tend<K: Tended>(
 type Round<K> = Result<(ObjectRef<K>, Action), kube::runtime::controller::Error<apply::Error, watcher::Error>>;
 
 /// What a round left to be told or forgotten.
-fn ended<K: Resource<DynamicType = ()>>(round: Round<K>, context: &Context) {
+fn finish_round<K: Resource<DynamicType = ()>>(round: Round<K>, context: &Context) {
     match round {
         // Told by `after` already.
         Ok(_) | Err(kube::runtime::controller::Error::ReconcilerFailed(..)) => {}
@@ -271,20 +271,20 @@ fn ended<K: Resource<DynamicType = ()>>(round: Round<K>, context: &Context) {
 }
 
 /// Runs for ever. Panics if a reconcile does: half a controller must not go on.
-pub async fn run<K: Governed>(
+pub async fn run<K: Reconciled>(
     trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
     store: Store<K>,
-    woken: impl Stream<Item = ObjectRef<K>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<K>> + Send + 'static,
     context: Arc<Context>,
     concurrency: u16,
 ) {
-    let heard = Arc::clone(&context);
+    let for_results = Arc::clone(&context);
     Controller::for_stream(trigger, store)
         .with_config(Config::default().concurrency(concurrency))
-        .reconcile_on(woken)
+        .reconcile_on(triggers)
         .run(reconcile::<K>, after_error::<K>, context)
         .for_each(|round| {
-            ended(round, &heard);
+            finish_round(round, &for_results);
             std::future::ready(())
         })
         .await;

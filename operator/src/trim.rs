@@ -11,7 +11,7 @@ use yoi_plan::yoipod::forget_volumes;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Of every kind.
-pub fn meta(meta: &mut ObjectMeta) {
+pub fn metadata(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     meta.self_link = None;
     if let Some(annotations) = &mut meta.annotations {
@@ -38,12 +38,12 @@ pub fn pod(pod: &mut Pod) {
             message: status.message.take(),
             conditions: conditions.map(|all| all.into_iter().filter(|c| c.type_ == "PodScheduled").collect()),
             container_statuses: containers.map(|all| {
-                let lean = |c: k8s_openapi::api::core::v1::ContainerStatus| k8s_openapi::api::core::v1::ContainerStatus {
+                let trim = |c: k8s_openapi::api::core::v1::ContainerStatus| k8s_openapi::api::core::v1::ContainerStatus {
                     name: c.name,
                     state: c.state,
                     ..Default::default()
                 };
-                all.into_iter().map(lean).collect()
+                all.into_iter().map(trim).collect()
             }),
             ..Default::default()
         };
