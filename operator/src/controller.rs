@@ -1,4 +1,6 @@
-//! One controller per kind, all alike: observe, decide, apply, report.
+//! One controller per kind, all alike: observe, plan, apply, report.
+
+mod kinds;
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -6,151 +8,155 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::core::NamespaceResourceScope;
-use kube::runtime::controller::{Action, Config};
+use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::events::Recorder;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
-use yoi_crds::{
-    AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
-};
+use yoi_plan::conditions;
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
-use yoi_plan::{conditions, network, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_watch_cache::{Queued, queue};
 
-use crate::cache::Key;
 use crate::failures::Failures;
 use crate::health::Metrics;
 use crate::log_subject::{LogSubject, log_for};
 use crate::report::OwnedFields;
-use crate::watch_caches::WatchCaches;
-use crate::{apply, observe, report};
+use crate::watch_caches::{CachedKind, WatchCaches};
+use crate::{apply, report};
 
+/// What every controller works with.
 pub struct Context {
     pub client: Client,
     pub caches: Arc<WatchCaches>,
     pub settings: Settings,
     pub recorder: Recorder,
     pub metrics: Metrics,
-    /// Cancelled: no round begins any more.
+    /// Reconciles at the same time, of each kind.
+    pub concurrency: u16,
+    /// Cancelled when the process stops: no reconcile begins any more.
     pub stop: CancellationToken,
-    /// Rounds under way.
-    pub rounds: TaskTracker,
+    /// Reconciles under way.
+    pub under_way: TaskTracker,
     pub failures: Failures,
 }
 
 impl Context {
-    #[must_use]
-    pub fn new(
-        client: Client,
-        caches: Arc<WatchCaches>,
-        settings: Settings,
-        recorder: Recorder,
-        metrics: Metrics,
-        stop: CancellationToken,
-        rounds: TaskTracker,
-    ) -> Self {
-        Context { client, caches, settings, recorder, metrics, stop, rounds, failures: Failures::default() }
-    }
-
-    /// No Pod of ours is made where its network policy is not.
-    fn with_network_policies<S>(&self, namespace: &str, mut plan: Plan<S>) -> Plan<S> {
-        if let Some(rules) = &self.settings.network {
-            let existing = self.caches.policies.by(&Key::Namespace(namespace.to_owned()));
-            network::before_pods(&mut plan.steps, namespace, rules, &existing);
-        }
-        plan
-    }
-
-    fn forget(&self, kind: &str, namespace: &str, name: &str) {
+    fn forget_failures(&self, kind: &str, namespace: &str, name: &str) {
         self.failures.forget(kind, namespace, name);
         self.metrics.failing(self.failures.count());
     }
 }
 
-/// A kind that the operator reconciles.
+/// A kind that the operator reconciles, and whose status it writes.
 pub trait Reconciled:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+    CachedKind + Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
     type Status: OwnedFields + Send + Sync;
+
     fn current_status(&self) -> Option<&Self::Status>;
-    fn subject(&self) -> LogSubject {
+
+    fn log_subject(&self) -> LogSubject {
         LogSubject::of(self, None)
     }
+
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
 }
 
-impl Reconciled for YoiProject {
-    type Status = YoiProjectStatus;
-    fn current_status(&self) -> Option<&YoiProjectStatus> {
-        self.status.as_ref()
+/// A kind that the operator takes care of without writing a status.
+pub trait Maintained: CachedKind + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    /// False: the object is not queued.
+    fn needs_maintenance(&self) -> bool {
+        true
     }
-    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        let seen = observe::project(&context.caches, self);
-        let mut plan = project::plan(&seen, now);
-        // A namespace with a project is a namespace with agents.
-        if let (Some(rules), Some(_)) = (&context.settings.network, &plan.status) {
-            let existing = context.caches.policies.by(&Key::Namespace(namespace.clone()));
-            plan.steps.splice(0..0, network::ensure(&namespace, rules, &existing));
-        }
-        plan
+
+    fn plan(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
+}
+
+/// Runs the controller of a kind. Never returns; panics if a reconcile does.
+pub async fn reconcile<K: Reconciled>(
+    events: impl Stream<Item = Result<Event<Arc<K>>, watcher::Error>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<Queued<K>>> + Send + 'static,
+    context: Arc<Context>,
+) {
+    let (queue, names) = queue(events);
+    let results = Arc::clone(&context);
+    Controller::for_stream(queue, names)
+        .with_config(Config::default().concurrency(context.concurrency))
+        .reconcile_on(triggers)
+        .run(
+            reconcile_queued::<K>,
+            |queued, error, context| requeue_after_error(&subject_of(&queued, &context, K::log_subject), error, &context),
+            context,
+        )
+        .for_each(|result| {
+            finish(result, &results);
+            std::future::ready(())
+        })
+        .await;
+}
+
+/// Runs the controller of a kind that is maintained, one object at a time. Never returns; panics if a round of it does.
+pub async fn maintain<K: Maintained>(
+    events: impl Stream<Item = Result<Event<Arc<K>>, watcher::Error>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<Queued<K>>> + Send + 'static,
+    context: Arc<Context>,
+) {
+    let (queue, names) = queue(events.filter(|event| std::future::ready(is_queued(event))));
+    let results = Arc::clone(&context);
+    Controller::for_stream(queue, names)
+        .with_config(Config::default().concurrency(1))
+        .reconcile_on(triggers)
+        .run(
+            maintain_queued::<K>,
+            |queued, error, context| {
+                requeue_after_error(&subject_of(&queued, &context, |object: &K| LogSubject::of(object, None)), error, &context)
+            },
+            context,
+        )
+        .for_each(|result| {
+            finish(result, &results);
+            std::future::ready(())
+        })
+        .await;
+}
+
+fn is_queued<K: Maintained, E>(event: &Result<Event<Arc<K>>, E>) -> bool {
+    match event {
+        Ok(Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) => object.needs_maintenance(),
+        Ok(Event::Init | Event::InitDone) | Err(_) => true,
     }
 }
 
-impl Reconciled for AgentWorkspace {
-    type Status = AgentWorkspaceStatus;
-    fn current_status(&self) -> Option<&AgentWorkspaceStatus> {
-        self.status.as_ref()
-    }
-    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        context.with_network_policies(&namespace, workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now))
-    }
+fn cached<K: CachedKind>(queued: &Queued<K>, context: &Context) -> Option<Arc<K>> {
+    K::cache(&context.caches).get(&queued.namespace().unwrap_or_default(), &queued.name_any())
 }
 
-impl Reconciled for YoiPod {
-    type Status = YoiPodStatus;
-    fn current_status(&self) -> Option<&YoiPodStatus> {
-        self.status.as_ref()
-    }
-    fn subject(&self) -> LogSubject {
-        LogSubject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
-    }
-    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        context.with_network_policies(&namespace, yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now))
-    }
-}
-
-impl Reconciled for YoiPeer {
-    type Status = YoiPeerStatus;
-    fn current_status(&self) -> Option<&YoiPeerStatus> {
-        self.status.as_ref()
-    }
-    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
-        peer::plan(&observe::peer(&context.caches, self), now)
-    }
+fn subject_of<K: CachedKind>(queued: &Queued<K>, context: &Context, subject: fn(&K) -> LogSubject) -> LogSubject {
+    cached(queued, context).map_or_else(|| LogSubject::of(queued, None), |object| subject(&object))
 }
 
 /// One round. The status is written whether the steps succeeded or not, and says so if they did not.
-async fn reconcile<K: Reconciled>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
-    context.caches.wait().await;
-    let _round = context.rounds.token();
+async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.caches.wait_until_ready().await;
+    let _under_way = context.under_way.token();
     if context.stop.is_cancelled() {
         return Ok(Action::await_change());
     }
-    let kind = K::kind(&());
-    let _timer = context.metrics.reconcile(&kind, Instant::now());
+    let Some(object) = cached(&queued, &context) else {
+        // Deleted since it was queued: the deletion is queued, too.
+        return Ok(Action::await_change());
+    };
+    let _timer = context.metrics.reconcile(&K::kind(&()), Instant::now());
     let now = jiff::Timestamp::now();
     let plan = Arc::clone(&object).plan(&context, now);
-    let subject = object.subject();
+    let subject = object.log_subject();
     log_for!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
     let mut failure = None;
     for step in &plan.steps {
@@ -173,21 +179,33 @@ async fn reconcile<K: Reconciled>(object: Arc<K>, context: Arc<Context>) -> Resu
     match failure {
         Some(error) => Err(error),
         None => {
-            context.forget(&subject.kind, &subject.namespace, &subject.name);
-            Ok(again(plan.requeue_after))
+            context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
+            Ok(requeue(plan.requeue_after))
         }
     }
 }
 
-fn again(after: Option<Duration>) -> Action {
+async fn maintain_queued<K: Maintained>(queued: Arc<Queued<K>>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.caches.wait_until_ready().await;
+    let _under_way = context.under_way.token();
+    if context.stop.is_cancelled() {
+        return Ok(Action::await_change());
+    }
+    let Some(object) = cached(&queued, &context) else { return Ok(Action::await_change()) };
+    let subject = LogSubject::of(&*object, None);
+    let plan = object.plan(&context, jiff::Timestamp::now());
+    for step in &plan.steps {
+        apply::apply(&context.client, &subject, step).await?;
+    }
+    context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
+    Ok(requeue(plan.requeue_after))
+}
+
+fn requeue(after: Option<Duration>) -> Action {
     after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100))))
 }
 
-fn after_error<K: Reconciled>(object: Arc<K>, error: &apply::Error, context: Arc<Context>) -> Action {
-    after(&object.subject(), error, &context)
-}
-
-fn after(subject: &LogSubject, error: &apply::Error, context: &Context) -> Action {
+fn requeue_after_error(subject: &LogSubject, error: &apply::Error, context: &Context) -> Action {
     if error.is_quiet() {
         log_for!(debug, subject, %error, "looking again");
         return Action::requeue(Duration::from_secs(1));
@@ -199,93 +217,18 @@ fn after(subject: &LogSubject, error: &apply::Error, context: &Context) -> Actio
     Action::requeue(pause)
 }
 
-/// A kind of which the operator takes care now and then, and of which it says nothing.
-pub trait Maintained: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
-    fn plan(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
-}
+type RoundResult<K> = Result<(ObjectRef<K>, Action), ControllerError<apply::Error, watcher::Error>>;
 
-/// What nodes that are no more left behind goes.
-impl Maintained for WorkspaceNode {
-    fn plan(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
-        nodes::left_over(self, &context.caches.nodes())
-    }
-}
-
-/// Claims that are being deleted are not forgotten.
-impl Maintained for PersistentVolumeClaim {
-    fn plan(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
-        nudge_deleting_claims::plan(self, now)
-    }
-}
-
-async fn maintain_object<K: Maintained>(object: Arc<K>, context: Arc<Context>) -> Result<Action, apply::Error> {
-    context.caches.wait().await;
-    let _round = context.rounds.token();
-    if context.stop.is_cancelled() {
-        return Ok(Action::await_change());
-    }
-    let subject = LogSubject::of(&*object, None);
-    let plan = object.plan(&context, jiff::Timestamp::now());
-    for step in &plan.steps {
-        apply::apply(&context.client, &subject, step).await?;
-    }
-    context.forget(&subject.kind, &subject.namespace, &subject.name);
-    Ok(again(plan.requeue_after))
-}
-
-/// Runs for ever, like [`run`].
-pub async fn maintain<K: Maintained>(
-    trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
-    store: Store<K>,
-    triggers: impl Stream<Item = ObjectRef<K>> + Send + 'static,
-    context: Arc<Context>,
-) {
-    let for_results = Arc::clone(&context);
-    Controller::for_stream(trigger, store)
-        .with_config(Config::default().concurrency(1))
-        .reconcile_on(triggers)
-        .run(maintain_object::<K>, |o, e, c| after(&LogSubject::of(&*o, None), e, &c), context)
-        .for_each(|round| {
-            finish_round(round, &for_results);
-            std::future::ready(())
-        })
-        .await;
-}
-
-type Round<K> = Result<(ObjectRef<K>, Action), kube::runtime::controller::Error<apply::Error, watcher::Error>>;
-
-/// What a round left to be told or forgotten.
-fn finish_round<K: Resource<DynamicType = ()>>(round: Round<K>, context: &Context) {
-    match round {
-        // Told by `after` already.
-        Ok(_) | Err(kube::runtime::controller::Error::ReconcilerFailed(..)) => {}
-        // Deleted between its event and its turn: nothing of it is kept.
-        Err(kube::runtime::controller::Error::ObjectNotFound(gone)) => {
-            context.forget(&K::kind(&()), gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+/// Logs what `requeue_after_error` did not, and forgets the failures of objects that are gone.
+fn finish<K: Resource<DynamicType = ()>>(result: RoundResult<K>, context: &Context) {
+    match result {
+        Ok(_) | Err(ControllerError::ReconcilerFailed(..)) => {}
+        Err(ControllerError::ObjectNotFound(gone)) => {
+            context.forget_failures(&K::kind(&()), gone.namespace.as_deref().unwrap_or_default(), &gone.name);
         }
-        Err(kube::runtime::controller::Error::QueueError(error)) => {
+        Err(ControllerError::QueueError(error)) => {
             warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again");
         }
         Err(error) => error!(kind = %K::kind(&()), %error, "controller failed"),
     }
-}
-
-/// Runs for ever. Panics if a reconcile does: half a controller must not go on.
-pub async fn run<K: Reconciled>(
-    trigger: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
-    store: Store<K>,
-    triggers: impl Stream<Item = ObjectRef<K>> + Send + 'static,
-    context: Arc<Context>,
-    concurrency: u16,
-) {
-    let for_results = Arc::clone(&context);
-    Controller::for_stream(trigger, store)
-        .with_config(Config::default().concurrency(concurrency))
-        .reconcile_on(triggers)
-        .run(reconcile::<K>, after_error::<K>, context)
-        .for_each(|round| {
-            finish_round(round, &for_results);
-            std::future::ready(())
-        })
-        .await;
 }

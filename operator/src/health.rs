@@ -19,7 +19,8 @@ use tokio::sync::watch;
 
 use crate::api_writes::ApiWrites;
 use crate::lease::LeaderStatus;
-use crate::watch_caches::{WatchCaches, is_ready};
+use crate::triggers::is_ready;
+use crate::watch_caches::WatchCaches;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
@@ -40,7 +41,7 @@ pub struct Metrics {
     objects: Family<ByReady, Gauge>,
     leader: Gauge,
     failing: Gauge,
-    /// Counted by the client itself.
+    /// The client counts them.
     pub writes: ApiWrites,
     registry: Arc<Registry>,
 }
@@ -78,7 +79,7 @@ impl Default for Metrics {
     }
 }
 
-/// Observes the duration when the round is over, however it ends.
+/// Observes the duration of a reconcile when it is dropped.
 pub struct Timer {
     seconds: Family<OfKind, Histogram>,
     kind: OfKind,
@@ -107,7 +108,7 @@ impl Metrics {
         self.errors.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
     }
 
-    /// Counted when somebody asks: no bookkeeping that could drift.
+    /// Counts the objects in the caches at each scrape, so that no count can drift.
     fn count(&self, caches: &WatchCaches) {
         let set = |kind: &str, states: Vec<bool>| {
             for ready in [true, false] {
@@ -130,7 +131,7 @@ pub struct Health {
     pub leader_status: watch::Receiver<LeaderStatus>,
 }
 
-/// The lease loop says something at least so often while it lives.
+/// The lease loop publishes its status at least this often.
 const SILENCE: Duration = Duration::from_secs(30);
 
 impl Health {
@@ -139,7 +140,7 @@ impl Health {
     }
 }
 
-/// Alive: the lease loop turns. A process whose loop hangs would hold up its successor.
+/// Fails when the lease loop hangs: such a process would block its successor.
 async fn healthz(State(health): State<Health>) -> Response {
     let leader_status = *health.leader_status.borrow();
     if leader_status.at.elapsed() > SILENCE {
@@ -156,7 +157,7 @@ async fn readyz(State(health): State<Health>) -> Response {
     if !leader_status.leader {
         return "standby\n".into_response();
     }
-    let missing = health.caches.missing();
+    let missing = health.caches.not_ready();
     if missing.is_empty() {
         return "leader\n".into_response();
     }

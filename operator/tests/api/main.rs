@@ -1,4 +1,4 @@
-//! The edges of the rim, against an API server that says what it is told to say.
+//! The operator against a scripted API server.
 
 mod apply;
 mod failures;

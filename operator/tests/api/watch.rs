@@ -3,37 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
-use kube::{Api, Client};
+use futures::FutureExt;
+use kube::Api;
 use serde_json::json;
 use yoi_crds::YoiPod;
-use yoi_operator::cache::{Key, cache};
-use yoi_operator::trim;
-use yoi_operator::watch_caches::{CacheWriters, WatchCaches};
+use yoi_watch_cache::WatchCache;
 
 use crate::server::{ApiRequest, server};
-
-/// Every watch of the operator, for as long as somebody waits.
-pub async fn all(sources: CacheWriters, caches: Arc<WatchCaches>, client: Client) {
-    let config = kube::runtime::watcher::Config::default;
-    let nothing = |_: &[Key]| {};
-    let seen = Arc::clone(&caches);
-    let machines = sources.machines.stream(Api::all(client.clone()), config(), move |_: &[Key]| seen.machines_changed());
-    futures::join!(
-        sources.projects.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.workspaces.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.yoipods.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.peers.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.offers.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.pods.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.claims.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.volumes.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.manifests.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.policies.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        sources.namespaces.stream(Api::all(client.clone()), config(), nothing).for_each(|_| async {}),
-        machines.for_each(|_| async {}),
-    );
-}
 
 fn yoipod(name: &str, agent: serde_json::Value) -> serde_json::Value {
     json!({
@@ -61,15 +37,15 @@ async fn a_damaged_object_holds_up_no_other_and_stays_what_it_was() {
             json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPodList", "metadata": {"resourceVersion": nth.to_string()}, "items": items}),
         )
     });
-    let (seen, source) = cache(|y: &YoiPod| vec![Key::YoiPod("ns".into(), y.metadata.name.clone().unwrap_or_default())], trim::whole);
+    let (seen, writer) = WatchCache::new(|yoipod: YoiPod| yoipod, |y: &YoiPod| vec![y.metadata.name.clone().unwrap_or_default()]);
     let rounds = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = Arc::clone(&rounds);
     let config = kube::runtime::watcher::Config::default();
-    let stream = source.stream(Api::all(client), config, move |_: &[Key]| {
+    let run = writer.run(Api::all(client), config, move |_| {
         counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     });
-    let watched = tokio::spawn(stream.for_each(|_| async {}));
-    tokio::time::timeout(Duration::from_secs(20), seen.wait()).await.expect("the cache is listed in spite of it");
+    let watched = tokio::spawn(run);
+    tokio::time::timeout(Duration::from_secs(20), seen.wait_until_ready()).await.expect("the cache is listed in spite of it");
     let names = || {
         let mut names: Vec<String> = seen.all().iter().filter_map(|y| y.metadata.name.clone()).collect();
         names.sort();

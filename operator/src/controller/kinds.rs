@@ -1,0 +1,108 @@
+//! What each kind's controller plans.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use yoi_crds::{
+    AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
+};
+use yoi_plan::step::Plan;
+use yoi_plan::{meta, network, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
+
+use super::{Context, Maintained, Reconciled};
+use crate::cache_key::CacheKey;
+use crate::log_subject::LogSubject;
+use crate::observe;
+
+impl Reconciled for YoiProject {
+    type Status = YoiProjectStatus;
+
+    fn current_status(&self) -> Option<&YoiProjectStatus> {
+        self.status.as_ref()
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+        let namespace = self.namespace().unwrap_or_default();
+        let mut plan = project::plan(&observe::project(&context.caches, self), now);
+        // A namespace with a project is a namespace with agents.
+        if let (Some(rules), Some(_)) = (&context.settings.network, &plan.status) {
+            let existing = context.caches.network_policies.by_key(&CacheKey::Namespace(namespace.clone()));
+            plan.steps.splice(0..0, network::ensure(&namespace, rules, &existing));
+        }
+        plan
+    }
+}
+
+impl Reconciled for AgentWorkspace {
+    type Status = AgentWorkspaceStatus;
+
+    fn current_status(&self) -> Option<&AgentWorkspaceStatus> {
+        self.status.as_ref()
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+        let namespace = self.namespace().unwrap_or_default();
+        let plan = workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now);
+        with_network_policies(plan, &namespace, context)
+    }
+}
+
+impl Reconciled for YoiPod {
+    type Status = YoiPodStatus;
+
+    fn current_status(&self) -> Option<&YoiPodStatus> {
+        self.status.as_ref()
+    }
+
+    fn log_subject(&self) -> LogSubject {
+        LogSubject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
+        let namespace = self.namespace().unwrap_or_default();
+        let plan = yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now);
+        with_network_policies(plan, &namespace, context)
+    }
+}
+
+impl Reconciled for YoiPeer {
+    type Status = YoiPeerStatus;
+
+    fn current_status(&self) -> Option<&YoiPeerStatus> {
+        self.status.as_ref()
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
+        peer::plan(&observe::peer(&context.caches, self), now)
+    }
+}
+
+/// The plan with the network policies before its Pods: no Pod of ours runs without them.
+fn with_network_policies<S>(mut plan: Plan<S>, namespace: &str, context: &Context) -> Plan<S> {
+    if let Some(rules) = &context.settings.network {
+        let existing = context.caches.network_policies.by_key(&CacheKey::Namespace(namespace.to_owned()));
+        network::before_pods(&mut plan.steps, namespace, rules, &existing);
+    }
+    plan
+}
+
+/// Deletes the WorkspaceNodes of nodes that no longer exist.
+impl Maintained for WorkspaceNode {
+    fn plan(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
+        nodes::left_over(self, &context.caches.observed_nodes())
+    }
+}
+
+/// Makes Kubernetes look again at claims that are being deleted.
+impl Maintained for PersistentVolumeClaim {
+    /// A cluster may have many claims, and the others need nothing.
+    fn needs_maintenance(&self) -> bool {
+        meta::deleting(&self.metadata)
+    }
+
+    fn plan(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
+        nudge_deleting_claims::plan(self, now)
+    }
+}
