@@ -1,4 +1,4 @@
-//! Counts what this process asks of the API server to change: by resource and verb, never by object.
+//! Counts the requests that change something at the API server, by resource and verb, never by object.
 
 use axum::http::{Method, Request};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,7 +14,7 @@ pub struct ApiWrite {
 
 pub type ApiWrites = Family<ApiWrite, Counter>;
 
-/// What the operator has powers over, and so all that the label can be.
+/// The resources that the operator may change: all values of the label, beside `other`.
 const RESOURCES: &[&str] = &[
     "yoiprojects",
     "yoipods",
@@ -32,7 +32,7 @@ const RESOURCES: &[&str] = &[
     "apiservices",
 ];
 
-/// `None`: a read.
+/// `None` for a read.
 fn api_write(method: &Method, path: &str) -> Option<ApiWrite> {
     let verb = match *method {
         Method::POST => "create",

@@ -1,4 +1,4 @@
-//! Carries the steps of a plan out, in their order, each to its end.
+//! Carries out one step of a plan.
 
 use std::fmt::Debug;
 
@@ -21,13 +21,13 @@ use crate::log_subject::{LogSubject, log_for};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The view that the step was decided on is old; the next one comes by watch.
+    /// The step was planned on an old version of the object; the watch brings the new one.
     #[error("failed to {operation}: the object has changed since it was seen")]
     Outdated { operation: String },
-    /// Somebody else's object bears the name.
+    /// The name is taken by an object that was made for another owner.
     #[error("failed to {operation}: an object of that name exists and was not made for this one; delete or rename it")]
     Foreign { operation: String },
-    /// The namespace is on its way out: nothing more is made in it.
+    /// Nothing can be created in a namespace that is being deleted.
     #[error("failed to {operation}: the namespace is being deleted")]
     Terminating { operation: String },
     #[error("failed to {operation}: {}", api_message(source))]
@@ -35,7 +35,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True: a repetition with a newer view is all it takes, and nobody needs to hear of it.
+    /// Whether planning again with a newer view is enough, so that nobody needs to be told.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         match self {
@@ -55,7 +55,7 @@ impl Error {
     }
 }
 
-/// The API server's sentence, where there is one.
+/// The message of the API server, if the error has one.
 fn api_message(source: &kube::Error) -> String {
     match source {
         kube::Error::Api(status) => status.message.clone(),
@@ -71,7 +71,10 @@ fn ignore_not_found<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error
     }
 }
 
-/// Carries out one step. Said twice, it changes nothing the second time.
+/// Carries out one step. A repetition changes nothing.
+///
+/// # Errors
+/// Says whether the step is worth repeating: see [`Error::is_quiet`].
 pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result<(), Error> {
     let operation = step.description();
     match step {
@@ -114,7 +117,7 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
         }
         Step::Delete(target) => delete(client, target, &operation).await?,
     }
-    // A look changes nothing.
+    // This step only reads.
     match step {
         Step::ConfirmGone { .. } => log_for!(debug, subject, operation, "step done"),
         _ => log_for!(info, subject, operation, "step done"),
@@ -139,9 +142,9 @@ where
                 Some(existing) if !has_same_owner(wanted.meta(), existing.meta()) => {
                     Err(Error::Foreign { operation: operation.to_owned() })
                 }
-                // On its way out: the next round makes another.
+                // It is being deleted: the next round creates another.
                 Some(existing) if existing.meta().deletion_timestamp.is_some() => Err(Error::Outdated { operation: operation.to_owned() }),
-                // The cache will show it.
+                // The cache does not show it yet.
                 Some(_) => Ok(()),
                 None => Err(Error::Outdated { operation: operation.to_owned() }),
             }
@@ -152,7 +155,7 @@ where
 
 type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Made for the same owner; objects without one say by annotation whose they are.
+/// Whether both were made for the same owner. An object without an owner reference names its owner in an annotation.
 fn has_same_owner(wanted: &Meta, existing: &Meta) -> bool {
     match meta::controller(wanted) {
         Some(owner) => meta::controlled_by(existing, &owner.uid),
@@ -179,7 +182,7 @@ async fn exists_for(client: &Client, kind: Kind, namespace: &str, name: &str, of
         Kind::Claim => owned(meta::<PersistentVolumeClaim>(client, namespace, name).await?),
         Kind::ConfigMap => owned(meta::<ConfigMap>(client, namespace, name).await?),
         Kind::Pod => owned(meta::<Pod>(client, namespace, name).await?),
-        // No owner: a volume says whose tree it shows.
+        // A volume has no owner reference: it names the workspace whose tree it shows.
         Kind::Volume => Api::<PersistentVolume>::all(client.clone()).get_opt(name).await?.is_some_and(|v| tree_behind(&v) == Some(of)),
         Kind::WorkspaceNode => {
             Api::<WorkspaceNode>::all(client.clone()).get_metadata_opt(name).await?.is_some_and(|o| meta::uid(&o.metadata) == of)
@@ -187,7 +190,7 @@ async fn exists_for(client: &Client, kind: Kind, namespace: &str, name: &str, of
     })
 }
 
-/// With the UID that was meant: under its name another may stand by now. What is gone needs no patch.
+/// Patches the object with the UID of the target, so that a new object of the same name is not changed. An object that is gone needs no patch.
 async fn patch(client: &Client, of: &Target, mut body: serde_json::Value, operation: &str) -> Result<(), Error> {
     body["metadata"]["uid"] = json!(of.uid);
     ignore_not_found(patch_kind(client, of, &body).await).map_err(|e| Error::from(operation.to_owned(), e))
@@ -233,7 +236,7 @@ async fn delete_one<K: Clone + Debug + DeserializeOwned>(api: Api<K>, target: &T
     let preconditions = Preconditions { uid: Some(target.uid.clone()), resource_version: None };
     match api.delete(&target.name, &DeleteParams::background().preconditions(preconditions)).await {
         Ok(_) => Ok(()),
-        // Gone is done; and a conflict says that the one that we meant is gone and another bears its name.
+        // Not found: it is deleted. Conflict: it is deleted, and another object has its name.
         Err(kube::Error::Api(s)) if s.is_not_found() || s.is_conflict() => Ok(()),
         Err(e) => Err(Error::from(operation.to_owned(), e)),
     }

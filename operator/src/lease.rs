@@ -1,7 +1,7 @@
 //! Leadership by Lease. At most one process acts, judged by its own clock only.
 //!
-//! A contender takes the Lease when it has seen the same resource version for the whole term: the holder's clock is never trusted. Every write
-//! is a compare-and-swap by resource version. A holder that has not renewed for [`RENEW`] ends before anybody else may take over.
+//! A candidate takes the Lease when it has seen the same resource version for the whole term: it does not trust the holder's clock. Every
+//! write is a compare-and-swap by resource version. A holder that has not renewed for [`RENEW`] ends before another may take over.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tracing::{info, warn};
 use yoi_crds::name::field_manager;
 
 pub const NAME: &str = "yoi-operator";
-/// How long a Lease that nobody renews is respected.
+/// How long a candidate waits for a Lease that is not renewed.
 const TERM: Duration = Duration::from_secs(15);
-/// How long a holder acts on after its last renewal.
+/// How long a holder acts after its last renewal.
 const RENEW: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -29,7 +29,7 @@ pub enum Error {
     NotRenewed,
 }
 
-/// Whether this process leads, and when the loop last turned.
+/// Whether this process leads, and when the loop last ran.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaderStatus {
     pub leader: bool,
@@ -39,10 +39,10 @@ pub struct LeaderStatus {
 pub struct Elector {
     api: Api<Lease>,
     identity: String,
-    /// The resource version that stands, and since when we have seen it.
+    /// The latest resource version, and when this process first saw it.
     seen: Option<(String, Instant)>,
     held: bool,
-    /// When the last write that won was begun.
+    /// When the last successful write began.
     renewed: Instant,
     leader_status: watch::Sender<LeaderStatus>,
 }
@@ -87,7 +87,7 @@ impl Elector {
                 return Error::NotRenewed;
             }
             let began = Instant::now();
-            // An attempt that outlives the end would act on while a successor does.
+            // An attempt that lasts past the end would let this process act beside its successor.
             match timeout_at(end.min(began + RENEW / 2), self.renew()).await {
                 Ok(Ok(true)) => {
                     self.renewed = began;
@@ -157,7 +157,7 @@ impl Elector {
         self.replace(current, !mine).await
     }
 
-    /// False: somebody else holds it.
+    /// False if another process holds it.
     async fn renew(&mut self) -> Result<bool, kube::Error> {
         let Some(current) = self.api.get_opt(NAME).await? else { return self.create().await };
         if current.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
@@ -176,7 +176,7 @@ impl Elector {
         }
     }
 
-    /// The resource version that was read stays in the object: the write is a compare-and-swap.
+    /// Writes with the resource version that was read: a compare-and-swap.
     async fn replace(&self, mut current: Lease, taken_over: bool) -> Result<bool, kube::Error> {
         current.spec = Some(self.spec(current.spec.as_ref(), taken_over));
         match self.api.replace(NAME, &params(), &current).await {
@@ -208,7 +208,7 @@ fn params() -> PostParams {
 mod tests {
     use super::*;
 
-    /// Answers nothing, ever.
+    /// Never answers.
     fn silent_server() -> Client {
         let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
             std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
@@ -223,7 +223,7 @@ mod tests {
         assert!(matches!(elector.keep().await, Error::NotRenewed));
         assert!(renewed.elapsed() <= RENEW, "acted on for {:?}", renewed.elapsed());
         assert!(!leader_status.borrow().leader);
-        // Asked again, as while the process stops: the last renewal is no younger for it.
+        // A second call, as when the process stops, does not extend the last renewal.
         assert!(matches!(elector.keep().await, Error::NotRenewed));
         assert!(renewed.elapsed() <= RENEW);
     }

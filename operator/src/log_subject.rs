@@ -1,4 +1,4 @@
-//! Whom a log line is about: the same fields on every one of them.
+//! The object that a log line is about: the same fields on every line.
 
 use kube::{Resource, ResourceExt};
 
@@ -25,7 +25,7 @@ impl LogSubject {
         }
     }
 
-    /// As the logs of all our processes spell it.
+    /// `namespace/name`, as in the logs of all processes of Yoi.
     #[must_use]
     pub fn object(&self) -> String {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }

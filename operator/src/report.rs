@@ -1,4 +1,4 @@
-//! Says what was decided: the status, on change, and the story of the change.
+//! Writes the status if it changed, and publishes an Event for each change.
 
 use std::fmt::Debug;
 
@@ -17,11 +17,12 @@ use yoi_plan::conditions::{Conditions, condition_events};
 use crate::apply;
 use crate::log_subject::{LogSubject, log_for};
 
-/// Conditions of an AgentWorkspace that the operator says; the others are the shim's.
+/// Conditions of an AgentWorkspace that the operator writes; the shim writes the others.
 const WORKSPACE: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
 
-/// The operator's part of a status that has more than one writer.
+/// A status of which the operator owns some fields, and other writers the rest.
 pub trait OwnedFields: Conditions + Clone + PartialEq + Default + Serialize {
+    /// The status with the fields that the operator owns, and no others.
     #[must_use]
     fn owned_fields(&self) -> Self;
 }
@@ -93,8 +94,9 @@ fn sorted<S: OwnedFields>(mut status: S) -> S {
     status
 }
 
-/// ApiWrites `after` if it says something new. With the resource version that the decision was made on: a decision of an old view is not written
-/// over a newer one.
+/// Writes `after` if it differs from `before`, and returns whether it did.
+///
+/// The write has the resource version of `object`: a status that was planned on an old version is refused as [`apply::Error::Outdated`].
 pub async fn write_status<K, S>(
     client: &Client,
     recorder: &Recorder,
@@ -147,14 +149,14 @@ async fn publish_events<K: Resource<DynamicType = ()>>(
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        // The condition says the same; an Event that is lost costs nothing but the story.
+        // The condition holds the same message, so a lost Event is only logged.
         if let Err(error) = recorder.publish(&event, &about).await {
             log_for!(warn, subject, %error, reason = event.reason, "event not published");
         }
     }
 }
 
-/// An Event's note holds 1,024 bytes.
+/// The API server takes at most 1,024 bytes.
 fn truncate(mut note: String) -> String {
     while note.len() > 1000 {
         note.pop();

@@ -27,14 +27,14 @@ pub enum Error {
 
 const CA_DAYS: i64 = 3650;
 const SERVING_DAYS: i64 = 90;
-/// A certificate with less than this left is made anew.
+/// A certificate is renewed when less than this is left.
 const RENEW_DAYS: i64 = 30;
-/// When each of the two ends, RFC 3339, so that no certificate needs to be parsed.
+/// Annotations with the end of each certificate, RFC 3339, so that no certificate needs to be parsed.
 const CA_UNTIL: &str = "yoi.dev/ca-not-after";
 const SERVING_UNTIL: &str = "yoi.dev/serving-not-after";
 const NAMES: &str = "yoi.dev/names";
 
-/// All four in PEM, with their ends.
+/// CA and serving certificate with their keys, in PEM, and when each ends.
 #[derive(Clone)]
 pub struct Bundle {
     ca: String,
@@ -58,14 +58,14 @@ fn add_days(now: jiff::Timestamp, days: i64) -> Result<jiff::Timestamp, Error> {
     now.checked_add(jiff::SignedDuration::from_hours(24 * days)).map_err(|_| Error::Date(now))
 }
 
-/// From yesterday, so that clocks may differ, for `days`.
+/// Makes the certificate valid for `days` from yesterday, since clocks differ. Returns the end.
 fn set_validity(params: &mut CertificateParams, now: jiff::Timestamp, days: i64) -> Result<jiff::Timestamp, Error> {
     let until = add_days(now, days)?;
     let (y, m, d) = ymd(add_days(now, -1)?)?;
     params.not_before = date_time_ymd(y, m, d);
     let (y, m, d) = ymd(until)?;
     params.not_after = date_time_ymd(y, m, d);
-    // Whole days: the end that we remember must not be later than the true one.
+    // The certificate ends at the start of a day: the end that is stored must not be later.
     add_days(until, -1)
 }
 
@@ -86,7 +86,7 @@ impl Bundle {
         Self::sign(ca, key.serialize_pem(), ca_until, names, now)
     }
 
-    /// A new serving certificate by the same CA: agents that hold the CA go on.
+    /// A new serving certificate of the same CA, so that agents with the CA still connect.
     fn sign(ca: String, ca_key: String, ca_until: jiff::Timestamp, names: &[String], now: jiff::Timestamp) -> Result<Self, Error> {
         let issuer = Issuer::new(ca_params()?, KeyPair::from_pem(&ca_key)?);
         let key = KeyPair::generate()?;
@@ -100,7 +100,7 @@ impl Bundle {
         Ok(Bundle { ca, ca_key, cert, key: key.serialize_pem(), ca_until, serving_until, names: names.to_vec() })
     }
 
-    /// What is still good of a former bundle, with new for old.
+    /// Renews what ends soon, and returns whether anything was renewed.
     fn renew(self, names: &[String], now: jiff::Timestamp) -> Result<(Self, bool), Error> {
         let soon = add_days(now, RENEW_DAYS)?;
         if self.ca_until < soon {
@@ -145,7 +145,7 @@ impl Bundle {
     }
 }
 
-/// Makes sure that the Secret holds a certificate that will do for a while; answers the CA in PEM.
+/// Creates or renews the Secret with the gateway's certificate if needed. Returns the CA in PEM.
 pub async fn ensure(client: &Client, namespace: &str, secret: &str, names: &[String], now: jiff::Timestamp) -> Result<String, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let failed =
@@ -168,7 +168,7 @@ pub async fn ensure(client: &Client, namespace: &str, secret: &str, names: &[Str
     Ok(bundle.ca)
 }
 
-/// Puts the CA into the APIService that the chart made. No APIService, no aggregated API: that is the chart's choice.
+/// Sets the CA in the APIService. Does nothing if the chart installed no APIService.
 pub async fn set_ca_bundle(client: &Client, name: &str, ca: &str) -> Result<(), Error> {
     let api: Api<APIService> = Api::all(client.clone());
     let failed = |operation: &'static str| {

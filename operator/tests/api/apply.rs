@@ -1,4 +1,4 @@
-//! Every verb that removes or changes something says whom it means, and takes the answers for what they mean.
+//! Every delete and patch names the UID, and each answer of the API server has its meaning.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ async fn a_name_that_is_taken_is_ours_or_refused_and_nothing_is_touched() {
     let mut going = there("u");
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert!(matches!(apply_to_server(&pod(), taken(going.clone())).await.0, Err(Error::Outdated { .. })));
-    // A stranger that goes is a stranger as long as it is there.
+    // An object of another owner stays foreign until it is gone.
     going["metadata"]["ownerReferences"] = json!([]);
     assert!(matches!(apply_to_server(&pod(), taken(going)).await.0, Err(Error::Foreign { .. })));
 }

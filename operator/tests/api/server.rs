@@ -1,4 +1,4 @@
-//! An API server that says what it is told to say, and remembers what it was asked.
+//! An API server with scripted answers, which records the requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ pub struct ApiRequest {
     pub path: String,
     pub query: String,
     pub body: Value,
-    /// The kind of patch, or the wish for metadata only.
+    /// `Content-Type` and `Accept`: the kind of patch, and whether only metadata is wanted.
     pub headers: String,
 }
 

@@ -1,4 +1,4 @@
-//! A status is written with the identity and the version that the decision saw, or not at all.
+//! A status is written with the UID and the version that it was planned on, or not at all.
 
 use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
