@@ -12,7 +12,7 @@ pub mod pod;
 pub mod project;
 pub mod reason;
 pub mod source;
-mod word;
+mod open_enum;
 pub mod workspace;
 
 pub use condition::{Condition, ConditionStatus};

@@ -37,7 +37,7 @@ pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
         return Plan::nothing();
     }
     let before = seen.project.status.clone().unwrap_or_default();
-    if let Some(field) = seen.project.spec.not_understood() {
+    if let Some(field) = seen.project.spec.unknown_field() {
         let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
         saying.say(condition::SOURCE_READY, conditions::not_understood(field));
         saying.ready(&[condition::SOURCE_READY], "");

@@ -165,7 +165,7 @@ impl<'a> Round<'a> {
     fn accepted(&self) -> ConditionValue {
         let workspace = &self.seen.workspace;
         let spec = &workspace.spec;
-        if let Some(field) = spec.not_understood() {
+        if let Some(field) = spec.unknown_field() {
             return conditions::not_understood(field);
         }
         if spec.claim && claim::foreign(workspace, self.seen.claim.as_deref()) {

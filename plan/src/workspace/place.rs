@@ -27,7 +27,7 @@ impl Round<'_> {
             }
         }
         // What is made from a source that this version does not know would be a tree without it.
-        if let Some((project, field)) = self.seen.project.as_ref().and_then(|p| Some((p, p.spec.not_understood()?))) {
+        if let Some((project, field)) = self.seen.project.as_ref().and_then(|p| Some((p, p.spec.unknown_field()?))) {
             let why = format!("YoiProject {}: {field} says something that this version of Yoi does not know", name(&project.metadata));
             return Err(ConditionValue::no(reason::PROJECT_NOT_READY, why));
         }

@@ -20,7 +20,7 @@ impl<'a> Home<'a> {
     pub(super) fn new(seen: &'a Observed, workspace: &'a AgentWorkspace) -> Self {
         let lineage = match &workspace.spec.source.project {
             Some(project) => {
-                let fits = |p: &&yoi_crds::YoiProject| name(&p.metadata) == project.name && p.spec.not_understood().is_none();
+                let fits = |p: &&yoi_crds::YoiProject| name(&p.metadata) == project.name && p.spec.unknown_field().is_none();
                 seen.project.as_deref().filter(fits).map(BaseSet::of_project)
             }
             None => BaseSet::of_workspace(workspace),

@@ -14,7 +14,7 @@ use crate::workspace::holder;
 
 pub(super) fn accepted(seen: &Observed) -> ConditionValue {
     let yoipod = &seen.yoipod;
-    if let Some(field) = yoipod.spec.not_understood() {
+    if let Some(field) = yoipod.spec.unknown_field() {
         return conditions::not_understood(field);
     }
     let here = namespace(&yoipod.metadata);
