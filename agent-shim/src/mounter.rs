@@ -10,7 +10,7 @@ pub mod whose;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::UnshareFlags;
-use yoi_workspace::{DataRoot, Expected, loopback};
+use yoi_workspace::{DataRoot, ExpectedRoot, loopback};
 
 use crate::args::MounterArgs;
 use desk::Desk;
@@ -79,14 +79,14 @@ pub struct Ground {
 
 impl Ground {
     /// Opens the data root. Formats and makes nothing where trees are expected: an empty folder may be a file system that is not mounted.
-    pub fn open(&self, expected: Expected) -> Result<DataRoot, MounterError> {
+    pub fn open(&self, expected: ExpectedRoot) -> Result<DataRoot, MounterError> {
         let made = |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
         made(&self.data_root)?;
         let Some(size) = self.loop_size else { return Ok(DataRoot::open_expected(&self.data_root, expected)?) };
         let (image, pool) = (self.data_root.join("pool.btrfs"), self.data_root.join("pool"));
         let ensured = match expected {
-            Expected::Any => loopback::ensure_loop_btrfs(&image, size, &pool)?,
-            Expected::Used | Expected::Named(_) => loopback::attach_loop_btrfs(&image, &pool)?,
+            ExpectedRoot::Any => loopback::ensure_loop_btrfs(&image, size, &pool)?,
+            ExpectedRoot::Used | ExpectedRoot::Named(_) => loopback::attach_loop_btrfs(&image, &pool)?,
         };
         tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
         Ok(DataRoot::open_expected(&pool, expected)?)

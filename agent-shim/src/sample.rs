@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
-    DataRootEntry, ErrorReason, Expected, Inventory, KernelFacts, Making, Marker, Place, Probe, ProviderKind, ProviderOffer, Record,
-    RecordState, Since, TreeManifest, Uid,
+    ChangeBase, DataRootEntry, EntryLocation, ErrorReason, ExpectedRoot, Inventory, KernelFacts, Marker, Probe, ProviderKind,
+    ProviderOffer, Record, RecordState, TreeManifest, TreeOrigin, Uid,
 };
 
 use crate::mounter::client::{Failure, Mounter};
@@ -47,10 +47,10 @@ pub fn record(n: u8, provider: ProviderKind, state: RecordState) -> Record {
     Record {
         uid: uid(n),
         provider,
-        making: Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } },
+        origin: TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } },
         state,
-        since: Since::Nothing,
-        of: Some(format!("team/ws-{n}")),
+        since: ChangeBase::Nothing,
+        object: Some(format!("team/ws-{n}")),
     }
 }
 
@@ -84,8 +84,8 @@ impl Fake {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 
-    fn made(&self, uid: Uid, provider: ProviderKind, making: Making) -> Answer {
-        let marker = Marker { version: 1, uid, provider, making, sealed: None };
+    fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Answer {
+        let marker = Marker { version: 1, uid, provider, origin: making, sealed: None };
         self.trees.lock().unwrap().insert(uid, marker.clone());
         Answer::Made(marker)
     }
@@ -112,9 +112,9 @@ impl Fake {
             Verb::Open { expected } => {
                 let mut name = self.name.lock().unwrap();
                 let known = match expected {
-                    Expected::Any => true,
-                    Expected::Used => name.is_some(),
-                    Expected::Named(wanted) => *name == Some(wanted),
+                    ExpectedRoot::Any => true,
+                    ExpectedRoot::Used => name.is_some(),
+                    ExpectedRoot::Named(wanted) => *name == Some(wanted),
                 };
                 if !known {
                     return Err(Failure::Refused(Refused { reason: ErrorReason::WrongDataRoot, message: "it is another one".into() }));
@@ -129,12 +129,16 @@ impl Fake {
             }),
             Verb::Inventory => {
                 let trees = self.trees.lock().unwrap();
-                let entry = |(uid, marker): (&Uid, &Marker)| DataRootEntry { uid: *uid, place: Place::Live, marker: Some(marker.clone()) };
+                let entry = |(uid, marker): (&Uid, &Marker)| DataRootEntry {
+                    uid: *uid,
+                    location: EntryLocation::Live,
+                    marker: Some(marker.clone()),
+                };
                 Answer::Trees(Inventory { entries: trees.iter().map(entry).collect(), ..Inventory::default() })
             }
             Verb::Mounts => Answer::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
-            Verb::CreateEmpty { uid, provider, owner } => self.made(uid, provider, Making::Empty { owner }),
-            Verb::Clone { uid, provider, from, access } => self.made(uid, provider, Making::Clone { from, access }),
+            Verb::CreateEmpty { uid, provider, owner } => self.made(uid, provider, TreeOrigin::Empty { owner }),
+            Verb::Clone { uid, provider, from, access } => self.made(uid, provider, TreeOrigin::Clone { from, access }),
             Verb::Seal { .. } => Answer::Sealed(manifest()),
             Verb::Destroy { uid } => {
                 self.trees.lock().unwrap().remove(&uid);

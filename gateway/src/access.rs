@@ -1,4 +1,4 @@
-//! Whether a person may do this to that agent: RBAC decides, verb by verb.
+//! Whether a user may send a request about an agent. RBAC decides, by SubjectAccessReview for each verb.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use kube::{Api, Client};
 use tokio::time::timeout;
 use yoi_wire::people::{GROUP, VERSION};
 
-use crate::frontproxy::User;
-use crate::memory::Memory;
-use crate::metrics::{Metrics, count};
+use crate::front_proxy::User;
+use crate::metrics::{GatewayMetrics, count};
+use crate::ttl_cache::TtlCache;
 
-/// What is asked for.
+/// A verb on a subresource of a YoiPod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Deed {
+pub struct AccessRequest {
     pub verb: &'static str,
     pub subresource: &'static str,
     pub namespace: String,
@@ -31,26 +31,28 @@ pub enum AccessError {
     TimedOut(Duration),
 }
 
-pub struct Access {
+/// Asks the API server for the rights of users.
+pub struct AccessReviewer {
     client: Client,
-    metrics: Arc<Metrics>,
-    /// Only what was allowed is remembered: a right that was just given works at once.
-    allowed: Memory<(User, Deed), ()>,
+    metrics: Arc<GatewayMetrics>,
+    /// Only granted requests are cached, so that a new RoleBinding works at once.
+    allowed: TtlCache<(User, AccessRequest), ()>,
     deadline: Duration,
 }
 
-impl Access {
-    pub fn new(client: Client, metrics: Arc<Metrics>, memory: Duration, deadline: Duration) -> Self {
-        Access { client, metrics, allowed: Memory::new(memory), deadline }
+impl AccessReviewer {
+    pub fn new(client: Client, metrics: Arc<GatewayMetrics>, ttl: Duration, deadline: Duration) -> Self {
+        AccessReviewer { client, metrics, allowed: TtlCache::new(ttl), deadline }
     }
 
-    pub async fn may(&self, user: &User, deed: &Deed) -> Result<bool, AccessError> {
-        let key = (user.clone(), deed.clone());
-        if self.allowed.recall(&key, Instant::now()).is_some() {
+    /// Whether RBAC allows the request, from the cache or by a SubjectAccessReview.
+    pub async fn is_allowed(&self, user: &User, request: &AccessRequest) -> Result<bool, AccessError> {
+        let key = (user.clone(), request.clone());
+        if self.allowed.get(&key, Instant::now()).is_some() {
             count(&self.metrics.access_reviews, "remembered");
             return Ok(true);
         }
-        let answer = self.ask(user, deed).await;
+        let answer = self.review(user, request).await;
         let outcome = match &answer {
             Ok(true) => "allowed",
             Ok(false) => "denied",
@@ -59,12 +61,12 @@ impl Access {
         count(&self.metrics.access_reviews, outcome);
         let allowed = answer?;
         if allowed {
-            self.allowed.keep(key, (), Instant::now());
+            self.allowed.insert(key, (), Instant::now());
         }
         Ok(allowed)
     }
 
-    async fn ask(&self, user: &User, deed: &Deed) -> Result<bool, AccessError> {
+    async fn review(&self, user: &User, request: &AccessRequest) -> Result<bool, AccessError> {
         let spec = SubjectAccessReviewSpec {
             user: Some(user.name.clone()),
             uid: user.uid.clone(),
@@ -74,10 +76,10 @@ impl Access {
                 group: Some(GROUP.to_owned()),
                 version: Some(VERSION.to_owned()),
                 resource: Some("yoipods".to_owned()),
-                subresource: Some(deed.subresource.to_owned()),
-                verb: Some(deed.verb.to_owned()),
-                namespace: Some(deed.namespace.clone()),
-                name: Some(deed.name.clone()),
+                subresource: Some(request.subresource.to_owned()),
+                verb: Some(request.verb.to_owned()),
+                namespace: Some(request.namespace.clone()),
+                name: Some(request.name.clone()),
                 ..ResourceAttributes::default()
             }),
             non_resource_attributes: None,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The hub of Yoi: agents' runtimes dial it, people reach it through the API server.
+/// The gateway of Yoi: agents' runtimes dial it, people reach it through the API server.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "yoi-gateway", version)]
 pub struct Args {
@@ -19,7 +19,7 @@ pub struct Args {
     /// Folder with `tls.crt` and `tls.key`. Waited for at the start, read again when they change.
     #[arg(long, env = "YOI_TLS_DIR", default_value = "/etc/yoi-gateway/tls")]
     pub tls_dir: PathBuf,
-    /// As in tracing's directives. kube says each failed connection as an error of its own, beside our words for it.
+    /// Log filter in the syntax of tracing. The default omits an error that kube logs for each failed connection, because the gateway logs it too.
     #[arg(long, env = "RUST_LOG", default_value = "info,kube_client::client::builder=off")]
     pub log_filter: String,
     #[arg(long, env = "YOI_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]

@@ -1,11 +1,11 @@
-//! Which agent a token belongs to.
+//! Authentication of runtimes: which agent a token belongs to.
 //!
 //! # Flow
 //! Bearer token → TokenReview with our audience → UID of the Pod it is bound to → the YoiPod whose `status.pod.uid` that is, in the service
-//! account's namespace. Nothing that a request's body says is looked at.
+//! account's namespace. The body of a request plays no part.
 //!
 //! # Caveats
-//! A token that was revoked is still believed for [`Settings::review_memory`](crate::Settings): at most ten seconds.
+//! A revoked token is still accepted for [`GatewaySettings::review_ttl`](crate::GatewaySettings), ten seconds by default.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use yoi_crds::YoiPod;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::identity::{EXTRA_POD_UID, GATEWAY_AUDIENCE};
 
-use crate::memory::Memory;
-use crate::metrics::{Metrics, count};
-use crate::world::{AgentRecord, World};
+use crate::agent_index::{AgentIndex, AgentRecord};
+use crate::metrics::{GatewayMetrics, count};
+use crate::ttl_cache::TtlCache;
 
-/// Who asks, proven.
+/// The agent that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct AuthenticatedAgent {
     pub agent: AgentRef,
     pub pod_uid: String,
     pub run_generation: i64,
@@ -33,7 +33,7 @@ pub struct Caller {
 
 /// The Pod that a token is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Bearer {
+struct TokenPod {
     namespace: String,
     pod_uid: String,
 }
@@ -54,92 +54,102 @@ pub enum IdentityError {
     TimedOut(Duration),
 }
 
-pub struct Identities {
+/// Authenticates runtimes by their tokens.
+pub struct Authenticator {
     client: Client,
-    world: Arc<World>,
-    metrics: Arc<Metrics>,
-    /// Keyed by a digest: a copy of this process's memory must hold no tokens beyond the requests in flight.
-    reviewed: Memory<[u8; 32], Bearer>,
-    /// How long to wait for a YoiPod's status to name the Pod, before asking the API server directly.
-    patience: Duration,
+    agents: Arc<AgentIndex>,
+    metrics: Arc<GatewayMetrics>,
+    /// By digest of the token, so that the memory of this process holds no tokens beyond the requests in flight.
+    reviewed: TtlCache<[u8; 32], TokenPod>,
+    /// How long to wait in the cache for a YoiPod whose status names the Pod, before reading from the API server.
+    cache_wait: Duration,
     deadline: Duration,
 }
 
-impl Identities {
-    pub fn new(client: Client, world: Arc<World>, metrics: Arc<Metrics>, memory: Duration, patience: Duration, deadline: Duration) -> Self {
-        Identities { client, world, metrics, reviewed: Memory::new(memory), patience, deadline }
+impl Authenticator {
+    pub fn new(
+        client: Client,
+        agents: Arc<AgentIndex>,
+        metrics: Arc<GatewayMetrics>,
+        ttl: Duration,
+        cache_wait: Duration,
+        deadline: Duration,
+    ) -> Self {
+        Authenticator { client, agents, metrics, reviewed: TtlCache::new(ttl), cache_wait, deadline }
     }
 
-    pub async fn of(&self, token: Option<&str>) -> Result<Caller, IdentityError> {
-        let bearer = self.bearer(token.ok_or(IdentityError::NoToken)?).await?;
-        let record = match self.known(&bearer).await {
+    /// The agent that `token` belongs to.
+    pub async fn authenticate(&self, token: Option<&str>) -> Result<AuthenticatedAgent, IdentityError> {
+        let pod = self.review_token(token.ok_or(IdentityError::NoToken)?).await?;
+        let record = match self.wait_in_index(&pod).await {
             Some(record) => record,
-            None => self.read(&bearer).await?,
+            None => self.read_from_api(&pod).await?,
         };
-        Ok(Caller { agent: record.name.clone(), pod_uid: bearer.pod_uid, run_generation: record.run_generation })
+        Ok(AuthenticatedAgent { agent: record.name.clone(), pod_uid: pod.pod_uid, run_generation: record.run_generation })
     }
 
-    async fn bearer(&self, token: &str) -> Result<Bearer, IdentityError> {
+    async fn review_token(&self, token: &str) -> Result<TokenPod, IdentityError> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(bearer) = self.reviewed.recall(&digest, Instant::now()) {
+        if let Some(pod) = self.reviewed.get(&digest, Instant::now()) {
             count(&self.metrics.token_reviews, "remembered");
-            return Ok(bearer);
+            return Ok(pod);
         }
         let spec = TokenReviewSpec { audiences: Some(vec![GATEWAY_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };
         let api = Api::<TokenReview>::all(self.client.clone());
         let params = PostParams::default();
         let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = self.within(api.create(&params, &review)).await.and_then(|answer| answer.map_err(IdentityError::Review));
-        let judged = answer.and_then(|review| judge(review.status.unwrap_or_default()));
-        let outcome = match &judged {
+        let answer = self.with_timeout(api.create(&params, &review)).await.and_then(|answer| answer.map_err(IdentityError::Review));
+        let reviewed = answer.and_then(|review| token_pod(review.status.unwrap_or_default()));
+        let outcome = match &reviewed {
             Ok(_) => "accepted",
             Err(IdentityError::Refused(_)) => "refused",
             Err(_) => "failed",
         };
         count(&self.metrics.token_reviews, outcome);
-        let bearer = judged?;
-        self.reviewed.keep(digest, bearer.clone(), Instant::now());
-        Ok(bearer)
+        let pod = reviewed?;
+        self.reviewed.insert(digest, pod.clone(), Instant::now());
+        Ok(pod)
     }
 
-    /// From the store, waiting a little: the operator writes a Pod's UID down while the Pod is starting already.
-    async fn known(&self, bearer: &Bearer) -> Option<Arc<AgentRecord>> {
-        let mut version = self.world.version();
+    /// The agent from the cache, with a short wait: the operator writes the Pod's UID into the status while the Pod is already starting.
+    async fn wait_in_index(&self, pod: &TokenPod) -> Option<Arc<AgentRecord>> {
+        let mut version = self.agents.version();
         let found = async {
             loop {
-                if let Some(record) = self.world.agent_of_pod(&bearer.namespace, &bearer.pod_uid) {
+                if let Some(record) = self.agents.by_pod(&pod.namespace, &pod.pod_uid) {
                     return record;
                 }
-                // The sender lives in the world that we hold.
+                // `self.agents` holds the sender, so the channel does not close.
                 let _ = version.changed().await;
             }
         };
-        timeout(self.patience, found).await.ok()
+        timeout(self.cache_wait, found).await.ok()
     }
 
-    /// From the API server, once.
-    async fn read(&self, bearer: &Bearer) -> Result<Arc<AgentRecord>, IdentityError> {
-        let api = Api::<YoiPod>::namespaced(self.client.clone(), &bearer.namespace);
-        let params = ListParams::default().fields(&format!("status.pod.uid={}", bearer.pod_uid));
-        let list = self.within(api.list(&params)).await?.map_err(IdentityError::Lookup)?;
-        let records = list.items.into_iter().map(AgentRecord::from);
-        let record = records.into_iter().find(|record| record.pod_uid.as_deref() == Some(&bearer.pod_uid));
-        record
-            .map(|record| self.world.learn(record))
-            .ok_or_else(|| IdentityError::NoAgent { namespace: bearer.namespace.clone(), pod_uid: bearer.pod_uid.clone() })
+    /// The agent from the API server, in one list.
+    async fn read_from_api(&self, pod: &TokenPod) -> Result<Arc<AgentRecord>, IdentityError> {
+        let api = Api::<YoiPod>::namespaced(self.client.clone(), &pod.namespace);
+        let params = ListParams::default().fields(&format!("status.pod.uid={}", pod.pod_uid));
+        let list = self.with_timeout(api.list(&params)).await?.map_err(IdentityError::Lookup)?;
+        let runs_in_pod =
+            |yoipod: &YoiPod| yoipod.status.as_ref().and_then(|status| status.pod.as_ref()).is_some_and(|own| own.uid == pod.pod_uid);
+        let yoipod = list.items.into_iter().find(runs_in_pod);
+        yoipod
+            .map(|yoipod| self.agents.learn(yoipod))
+            .ok_or_else(|| IdentityError::NoAgent { namespace: pod.namespace.clone(), pod_uid: pod.pod_uid.clone() })
     }
 
-    async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, IdentityError> {
+    async fn with_timeout<T>(&self, answer: impl Future<Output = T>) -> Result<T, IdentityError> {
         timeout(self.deadline, answer).await.map_err(|_| IdentityError::TimedOut(self.deadline))
     }
 }
 
-/// What a review proves.
-fn judge(status: TokenReviewStatus) -> Result<Bearer, IdentityError> {
+/// The Pod that an accepted token is bound to.
+fn token_pod(status: TokenReviewStatus) -> Result<TokenPod, IdentityError> {
     if status.authenticated != Some(true) {
         return Err(IdentityError::Refused("the API server does not know it for this audience"));
     }
-    // A server that ignores audiences answers without any: such a token may have been meant for anybody.
+    // An API server that ignores audiences returns none. Such a token may have been issued for another service.
     if !status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == GATEWAY_AUDIENCE)) {
         return Err(IdentityError::Refused("it was made for another audience"));
     }
@@ -152,7 +162,7 @@ fn judge(status: TokenReviewStatus) -> Result<Bearer, IdentityError> {
     let [pod_uid] = extra.get(EXTRA_POD_UID).map_or(&[] as &[String], Vec::as_slice) else {
         return Err(IdentityError::Refused("it is not bound to a Pod"));
     };
-    Ok(Bearer { namespace: namespace.to_owned(), pod_uid: pod_uid.clone() })
+    Ok(TokenPod { namespace: namespace.to_owned(), pod_uid: pod_uid.clone() })
 }
 
 #[cfg(test)]
@@ -160,15 +170,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judged(status: serde_json::Value) -> Result<Bearer, IdentityError> {
-        judge(serde_json::from_value(status).unwrap())
+    fn review(status: serde_json::Value) -> Result<TokenPod, IdentityError> {
+        token_pod(serde_json::from_value(status).unwrap())
     }
 
     #[test]
-    fn a_review_proves_a_pod_only_when_all_of_it_fits() {
+    fn a_review_gives_a_pod_only_when_every_part_of_it_matches() {
         let user = json!({"username": "system:serviceaccount:ns:default", "extra": {EXTRA_POD_UID: ["p1"]}});
-        let good = judged(json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": user})).unwrap();
-        assert_eq!(good, Bearer { namespace: "ns".into(), pod_uid: "p1".into() });
+        let good = review(json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": user})).unwrap();
+        assert_eq!(good, TokenPod { namespace: "ns".into(), pod_uid: "p1".into() });
         let unbound = json!({"username": "system:serviceaccount:ns:default"});
         let person = json!({"username": "alice", "extra": {EXTRA_POD_UID: ["p1"]}});
         for (what, status) in [
@@ -178,7 +188,7 @@ mod tests {
             ("not bound", json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": unbound})),
             ("a person", json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": person})),
         ] {
-            assert!(matches!(judged(status), Err(IdentityError::Refused(_))), "{what}");
+            assert!(matches!(review(status), Err(IdentityError::Refused(_))), "{what}");
         }
     }
 }

@@ -1,61 +1,45 @@
-//! The hub: agents' runtimes dial it, people reach it through the API server.
+//! The gateway: agents' runtimes dial it, and people reach it through the API server.
 //!
-//! | Door | Who | Proof |
+//! | Port | Client | Authentication |
 //! |---|---|---|
-//! | runtimes | agents' runtimes, with a line each and requests of their own | projected token → TokenReview → the YoiPod of that Pod |
+//! | runtimes | agents' runtimes: a line each, and requests of their own | projected token → TokenReview → the YoiPod of that Pod |
 //! | api | people, through the API server | the front proxy's certificate, then SubjectAccessReview for each verb |
 //! | health | probes, Prometheus | none |
 //!
 //! # Guarantees
-//! * No state but what can be asked for again: replicas know nothing of each other, and any may die.
-//! * A name in a body proves nothing. Tokens and messages' texts are in no log.
+//! * The gateway keeps only state that it can read again: replicas know nothing of each other, and any may die.
+//! * A name in a body is never trusted. Tokens and the texts of messages are in no log.
 //!
 //! # Assumptions
-//! Runtimes keep a line to every replica, so a replica without a line to an agent may call it unreachable.
+//! Each runtime has a line to every replica, so a replica without a line to an agent may report it as unreachable.
 
 #![cfg_attr(not(test), deny(clippy::use_debug))]
 
 mod access;
+mod agent_concurrency;
+mod agent_index;
 pub mod args;
-mod certs;
-mod deliver;
-mod follow;
-mod frontproxy;
+mod certificate;
+mod delivery;
+mod front_proxy;
+mod gateway;
 mod health;
-mod hub;
 mod identity;
-mod keeper;
-mod memory;
+mod liveness;
 mod metrics;
+mod open_lines;
 mod people;
-mod registry;
 mod run;
 mod runtimes;
 mod status;
-mod turns;
-mod world;
+mod ttl_cache;
 
-pub use hub::{Hub, Settings};
-pub use run::{Ended, Ports, run};
+pub use gateway::{Gateway, GatewaySettings};
+pub use run::{Ports, TaskEnded, run};
 
-/// A time for people.
+/// A duration for people, in seconds.
 fn seconds(time: std::time::Duration) -> String {
     format!("{} s", time.as_secs_f64())
-}
-
-/// An error with all its sources, on one line. Some errors of kube say their source themselves; that is said once.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -64,7 +48,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn times_are_told_in_seconds_and_not_as_rust_has_them() {
+    fn durations_are_shown_in_seconds() {
         assert_eq!([5_000, 300, 2_500].map(|millis| seconds(Duration::from_millis(millis))), ["5 s", "0.3 s", "2.5 s"]);
         let late = crate::access::AccessError::TimedOut(Duration::from_secs(5)).to_string();
         assert_eq!(late, "failed to get the caller's rights within 5 s");

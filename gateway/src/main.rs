@@ -11,9 +11,9 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tracing_subscriber::EnvFilter;
 use yoi_gateway::args::{Args, LogFormat};
-use yoi_gateway::{Ports, Settings, chain, run};
+use yoi_gateway::{GatewaySettings, Ports, run};
 
-/// kube has no read timeout of its own. It covers heads only, so watches live on.
+/// kube has no read timeout of its own. This one covers heads only, so that watches may last.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 const REQUESTS_AT_ONCE: usize = 64;
 
@@ -28,7 +28,7 @@ enum StartError {
     #[error("failed to listen for signals")]
     Signal(#[source] std::io::Error),
     #[error(transparent)]
-    Ended(#[from] yoi_gateway::Ended),
+    TaskEnded(#[from] yoi_gateway::TaskEnded),
 }
 
 #[tokio::main]
@@ -42,7 +42,7 @@ async fn main() -> ExitCode {
     match start(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&error), "ended");
+            tracing::error!(error = yoi_wire::error_chain(&error), "ended");
             ExitCode::FAILURE
         }
     }
@@ -68,7 +68,7 @@ async fn start(args: Args) -> Result<(), StartError> {
         tracing::info!("stopping");
         stopped.cancel();
     });
-    Ok(run(client, args.tls_dir, ports, Settings::default(), stop).await?)
+    Ok(run(client, args.tls_dir, ports, GatewaySettings::default(), stop).await?)
 }
 
 async fn client() -> Result<Client, StartError> {

@@ -1,4 +1,4 @@
-//! What is counted, under the names that dashboards match on.
+//! The metrics. Dashboards match on their names.
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
@@ -25,7 +25,7 @@ pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
 
-pub struct Metrics {
+pub struct GatewayMetrics {
     registry: Registry,
     pub lines: Gauge,
     pub requests: Family<RequestLabels, Counter>,
@@ -36,13 +36,13 @@ pub struct Metrics {
     pub status_writes: Family<OutcomeLabels, Counter>,
 }
 
-impl Default for Metrics {
+impl Default for GatewayMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("yoi_gateway");
         let lines = Gauge::default();
         let requests = Family::default();
         let deliveries = Family::default();
-        // From 1 ms to 16 s: an acknowledgement is a flush of the target's disk, and is waited for ten seconds.
+        // From 1 ms to 16 s: an acknowledgement takes a flush of the target's disk, and its timeout is ten seconds.
         let delivery_seconds =
             Family::<OutcomeLabels, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15)));
         let token_reviews = Family::default();
@@ -59,11 +59,11 @@ impl Default for Metrics {
         registry.register("token_reviews", "Tokens judged: accepted, refused, remembered, or failed to be judged", token_reviews.clone());
         registry.register("access_reviews", "Rights asked for: allowed, denied, remembered, or failed to be asked", access_reviews.clone());
         registry.register("status_writes", "Writes of YoiPod status: written, unchanged, or failed", status_writes.clone());
-        Metrics { registry, lines, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes }
+        GatewayMetrics { registry, lines, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes }
     }
 }
 
-impl Metrics {
+impl GatewayMetrics {
     /// The OpenMetrics text.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -73,7 +73,7 @@ impl Metrics {
     }
 }
 
-/// One more of this outcome.
+/// Adds one to the counter of this outcome.
 pub fn count(family: &Family<OutcomeLabels, Counter>, outcome: &'static str) {
     family.get_or_create(&OutcomeLabels { outcome }).inc();
 }
@@ -97,11 +97,12 @@ mod tests {
         page.lines().filter(|line| line.starts_with(&format!("| `{prefix}_"))).map(str::to_owned).collect()
     }
 
-    /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
+    /// A family without a sample has no text, so each gets one. The destructuring makes a new field fail here.
     #[test]
     fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
-        let all = Metrics::default();
-        let Metrics { registry: _, lines: _, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes } = &all;
+        let all = GatewayMetrics::default();
+        let GatewayMetrics { registry: _, lines: _, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes } =
+            &all;
         drop(requests.get_or_create(&RequestLabels { port: "api", route: String::new(), code: 200 }));
         drop(deliveries.get_or_create(&DeliveryLabels { from: "person", outcome: "Sent".to_owned() }));
         drop(delivery_seconds.get_or_create(&OutcomeLabels { outcome: "sent" }));

@@ -1,4 +1,4 @@
-//! The door of people: an aggregated API behind the API server.
+//! The API port: an aggregated API, which people reach through the API server.
 
 mod discovery;
 mod failure;
@@ -17,16 +17,16 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 use yoi_line::{Connection, PeerCertificate};
 
-use crate::Hub;
-use crate::deliver::MAX_BODY;
-use crate::frontproxy::FrontProxy;
-use failure::Failure;
+use crate::Gateway;
+use crate::delivery::MAX_BODY;
+use crate::front_proxy::FrontProxy;
+use failure::ApiFailure;
 
 const AGENT: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}";
 
 type Proxy = watch::Receiver<Option<FrontProxy>>;
 
-pub fn router(hub: Arc<Hub>, proxy: Proxy) -> Router {
+pub fn router(gateway: Arc<Gateway>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/diff"), get(log::diff))
@@ -36,25 +36,25 @@ pub fn router(hub: Arc<Hub>, proxy: Proxy) -> Router {
         .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))
         .route("/readyz", get(async || "ok"))
         .route("/openapi/v2", get(discovery::schema))
-        // The aggregator takes 404 at /openapi/v3 for "publishes no schema", and is content.
-        .fallback(async |uri: Uri| Failure::not_served(uri.path()))
-        .method_not_allowed_fallback(async || Failure::method())
+        // The aggregator takes 404 at /openapi/v3 as "publishes no schema".
+        .fallback(async |uri: Uri| ApiFailure::not_served(uri.path()))
+        .method_not_allowed_fallback(async || ApiFailure::method_not_allowed())
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(proxy, identify))
-        // Added after the layer, so that a probe without a certificate gets its answer and nothing else.
+        .layer(middleware::from_fn_with_state(proxy, authenticate))
+        // Added after the layer, so that a probe needs no certificate here, and only here.
         .route("/healthz", get(async || "ok"))
-        .with_state(hub)
+        .with_state(gateway)
 }
 
-/// Lets nobody in but the front proxy, and believes what it says of who asks.
-async fn identify(State(proxy): State<Proxy>, mut request: Request, next: Next) -> Result<Response, Failure> {
+/// Refuses every client but the front proxy, and takes the user from its headers.
+async fn authenticate(State(proxy): State<Proxy>, mut request: Request, next: Next) -> Result<Response, ApiFailure> {
     let certificate = request.extensions().get::<PeerCertificate>();
     let user = proxy.borrow().as_ref().and_then(|proxy| proxy.user(certificate, request.headers()));
-    if let Some(guest) = request.extensions().get::<Connection>() {
-        if user.is_some() { guest.set_trusted() } else { guest.reject() }
+    if let Some(connection) = request.extensions().get::<Connection>() {
+        if user.is_some() { connection.set_trusted() } else { connection.reject() }
     }
     let user = user.ok_or_else(|| {
-        Failure::new(
+        ApiFailure::new(
             StatusCode::UNAUTHORIZED,
             "only the API server's front proxy may ask here: use kubectl, which goes through the API server",
         )

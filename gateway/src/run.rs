@@ -1,4 +1,4 @@
-//! The process: everything started in order, and ended in order.
+//! The process: starts its tasks and servers, and stops them in order.
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
@@ -20,13 +20,13 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use yoi_line::{ClientAuth, ServeLimits, serve_plain, serve_tls, tls_server_config};
 
-use crate::certs::{self, Keys};
-use crate::frontproxy::{self, FrontProxy};
-use crate::hub::{Hub, Settings};
+use crate::certificate::{self, ServingCertificate};
+use crate::front_proxy::{self, FrontProxy};
+use crate::gateway::{Gateway, GatewaySettings};
 use crate::metrics::RequestLabels;
-use crate::{follow, health, people, runtimes};
+use crate::{health, people, runtimes};
 
-/// The three doors, bound.
+/// The three bound listeners.
 pub struct Ports {
     pub runtimes: TcpListener,
     pub api: TcpListener,
@@ -35,153 +35,170 @@ pub struct Ports {
 
 type Tls = watch::Receiver<Arc<ServerConfig>>;
 
-/// The process ends rather than live on with a part that does not work.
+/// A task has ended that should run as long as the process. The process then stops, because it would not work without it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to go on: {part} ended{}", if *panicked { " by a panic" } else { "" })]
-pub struct Ended {
-    part: &'static str,
+#[error("failed to go on: {task} ended{}", if *panicked { " by a panic" } else { "" })]
+pub struct TaskEnded {
+    task: &'static str,
     panicked: bool,
 }
 
-/// Tasks that live as long as the process, by name. Dropped, they end.
+/// The tasks that run as long as the process, by name. Dropping this ends them.
 #[derive(Default)]
-struct Parts {
+struct ProcessTasks {
     tasks: JoinSet<()>,
     names: HashMap<Id, &'static str>,
 }
 
-impl Parts {
-    fn spawn(&mut self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+impl ProcessTasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(task).id();
-        self.names.insert(id, part);
+        self.names.insert(id, name);
     }
 
-    /// The first part that ends, although none should.
-    async fn ended(&mut self) -> Ended {
+    /// Waits until a task ends.
+    async fn first_ended(&mut self) -> TaskEnded {
         let (id, panicked) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => (id, false),
             Some(Err(error)) => (error.id(), error.is_panic()),
-            None => return Ended { part: "everything", panicked: false },
+            None => return TaskEnded { task: "everything", panicked: false },
         };
-        Ended { part: self.names.get(&id).copied().unwrap_or("a task"), panicked }
+        TaskEnded { task: self.names.get(&id).copied().unwrap_or("a task"), panicked }
     }
 }
 
-/// Until the doors are closed: by `stop`, or because a part has ended. Then they close as they do at every stop.
-async fn hold(parts: &mut Parts, doors: impl Future<Output = ()>, stop: &CancellationToken) -> Result<(), Ended> {
-    let mut doors = pin!(doors);
-    let held = tokio::select! {
+/// Waits until the servers have ended. They stop when `stop` is cancelled; the end of a task cancels it.
+///
+/// # Errors
+/// The task that ended before `stop` was cancelled.
+async fn run_until_stopped(tasks: &mut ProcessTasks, servers: impl Future<Output = ()>, stop: &CancellationToken) -> Result<(), TaskEnded> {
+    let mut servers = pin!(servers);
+    let result = tokio::select! {
         biased;
-        // From here on parts may end.
+        // Tasks may end after the stop.
         () = stop.cancelled() => Ok(()),
-        ended = parts.ended() => Err(ended),
-        () = &mut doors => return Ok(()),
+        ended = tasks.first_ended() => Err(ended),
+        () = &mut servers => return Ok(()),
     };
-    if let Err(ended) = &held {
+    if let Err(ended) = &result {
         tracing::error!(error = %ended, "stopping");
         stop.cancel();
     }
-    doors.await;
-    held
+    servers.await;
+    result
 }
 
-/// Runs until `stop`, then takes nothing new, lets what is under way end within `settings.drain`, and ends all lines.
+/// Runs until `stop` is cancelled. It then takes no new requests, waits up to `settings.drain` for those in flight, and closes all lines.
 ///
 /// # Errors
-/// When a part of it has ended, with that part's name.
-pub async fn run(client: Client, tls_dir: PathBuf, ports: Ports, settings: Settings, stop: CancellationToken) -> Result<(), Ended> {
-    let (hub, changes) = Hub::new(client.clone(), settings, stop.clone());
-    let (keys_said, keys) = watch::channel(None);
-    let (proxy_said, proxy) = watch::channel(None);
+/// The task that ended, when it should have run as long as the process.
+pub async fn run(
+    client: Client,
+    tls_dir: PathBuf,
+    ports: Ports,
+    settings: GatewaySettings,
+    stop: CancellationToken,
+) -> Result<(), TaskEnded> {
+    let (gateway, watches, changes) = Gateway::new(client.clone(), settings, stop.clone());
+    let (certificate_sender, certificate) = watch::channel(None);
+    let (proxy_sender, proxy) = watch::channel(None);
 
-    let mut parts = Parts::default();
-    parts.spawn("the watch of YoiPods and YoiPeers", follow::follow(client.clone(), hub.world.clone()));
-    parts.spawn("the keeper of live hints", hub.keeper.clone().run(changes));
-    let sweep = hub.keeper.clone().sweep();
-    // Done once, and no less alive for it.
-    parts.spawn("the sweep of live hints", async move {
-        sweep.await;
+    let mut tasks = ProcessTasks::default();
+    tasks.spawn("the watch of YoiPods and YoiPeers", watches.run(client.clone(), gateway.agents.clone()));
+    tasks.spawn("the liveness reconciler", gateway.liveness.clone().run(changes));
+    let clear_stale_live = gateway.liveness.clone().clear_stale_live();
+    // It runs once, and stays pending afterwards: its end would stop the process.
+    tasks.spawn("the clearing of stale status.live", async move {
+        clear_stale_live.await;
         pending().await
     });
-    parts.spawn("the watch of the front proxy's ConfigMap", frontproxy::follow(client, proxy_said));
-    parts.spawn("the reading of certificates", certs::follow(tls_dir, settings.keys_every, keys_said));
-    let health = health::router(hub.clone());
-    let plain = ServeLimits { drain: Duration::ZERO, unauthenticated: Some(settings.unauthenticated), ..ServeLimits::default() };
-    parts.spawn("the health server", async move {
-        serve_plain(ports.health, health, plain, pending()).await;
+    tasks.spawn("the watch of the front proxy's ConfigMap", front_proxy::watch_config_map(client, proxy_sender));
+    tasks.spawn("the reading of certificates", certificate::watch_files(tls_dir, settings.certificate_poll_interval, certificate_sender));
+    let health = health::router(gateway.clone());
+    let health_limits = ServeLimits { drain: Duration::ZERO, connections: Some(settings.connections), ..ServeLimits::default() };
+    tasks.spawn("the health server", async move {
+        serve_plain(ports.health, health, health_limits, pending()).await;
     });
-    let (runtimes_said, runtimes_tls) = watch::channel(None);
-    parts.spawn("the certificate of the runtimes' port", configure("runtimes", keys.clone(), None, runtimes_said));
-    let (api_said, api_tls) = watch::channel(None);
-    parts.spawn("the certificate of the API port", configure("api", keys, Some(proxy.clone()), api_said));
+    let (runtimes_sender, runtimes_tls) = watch::channel(None);
+    tasks.spawn("the certificate of the runtimes' port", build_tls_configs("runtimes", certificate.clone(), None, runtimes_sender));
+    let (api_sender, api_tls) = watch::channel(None);
+    tasks.spawn("the certificate of the API port", build_tls_configs("api", certificate, Some(proxy.clone()), api_sender));
 
-    let many = ServeLimits { drain: settings.drain, unauthenticated: Some(settings.unauthenticated), ..ServeLimits::default() };
-    // The API server asks for all people over a few connections.
-    let few = ServeLimits { streams: settings.streams, ..many };
-    let runtimes = door("runtimes", ports.runtimes, runtimes::router(hub.clone()), &hub, &hub.runtimes_up, runtimes_tls, few);
-    let api = door("api", ports.api, people::router(hub.clone(), proxy), &hub, &hub.api_up, api_tls, many);
-    let doors = async { _ = futures::join!(runtimes, api) };
-    let held = hold(&mut parts, doors, &hub.stopping).await;
-    hub.lines.close_all();
-    held
+    let api_limits = ServeLimits { drain: settings.drain, connections: Some(settings.connections), ..ServeLimits::default() };
+    // Only this port limits streams: the API server sends the requests of all people over a few connections.
+    let runtimes_limits = ServeLimits { streams: settings.streams, ..api_limits };
+    let runtimes = serve_port(
+        "runtimes",
+        ports.runtimes,
+        runtimes::router(gateway.clone()),
+        &gateway,
+        &gateway.runtimes_up,
+        runtimes_tls,
+        runtimes_limits,
+    );
+    let api = serve_port("api", ports.api, people::router(gateway.clone(), proxy), &gateway, &gateway.api_up, api_tls, api_limits);
+    let servers = async { _ = futures::join!(runtimes, api) };
+    let result = run_until_stopped(&mut tasks, servers, &gateway.stopping).await;
+    gateway.lines.close_all();
+    result
 }
 
-async fn door(
+async fn serve_port(
     port: &'static str,
     listener: TcpListener,
     router: Router,
-    hub: &Arc<Hub>,
+    gateway: &Arc<Gateway>,
     up: &AtomicBool,
     first: watch::Receiver<Option<Arc<ServerConfig>>>,
     limits: ServeLimits,
 ) {
     let mut configs = JoinSet::new();
-    let Some(tls) = hub.stopping.run_until_cancelled(ready(first, &mut configs)).await else { return };
-    // Lists first: a runtime that is told "no agent" because nobody has looked yet would take it for a verdict.
-    if hub.stopping.run_until_cancelled(hub.world.listed()).await.is_none() {
+    let Some(tls) = gateway.stopping.run_until_cancelled(wait_for_config(first, &mut configs)).await else { return };
+    // Wait for the first listing: before it, a runtime would be refused with "no agent", which it takes as final.
+    if gateway.stopping.run_until_cancelled(gateway.agents.wait_until_listed()).await.is_none() {
         return;
     }
     up.store(true, Ordering::Relaxed);
     tracing::info!(port, address = ?listener.local_addr().ok(), "open");
-    let router = router.layer(middleware::from_fn_with_state((hub.clone(), port), counted));
-    let served = serve_tls(listener, tls, router, limits, hub.stopping.cancelled()).await;
+    let router = router.layer(middleware::from_fn_with_state((gateway.clone(), port), count_requests));
+    let served = serve_tls(listener, tls, router, limits, gateway.stopping.cancelled()).await;
     up.store(false, Ordering::Relaxed);
     tracing::info!(port, cut = served.cut, "closed");
 }
 
-/// The first configuration, and the channel of those to come.
-async fn ready(mut first: watch::Receiver<Option<Arc<ServerConfig>>>, keep: &mut JoinSet<()>) -> Tls {
+/// Waits for the first configuration. Returns a channel that holds it and receives the later ones.
+async fn wait_for_config(mut first: watch::Receiver<Option<Arc<ServerConfig>>>, keep: &mut JoinSet<()>) -> Tls {
     loop {
         let config = first.borrow_and_update().clone();
         if let Some(config) = config {
-            let (said, tls) = watch::channel(config);
+            let (sender, tls) = watch::channel(config);
             keep.spawn(async move {
                 while first.changed().await.is_ok() {
                     let next = first.borrow_and_update().clone();
                     if let Some(next) = next {
-                        said.send_replace(next);
+                        sender.send_replace(next);
                     }
                 }
             });
             return tls;
         }
         if first.changed().await.is_err() {
-            // Its writer is a part: with it the process ends.
+            // The sending task has ended, which stops the process.
             pending::<()>().await;
         }
     }
 }
 
-/// Makes a TLS configuration of each new certificate, and for the API port of each new CA of the front proxy.
-async fn configure(
+/// Builds a TLS configuration from each new certificate, and for the API port from each new CA of the front proxy.
+async fn build_tls_configs(
     port: &'static str,
-    mut keys: watch::Receiver<Option<Keys>>,
+    mut certificate: watch::Receiver<Option<ServingCertificate>>,
     mut proxy: Option<watch::Receiver<Option<FrontProxy>>>,
-    said: watch::Sender<Option<Arc<ServerConfig>>>,
+    sender: watch::Sender<Option<Arc<ServerConfig>>>,
 ) {
     loop {
-        let pair = keys.borrow_and_update().clone();
-        // Without a front proxy nobody gets in, and the port is up all the same: probes and runtimes must not suffer for it.
+        let pair = certificate.borrow_and_update().clone();
+        // Without a front proxy every request is refused, and the port is open all the same: readiness depends on it.
         let auth = match &mut proxy {
             None => Some(ClientAuth::None),
             Some(proxy) => proxy.borrow_and_update().as_ref().map(|proxy| match &proxy.ca_pem {
@@ -193,16 +210,16 @@ async fn configure(
             match tls_server_config(&pair.cert_pem, &pair.key_pem, &auth) {
                 Ok(config) => {
                     tracing::info!(port, "certificate loaded");
-                    said.send_replace(Some(config));
+                    sender.send_replace(Some(config));
                 }
-                // Certificate and key are two files: read in the middle of a swap they do not fit, and the next reading has both.
-                Err(error) => tracing::warn!(port, error = crate::chain(&error), "certificate not usable, the former stays"),
+                // Certificate and key are two files. Read during a swap they do not match; the next read has both.
+                Err(error) => tracing::warn!(port, error = yoi_wire::error_chain(&error), "certificate not usable, the former stays"),
             }
         }
         let more = match &mut proxy {
-            None => keys.changed().await,
+            None => certificate.changed().await,
             Some(proxy) => tokio::select! {
-                more = keys.changed() => more,
+                more = certificate.changed() => more,
                 more = proxy.changed() => more,
             },
         };
@@ -212,10 +229,10 @@ async fn configure(
     }
 }
 
-async fn counted(State((hub, port)): State<(Arc<Hub>, &'static str)>, request: Request, next: Next) -> Response {
+async fn count_requests(State((gateway, port)): State<(Arc<Gateway>, &'static str)>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let response = next.run(request).await;
-    hub.metrics.requests.get_or_create(&RequestLabels { port, route, code: response.status().as_u16() }).inc();
+    gateway.metrics.requests.get_or_create(&RequestLabels { port, route, code: response.status().as_u16() }).inc();
     response
 }
 
@@ -224,22 +241,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_part_that_panics_or_ends_is_named_and_the_doors_close_as_at_every_stop() {
+    async fn a_task_that_panics_or_ends_is_named_and_the_servers_stop() {
         for panicked in [true, false] {
-            let (stop, mut parts) = (CancellationToken::new(), Parts::default());
-            parts.spawn("the watch", pending());
-            parts.spawn("the keeper", async move { assert!(!panicked, "planted") });
-            let ended = hold(&mut parts, stop.cancelled(), &stop).await.unwrap_err();
-            assert_eq!(ended, Ended { part: "the keeper", panicked });
-            assert!(stop.is_cancelled() && ended.to_string().contains("the keeper ended"), "{ended}");
+            let (stop, mut tasks) = (CancellationToken::new(), ProcessTasks::default());
+            tasks.spawn("the watch", pending());
+            tasks.spawn("the reconciler", async move { assert!(!panicked, "planted") });
+            let ended = run_until_stopped(&mut tasks, stop.cancelled(), &stop).await.unwrap_err();
+            assert_eq!(ended, TaskEnded { task: "the reconciler", panicked });
+            assert!(stop.is_cancelled() && ended.to_string().contains("the reconciler ended"), "{ended}");
         }
     }
 
     #[tokio::test]
-    async fn a_stop_is_no_error_even_when_parts_end_with_it() {
-        let (stop, mut parts) = (CancellationToken::new(), Parts::default());
-        parts.spawn("the keeper", stop.clone().cancelled_owned());
+    async fn a_stop_is_no_error_even_when_tasks_end_with_it() {
+        let (stop, mut tasks) = (CancellationToken::new(), ProcessTasks::default());
+        tasks.spawn("the reconciler", stop.clone().cancelled_owned());
         stop.cancel();
-        assert_eq!(hold(&mut parts, stop.cancelled(), &stop).await, Ok(()));
+        assert_eq!(run_until_stopped(&mut tasks, stop.cancelled(), &stop).await, Ok(()));
     }
 }

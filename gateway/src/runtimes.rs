@@ -1,8 +1,8 @@
-//! The door of the runtimes.
+//! The port of the runtimes.
 
 mod line;
 mod pods;
-mod refused;
+mod refusal;
 mod report;
 mod send;
 
@@ -18,15 +18,15 @@ use tokio::time::timeout;
 use yoi_line::Connection;
 use yoi_wire::hub::{Refusal, RefusalReason, gateway_api};
 
-use crate::Hub;
-use crate::deliver::MAX_BODY;
+use crate::Gateway;
+use crate::delivery::MAX_BODY;
 use crate::identity::IdentityError;
-use refused::Refused;
+use refusal::RefusalResponse;
 
-pub fn router(hub: Arc<Hub>) -> Router {
+pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route(gateway_api::LINE, get(line::open))
-        .route(gateway_api::REPORT, post(report::take))
+        .route(gateway_api::REPORT, post(report::receive))
         .route(gateway_api::LIST_PODS, post(pods::list))
         .route(gateway_api::SEND, post(send::send))
         .fallback(async || {
@@ -34,34 +34,34 @@ pub fn router(hub: Arc<Hub>) -> Router {
             (StatusCode::NOT_FOUND, Json(refusal))
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(hub.clone(), identify))
-        .with_state(hub)
+        .layer(middleware::from_fn_with_state(gateway.clone(), authenticate))
+        .with_state(gateway)
 }
 
-/// Lets nobody in whose token does not belong to a current agent's Pod.
-async fn identify(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Result<Response, Refused> {
-    let guest = request.extensions().get::<Connection>().cloned();
-    let caller = match hub.identities.of(yoi_line::bearer(request.headers())).await {
+/// Refuses every client whose token is not bound to the current Pod of an agent.
+async fn authenticate(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Result<Response, RefusalResponse> {
+    let connection = request.extensions().get::<Connection>().cloned();
+    let caller = match gateway.authenticator.authenticate(yoi_line::bearer(request.headers())).await {
         Ok(caller) => caller,
         Err(error) => {
-            // A runtime whose Pod the operator has not written down yet may ask again.
-            if let (Some(guest), IdentityError::NoToken | IdentityError::Refused(_)) = (guest, &error) {
-                guest.reject();
+            // A runtime whose Pod is not in its YoiPod's status yet may try again on the same connection.
+            if let (Some(connection), IdentityError::NoToken | IdentityError::Refused(_)) = (connection, &error) {
+                connection.reject();
             }
             return Err(error.into());
         }
     };
-    if let Some(guest) = guest {
-        guest.authenticated_as(&caller.agent.uid);
+    if let Some(connection) = connection {
+        connection.set_client(&caller.agent.uid);
     }
     let agent = caller.agent.name.clone();
     let answer = async {
-        let _turn = hub.turns.wait(&caller.agent.uid).await;
+        let _permit = gateway.concurrency.acquire(&caller.agent.uid).await;
         request.extensions_mut().insert(caller);
         next.run(request).await
     };
-    let within = hub.settings.request_within;
-    timeout(within, answer).await.map_err(|_| Refused {
+    let within = gateway.settings.request_timeout;
+    timeout(within, answer).await.map_err(|_| RefusalResponse {
         status: StatusCode::REQUEST_TIMEOUT,
         refusal: Refusal {
             reason: RefusalReason::Unreachable,
@@ -70,20 +70,20 @@ async fn identify(State(hub): State<Arc<Hub>>, mut request: Request, next: Next)
     })
 }
 
-impl From<IdentityError> for Refused {
+impl From<IdentityError> for RefusalResponse {
     fn from(error: IdentityError) -> Self {
         let status = match &error {
             IdentityError::NoToken | IdentityError::Refused(_) => StatusCode::UNAUTHORIZED,
             IdentityError::NoAgent { .. } => StatusCode::FORBIDDEN,
             IdentityError::Review(_) | IdentityError::Lookup(_) | IdentityError::TimedOut(_) => {
-                tracing::warn!(error = crate::chain(&error), "caller not judged");
-                return Refused {
+                tracing::warn!(error = yoi_wire::error_chain(&error), "caller not authenticated");
+                return RefusalResponse {
                     status: StatusCode::SERVICE_UNAVAILABLE,
                     refusal: Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; try again") },
                 };
             }
         };
         tracing::debug!(%error, "caller refused");
-        Refused { status, refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() } }
+        RefusalResponse { status, refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() } }
     }
 }

@@ -1,9 +1,10 @@
-//! The gateway's part of a YoiPod's status: what it should say (pure), and the one place that writes it.
+//! The fields of a YoiPod's status that the gateway owns: a pure function computes them, and [`StatusWriter`] alone writes them.
 //!
 //! # Guarantees
-//! * Silence when nothing changed: the age of a hint alone is no change.
-//! * Replicas share one field manager, and an apply leaves out what it does not name. So each write carries all of our part together with
-//!   the resource version it was computed from: of two replicas that write at once one gets a conflict, reads, and decides anew.
+//! * Nothing is written when nothing changed. The age of `status.live` alone is no change.
+//! * Replicas share one field manager, and an apply removes the fields that it leaves out. So each write carries all of the gateway's fields
+//!   and the resource version that they were computed from. Of two replicas that write at once, one gets a conflict, reads the object, and
+//!   computes again.
 
 use std::sync::Arc;
 
@@ -17,41 +18,41 @@ use yoi_crds::pod::{LastReport, LiveHint, SessionRef, TaskStatus};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity};
 
-use crate::metrics::{Metrics, count};
-use crate::world::{AgentRecord, Key, Ours, World};
+use crate::agent_index::{AgentIndex, AgentRecord, GatewayStatus};
+use crate::metrics::{GatewayMetrics, count};
 
-/// The schema's bound on a report's message.
+/// The schema's bound on the message of a report, in characters.
 const MESSAGE_CHARS: usize = 1024;
-/// Who loses this many races in a row lets the next report carry the news.
+/// Attempts of one write. After as many conflicts the next report carries the change.
 const TRIES: usize = 6;
 
-/// What is to be true of our part. Each says whose Pod it speaks of, and says nothing of another one.
+/// A change of the gateway's fields, for one Pod. It does not apply when the agent runs in another Pod.
 #[derive(Clone, Debug)]
-pub enum Wish {
+pub enum StatusChange {
     /// The runtime in this Pod reported.
     Reported { pod_uid: String, report: hub::RuntimeReport },
     /// A line of this Pod is open.
-    Live { pod_uid: String, activity: Activity },
+    SetLive { pod_uid: String, activity: Activity },
     /// The last line of this Pod has ended.
-    NotLive { pod_uid: String },
+    ClearLive { pod_uid: String },
 }
 
-/// Our part as it should be; `None` when it is so already.
-pub fn decide(record: &AgentRecord, wish: &Wish, now: &str) -> Option<Ours> {
-    let mut ours = record.ours.clone();
+/// The gateway's fields after the change. `None` when they are so already, or when the change is about another Pod.
+pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) -> Option<GatewayStatus> {
+    let mut desired = record.gateway_status.clone();
     let current = |pod_uid: &String| record.pod_uid.as_ref() == Some(pod_uid);
-    match wish {
-        Wish::Reported { pod_uid, .. } | Wish::Live { pod_uid, .. } if !current(pod_uid) => return None,
-        Wish::Reported { pod_uid, report } => {
-            // A runtime that has not replayed yet knows no session; the pointer of the run before stays.
+    match change {
+        StatusChange::Reported { pod_uid, .. } | StatusChange::SetLive { pod_uid, .. } if !current(pod_uid) => return None,
+        StatusChange::Reported { pod_uid, report } => {
+            // A runtime that has not replayed yet knows no session. The one of the run before stays.
             if let Some(session) = &report.session {
-                ours.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
+                desired.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
             }
             if let Some(task) = &report.task {
-                ours.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
+                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
             }
-            ours.live = Some(live(ours.live.take(), pod_uid, report.activity.as_str(), now));
-            ours.report = Some(LastReport {
+            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity.as_str(), now));
+            desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
                 ready: report.ready,
@@ -59,17 +60,17 @@ pub fn decide(record: &AgentRecord, wish: &Wish, now: &str) -> Option<Ours> {
                 message: report.message.chars().take(MESSAGE_CHARS).collect(),
             });
         }
-        // A report knows the activity better than the mere fact of a line.
-        Wish::Live { .. } if record.hinted_live().is_some() => return None,
-        Wish::Live { pod_uid, activity } => ours.live = Some(live(None, pod_uid, activity.as_str(), now)),
-        Wish::NotLive { pod_uid } => {
-            ours.live.take_if(|live| live.pod_uid == *pod_uid);
+        // A report has set the activity, which an open line does not know.
+        StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
+        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, activity.as_str(), now)),
+        StatusChange::ClearLive { pod_uid } => {
+            desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
     }
-    (ours != record.ours).then_some(ours)
+    (desired != record.gateway_status).then_some(desired)
 }
 
-fn live(before: Option<LiveHint>, pod_uid: &str, activity: &str, now: &str) -> LiveHint {
+fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &str, now: &str) -> LiveHint {
     match before {
         Some(live) if live.pod_uid == pod_uid && live.activity == activity => live,
         _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.to_owned(), observed_at: now.to_owned() },
@@ -88,20 +89,24 @@ pub enum WriteError {
     Contended(AgentRef),
 }
 
+/// Writes the gateway's fields of YoiPods.
 pub struct StatusWriter {
     client: Client,
-    world: Arc<World>,
-    metrics: Arc<Metrics>,
+    agents: Arc<AgentIndex>,
+    metrics: Arc<GatewayMetrics>,
 }
 
 impl StatusWriter {
-    pub fn new(client: Client, world: Arc<World>, metrics: Arc<Metrics>) -> Self {
-        StatusWriter { client, world, metrics }
+    pub fn new(client: Client, agents: Arc<AgentIndex>, metrics: Arc<GatewayMetrics>) -> Self {
+        StatusWriter { client, agents, metrics }
     }
 
-    /// Makes it so. True when something had to be written.
-    pub async fn write(&self, agent: &AgentRef, wish: &Wish) -> Result<bool, WriteError> {
-        let written = self.write_uncounted(agent, wish).await;
+    /// Applies the change, and returns whether it wrote.
+    ///
+    /// # Errors
+    /// [`WriteError::Gone`] when the agent was deleted or replaced.
+    pub async fn write(&self, agent: &AgentRef, change: &StatusChange) -> Result<bool, WriteError> {
+        let written = self.try_write(agent, change).await;
         let outcome = match &written {
             Ok(true) => "written",
             Ok(false) => "unchanged",
@@ -111,26 +116,26 @@ impl StatusWriter {
         written
     }
 
-    async fn write_uncounted(&self, agent: &AgentRef, wish: &Wish) -> Result<bool, WriteError> {
+    async fn try_write(&self, agent: &AgentRef, change: &StatusChange) -> Result<bool, WriteError> {
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &agent.namespace);
-        let mut known = self.world.agent(&Key::new(&agent.namespace, &agent.name));
+        let mut known = self.agents.get(&agent.namespace, &agent.name);
         for _ in 0..TRIES {
             let record = match known.take() {
                 Some(record) => record,
                 None => {
                     let object = api.get_opt(&agent.name).await.map_err(|error| WriteError::Read(agent.clone(), error))?;
-                    self.world.learn(object.ok_or_else(|| WriteError::Gone(agent.clone()))?.into())
+                    self.agents.learn(object.ok_or_else(|| WriteError::Gone(agent.clone()))?)
                 }
             };
             if record.name.uid != agent.uid {
                 return Err(WriteError::Gone(agent.clone()));
             }
             let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let Some(ours) = decide(&record, wish, &now) else { return Ok(false) };
+            let Some(gateway_status) = desired_status(&record, change, &now) else { return Ok(false) };
             let params = PatchParams::apply(field_manager::GATEWAY).force();
-            match api.patch_status(&agent.name, &params, &Patch::Apply(&patch(&record, &ours))).await {
+            match api.patch_status(&agent.name, &params, &Patch::Apply(&patch(&record, &gateway_status))).await {
                 Ok(object) => {
-                    self.world.learn(object.into());
+                    self.agents.learn(object);
                     return Ok(true);
                 }
                 Err(kube::Error::Api(status)) if status.is_conflict() => {}
@@ -142,8 +147,8 @@ impl StatusWriter {
     }
 }
 
-fn patch(record: &AgentRecord, ours: &Ours) -> serde_json::Value {
-    let Ours { session, task, live, report } = ours;
+fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Value {
+    let GatewayStatus { session, task, live, report } = gateway_status;
     let mut status = serde_json::Map::new();
     let parts = [("session", json!(session)), ("task", json!(task)), ("live", json!(live)), ("report", json!(report))];
     status.extend(parts.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)));
@@ -161,19 +166,19 @@ mod tests {
     use yoi_crds::pod::DesiredState;
     use yoi_wire::hub::SessionPointer;
 
-    fn record(ours: Ours) -> AgentRecord {
+    fn record(gateway_status: GatewayStatus) -> AgentRecord {
         AgentRecord {
             name: AgentRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
             resource_version: "1".into(),
             desired: DesiredState::Running,
             run_generation: 1,
             pod_uid: Some("p1".into()),
-            ours,
+            gateway_status,
             unready: None,
         }
     }
 
-    fn reported(pod_uid: &str, activity: Activity) -> Wish {
+    fn report_change(pod_uid: &str, activity: Activity) -> StatusChange {
         let session = Some(SessionPointer { id: "s".into(), segment: "1".into() });
         let report = hub::RuntimeReport {
             run_generation: 1,
@@ -184,39 +189,46 @@ mod tests {
             task: None,
             activity,
         };
-        Wish::Reported { pod_uid: pod_uid.into(), report }
+        StatusChange::Reported { pod_uid: pod_uid.into(), report }
     }
 
     #[test]
-    fn a_report_is_written_once_and_its_age_is_no_news() {
-        let first = decide(&record(Ours::default()), &reported("p1", Activity::Idle), "t1").unwrap();
+    fn a_report_is_written_once_and_its_age_is_no_change() {
+        let first = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         assert_eq!(first.report.as_ref().unwrap().message.len(), 1024);
-        assert_eq!(decide(&record(first.clone()), &reported("p1", Activity::Idle), "t2"), None);
-        let second = decide(&record(first), &reported("p1", Activity::Running), "t3").unwrap();
+        assert_eq!(desired_status(&record(first.clone()), &report_change("p1", Activity::Idle), "t2"), None);
+        let second = desired_status(&record(first), &report_change("p1", Activity::Running), "t3").unwrap();
         assert_eq!(second.live.unwrap().observed_at, "t3");
     }
 
     #[test]
-    fn a_former_pod_says_nothing() {
-        for wish in [reported("p0", Activity::Idle), Wish::Live { pod_uid: "p0".into(), activity: Activity::Idle }] {
-            assert_eq!(decide(&record(Ours::default()), &wish, "t"), None);
+    fn a_former_pod_changes_nothing() {
+        for change in [report_change("p0", Activity::Idle), StatusChange::SetLive { pod_uid: "p0".into(), activity: Activity::Idle }] {
+            assert_eq!(desired_status(&record(GatewayStatus::default()), &change, "t"), None);
         }
     }
 
     #[test]
-    fn the_end_of_a_former_pods_line_leaves_the_successors_hint() {
-        let ours = decide(&record(Ours::default()), &reported("p1", Activity::Running), "t1").unwrap();
-        assert_eq!(decide(&record(ours.clone()), &Wish::NotLive { pod_uid: "p0".into() }, "t2"), None);
-        assert_eq!(decide(&record(ours.clone()), &Wish::Live { pod_uid: "p1".into(), activity: Activity::Idle }, "t2"), None);
-        let after = decide(&record(ours.clone()), &Wish::NotLive { pod_uid: "p1".into() }, "t2").unwrap();
-        assert_eq!(after, Ours { live: None, ..ours });
+    fn the_end_of_a_former_pods_line_leaves_the_live_status_of_its_successor() {
+        let gateway_status = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Running), "t1").unwrap();
+        assert_eq!(desired_status(&record(gateway_status.clone()), &StatusChange::ClearLive { pod_uid: "p0".into() }, "t2"), None);
+        assert_eq!(
+            desired_status(
+                &record(gateway_status.clone()),
+                &StatusChange::SetLive { pod_uid: "p1".into(), activity: Activity::Idle },
+                "t2"
+            ),
+            None
+        );
+        let after = desired_status(&record(gateway_status.clone()), &StatusChange::ClearLive { pod_uid: "p1".into() }, "t2").unwrap();
+        assert_eq!(after, GatewayStatus { live: None, ..gateway_status });
     }
 
     #[test]
-    fn a_report_without_session_keeps_the_pointer() {
-        let ours = decide(&record(Ours::default()), &reported("p1", Activity::Idle), "t1").unwrap();
-        let Wish::Reported { pod_uid, report } = reported("p1", Activity::Idle) else { unreachable!() };
-        let wish = Wish::Reported { pod_uid, report: hub::RuntimeReport { session: None, ready: false, ..report } };
-        assert!(decide(&record(ours), &wish, "t2").unwrap().session.is_some());
+    fn a_report_without_a_session_keeps_the_former_one() {
+        let gateway_status = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
+        let StatusChange::Reported { pod_uid, report } = report_change("p1", Activity::Idle) else { unreachable!() };
+        let change = StatusChange::Reported { pod_uid, report: hub::RuntimeReport { session: None, ready: false, ..report } };
+        assert!(desired_status(&record(gateway_status), &change, "t2").unwrap().session.is_some());
     }
 }

@@ -1,19 +1,20 @@
-//! How long to wait before the next dial. Pure: chance comes in by argument.
+//! How long to wait before the next dial. The functions are pure: the random number is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A number in `0.0..1.0`, another one each time.
+/// Returns a random number in `0.0..1.0`, a new one at each call.
 pub type RandomFraction = Arc<dyn Fn() -> f64 + Send + Sync>;
 
+/// The bounds of a [`Backoff`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffPolicy {
-    /// The bound of the first delay; it doubles with each failure.
+    /// The upper bound of the first delay. The bound doubles with each failure.
     pub first: Duration,
-    /// No delay is longer.
+    /// The largest upper bound: no delay is longer.
     pub cap: Duration,
-    /// A line that was up this long forgives all failures before it. A shorter one counts as one more: a gateway that accepts and drops at
-    /// once must not be dialled in a tight loop.
+    /// A line that was up for this long resets the failures. A line that ended sooner counts as one more failure, because a gateway that
+    /// accepts and closes at once must not be dialled in a tight loop.
     pub settled: Duration,
 }
 
@@ -23,6 +24,7 @@ impl Default for BackoffPolicy {
     }
 }
 
+/// Counts failures and computes the delay before the next attempt.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     policy: BackoffPolicy,
@@ -30,19 +32,22 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// A backoff without failures.
     pub fn new(policy: BackoffPolicy) -> Self {
         Self { policy, failures: 0 }
     }
 
-    /// One more failure, after a line that was up for `up`, if there was one: the delay until the next dial, half of it by chance, so that
-    /// a fleet that lost the same gateway does not come back as one wave.
-    pub fn after_failure(&mut self, up: Option<Duration>, chance: f64) -> Duration {
+    /// Counts one more failure and returns the delay until the next attempt. `up` is how long the line was up, if it came up at all.
+    ///
+    /// `random` moves the delay between half its bound and the whole of it, so that agents that lost the same gateway do not all dial at
+    /// the same time.
+    pub fn after_failure(&mut self, up: Option<Duration>, random: f64) -> Duration {
         if up.is_some_and(|up| up >= self.policy.settled) {
             self.failures = 0;
         }
         let bound = self.policy.first.saturating_mul(2u32.saturating_pow(self.failures)).min(self.policy.cap);
         self.failures = self.failures.saturating_add(1);
-        bound.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
+        bound.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0))
     }
 }
 
@@ -64,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn chance_moves_a_delay_between_half_and_whole() {
-        for (chance, millis) in [(0.0, 50), (0.5, 75), (1.0, 100), (-3.0, 50), (9.0, 100)] {
-            assert_eq!(Backoff::new(POLICY).after_failure(None, chance).as_millis(), millis);
+    fn the_random_number_moves_a_delay_between_half_and_whole() {
+        for (random, millis) in [(0.0, 50), (0.5, 75), (1.0, 100), (-3.0, 50), (9.0, 100)] {
+            assert_eq!(Backoff::new(POLICY).after_failure(None, random).as_millis(), millis);
         }
     }
 
     #[test]
-    fn only_a_settled_line_forgives() {
+    fn only_a_settled_line_resets_the_failures() {
         let mut backoff = Backoff::new(POLICY);
         for _ in 0..3 {
             backoff.after_failure(None, 1.0);

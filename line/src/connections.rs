@@ -1,8 +1,8 @@
-//! Who is connected: how many strangers, for how long, and how many connections one client may have.
+//! How many connections may be unauthenticated, for how long, and how many connections one client may have.
 //!
-//! A connection is a *stranger's* until the service has judged one of its requests and says whose it is, by the [`Connection`] in the request's
-//! extensions. Strangers are few, have little time, and few of them come from one address; so whoever can only open connections cannot keep
-//! others from opening theirs.
+//! A connection is *unauthenticated* until the service has checked one of its requests and calls [`Connection::set_client`] or
+//! [`Connection::set_trusted`] on the [`Connection`] in the request's extensions. Unauthenticated connections are few in all and few per
+//! address, and they have a deadline. So a client that can only open connections cannot keep other clients from opening theirs.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+/// The limits on the connections of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnauthenticatedLimits {
-    /// Connections of strangers at once; one more is closed unheard.
+pub struct ConnectionLimits {
+    /// Unauthenticated connections at once. The server closes one more without reading from it.
     pub unauthenticated: usize,
-    /// The same from one address.
+    /// Unauthenticated connections at once from one IP address.
     pub unauthenticated_per_address: usize,
-    /// How long a connection may stay a stranger's.
+    /// How long a connection may stay unauthenticated.
     pub authenticate_within: Duration,
-    /// Connections of one client that was named; one more ends its oldest.
-    pub connections_per_client: usize,
+    /// Connections of one client. One more aborts the client's oldest.
+    pub per_client: usize,
 }
 
-/// A connection, as the service sees it: in the extensions of each of its requests.
+/// The connection of a request, in the request's extensions. The service tells with it whether the client is authenticated.
 #[derive(Clone, Debug)]
 pub struct Connection {
     id: u64,
@@ -31,122 +32,123 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection is `who`'s, and may stay. Said again for each request; the first word counts.
-    pub fn authenticated_as(&self, who: &str) {
+    /// The client of this connection is `client`, and the connection may stay. Only the first call for a connection counts.
+    pub fn set_client(&self, client: &str) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.named(self.id, Some(who));
+            connections.set_identity(self.id, Identity::Client(client.to_owned()));
         }
     }
 
-    /// The connection may stay, and is not counted among anybody's.
+    /// The connection may stay, and counts for no client. Only the first call for a connection counts.
     pub fn set_trusted(&self) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.named(self.id, None);
+            connections.set_identity(self.id, Identity::Trusted);
         }
     }
 
-    /// Nobody that is known here: the connection ends after the answers under way, unless it was named before.
+    /// The client is unknown: the connection ends after its responses in flight, unless it is authenticated already.
     pub fn reject(&self) {
         if let Some(connections) = self.connections.upgrade() {
-            connections.turned_away(self.id);
+            connections.reject(self.id);
         }
     }
 }
 
+/// The connections of one server.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    limits: UnauthenticatedLimits,
-    seats: Mutex<Slots>,
+    limits: ConnectionLimits,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Debug, Default)]
 struct Slots {
     last_id: u64,
-    seats: HashMap<u64, Slot>,
+    slots: HashMap<u64, Slot>,
     unauthenticated: usize,
-    unauthenticated_at: HashMap<IpAddr, usize>,
-    of: HashMap<String, VecDeque<u64>>,
+    unauthenticated_by_address: HashMap<IpAddr, usize>,
+    by_client: HashMap<String, VecDeque<u64>>,
 }
 
 #[derive(Debug)]
 struct Slot {
     address: IpAddr,
-    standing: Standing,
-    cut: CancellationToken,
+    identity: Identity,
+    abort: CancellationToken,
     end: CancellationToken,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Standing {
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Identity {
     Unauthenticated,
     Trusted,
-    Named(String),
+    Client(String),
 }
 
-/// A connection's seat, free again when this is dropped.
+/// The right to a slot. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Permit {
     id: u64,
     connections: Arc<Connections>,
-    /// End at once.
-    pub cut: CancellationToken,
-    /// End after the answers under way.
+    /// Cancelled when the connection must end at once.
+    pub abort: CancellationToken,
+    /// Cancelled when the connection must end after its responses in flight.
     pub end: CancellationToken,
 }
 
 impl Connections {
-    pub fn new(limits: UnauthenticatedLimits) -> Arc<Self> {
-        Arc::new(Self { limits, seats: Mutex::default() })
+    pub fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, slots: Mutex::default() })
     }
 
-    /// A seat for a connection from here; `None` when strangers, or those of this address, have all of theirs.
+    /// A slot for a new connection from `address`. `None` when the unauthenticated connections, of all or of this address, are at their limit.
     pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Permit> {
         let address = address.ip().to_canonical();
-        let mut seats = self.lock();
-        let here = seats.unauthenticated_at.get(&address).copied().unwrap_or_default();
-        if seats.unauthenticated >= self.limits.unauthenticated || here >= self.limits.unauthenticated_per_address {
+        let mut slots = self.lock();
+        let here = slots.unauthenticated_by_address.get(&address).copied().unwrap_or_default();
+        if slots.unauthenticated >= self.limits.unauthenticated || here >= self.limits.unauthenticated_per_address {
             return None;
         }
-        seats.unauthenticated += 1;
-        seats.unauthenticated_at.insert(address, here + 1);
-        seats.last_id += 1;
-        let (id, cut, end) = (seats.last_id, CancellationToken::new(), CancellationToken::new());
-        seats.seats.insert(id, Slot { address, standing: Standing::Unauthenticated, cut: cut.clone(), end: end.clone() });
-        Some(Permit { id, connections: self.clone(), cut, end })
+        slots.unauthenticated += 1;
+        slots.unauthenticated_by_address.insert(address, here + 1);
+        slots.last_id += 1;
+        let (id, abort, end) = (slots.last_id, CancellationToken::new(), CancellationToken::new());
+        slots.slots.insert(id, Slot { address, identity: Identity::Unauthenticated, abort: abort.clone(), end: end.clone() });
+        Some(Permit { id, connections: self.clone(), abort, end })
     }
 
-    fn named(&self, id: u64, who: Option<&str>) {
-        let mut seats = self.lock();
-        let Some(seat) = seats.seats.get_mut(&id).filter(|seat| seat.standing == Standing::Unauthenticated) else { return };
-        seat.standing = who.map_or(Standing::Trusted, |who| Standing::Named(who.to_owned()));
-        let address = seat.address;
-        seats.release_unauthenticated(address);
-        let Some(who) = who else { return };
-        let theirs = seats.of.entry(who.to_owned()).or_default();
-        theirs.push_back(id);
-        let oldest = if theirs.len() > self.limits.connections_per_client { theirs.pop_front() } else { None };
-        if let Some(seat) = oldest.and_then(|id| seats.seats.get(&id)) {
-            seat.cut.cancel();
+    fn set_identity(&self, id: u64, identity: Identity) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.slots.get_mut(&id).filter(|slot| slot.identity == Identity::Unauthenticated) else { return };
+        slot.identity = identity.clone();
+        let address = slot.address;
+        slots.remove_unauthenticated(address);
+        let Identity::Client(client) = identity else { return };
+        let ids = slots.by_client.entry(client).or_default();
+        ids.push_back(id);
+        let oldest = if ids.len() > self.limits.per_client { ids.pop_front() } else { None };
+        if let Some(slot) = oldest.and_then(|id| slots.slots.get(&id)) {
+            slot.abort.cancel();
         }
     }
 
-    fn turned_away(&self, id: u64) {
-        if let Some(seat) = self.lock().seats.get(&id).filter(|seat| seat.standing == Standing::Unauthenticated) {
-            seat.end.cancel();
+    fn reject(&self, id: u64) {
+        if let Some(slot) = self.lock().slots.get(&id).filter(|slot| slot.identity == Identity::Unauthenticated) {
+            slot.end.cancel();
         }
     }
 
-    fn leave(&self, id: u64) {
-        let mut seats = self.lock();
-        let Some(Slot { address, standing, .. }) = seats.seats.remove(&id) else { return };
-        match standing {
-            Standing::Unauthenticated => seats.release_unauthenticated(address),
-            Standing::Trusted => {}
-            Standing::Named(who) => {
-                if let Some(theirs) = seats.of.get_mut(&who) {
-                    theirs.retain(|seat| *seat != id);
-                    if theirs.is_empty() {
-                        seats.of.remove(&who);
+    fn remove(&self, id: u64) {
+        let mut slots = self.lock();
+        let Some(Slot { address, identity, .. }) = slots.slots.remove(&id) else { return };
+        match identity {
+            Identity::Unauthenticated => slots.remove_unauthenticated(address),
+            Identity::Trusted => {}
+            Identity::Client(client) => {
+                if let Some(ids) = slots.by_client.get_mut(&client) {
+                    ids.retain(|other| *other != id);
+                    if ids.is_empty() {
+                        slots.by_client.remove(&client);
                     }
                 }
             }
@@ -154,43 +156,43 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Slots {
-    fn release_unauthenticated(&mut self, address: IpAddr) {
+    fn remove_unauthenticated(&mut self, address: IpAddr) {
         self.unauthenticated = self.unauthenticated.saturating_sub(1);
-        if let Some(here) = self.unauthenticated_at.get_mut(&address) {
+        if let Some(here) = self.unauthenticated_by_address.get_mut(&address) {
             *here = here.saturating_sub(1);
             if *here == 0 {
-                self.unauthenticated_at.remove(&address);
+                self.unauthenticated_by_address.remove(&address);
             }
         }
     }
 }
 
 impl Permit {
-    pub fn guest(&self) -> Connection {
+    pub fn connection(&self) -> Connection {
         Connection { id: self.id, connections: Arc::downgrade(&self.connections) }
     }
 
-    /// Resolves when the connection is to be cut: it is still a stranger's after its time, or its client has newer ones.
-    pub async fn overstayed(&self) {
+    /// Resolves when the connection must end at once: it is unauthenticated after its deadline, or its client has too many newer ones.
+    pub async fn wait_for_abort(&self) {
         tokio::select! {
-            () = self.cut.cancelled() => return,
+            () = self.abort.cancelled() => return,
             () = tokio::time::sleep(self.connections.limits.authenticate_within) => {}
         }
-        let stranger = self.connections.lock().seats.get(&self.id).is_some_and(|seat| seat.standing == Standing::Unauthenticated);
-        if !stranger {
-            self.cut.cancelled().await;
+        let unauthenticated = self.connections.lock().slots.get(&self.id).is_some_and(|slot| slot.identity == Identity::Unauthenticated);
+        if !unauthenticated {
+            self.abort.cancelled().await;
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.connections.leave(self.id);
+        self.connections.remove(self.id);
     }
 }
 
@@ -199,11 +201,11 @@ mod tests {
     use super::*;
 
     fn connections() -> Arc<Connections> {
-        Connections::new(UnauthenticatedLimits {
+        Connections::new(ConnectionLimits {
             unauthenticated: 4,
             unauthenticated_per_address: 2,
             authenticate_within: Duration::from_secs(10),
-            connections_per_client: 2,
+            per_client: 2,
         })
     }
 
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_take_the_seats_of_others_and_all_together_not_more_than_there_are() {
+    fn one_address_cannot_take_the_slots_of_others_and_all_together_stay_within_the_limit() {
         let connections = connections();
         let first: Vec<_> = (0..2).map(|_| connections.admit(at(1)).unwrap()).collect();
         assert!(connections.admit(at(1)).is_none());
@@ -221,44 +223,44 @@ mod tests {
         drop(second);
         assert!(connections.admit(at(3)).is_some());
         drop(first);
-        assert!(connections.lock().unauthenticated_at.is_empty() && connections.lock().seats.is_empty());
+        assert!(connections.lock().unauthenticated_by_address.is_empty() && connections.lock().slots.is_empty());
     }
 
     #[test]
-    fn who_was_named_takes_no_strangers_seat_and_has_so_many_connections() {
+    fn an_authenticated_connection_frees_its_slot_and_a_client_keeps_its_newest_connections() {
         let connections = connections();
-        let places: Vec<_> = (0..3)
+        let permits: Vec<_> = (0..3)
             .map(|_| {
-                let place = connections.admit(at(1)).unwrap();
-                place.guest().authenticated_as("a");
-                place.guest().authenticated_as("a");
-                place
+                let permit = connections.admit(at(1)).unwrap();
+                permit.connection().set_client("a");
+                permit.connection().set_client("a");
+                permit
             })
             .collect();
-        let cut: Vec<_> = places.iter().map(|place| place.cut.is_cancelled()).collect();
-        assert_eq!(cut, [true, false, false]);
+        let aborted: Vec<_> = permits.iter().map(|permit| permit.abort.is_cancelled()).collect();
+        assert_eq!(aborted, [true, false, false]);
         assert_eq!(connections.lock().unauthenticated, 0);
-        drop(places);
-        assert!(connections.lock().of.is_empty() && connections.lock().seats.is_empty());
+        drop(permits);
+        assert!(connections.lock().by_client.is_empty() && connections.lock().slots.is_empty());
     }
 
     #[test]
-    fn nobody_is_sent_away_and_somebody_stays_whatever_a_later_request_proves() {
+    fn a_rejected_connection_ends_and_an_authenticated_one_stays_whatever_a_later_request_shows() {
         let connections = connections();
-        let (nobody, somebody) = (connections.admit(at(1)).unwrap(), connections.admit(at(1)).unwrap());
-        nobody.guest().reject();
-        somebody.guest().authenticated_as("a");
-        somebody.guest().reject();
-        assert!(nobody.end.is_cancelled() && !somebody.end.is_cancelled());
+        let (unknown, client) = (connections.admit(at(1)).unwrap(), connections.admit(at(1)).unwrap());
+        unknown.connection().reject();
+        client.connection().set_client("a");
+        client.connection().reject();
+        assert!(unknown.end.is_cancelled() && !client.end.is_cancelled());
     }
 
     #[tokio::test]
-    async fn a_stranger_has_so_much_time_and_somebody_all_of_it() {
-        let limits = UnauthenticatedLimits { authenticate_within: Duration::from_millis(20), ..connections().limits };
+    async fn an_unauthenticated_connection_has_a_deadline_and_a_trusted_one_has_none() {
+        let limits = ConnectionLimits { authenticate_within: Duration::from_millis(20), ..connections().limits };
         let connections = Connections::new(limits);
-        let (stranger, trusted) = (connections.admit(at(1)).unwrap(), connections.admit(at(2)).unwrap());
-        trusted.guest().set_trusted();
-        tokio::time::timeout(Duration::from_secs(30), stranger.overstayed()).await.unwrap();
-        assert!(tokio::time::timeout(Duration::from_millis(200), trusted.overstayed()).await.is_err());
+        let (unauthenticated, trusted) = (connections.admit(at(1)).unwrap(), connections.admit(at(2)).unwrap());
+        trusted.connection().set_trusted();
+        tokio::time::timeout(Duration::from_secs(30), unauthenticated.wait_for_abort()).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(200), trusted.wait_for_abort()).await.is_err());
     }
 }

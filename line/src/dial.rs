@@ -1,10 +1,10 @@
-//! One line: dial, upgrade, serve the other way round.
+//! One line: dial, upgrade, then serve on the connection.
 
-use crate::answer::{Answer, Answerer};
-use crate::caller::message_of;
-use crate::connect::{authorization, connect, resolve};
-use crate::fault::{LineEnd, LineError};
+use crate::connect::{authorization, connect, open_first};
+use crate::error::{LineEnd, LineError};
 use crate::h2::{self, KeepAlive};
+use crate::request_client::message_of;
+use crate::service::{BoxedService, HttpService};
 use crate::source::TextSource;
 use crate::{UPGRADE, tls};
 use bytes::Bytes;
@@ -20,30 +20,33 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Whom to dial, and as whom.
+/// The server to dial, and the credentials.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// `host:port`. All addresses of the name are tried in turn; [`LineSet`](crate::LineSet) dials those of its resolver instead.
+    /// `host:port`. All addresses of the name are tried in turn. [`LineSet`](crate::LineSet) dials those of its resolver instead.
     pub address: String,
     /// The name (or IP address) that the server's certificate must bear.
     pub server_name: String,
-    /// The CAs that may have signed it, PEM; nothing else is trusted.
+    /// The CAs that may have signed it, PEM. No other CA is trusted.
     pub ca_pem: TextSource,
     /// The path of the upgrade request, from the root. A [`RequestClient`](crate::RequestClient) does not use it.
     pub path: String,
-    /// The bearer token; white space around it is dropped.
+    /// The bearer token. White space around it is removed.
     pub token: TextSource,
+    /// The timeouts of dialling and of the line.
     pub timings: Timings,
 }
 
+/// The timeouts of a dialler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
     /// For each of: resolving the name, TCP, TLS.
     pub connect: Duration,
-    /// From the request to its 101. Longer than `connect`: the acceptor asks the API server who we are.
+    /// From the request to its 101. Longer than `connect`, because the acceptor asks the API server to review the token.
     pub upgrade: Duration,
-    /// After a stop was asked for: how long answers may still take.
+    /// How long responses in flight may take after a shutdown was requested.
     pub drain: Duration,
+    /// When to ping, and when to give the peer up.
     pub keep_alive: KeepAlive,
 }
 
@@ -58,7 +61,7 @@ impl Default for Timings {
     }
 }
 
-/// A line that was accepted and is not served yet.
+/// A line that the server accepted, before [`DialledLine::serve`].
 #[derive(Debug)]
 pub struct DialledLine {
     io: Upgraded,
@@ -66,8 +69,11 @@ pub struct DialledLine {
     timings: Timings,
 }
 
-/// Dials once, serves until the line ends or `shutdown` resolves, and says why it ended. It does not dial again.
-pub async fn serve_on_line(dial: &Dial, service: impl Answer, shutdown: impl Future<Output = ()>) -> Result<LineEnd, LineError> {
+/// Dials once, serves until the line ends or `shutdown` resolves, and returns why it ended. It does not dial again.
+///
+/// # Errors
+/// When no address of the name gives a line.
+pub async fn serve_on_line(dial: &Dial, service: impl HttpService, shutdown: impl Future<Output = ()>) -> Result<LineEnd, LineError> {
     let mut shutdown = pin!(shutdown);
     let line = tokio::select! {
         line = dial.open() => line?,
@@ -77,25 +83,24 @@ pub async fn serve_on_line(dial: &Dial, service: impl Answer, shutdown: impl Fut
 }
 
 impl Dial {
-    /// A line to the first address of the name that gives one; the error is that of the last.
+    /// Opens a line to the first address of the name that gives one.
+    ///
+    /// # Errors
+    /// The error of the last address.
     pub async fn open(&self) -> Result<DialledLine, LineError> {
-        let mut last = None;
-        for address in resolve(self).await? {
-            match self.open_to(address).await {
-                Ok(line) => return Ok(line),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.expect("resolve gives at least one address"))
+        open_first(self, |address| self.open_to(address)).await
     }
 
-    /// A line to this address.
+    /// Opens a line to one address.
+    ///
+    /// # Errors
+    /// When the address gives no line; [`LineError::class`] tells what has to change.
     pub async fn open_to(&self, address: SocketAddr) -> Result<DialledLine, LineError> {
         let request = self.upgrade_request()?;
         let stream = connect(self, address, tls::HTTP1).await?;
         let after = self.timings.upgrade;
         let io = timeout(after, upgrade(stream, request, address)).await.map_err(|_| LineError::TimedOut {
-            deed: "agree on a line",
+            operation: "agree on a line",
             address: address.to_string(),
             after,
         })??;
@@ -116,16 +121,18 @@ impl Dial {
 }
 
 impl DialledLine {
+    /// The address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the line ends. When `shutdown` resolves, no new request is taken, and those in flight have `timings.drain` to end.
-    pub async fn serve(self, service: impl Answer, shutdown: impl Future<Output = ()>) -> LineEnd {
-        self.serve_answerer(service.into_answerer(), shutdown).await
+    /// Serves until the line ends, and returns why. After `shutdown` resolves it takes no new requests, and cuts those in flight after
+    /// `timings.drain`.
+    pub async fn serve(self, service: impl HttpService, shutdown: impl Future<Output = ()>) -> LineEnd {
+        self.serve_boxed(service.into_boxed(), shutdown).await
     }
 
-    pub(crate) async fn serve_answerer(self, service: Answerer, shutdown: impl Future<Output = ()>) -> LineEnd {
+    pub(crate) async fn serve_boxed(self, service: BoxedService, shutdown: impl Future<Output = ()>) -> LineEnd {
         let server = h2::line_server(self.timings.keep_alive);
         let mut connection = pin!(server.serve_connection(self.io, TowerToHyperService::new(service.0)));
         tokio::select! {
@@ -147,7 +154,7 @@ async fn upgrade(
 ) -> Result<Upgraded, LineError> {
     let broken = |source| LineError::Http { address: address.to_string(), source };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // In a set of its own, so that a dial that is given up takes its connection along.
+    // The set aborts the task when the dial is dropped.
     let mut driver = JoinSet::new();
     driver.spawn(connection.with_upgrades());
     let response = sender.send_request(request).await.map_err(broken)?;
@@ -155,7 +162,7 @@ async fn upgrade(
         return hyper::upgrade::on(response).await.map_err(broken);
     }
     let status = response.status();
-    let message = refusal(response).await;
+    let message = refusal_message(response).await;
     let address = address.to_string();
     Err(match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => LineError::Refused { address, status, message },
@@ -169,8 +176,8 @@ fn is_line(response: &Response<Incoming>) -> bool {
         && protocol.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(UPGRADE.as_bytes()))
 }
 
-/// What the server said of it; a refusal that cannot be read is still a refusal.
-async fn refusal(response: Response<Incoming>) -> String {
+/// The server's message. A message that cannot be read is replaced by the reason.
+async fn refusal_message(response: Response<Incoming>) -> String {
     const MAX: usize = 16 << 10;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return format!("it switched to another protocol than {UPGRADE}");

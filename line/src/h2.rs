@@ -5,32 +5,34 @@ use hyper::server::conn::http2 as server;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
 
-/// Requests that may be in flight on one line; more wait at the asking end.
+/// Requests that may be in flight on one line. More requests wait at the client end.
 pub const MAX_STREAMS_PER_LINE: u32 = 2048;
 
 const STREAM_WINDOW: u32 = 256 << 10;
-/// As large as all stream windows together: a reader that stands still fills its own stream's window and can take nothing from the others.
+/// As large as all stream windows together: a reader that reads nothing fills its own stream's window and takes nothing from the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS_PER_LINE;
 const MAX_HEADERS: u32 = 64 << 10;
-/// What a client that nobody knows yet may make a server hold for it, beside the heads of its requests.
-const STRANGERS_WINDOW: u32 = 1 << 20;
-/// A token and a few words.
-const STRANGERS_HEADERS: u32 = 16 << 10;
-/// Requests on a new connection until the server has said how many it takes: what is above its bound is refused, not made to wait.
+/// Bytes of request bodies that the server buffers for one connection of a client that it may not know yet.
+const UNAUTHENTICATED_WINDOW: u32 = 1 << 20;
+/// A bearer token and a few short headers.
+const UNAUTHENTICATED_HEADERS: u32 = 16 << 10;
+/// Requests on a new connection before the server's SETTINGS arrive. The server refuses requests above its bound; it does not queue them.
 const STREAMS_BEFORE_SETTINGS: usize = 16;
-/// The ends of a line know each other, so a burst of cancelled requests (an agent's readers all leave at once) is not an attack. With h2's
-/// defaults of 50 and 20 such a burst ends the connection.
+/// The ends of a line are authenticated, so a burst of cancelled requests (all readers of an agent leave at once) is no attack. h2's
+/// defaults of 50 and 20 would end the connection.
 const MAX_RESETS: usize = 2 * MAX_STREAMS_PER_LINE as usize;
 
-/// How a dead peer is noticed: a ping after `interval` of silence, given up `timeout` later.
+/// When to ping, and when to give the peer up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
+    /// Silence before a ping is sent.
     pub interval: Duration,
+    /// How long the answer to a ping may take.
     pub timeout: Duration,
 }
 
 impl KeepAlive {
-    /// The longest that a dead peer stays unnoticed.
+    /// The longest time until a dead peer is noticed: `interval` + `timeout`.
     pub fn notice(&self) -> Duration {
         self.interval + self.timeout
     }
@@ -42,7 +44,7 @@ impl Default for KeepAlive {
     }
 }
 
-/// The serving end of a line.
+/// The server end of a line.
 pub(crate) fn line_server(keep_alive: KeepAlive) -> server::Builder<TokioExecutor> {
     let mut builder = plain_server(keep_alive);
     builder
@@ -53,7 +55,7 @@ pub(crate) fn line_server(keep_alive: KeepAlive) -> server::Builder<TokioExecuto
     builder
 }
 
-/// A server that strangers may reach: h2's own guards against floods of resets stay as they are.
+/// A server for clients that may be unauthenticated. h2's own limits against floods of resets stay in force.
 pub(crate) fn plain_server(keep_alive: KeepAlive) -> server::Builder<TokioExecutor> {
     let mut builder = server::Builder::new(TokioExecutor::new());
     builder
@@ -61,13 +63,13 @@ pub(crate) fn plain_server(keep_alive: KeepAlive) -> server::Builder<TokioExecut
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(STRANGERS_WINDOW)
-        .max_header_list_size(STRANGERS_HEADERS);
+        .initial_connection_window_size(UNAUTHENTICATED_WINDOW)
+        .max_header_list_size(UNAUTHENTICATED_HEADERS);
     builder
 }
 
-/// The asking end of a line, or of a caller's connection.
-pub(crate) fn asking(keep_alive: KeepAlive) -> client::Builder<TokioExecutor> {
+/// The client end of a line, or of a [`RequestClient`](crate::RequestClient)'s connection.
+pub(crate) fn line_client(keep_alive: KeepAlive) -> client::Builder<TokioExecutor> {
     let mut builder = client::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

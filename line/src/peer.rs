@@ -1,19 +1,19 @@
-//! What is known of the other end of a connection, put into the extensions of each of its requests.
+//! What the server knows about a client. Each request carries it in its extensions.
 
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The client's certificate. Present only when the client showed one, and then it was verified in the handshake.
+/// The client's certificate. A request carries it only when the client sent one, and the handshake has verified it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// The subject's common name, if it has exactly one: a name that could be read in two ways is no name.
+    /// The subject's common name. `None` when the subject has none or several: several could be read in two ways.
     pub common_name: Option<String>,
-    /// The certificate as it came.
+    /// The certificate, DER.
     pub der: CertificateDer<'static>,
 }
 
-/// Where the connection came from; behind a proxy, the proxy.
+/// The remote address of the connection. Behind a proxy it is the proxy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 

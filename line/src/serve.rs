@@ -1,9 +1,9 @@
-//! Servers for HTTP/1.1 with upgrades and HTTP/2 by TLS, and for HTTP/1.1 in clear text.
+//! Servers for HTTP/1.1 with upgrades and HTTP/2 over TLS, and for HTTP/1.1 in clear text.
 
-use crate::answer::{Answer, Answerer};
-use crate::connections::{Connections, Permit, UnauthenticatedLimits};
+use crate::connections::{ConnectionLimits, Connections, Permit};
 use crate::h2::{self, KeepAlive};
 use crate::peer::{PeerAddress, PeerCertificate};
+use crate::service::{BoxedService, HttpService};
 use crate::tls;
 use http::Request;
 use hyper::body::Incoming;
@@ -24,24 +24,26 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// The longest head of an HTTP/1.1 request, and as much of its body is read ahead.
+/// The longest head of an HTTP/1.1 request, in bytes. As much of its body is read ahead.
 const MAX_HEAD: usize = 64 << 10;
 
+/// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// How long a client may take to agree on TLS.
+    /// How long a TLS handshake may take.
     pub handshake: Duration,
-    /// Handshakes at once; further clients wait in the listener's backlog.
+    /// Handshakes at once. Further clients wait in the listener's backlog.
     pub max_handshakes: usize,
-    /// How long the head of an HTTP/1.1 request may take; also how long such a connection may idle between two requests.
+    /// How long the head of an HTTP/1.1 request may take, and how long such a connection may idle between two requests.
     pub header_read: Duration,
-    /// After `shutdown`: how long connections have to end.
+    /// How long connections may take to end after `shutdown`.
     pub drain: Duration,
+    /// When to ping an HTTP/2 client, and when to give it up.
     pub keep_alive: KeepAlive,
-    /// Requests that may be in flight on one HTTP/2 connection; more wait at the asking end.
+    /// Requests that may be in flight on one HTTP/2 connection. More requests wait at the client.
     pub streams: u32,
-    /// `None`: all are welcome, however many and however long. With it, the service must name who asks by [`Connection`](crate::Connection).
-    pub unauthenticated: Option<UnauthenticatedLimits>,
+    /// `None`: connections are not limited. With limits, the service must authenticate each [`Connection`](crate::Connection).
+    pub connections: Option<ConnectionLimits>,
 }
 
 impl Default for ServeLimits {
@@ -53,118 +55,121 @@ impl Default for ServeLimits {
             drain: Duration::from_secs(10),
             keep_alive: KeepAlive::default(),
             streams: 1024,
-            unauthenticated: None,
+            connections: None,
         }
     }
 }
 
-/// How serving ended.
+/// The result of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeSummary {
-    /// Connections that were still busy at the deadline, and were cut.
+    /// Connections that were still busy after `drain`, and were aborted.
     pub cut: usize,
 }
 
-/// Serves until `shutdown` resolves, then lets connections end within `limits.drain`.
+/// Serves until `shutdown` resolves, then waits up to `limits.drain` for connections to end.
 ///
-/// Each handshake takes the configuration that `tls` holds at that moment. Requests carry [`PeerAddress`], with `limits.unauthenticated` their
-/// [`Connection`](crate::Connection), and [`PeerCertificate`] if the client showed a certificate, in their extensions.
+/// Each handshake uses the configuration that `tls` holds at that moment. The extensions of a request carry [`PeerAddress`], with
+/// `limits.connections` a [`Connection`](crate::Connection), and [`PeerCertificate`] if the client sent a certificate.
 ///
 /// # Caveats
-/// A connection that was upgraded is no longer this server's: end lines with [`LineHandle::close`](crate::LineHandle::close).
+/// The server does not end connections that were upgraded: end lines with [`LineHandle::close`](crate::LineHandle::close).
 pub async fn serve_tls(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,
-    service: impl Answer,
+    service: impl HttpService,
     limits: ServeLimits,
     shutdown: impl Future<Output = ()>,
 ) -> ServeSummary {
-    let house = House { service: service.into_answerer(), limits, stop: CancellationToken::new() };
+    let context = ServerContext { service: service.into_boxed(), limits, stop: CancellationToken::new() };
     let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
-    serve(listener, house, handshakes, shutdown, move |tcp, address, permit, place, house| {
+    serve(listener, context, handshakes, shutdown, move |tcp, address, handshake_permit, permit, context| {
         let config = tls.borrow().clone();
-        serve_client(tcp, address, permit, place, config, house)
+        serve_client(tcp, address, handshake_permit, permit, config, context)
     })
     .await
 }
 
 /// As [`serve_tls`], in clear text and HTTP/1.1 only: for probes and metrics.
 ///
-/// With `limits.unauthenticated` a client that the service never names has `authenticate_within` for all its requests.
+/// With `limits.connections`, a connection that the service never authenticates ends after `authenticate_within`.
 pub async fn serve_plain(
     listener: TcpListener,
-    service: impl Answer,
+    service: impl HttpService,
     limits: ServeLimits,
     shutdown: impl Future<Output = ()>,
 ) -> ServeSummary {
-    let house = House { service: service.into_answerer(), limits, stop: CancellationToken::new() };
+    let context = ServerContext { service: service.into_boxed(), limits, stop: CancellationToken::new() };
     let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
-    serve(listener, house, handshakes, shutdown, |tcp, address, permit, place, house| {
-        drop(permit);
-        serve_stream(tcp, address, place, None, false, house)
+    serve(listener, context, handshakes, shutdown, |tcp, address, handshake_permit, permit, context| {
+        drop(handshake_permit);
+        serve_stream(tcp, address, permit, None, false, context)
     })
     .await
 }
 
-/// What all connections of one server share.
+type HandshakePermit = Option<OwnedSemaphorePermit>;
+
+/// What the connections of one server share.
 #[derive(Clone)]
-struct House {
-    service: Answerer,
+struct ServerContext {
+    service: BoxedService,
     limits: ServeLimits,
     stop: CancellationToken,
 }
 
 async fn serve<C: Future<Output = ()> + Send + 'static>(
     listener: TcpListener,
-    house: House,
+    context: ServerContext,
     handshakes: Arc<Semaphore>,
     shutdown: impl Future<Output = ()>,
-    client: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit, Option<Permit>, House) -> C,
+    client: impl Fn(TcpStream, SocketAddr, HandshakePermit, Option<Permit>, ServerContext) -> C,
 ) -> ServeSummary {
-    let admission = house.limits.unauthenticated.map(Connections::new);
-    let mut connections = JoinSet::new();
+    let connections = context.limits.connections.map(Connections::new);
+    let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => told(ended),
-            (tcp, address, permit) = next_client(&listener, &handshakes) => {
-                let place = admission.as_ref().map(|connections| connections.admit(address));
-                match place {
-                    Some(None) => tracing::debug!(%address, "no seat for another stranger"),
-                    Some(place) => drop(connections.spawn(client(tcp, address, permit, place, house.clone()))),
-                    None => drop(connections.spawn(client(tcp, address, permit, None, house.clone()))),
+            Some(ended) = tasks.join_next() => log_panic(ended),
+            (tcp, address, handshake_permit) = next_client(&listener, &handshakes) => {
+                let permit = connections.as_ref().map(|connections| connections.admit(address));
+                match permit {
+                    Some(None) => tracing::debug!(%address, "connection refused: too many unauthenticated ones"),
+                    Some(permit) => drop(tasks.spawn(client(tcp, address, handshake_permit, permit, context.clone()))),
+                    None => drop(tasks.spawn(client(tcp, address, handshake_permit, None, context.clone()))),
                 }
             }
         }
     }
     drop(listener);
-    house.stop.cancel();
+    context.stop.cancel();
     let drained = async {
-        while let Some(ended) = connections.join_next().await {
-            told(ended);
+        while let Some(ended) = tasks.join_next().await {
+            log_panic(ended);
         }
     };
-    let _ = timeout(house.limits.drain, drained).await;
-    let cut = connections.len();
-    connections.shutdown().await;
+    let _ = timeout(context.limits.drain, drained).await;
+    let cut = tasks.len();
+    tasks.shutdown().await;
     ServeSummary { cut }
 }
 
-fn told(ended: Result<(), tokio::task::JoinError>) {
+fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "connection ended by a panic in its service");
     }
 }
 
-/// A client, once there is room to shake hands with it.
-async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let permit = handshakes.clone().acquire_owned().await.expect("the semaphore is never closed");
+/// The next client, once another handshake may begin.
+async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (TcpStream, SocketAddr, HandshakePermit) {
+    // The semaphore is never closed, so this is always `Some`.
+    let handshake_permit = handshakes.clone().acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((tcp, address)) => return (tcp, address, permit),
+            Ok((tcp, address)) => return (tcp, address, handshake_permit),
             Err(error) => {
-                // Out of descriptors: accepting again at once would only spin until some other connection ends.
+                // No file descriptor is left: accepting again at once would spin until another connection ends.
                 tracing::warn!(%error, "no connection could be accepted");
                 sleep(Duration::from_millis(100)).await;
             }
@@ -175,24 +180,24 @@ async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (Tc
 async fn serve_client(
     tcp: TcpStream,
     address: SocketAddr,
-    permit: OwnedSemaphorePermit,
-    place: Option<Permit>,
+    handshake_permit: HandshakePermit,
+    permit: Option<Permit>,
     config: Arc<ServerConfig>,
-    house: House,
+    context: ServerContext,
 ) {
     let _ = tcp.set_nodelay(true);
-    let limit = house.limits.handshake;
-    let shaken = tokio::select! {
-        shaken = timeout(limit, TlsAcceptor::from(config).accept(tcp)) => shaken,
-        () = house.stop.cancelled() => return,
+    let limit = context.limits.handshake;
+    let handshake = tokio::select! {
+        handshake = timeout(limit, TlsAcceptor::from(config).accept(tcp)) => handshake,
+        () = context.stop.cancelled() => return,
     };
-    drop(permit);
-    match shaken {
+    drop(handshake_permit);
+    match handshake {
         Ok(Ok(stream)) => {
             let (_, session) = stream.get_ref();
             let http2 = session.alpn_protocol() == Some(tls::HTTP2);
             let certificate = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::of);
-            serve_stream(stream, address, place, certificate, http2, house).await;
+            serve_stream(stream, address, permit, certificate, http2, context).await;
         }
         Ok(Err(error)) => tracing::debug!(%address, %error, "client refused in the handshake"),
         Err(_) => tracing::debug!(%address, after = ?limit, "client too slow in the handshake"),
@@ -202,27 +207,27 @@ async fn serve_client(
 async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     stream: S,
     address: SocketAddr,
-    place: Option<Permit>,
+    permit: Option<Permit>,
     certificate: Option<PeerCertificate>,
     http2: bool,
-    house: House,
+    context: ServerContext,
 ) {
-    let House { service, limits, stop } = house;
-    let guest = place.as_ref().map(Permit::guest);
+    let ServerContext { service, limits, stop } = context;
+    let connection = permit.as_ref().map(Permit::connection);
     let service = TowerToHyperService::new(service.0.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddress(address));
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(certificate.clone());
         }
-        if let Some(guest) = &guest {
-            request.extensions_mut().insert(guest.clone());
+        if let Some(connection) = &connection {
+            request.extensions_mut().insert(connection.clone());
         }
         request
     }));
     let io = TokioIo::new(stream);
     let end = async {
-        match &place {
-            Some(place) => tokio::select! { () = stop.cancelled() => {} () = place.end.cancelled() => {} },
+        match &permit {
+            Some(permit) => tokio::select! { () = stop.cancelled() => {} () = permit.end.cancelled() => {} },
             None => stop.cancelled().await,
         }
     };
@@ -230,31 +235,31 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         if http2 {
             let mut builder = h2::plain_server(limits.keep_alive);
             builder.max_concurrent_streams(limits.streams);
-            until(end, builder.serve_connection(io, service), |connection| connection.graceful_shutdown()).await
+            serve_until(end, builder.serve_connection(io, service), |connection| connection.graceful_shutdown()).await
         } else {
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(limits.header_read).max_buf_size(MAX_HEAD);
             let connection = builder.serve_connection(io, service).with_upgrades();
-            until(end, connection, |connection| connection.graceful_shutdown()).await
+            serve_until(end, connection, |connection| connection.graceful_shutdown()).await
         }
     };
-    let overstayed = async {
-        match &place {
-            Some(place) => place.overstayed().await,
+    let abort = async {
+        match &permit {
+            Some(permit) => permit.wait_for_abort().await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         result = serving => {
             if let Err(error) = result {
-                tracing::debug!(%address, error = crate::fault::chain(&error), "connection broke");
+                tracing::debug!(%address, error = yoi_wire::error_chain(&error), "connection broke");
             }
         }
-        () = overstayed => tracing::debug!(%address, "connection cut: a stranger's, or one too many of its client"),
+        () = abort => tracing::debug!(%address, "connection aborted: not authenticated in time, or one too many of its client"),
     }
 }
 
-async fn until<C: Future>(end: impl Future<Output = ()>, connection: C, finish: impl FnOnce(Pin<&mut C>)) -> C::Output {
+async fn serve_until<C: Future>(end: impl Future<Output = ()>, connection: C, finish: impl FnOnce(Pin<&mut C>)) -> C::Output {
     let mut connection = pin!(connection);
     tokio::select! {
         result = connection.as_mut() => return result,

@@ -1,4 +1,4 @@
-//! TLS for both ends, always with ring and always said so.
+//! TLS configurations for both ends. The crypto provider is always ring, passed explicitly.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -10,48 +10,70 @@ use std::sync::Arc;
 pub(crate) const HTTP1: &[u8] = b"http/1.1";
 pub(crate) const HTTP2: &[u8] = b"h2";
 
-/// Whether clients may show a certificate. A client that shows one which does not verify is refused in the handshake.
+/// Whether clients may send a certificate. The handshake refuses a client whose certificate does not verify.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// None is asked for.
+    /// The server requests no certificate.
     #[default]
     None,
-    /// A client may show one, verified by one of these CAs (PEM, one or more); a client without any is served all the same.
-    OptionalVerifiedBy { ca_pem: String },
+    /// A client may send a certificate that one of these CAs signed. A client without a certificate is served as well.
+    OptionalVerifiedBy {
+        /// One or more CA certificates, PEM.
+        ca_pem: String,
+    },
 }
 
+/// Why a TLS configuration could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    /// The text is not PEM.
     #[error("failed to read the {what} as PEM")]
     Pem {
+        /// Which text, for people, as in "client CA".
         what: &'static str,
+        /// The cause.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
+    /// The PEM holds no certificate.
     #[error("failed to find a certificate in the {what}")]
-    Empty { what: &'static str },
+    Empty {
+        /// Which text, for people, as in "client CA".
+        what: &'static str,
+    },
+    /// rustls does not accept a CA certificate.
     #[error("failed to take a certificate of the {what}")]
     Root {
+        /// Which text, for people, as in "client CA".
         what: &'static str,
+        /// The cause.
         #[source]
         source: rustls::Error,
     },
+    /// The CA certificates give no verifier.
     #[error("failed to make a verifier of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// The name is neither a DNS name nor an IP address.
     #[error("failed to use the server name {name:?}")]
     ServerName {
+        /// The name as configured.
         name: String,
+        /// The cause.
         #[source]
         source: rustls::pki_types::InvalidDnsNameError,
     },
+    /// Certificate and key do not belong together, or rustls does not accept them.
     #[error("failed to make a TLS configuration")]
     Config(#[from] rustls::Error),
 }
 
-/// A server's TLS: its certificate chain (leaf first) and key as PEM, and what it asks of clients. Offers HTTP/2 and HTTP/1.1 by ALPN.
+/// A server's TLS configuration from its certificate chain (PEM, leaf first) and key (PEM). It offers HTTP/2 and HTTP/1.1 by ALPN.
 ///
-/// To reload, make a new one and send it into the watch that [`serve_tls`](crate::serve_tls) reads: it holds from the next handshake on.
-/// Sessions are not resumed across configurations, so a CA that was taken away lets nobody back in.
+/// To reload, send a new configuration into the watch that [`serve_tls`](crate::serve_tls) reads: it holds from the next handshake on.
+/// TLS sessions are not resumed across configurations, so a client of a removed CA cannot come back by resumption.
+///
+/// # Errors
+/// When a PEM holds no certificate or key, or when certificate and key do not belong together.
 pub fn tls_server_config(cert_pem: &str, key_pem: &str, client_auth: &ClientAuth) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(cert_pem, "server certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|source| TlsError::Pem { what: "server key", source })?;

@@ -104,7 +104,7 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
         Step::UnselectNode { claim } => {
             patch(client, claim, json!({"metadata": {"annotations": {annotation::SELECTED_NODE: null}}}), &operation).await?;
         }
-        Step::Remind { claim, times } => {
+        Step::NudgeClaim { claim, times } => {
             patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &operation).await?;
         }
         Step::RetainVolume { volume } => {

@@ -5,7 +5,7 @@ use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta;
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 
 /// What an object is, belongs to or names. Two strings are a namespace and a name.
@@ -55,7 +55,7 @@ pub(crate) fn workspace_keys(workspace: &AgentWorkspace) -> Vec<CacheKey> {
     let namespace = namespace_of(workspace);
     let mut keys = vec![CacheKey::Workspace(namespace.clone(), workspace.name_any())];
     keys.extend(workspace.metadata.uid.clone().map(CacheKey::Itself));
-    if let Some(owner) = lineage_of(workspace) {
+    if let Some(owner) = base_parent_uid(workspace) {
         keys.push(CacheKey::BaseOf(owner.to_owned()));
         return keys;
     }

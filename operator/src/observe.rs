@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, peer, project, workspace, yoipod};
 
@@ -25,6 +25,7 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
         bases,
         terminating: caches.is_terminating(&namespace),
         nodes: caches.observed_nodes(),
+        network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         project: object,
     }
 }
@@ -36,7 +37,8 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
     let source = &object.spec.source;
     let project = source.project.as_ref().and_then(|p| caches.projects.get(&namespace, &p.name));
     let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
-    let lineage = lineage_of(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
+    let lineage =
+        base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
     let users = caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
     let agents = users.iter().flat_map(|u| caches.pods.by_key(&CacheKey::YoiPod(namespace.clone(), u.name_any()))).collect();
     let pods = caches.pods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
@@ -53,6 +55,7 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
         claim: claimed.then(|| caches.claims.get(&namespace, &name)).flatten(),
         volume: claimed.then(|| caches.volumes.get("", &names::volume(&uid))).flatten(),
         nodes: caches.observed_nodes(),
+        network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         workspace: object,
     }
 }
@@ -82,6 +85,7 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
         session_claim,
         manifests: caches.manifests.by_key(&mine),
         nodes: caches.observed_nodes(),
+        network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         yoipod: object,
     }
 }

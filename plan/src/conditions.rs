@@ -1,73 +1,73 @@
-//! Conditions of one object in one round, and the Events that tell their changes.
+//! The conditions that one plan sets, and the Events of their changes.
 
 use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition, find};
 use yoi_crds::reason::{self, Reason, condition};
 
-/// Collects the operator's conditions; keeps transition times of the former ones.
+/// The conditions that one plan sets. Each keeps its former transition time while its status stays the same.
 pub(crate) struct ConditionSet<'a> {
     before: &'a [Condition],
     generation: i64,
     now: String,
-    said: Vec<Condition>,
+    conditions: Vec<Condition>,
 }
 
 impl<'a> ConditionSet<'a> {
+    /// `before` are all conditions of the object, other writers' too. `generation` is `metadata.generation`.
     pub(crate) fn new(before: &'a [Condition], generation: Option<i64>, now: jiff::Timestamp) -> Self {
-        ConditionSet { before, generation: generation.unwrap_or_default(), now: format_time(now), said: Vec::new() }
+        ConditionSet { before, generation: generation.unwrap_or_default(), now: format_time(now), conditions: Vec::new() }
     }
 
-    pub(crate) fn say(&mut self, type_: &str, verdict: ConditionValue) {
-        self.said.retain(|c| c.type_ != type_);
-        self.said.push(condition(self.before, type_, verdict, self.generation, &self.now));
+    pub(crate) fn set(&mut self, type_: &str, value: ConditionValue) {
+        self.conditions.retain(|c| c.type_ != type_);
+        self.conditions.push(condition(self.before, type_, value, self.generation, &self.now));
     }
 
-    /// Like [`Self::say`] for words that come from another writer of this object.
-    pub(crate) fn repeat(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) {
-        self.say(type_, ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() });
-    }
-
-    /// What is true now: said in this round, or by another writer before.
-    pub(crate) fn find(&self, type_: &str) -> Option<&Condition> {
-        find(&self.said, type_).or_else(|| find(self.before, type_))
+    /// The condition as it is set here, else as another writer or an earlier plan set it.
+    fn find(&self, type_: &str) -> Option<&Condition> {
+        find(&self.conditions, type_).or_else(|| find(self.before, type_))
     }
 
     pub(crate) fn is_true(&self, type_: &str) -> bool {
         self.find(type_).is_some_and(|c| c.status == ConditionStatus::True)
     }
 
-    /// Ready is the summary: the first of `needed` that is not True, in this order.
-    pub(crate) fn ready(&mut self, needed: &[&str], met: &str) {
+    /// Sets Ready, the summary: reason and message of the first condition of `needed` that is not True; `met` when all are.
+    pub(crate) fn set_ready(&mut self, needed: &[&str], met: &str) {
         let unmet = needed.iter().find_map(|type_| match self.find(type_) {
             Some(c) if c.status == ConditionStatus::True => None,
-            Some(c) => Some((c.reason.clone(), c.message.clone())),
-            None => Some((reason::CREATING.to_string(), format!("{type_} is not reported yet"))),
+            Some(c) => Some(value_of(ConditionStatus::False, &c.reason, &c.message)),
+            None => Some(ConditionValue::no(reason::CREATING, format!("{type_} is not reported yet"))),
         });
-        match unmet {
-            None => self.say(condition::READY, ConditionValue::yes(reason::ALL_MET, met)),
-            Some((reason, message)) => self.repeat(condition::READY, ConditionStatus::False, &reason, &message),
-        }
+        self.set(condition::READY, unmet.unwrap_or_else(|| ConditionValue::yes(reason::ALL_MET, met)));
     }
 
-    pub(crate) fn done(self) -> Vec<Condition> {
-        self.said
+    pub(crate) fn into_conditions(self) -> Vec<Condition> {
+        self.conditions
     }
 }
 
-/// A spec whose `field` was let in by the schema of another version.
+/// The value of a condition that repeats what another writer reported. A reason of another version becomes `Other`.
+pub(crate) fn value_of(status: ConditionStatus, reason: &str, message: &str) -> ConditionValue {
+    ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() }
+}
+
+/// Not accepted: the schema of another version let a value of `field` in that this version does not know.
 pub(crate) fn not_understood(field: &str) -> ConditionValue {
     let why = format!("{field} says something that this version of Yoi does not know; upgrade Yoi, or delete the object and make it anew");
     ConditionValue::no(reason::INVALID_SPEC, why)
 }
 
-/// RFC 3339, whole seconds, as Kubernetes writes times.
+/// A time as Kubernetes writes it: RFC 3339, in whole seconds.
 #[must_use]
 pub fn format_time(at: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// Kinds' statuses that carry conditions.
+/// A status that has conditions.
 pub trait Conditions {
+    /// All conditions, of every writer.
     fn conditions(&self) -> &[Condition];
+    /// All conditions, to be changed.
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
 }
 
@@ -81,25 +81,29 @@ macro_rules! conditions {
 }
 conditions!(yoi_crds::YoiProjectStatus, yoi_crds::AgentWorkspaceStatus, yoi_crds::YoiPodStatus, yoi_crds::YoiPeerStatus);
 
-/// Puts a step's failure into Ready, so that the way out by error is told too.
+/// Sets Ready to False with a step's failure, so that the status is also right when a plan could not be carried out. `before` are the conditions that
+/// the object has, and `failure` the sentence for people.
 pub fn set_apply_failed<S: Conditions>(status: &mut S, before: &[Condition], failure: &str, generation: Option<i64>, now: jiff::Timestamp) {
-    let verdict = ConditionValue::no(reason::APPLY_FAILED, failure);
-    let ready = condition(before, condition::READY, verdict, generation.unwrap_or_default(), &format_time(now));
+    let value = ConditionValue::no(reason::APPLY_FAILED, failure);
+    let ready = condition(before, condition::READY, value, generation.unwrap_or_default(), &format_time(now));
     let all = status.conditions_mut();
     all.retain(|c| c.type_ != condition::READY);
     all.push(ready);
 }
 
-/// One sentence of the story that `kubectl describe` tells.
+/// An Event as `kubectl describe` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// Of type Warning; else Normal.
     pub warning: bool,
+    /// CamelCase.
     pub reason: String,
+    /// The condition's message.
     pub note: String,
 }
 
-/// The Events of a status change, in the order in which things become true: what became bad, what became true, what came to rest. Each sentence
-/// once, although Ready repeats it.
+/// The Events of a change of conditions: for each that became True, that is False for a reason to warn of, or that says that an agent stopped. They come
+/// in the order in which conditions become true. Each message comes once, although Ready repeats it.
 #[must_use]
 pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
@@ -110,10 +114,10 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
             continue;
         }
         let warning = c.status != ConditionStatus::True && Reason::named(&c.reason).is_some_and(Reason::warns);
-        // That a spec makes sense is no news.
+        // Nobody needs to hear that a spec makes sense.
         let good = c.status == ConditionStatus::True && c.type_ != condition::ACCEPTED;
-        let rest = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
-        if (warning || good || rest) && !events.iter().any(|e| e.note == c.message) {
+        let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
+        if (warning || good || stopped) && !events.iter().any(|e| e.note == c.message) {
             let summary = c.type_ == condition::READY || c.reason == reason::ALL_MET;
             let reason = if good && summary { c.type_.as_str() } else { c.reason.as_str() };
             events.push(Event { warning, reason: reason.to_owned(), note: c.message.clone() });
@@ -126,8 +130,8 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
 mod tests {
     use super::*;
 
-    fn conditions(said: &[(&str, ConditionValue)]) -> Vec<Condition> {
-        said.iter().map(|(type_, verdict)| yoi_crds::condition::condition(&[], type_, verdict.clone(), 1, "t")).collect()
+    fn conditions(values: &[(&str, ConditionValue)]) -> Vec<Condition> {
+        values.iter().map(|(type_, value)| yoi_crds::condition::condition(&[], type_, value.clone(), 1, "t")).collect()
     }
 
     fn reasons(before: &[Condition], after: &[Condition]) -> Vec<String> {
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_true_at_once_is_told_in_the_order_in_which_it_does() {
+    fn events_of_one_change_come_in_the_order_in_which_conditions_become_true() {
         // As a status is written: sorted by type.
         let after = conditions(&[
             (condition::ACCEPTED, ConditionValue::yes(reason::VALID, "valid")),
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_came_to_rest_says_so_once() {
+    fn an_agent_that_stops_has_one_event() {
         let after = conditions(&[
             (condition::READY, ConditionValue::no(reason::STOPPED, "the spec asks for no Pod")),
             (condition::SESSION_READY, ConditionValue::no(reason::STOPPED, "the claim keeps the session")),
@@ -158,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_this_version_does_not_know_is_no_reason_of_ours() {
-        let mut saying = ConditionSet::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
-        saying.repeat(condition::SESSION_READY, ConditionStatus::False, "Teleported", "to mars");
-        saying.repeat(condition::READY, ConditionStatus::False, "DiskFull", "full");
-        let said = saying.done();
-        assert_eq!((said[0].reason.as_str(), said[0].message.as_str()), ("Other", "to mars"));
-        assert_eq!(said[1].reason, "DiskFull");
+    fn a_reason_that_this_version_does_not_know_becomes_other() {
+        let mut set = ConditionSet::new(&[], Some(1), jiff::Timestamp::UNIX_EPOCH);
+        set.set(condition::SESSION_READY, value_of(ConditionStatus::False, "Teleported", "to mars"));
+        set.set(condition::READY, value_of(ConditionStatus::False, "DiskFull", "full"));
+        let conditions = set.into_conditions();
+        assert_eq!((conditions[0].reason.as_str(), conditions[0].message.as_str()), ("Other", "to mars"));
+        assert_eq!(conditions[1].reason, "DiskFull");
     }
 }

@@ -1,12 +1,16 @@
-//! `30s`, `10m`, `2h`: the durations of our specs.
+//! The durations in specs: `30s`, `10m`, `2h`.
 
 use std::time::Duration;
 
+/// The text that is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read {0:?} as a duration: digits followed by s, m or h are expected")]
 pub struct ParseDurationError(pub String);
 
 /// Reads what the CRD's pattern `^[0-9]{1,8}(s|m|h)$` lets through.
+///
+/// # Errors
+/// Any other text.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     let refuse = || ParseDurationError(text.to_owned());
     let unit = text.chars().last().ok_or_else(refuse)?;

@@ -1,10 +1,19 @@
 //! What should exist in the cluster, and what is true of it: pure decisions.
 //!
-//! Each kind has one function from an observed world and the time to a [`step::Plan`]. Nothing here waits, reads a clock or reaches the API
-//! server; the operator gathers the world once, asks, and carries the steps out in their order, then writes the status.
+//! Each kind has one function `plan`: from what was observed and the time to a [`step::Plan`]. Nothing here waits, reads a clock or calls the API
+//! server. The operator gathers what it observes once, calls `plan`, carries the steps out in their order and then writes the status.
 //!
-//! Promise: from any world, with a stop after any step, asking again and again ends with a plan without steps and an unchanged status.
-//! Every step can be said twice; every removal names the UID that it means.
+//! # Guarantees
+//! - From any state of the cluster, with a stop after any step, calling `plan` again and again ends with a plan without steps and a status that does
+//!   not change.
+//! - Every step can be repeated.
+//! - Every deletion names the UID of the object that it deletes.
+//!
+//! # Assumptions
+//! What was observed may be old, and each kind may be of another moment. The objects are as the API server has stored them.
+
+#![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod conditions;
 pub mod duration;
@@ -15,9 +24,11 @@ pub mod nodes;
 pub mod nudge_deleting_claims;
 pub mod peer;
 pub mod project;
-pub mod restricted;
+mod restricted;
 pub mod settings;
 pub mod step;
+mod stored;
+pub mod tree;
 pub mod visibility;
 pub mod workspace;
 pub mod yoipod;

@@ -1,36 +1,40 @@
-//! Small questions about metadata.
+//! Reading parts of objects' metadata.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::step::{Kind, Step, Target};
-
 pub(crate) const API_VERSION: &str = "yoi.dev/v1alpha1";
 
+/// Empty when absent.
 #[must_use]
 pub fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
+/// Empty when absent, as for cluster-scoped kinds.
 #[must_use]
 pub fn namespace(meta: &ObjectMeta) -> &str {
     meta.namespace.as_deref().unwrap_or_default()
 }
 
+/// Empty for an object that the API server has not stored.
 #[must_use]
 pub fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
+/// Whether somebody has deleted the object; finalizers may still keep it.
 #[must_use]
 pub fn deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
+/// Value of a label.
 #[must_use]
 pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
+/// Value of an annotation.
 #[must_use]
 pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
@@ -42,50 +46,8 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.as_ref()?.iter().find(|o| o.controller == Some(true))
 }
 
+/// Whether the object of this UID is the controlling owner.
 #[must_use]
 pub fn controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     controller(meta).is_some_and(|o| o.uid == owner_uid)
-}
-
-#[must_use]
-pub fn owner_reference(kind: &str, owner: &ObjectMeta) -> OwnerReference {
-    OwnerReference {
-        api_version: API_VERSION.to_owned(),
-        kind: kind.to_owned(),
-        name: name(owner).to_owned(),
-        uid: uid(owner).to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
-
-#[must_use]
-pub fn target(kind: Kind, meta: &ObjectMeta) -> Target {
-    Target { kind, namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
-}
-
-/// The step that adds what is missing of `wanted`, if anything is.
-#[must_use]
-pub(crate) fn missing_finalizers(kind: Kind, meta: &ObjectMeta, wanted: &[&str]) -> Option<Step> {
-    let mut all = meta.finalizers.clone().unwrap_or_default();
-    let before = all.len();
-    for finalizer in wanted {
-        if !all.iter().any(|f| f == finalizer) {
-            all.push((*finalizer).to_owned());
-        }
-    }
-    (all.len() > before).then(|| Step::AddFinalizers {
-        of: target(kind, meta),
-        resource_version: meta.resource_version.clone().unwrap_or_default(),
-        all,
-    })
-}
-
-/// The step that removes `finalizer`, if it stands there.
-#[must_use]
-pub(crate) fn without_finalizer(kind: Kind, meta: &ObjectMeta, finalizer: &'static str) -> Option<Step> {
-    let all = meta.finalizers.as_ref()?;
-    let left: Vec<String> = all.iter().filter(|f| *f != finalizer).cloned().collect();
-    let resource_version = meta.resource_version.clone().unwrap_or_default();
-    (left.len() < all.len()).then(|| Step::RemoveFinalizer { of: target(kind, meta), resource_version, finalizer, left })
 }

@@ -1,4 +1,4 @@
-//! Names that are derived: the same inputs give the same object, so that a repeated step finds its own work.
+//! Names of the objects that plans make. Each is derived, so that a repeated step finds the object that it made before.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -11,12 +11,13 @@ pub fn pod(yoipod: &str, run_generation: i64) -> String {
     format!("{yoipod}-{run_generation}")
 }
 
+/// Name of the session claim of a YoiPod that names none.
 #[must_use]
 pub fn session_claim(yoipod: &str) -> String {
     format!("{yoipod}-session")
 }
 
-/// Name of the ConfigMap of a manifest with this digest.
+/// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is the manifest's, in hex.
 #[must_use]
 pub fn manifest(yoipod: &str, digest: &str) -> String {
     format!("{yoipod}-{}", &digest[..digest.len().min(10)])
@@ -48,19 +49,19 @@ pub fn generation(of: &str, source: &WorkspaceSource, owner: TreeOwner, path: &s
     sha256(&json(&Key(of, source, owner, path, provider)))[..10].to_owned()
 }
 
-/// Id under which a task is submitted once.
+/// Id of a task. A YoiPod's runtime takes each id once.
 #[must_use]
 pub fn task(yoipod_uid: &str, text: &str) -> String {
     sha256(&json(&(yoipod_uid, text)))[..32].to_owned()
 }
 
-/// Lower-case hex.
+/// SHA-256 in lower-case hex.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Our own types serialize to JSON without fail: no maps with other keys than strings, no fallible serializers.
+/// The keys of these types are strings and none of their serializers fails, so they serialize to JSON without fail.
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

@@ -10,7 +10,9 @@ use yoi_crds::name::label;
 use crate::settings::Network;
 use crate::step::Step;
 
+/// Name of the policy that selects the Pods of agents.
 pub const AGENTS: &str = "yoi-agents";
+/// Name of the policy that selects the Pods that fill bases.
 pub const POPULATORS: &str = "yoi-populators";
 
 /// The steps that make the policies of `namespace` what they should be; none when `existing` already are.
@@ -26,12 +28,19 @@ pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<Network
         .collect()
 }
 
-/// Puts those steps before the first Pod that a plan makes: nobody else may have had a round here yet, and what is fenced in later was open until
-/// then.
-pub fn before_pods(steps: &mut Vec<Step>, namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) {
-    if let Some(first) = steps.iter().position(|s| matches!(s, Step::EnsurePod(_))) {
+/// `steps`, with those of [`ensure`] before the first Pod that they make. No other object of the namespace may have been reconciled yet, and a Pod that
+/// starts before its policy is there is not restricted.
+#[must_use]
+pub fn with_network_policies(
+    mut steps: Vec<Step>,
+    namespace: &str,
+    network: Option<&Network>,
+    existing: &[impl AsRef<NetworkPolicy>],
+) -> Vec<Step> {
+    if let (Some(network), Some(first)) = (network, steps.iter().position(|s| matches!(s, Step::EnsurePod(_)))) {
         steps.splice(first..first, ensure(namespace, network, existing));
     }
+    steps
 }
 
 fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
@@ -57,7 +66,7 @@ fn populators(namespace: &str, network: &Network) -> NetworkPolicy {
     policy(namespace, POPULATORS, label::ROLE_POPULATOR, egress)
 }
 
-/// To any address: the resolver may be a Pod, a Service or a link-local cache; 5353 is where some clusters' resolvers really listen.
+/// To any address, because the resolver may be a Pod, a Service or a link-local cache. On some clusters it listens on port 5353.
 fn dns() -> NetworkPolicyEgressRule {
     NetworkPolicyEgressRule { to: None, ports: Some(vec![port("UDP", 53), port("TCP", 53), port("UDP", 5353), port("TCP", 5353)]) }
 }
@@ -70,8 +79,8 @@ fn labels(match_labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector { match_labels: Some(match_labels), match_expressions: None }
 }
 
-/// As the API server gives it back: what people leave out is filled in, or the policy would be applied again in every round.
-fn spelled(mut rule: NetworkPolicyEgressRule) -> NetworkPolicyEgressRule {
+/// The rule as the API server returns it, with defaults filled in. Without them the policy would be applied again in every round.
+fn with_defaults(mut rule: NetworkPolicyEgressRule) -> NetworkPolicyEgressRule {
     rule.to.take_if(|to| to.is_empty());
     rule.ports.take_if(|ports| ports.is_empty());
     for port in rule.ports.iter_mut().flatten() {
@@ -81,7 +90,7 @@ fn spelled(mut rule: NetworkPolicyEgressRule) -> NetworkPolicyEgressRule {
 }
 
 fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgressRule>) -> NetworkPolicy {
-    let egress = egress.into_iter().map(spelled).collect();
+    let egress = egress.into_iter().map(with_defaults).collect();
     let selector = BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())]);
     NetworkPolicy {
         metadata: ObjectMeta {

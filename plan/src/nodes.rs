@@ -1,4 +1,4 @@
-//! The cluster's nodes as far as trees care: what each offers, and which can be reached by a volume.
+//! The cluster's nodes: which providers and runtimes each offers, and which volumes Pods there can use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -10,28 +10,43 @@ use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
-use crate::meta::{deleting, name, target};
-use crate::step::{Kind, Plan, Step};
+use crate::step::Plan;
+use crate::stored::Stored;
 
-/// Well-known label that Pods' affinity to a node goes by.
+/// The well-known label that Pods are bound to nodes by. Its value is not the node's name on every cluster.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What the shim of a node that is no more left behind. It may bear the name of a Node that comes later: that one's shim makes its own.
-#[must_use]
-pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
-    let meta = &offer.metadata;
-    let stays = nodes.exists(name(meta)) || deleting(meta);
-    if stays { Plan::nothing() } else { Plan::only(vec![Step::Delete(target(Kind::WorkspaceNode, meta))]) }
+/// Value of the label [`HOSTNAME`] of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hostname(String);
+
+impl Hostname {
+    /// The label's value.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
-/// By name. A node that is not in here does not exist.
+/// Deletes the WorkspaceNode of a node that no longer exists. When a node of that name comes later, its shim makes a new one.
+#[must_use]
+pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
+    match Stored::new(offer) {
+        Some(offer) if !nodes.exists(offer.name()) => Plan::only(offer.delete().into_iter().collect()),
+        Some(_) | None => Plan::nothing(),
+    }
+}
+
+/// The cluster's nodes, by name. A node that is not in here does not exist.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes(pub BTreeMap<String, Node>);
 
+/// What is known of one node.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
+    /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
-    /// What its shim reports; absent while there is none.
+    /// What its shim reports; absent while no shim has reported.
     pub offer: Option<Arc<WorkspaceNode>>,
 }
 
@@ -42,7 +57,7 @@ impl Node {
 
     fn offers(&self, provider: ProviderName) -> bool {
         let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
-        // A shim may leave Ready out; only a clear no counts.
+        // A shim may leave Ready out, so only False counts.
         let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
         !down
             && status
@@ -51,6 +66,7 @@ impl Node {
                 .any(|p| p.available && provider != ProviderName::Unknown && (provider == ProviderName::Auto || p.name == provider))
     }
 
+    /// Whether the node offers the runtime of this digest, in lower-case hex.
     #[must_use]
     pub fn has_runtime(&self, digest: &str) -> bool {
         self.offer.as_ref().and_then(|o| o.status.as_ref()).is_some_and(|s| s.runtime_digests.iter().any(|d| d == digest))
@@ -58,6 +74,7 @@ impl Node {
 }
 
 impl Nodes {
+    /// NotReady nodes exist.
     #[must_use]
     pub fn exists(&self, node: &str) -> bool {
         self.0.contains_key(node)
@@ -89,15 +106,15 @@ impl Nodes {
         }
     }
 
-    /// The runtime that agents on `candidates` run: the one asked for, else the one that most of them name first (the highest among equals).
-    /// A shim names its own first; behind it stand older ones that Pods still run.
+    /// Digest of the runtime that agents on `candidates` run: `configured`, else the one that most of them list first (the highest among equals).
+    /// A shim lists its own first, and then older ones that Pods still run. `None` when no candidate lists any.
     #[must_use]
-    pub fn runtime_digest(&self, asked: Option<&str>, candidates: &[String]) -> Option<String> {
-        if let Some(digest) = asked {
+    pub fn runtime_digest(&self, configured: Option<&str>, candidates: &[&str]) -> Option<String> {
+        if let Some(digest) = configured {
             return Some(digest.to_owned());
         }
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for node in candidates.iter().filter_map(|name| self.0.get(name)) {
+        for node in candidates.iter().filter_map(|name| self.0.get(*name)) {
             if let Some(own) = node.offer.as_ref().and_then(|o| o.status.as_ref()?.runtime_digests.first()) {
                 *count.entry(own).or_default() += 1;
             }
@@ -105,13 +122,13 @@ impl Nodes {
         count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())
     }
 
-    /// Value of [`HOSTNAME`] on this node; the name where the node bears no such label.
+    /// The node's hostname; its name where the node has no such label.
     #[must_use]
-    pub fn hostname(&self, node: &str) -> String {
-        self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned())
+    pub fn hostname(&self, node: &str) -> Hostname {
+        Hostname(self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned()))
     }
 
-    /// Whether the node bears every label of a Pod's selector.
+    /// Whether the node has every label of a Pod's selector.
     #[must_use]
     pub fn bears(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
         let labels = self.0.get(node).map(|n| &n.labels);
@@ -155,7 +172,7 @@ fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>)
         "DoesNotExist" => value.is_none(),
         "Gt" => matches!((number(), bound()), (Some(n), Some(b)) if n > b),
         "Lt" => matches!((number(), bound()), (Some(n), Some(b)) if n < b),
-        // An operator that we do not know may allow the node: the scheduler decides then.
+        // An operator that this version does not know may allow the node, so the scheduler decides.
         _ => true,
     }
 }

@@ -4,134 +4,174 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yoi_crds::condition::{ConditionValue, find, is_true};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::project::SealedGeneration;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
 
 use crate::conditions::{self, ConditionSet};
-use crate::meta::{deleting, name, target, uid};
+use crate::network;
 use crate::nodes::Nodes;
-use crate::step::{Kind, Plan, Step};
-use crate::workspace::base::{BaseSet, base_node, is_sealed};
+use crate::settings::Settings;
+use crate::step::{Plan, Step};
+use crate::stored::{Stored, delete_all};
+use crate::tree::base_set::{BaseSet, ObservedBase};
 
+/// Everything that the decision about a project reads, gathered once.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// The object that the plan is about.
     pub project: Arc<YoiProject>,
+    /// The namespace is being deleted.
     pub terminating: bool,
     /// Every base that this project controls, of every generation.
     pub bases: Vec<Arc<AgentWorkspace>>,
-    /// UIDs that the origins of workspaces name.
+    /// UIDs of the bases that trees were made from.
     pub origins: BTreeSet<String>,
+    /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
+    /// Those of the namespace.
+    pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
-/// A node that went without a word makes nothing, and its WorkspaceNode still says what it offered: after so long another one gets its turn.
+/// A node that stopped without a report makes nothing, and its WorkspaceNode still offers its providers: after so long another node gets a base.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// An [`Observed`] whose objects are all stored.
+struct ProjectInput<'a> {
+    project: Stored<'a, YoiProject>,
+    status: YoiProjectStatus,
+    bases: Vec<ObservedBase<'a>>,
+    origins: &'a BTreeSet<String>,
+    nodes: &'a Nodes,
+}
+
+/// Which bases and network policies to make, which bases to delete, and what is true of the source. An object that no API server has stored gets an empty plan.
 #[must_use]
-pub fn plan(seen: &Observed, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
-    let meta = &seen.project.metadata;
-    // Bases go by owner reference; there is nothing of ours to wait for.
-    if deleting(meta) || seen.terminating {
+pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+    let Some(project) = Stored::new(&*seen.project) else { return Plan::nothing() };
+    // The garbage collector deletes the bases of a project, and nothing else of it needs an order.
+    if project.is_deleting() || seen.terminating {
         return Plan::nothing();
     }
-    let before = seen.project.status.clone().unwrap_or_default();
-    if let Some(field) = seen.project.spec.unknown_field() {
-        let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
-        saying.say(condition::SOURCE_READY, conditions::not_understood(field));
-        saying.ready(&[condition::SOURCE_READY], "");
-        let status = YoiProjectStatus { observed_generation: meta.generation, generation: before.generation, conditions: saying.done() };
-        return Plan { steps: Vec::new(), status: Some(status), requeue_after: None };
-    }
-    let lineage = BaseSet::of_project(&seen.project);
-    let current: Vec<&Arc<AgentWorkspace>> = lineage.living(&seen.bases, &seen.nodes).collect();
-    let sealed: Vec<&Arc<AgentWorkspace>> = current.iter().copied().filter(|b| is_sealed(b)).collect();
-    let mut steps = lineage.lost(&seen.bases, &seen.nodes);
-    let mut saying = ConditionSet::new(&before.conditions, meta.generation, now);
+    let status = project.status.clone().unwrap_or_default();
+    let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
+    let plan = match project.spec.unknown_field() {
+        Some(field) => not_understood(&input, field, now),
+        None => reconcile(&input, now),
+    };
+    // A namespace with a project is a namespace with agents: its policies are there before the first of them.
+    let policies = settings.network.as_ref().map(|network| network::ensure(project.namespace(), network, &seen.network_policies));
+    Plan { steps: policies.into_iter().flatten().chain(plan.steps).collect(), ..plan }
+}
 
-    let eligible = seen.nodes.eligible(lineage.provider);
-    if current.is_empty() {
-        steps.extend(eligible.iter().find(|node| !lineage.taken(node, &seen.bases)).map(|node| lineage.ensure_on(node)));
+fn not_understood(input: &ProjectInput<'_>, field: &str, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+    let mut conditions = input.condition_set(now);
+    conditions.set(condition::SOURCE_READY, conditions::not_understood(field));
+    conditions.set_ready(&[condition::SOURCE_READY], "");
+    input.plan(Vec::new(), input.status.generation.clone(), conditions, None)
+}
+
+fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+    let base_set = BaseSet::of_project(input.project, &input.bases, input.nodes);
+    let living: Vec<ObservedBase<'_>> = base_set.living().collect();
+    let sealed: Vec<ObservedBase<'_>> = living.iter().copied().filter(|base| base.is_sealed()).collect();
+    let mut steps = base_set.delete_lost();
+    if living.is_empty() {
+        steps.extend(base_set.make_next(|_| true));
     }
     let mut requeue_after = None;
     if sealed.is_empty() {
-        match idle_for(&current, now) {
+        match idle_for(&living, now) {
             Some(idle) if idle < PATIENCE => requeue_after = Some(PATIENCE - idle),
-            Some(_) => {
-                let next = eligible.iter().find(|node| !lineage.taken(node, &seen.bases));
-                steps.extend(next.map(|node| lineage.ensure_on(node)));
-            }
+            Some(_) => steps.extend(base_set.make_next(|_| true)),
             None => {}
         }
     } else {
-        steps.extend(retired(seen, &current));
+        steps.extend(input.delete_unused(&living));
     }
-    saying.say(condition::SOURCE_READY, source_ready(&current));
-    saying.say(
-        condition::SEALED,
-        match (sealed.len(), current.first()) {
-            (0, None) if eligible.is_empty() => ConditionValue::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)),
-            (0, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
-            (0, Some(base)) => waiting(base),
-            (n, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
-        },
-    );
-    // Without a node nothing can be fetched either; the sentence that helps is the other one.
-    if current.is_empty() && eligible.is_empty() {
-        saying.say(condition::SOURCE_READY, ConditionValue::no(reason::NO_ELIGIBLE_NODE, seen.nodes.none_eligible(lineage.provider)));
-    }
-    saying.ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
-    let status =
-        YoiProjectStatus { observed_generation: meta.generation, generation: generation(&lineage, &sealed), conditions: saying.done() };
-    Plan { steps, status: Some(status), requeue_after }
+
+    let no_node = input
+        .nodes
+        .eligible(base_set.provider)
+        .is_empty()
+        .then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(base_set.provider)));
+    let sealed_condition = match (sealed.len(), living.first(), &no_node) {
+        (0, None, Some(no_node)) => no_node.clone(),
+        (0, None, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
+        (0, Some(base), _) => not_sealed_yet(*base),
+        (n, _, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
+    };
+    // Without a node nothing can be fetched either, and that sentence helps more.
+    let source_condition = no_node.filter(|_| living.is_empty()).unwrap_or_else(|| source_ready(&living));
+    let mut conditions = input.condition_set(now);
+    conditions.set(condition::SOURCE_READY, source_condition);
+    conditions.set(condition::SEALED, sealed_condition);
+    conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
+    input.plan(steps, generation(&base_set, &sealed), conditions, requeue_after)
 }
 
-/// How long nothing has been made of any of these bases, since the last of them was asked for. `None`: there are none, or one has its tree.
-fn idle_for(current: &[&Arc<AgentWorkspace>], now: jiff::Timestamp) -> Option<Duration> {
-    if current.iter().any(|b| is_true(conditions(b), condition::PROVISIONED)) {
+impl ProjectInput<'_> {
+    fn condition_set(&self, now: jiff::Timestamp) -> ConditionSet<'_> {
+        ConditionSet::new(&self.status.conditions, self.project.meta().generation, now)
+    }
+
+    fn plan(
+        &self,
+        steps: Vec<Step>,
+        generation: Option<SealedGeneration>,
+        conditions: ConditionSet<'_>,
+        requeue_after: Option<Duration>,
+    ) -> Plan<YoiProjectStatus> {
+        let observed_generation = self.project.meta().generation;
+        let status = YoiProjectStatus { observed_generation, generation, conditions: conditions.into_conditions() };
+        Plan { steps, status: Some(status), requeue_after }
+    }
+
+    /// Steps that delete bases of former generations that no tree was made from.
+    fn delete_unused(&self, living: &[ObservedBase<'_>]) -> Vec<Step> {
+        let is_current = |base: &ObservedBase<'_>| living.iter().any(|other| other.workspace.uid() == base.workspace.uid());
+        let is_used = |base: &ObservedBase<'_>| self.origins.contains(base.workspace.uid().as_str());
+        delete_all(self.bases.iter().filter(|base| !is_current(base) && !is_used(base)).map(|base| base.workspace))
+    }
+}
+
+/// How long ago the last of these bases was created, while none of them has a tree. `None` when there are none, or one has its tree.
+fn idle_for(bases: &[ObservedBase<'_>], now: jiff::Timestamp) -> Option<Duration> {
+    if bases.iter().any(|base| base.workspace.is_true(condition::PROVISIONED)) {
         return None;
     }
-    let last = current.iter().map(|b| b.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0)).max()?;
+    let last = bases.iter().map(|base| base.workspace.meta().creation_timestamp.as_ref().map_or(now, |t| t.0)).max()?;
     Some(Duration::try_from(now.duration_since(last)).unwrap_or(Duration::ZERO))
 }
 
-/// Bases of former generations that no tree was made from.
-fn retired(seen: &Observed, current: &[&Arc<AgentWorkspace>]) -> Vec<Step> {
-    let kept = |b: &AgentWorkspace| current.iter().any(|c| uid(&c.metadata) == uid(&b.metadata)) || seen.origins.contains(uid(&b.metadata));
-    seen.bases.iter().filter(|b| !deleting(&b.metadata) && !kept(b)).map(|b| Step::Delete(target(Kind::Workspace, &b.metadata))).collect()
-}
-
-fn conditions(base: &AgentWorkspace) -> &[yoi_crds::Condition] {
-    base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default()
-}
-
-fn source_ready(current: &[&Arc<AgentWorkspace>]) -> ConditionValue {
-    if current.iter().any(|b| is_true(conditions(b), condition::POPULATED)) {
+fn source_ready(bases: &[ObservedBase<'_>]) -> ConditionValue {
+    if bases.iter().any(|base| base.workspace.is_true(condition::POPULATED)) {
         return ConditionValue::yes(reason::FILLED, "the source was fetched");
     }
-    let failed = current.iter().find_map(|b| find(conditions(b), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED));
-    match failed {
-        Some(c) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
+    let populated = bases.iter().filter_map(|base| find(base.workspace.conditions(), condition::POPULATED));
+    match populated.into_iter().find(|c| c.reason == reason::POPULATE_FAILED) {
+        Some(failed) => ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone()),
         None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
     }
 }
 
-fn waiting(base: &AgentWorkspace) -> ConditionValue {
-    let title = name(&base.metadata);
-    match find(conditions(base), condition::READY) {
-        Some(c) => ConditionValue::no(reason::POPULATING, format!("base {title}: {}", c.message)),
+fn not_sealed_yet(base: ObservedBase<'_>) -> ConditionValue {
+    let title = base.workspace.name();
+    match find(base.workspace.conditions(), condition::READY) {
+        Some(ready) => ConditionValue::no(reason::POPULATING, format!("base {title}: {}", ready.message)),
         None => ConditionValue::no(reason::POPULATING, format!("base {title} is being made")),
     }
 }
 
-fn generation(lineage: &BaseSet, sealed: &[&Arc<AgentWorkspace>]) -> Option<SealedGeneration> {
-    let first = sealed.iter().min_by_key(|b| name(&b.metadata))?;
-    let volume = first.status.as_ref()?.volume.as_ref();
-    let mut nodes: Vec<String> = sealed.iter().filter_map(|b| base_node(b)).collect();
+fn generation(base_set: &BaseSet<'_>, sealed: &[ObservedBase<'_>]) -> Option<SealedGeneration> {
+    let first = sealed.iter().min_by_key(|base| base.workspace.name())?;
+    let volume = first.workspace.get().status.as_ref()?.volume.as_ref();
+    let mut nodes: Vec<String> = sealed.iter().map(|base| base.node.to_owned()).collect();
     nodes.sort();
     Some(SealedGeneration {
-        name: lineage.generation(),
+        name: base_set.generation.clone(),
         revision: volume.and_then(|v| v.revision.clone()),
         manifest_digest: volume.and_then(|v| v.manifest_digest.clone()),
         nodes,

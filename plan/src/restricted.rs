@@ -1,4 +1,4 @@
-//! Parts of Pods that pass Pod Security *restricted*.
+//! Parts of Pods that pass the Pod Security standard *restricted*.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use yoi_crds::pod::ImagePullPolicy;
 use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
-use crate::nodes::HOSTNAME;
+use crate::nodes::{HOSTNAME, Hostname};
+use crate::stored::Uid;
 
 pub(crate) fn pod_security(owner: TreeOwner) -> PodSecurityContext {
     PodSecurityContext {
@@ -33,9 +34,10 @@ pub(crate) fn container_security() -> SecurityContext {
     }
 }
 
-/// Requires one of these values of the hostname label.
-pub(crate) fn only_on(hostnames: Vec<String>) -> Affinity {
-    let listed = NodeSelectorRequirement { key: HOSTNAME.to_owned(), operator: "In".to_owned(), values: Some(hostnames) };
+/// Requires a node with one of these hostnames.
+pub(crate) fn only_on(hostnames: &[Hostname]) -> Affinity {
+    let values = hostnames.iter().map(|hostname| hostname.as_str().to_owned()).collect();
+    let listed = NodeSelectorRequirement { key: HOSTNAME.to_owned(), operator: "In".to_owned(), values: Some(values) };
     Affinity {
         node_affinity: Some(NodeAffinity {
             required_during_scheduling_ignored_during_execution: Some(NodeSelector {
@@ -60,12 +62,12 @@ pub(crate) fn allowed_hostnames(affinity: Option<&Affinity>) -> Vec<&str> {
         .collect()
 }
 
-/// An inline volume of our driver with the tree of this workspace.
-pub(crate) fn tree_volume(workspace_uid: &str, read_only: bool) -> Volume {
+/// An inline volume of our driver that shows a workspace's tree.
+pub(crate) fn tree_volume(workspace: Uid<'_>, read_only: bool) -> Volume {
     inline(
         "tree",
         read_only,
-        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace_uid.to_owned())]),
+        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace.as_str().to_owned())]),
     )
 }
 
@@ -93,7 +95,7 @@ pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 pub(crate) fn pull_policy(policy: ImagePullPolicy) -> String {
     match policy {
         ImagePullPolicy::Always => "Always",
-        // What is not understood is refused before; no policy would be another one for other tags.
+        // A policy of another version is refused before. Without a policy, Kubernetes would decide by the tag.
         ImagePullPolicy::IfNotPresent | ImagePullPolicy::Unknown => "IfNotPresent",
         ImagePullPolicy::Never => "Never",
     }

@@ -1,4 +1,4 @@
-//! What the operator was told at its start and every plan may need.
+//! The operator's settings that plans depend on.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,27 @@ use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_wire::manifest::Gateway;
 
+/// Settings that stay the same while the operator runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Image of agents that name none.
     pub agent_image: String,
     /// Image of the Pods that fill bases from git.
     pub populator_image: String,
-    /// Of Pods with one of these two images; the cluster's rule by tag when absent.
+    /// Pull policy of Pods with one of these two images; Kubernetes decides by the image's tag when absent.
     pub image_pull_policy: Option<ImagePullPolicy>,
-    /// Hex SHA-256 that agents must run; when absent, one that the nodes offer.
+    /// Lower-case hex SHA-256 of the runtime that agents run; when absent, one that the nodes offer.
     pub runtime_digest: Option<String>,
-    /// Class of session claims that name none; the cluster's default when absent.
+    /// StorageClass of session claims that name none; the cluster's default when absent.
     pub default_session_class: Option<String>,
+    /// How agents reach the gateway; part of every manifest.
     pub gateway: Gateway,
+    /// What the network policies allow; when absent, plans make no policies.
     pub network: Option<Network>,
 }
 
 impl Settings {
-    /// One image for all Pods, and nothing else chosen.
+    /// One image for all Pods; every other setting is absent.
     #[must_use]
     pub fn new(image: &str, gateway: Gateway) -> Self {
         Self {
@@ -38,13 +41,17 @@ impl Settings {
     }
 }
 
-/// What the network policies of users' namespaces let agents and populators reach beside DNS and the gateway.
+/// What the network policies of users' namespaces let agents and populators reach, beside DNS.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
-    /// Labels of the gateway's namespace and Pods.
+    /// Name of the gateway's namespace.
     pub gateway_namespace: String,
+    /// Labels of the gateway's Pods.
     pub gateway_pod: BTreeMap<String, String>,
+    /// TCP port of the gateway's Pods.
     pub gateway_port: i32,
+    /// What agents may reach beside the gateway.
     pub agents: Vec<NetworkPolicyEgressRule>,
+    /// What populators may reach; they never reach the gateway.
     pub populators: Vec<NetworkPolicyEgressRule>,
 }

@@ -1,4 +1,4 @@
-//! Steps: everything that a plan can ask of the API server.
+//! Steps: everything that a plan asks of the API server.
 
 use std::time::Duration;
 
@@ -7,93 +7,125 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use yoi_crds::AgentWorkspace;
 
-/// What to do, in this order, and then what to say.
+/// What to do, and the status to write afterwards.
 #[derive(Clone, Debug)]
 pub struct Plan<S> {
+    /// To be carried out in this order. When one fails, the rest is left to the next round.
     pub steps: Vec<Step>,
-    /// The operator's whole share of the status; `None` leaves it alone (the object is about to go, or has only now got its finalizers).
+    /// All fields that the operator owns. `None` leaves the status as it is: the object is about to go, or gets its finalizers first.
     pub status: Option<S>,
-    /// Look again after so long even if nothing happens.
+    /// Plan again after so long, even if nothing changes.
     pub requeue_after: Option<Duration>,
 }
 
 impl<S> Plan<S> {
+    /// No step, and no write of the status.
     #[must_use]
     pub fn nothing() -> Self {
         Plan { steps: Vec::new(), status: None, requeue_after: None }
     }
 
+    /// These steps, and no write of the status.
     #[must_use]
     pub fn only(steps: Vec<Step>) -> Self {
         Plan { steps, status: None, requeue_after: None }
     }
 }
 
-/// One deed. "Ensure" creates; an object of that name with the same controller is success, a foreign one is refused.
+/// One request to the API server. Each can be repeated.
+///
+/// "Ensure" creates. An object of that name with the same controller is success; one with another controller is an error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// With the resource version that was seen, so that nobody's finalizer is lost.
+    /// Sets the finalizers. Fails when the object has changed since it was observed, so that nobody else's finalizer is lost.
     AddFinalizers {
+        /// The object.
         of: Target,
+        /// The resource version that was observed.
         resource_version: String,
+        /// All finalizers, those that were there among them.
         all: Vec<String>,
     },
-    /// Likewise; `left` is what stays.
+    /// Sets the finalizers, on the same condition as [`Step::AddFinalizers`].
     RemoveFinalizer {
+        /// The object.
         of: Target,
+        /// The resource version that was observed.
         resource_version: String,
+        /// The finalizer that goes.
         finalizer: &'static str,
+        /// The finalizers that stay.
         left: Vec<String>,
     },
+    /// Creates an AgentWorkspace.
     EnsureWorkspace(Box<AgentWorkspace>),
+    /// Creates a PersistentVolumeClaim.
     EnsureClaim(Box<PersistentVolumeClaim>),
+    /// Creates a PersistentVolume.
     EnsureVolume(Box<PersistentVolume>),
+    /// Creates a ConfigMap.
     EnsureConfigMap(Box<ConfigMap>),
+    /// Creates a Pod.
     EnsurePod(Box<Pod>),
-    /// Applied, not created: its content follows the operator's settings.
+    /// Applies a NetworkPolicy, because its content follows the operator's settings.
     EnsureNetworkPolicy(Box<NetworkPolicy>),
     /// Sets the claim's owner references to exactly these.
     OwnClaim {
+        /// The claim.
         claim: Target,
+        /// Empty for a claim that the garbage collector must not delete.
         owners: Vec<OwnerReference>,
     },
-    /// Takes the scheduler's choice of node off a claim, so that it chooses again: a provisioner's duty, and nobody else provisions our claims.
+    /// Removes the scheduler's choice of node from a claim, so that it chooses again. That is the provisioner's task, and the operator provisions
+    /// these claims.
     UnselectNode {
+        /// The claim.
         claim: Target,
     },
-    /// Changes a claim that is being deleted, so that Kubernetes looks at it again. `times` is written there: said twice, it is one change.
-    Remind {
+    /// Changes an annotation of a claim that is being deleted, so that Kubernetes looks at the claim again.
+    NudgeClaim {
+        /// The claim.
         claim: Target,
+        /// Value of the annotation: which write this is, from 1. Repeating a step changes nothing.
         times: u32,
     },
-    /// So that the data outlives its claim.
+    /// Sets a volume's reclaim policy to Retain, so that the data outlives its claim.
     RetainVolume {
+        /// The volume.
         volume: Target,
     },
-    /// Asked of the API server itself, before a finalizer goes: the view may be too young to show what was made a moment ago. What still is of `of`
-    /// ends the round, and the next one sees it.
+    /// Asks the API server itself, before a finalizer goes: what was observed may be too old to show what was made a moment ago. When the object is
+    /// there and was made for `of`, the round ends, and the next one observes it.
     ConfirmGone {
+        /// Kind of the object.
         kind: Kind,
+        /// Empty for cluster-scoped kinds.
         namespace: String,
+        /// Name of the object.
         name: String,
         /// UID of the object that it was made for.
         of: String,
     },
-    /// With the UID as precondition.
+    /// Deletes an object, with its UID as precondition.
     Delete(Target),
 }
 
-/// One object, meant by its identity and not only by its name.
+/// One object, by its identity and not only by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
+    /// Kind of the object.
     pub kind: Kind,
     /// Empty for cluster-scoped kinds.
     pub namespace: String,
+    /// Name of the object.
     pub name: String,
+    /// Its UID; never empty.
     pub uid: String,
 }
 
+/// Kinds whose objects steps change by identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the variants are Kubernetes' names for the kinds, or parts of them")]
 pub enum Kind {
     YoiPod,
     Workspace,
@@ -105,6 +137,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kind's name in the API, e.g. `PersistentVolumeClaim`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -126,7 +159,7 @@ impl std::fmt::Display for Target {
 }
 
 impl Step {
-    /// The deed in words, for errors and logs: `create Pod a-1`.
+    /// What the step does, for errors and logs: `create Pod a-1`.
     #[must_use]
     pub fn description(&self) -> String {
         let named = |verb: &str, kind: Kind, name: &Option<String>| format!("{verb} {} {}", kind.as_str(), name.as_deref().unwrap_or(""));
@@ -141,7 +174,7 @@ impl Step {
             Step::EnsureNetworkPolicy(n) => format!("apply NetworkPolicy {}", n.metadata.name.as_deref().unwrap_or("")),
             Step::OwnClaim { claim, .. } => format!("set the owners of {claim}"),
             Step::UnselectNode { claim } => format!("let the scheduler choose another node for {claim}"),
-            Step::Remind { claim, .. } => format!("have Kubernetes look again at {claim}"),
+            Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::Delete(target) => format!("delete {target}"),

@@ -1,15 +1,15 @@
-//! Who may see and message whom. Objects in, an answer out: the gateway's door and the plugin's table ask here alone.
+//! Who may see and message whom: a pure function of objects. The gateway and the plugin both decide by it alone.
 //!
-//! A YoiPeer joins two *identities*. A name that was deleted and made anew is a stranger, and a stranger is answered exactly as a name that
-//! nobody bears, so that asking teaches nothing.
+//! A YoiPeer joins two *identities*. A YoiPod that was deleted and made again under its name has another identity. What a caller cannot see is answered
+//! exactly as what does not exist, so that asking reveals nothing.
 //!
 //! | The caller's YoiPeer with the other | Listed | May send |
 //! |---|---|---|
 //! | none, or it joined a former caller or another namespace | no | `NotVisible` |
 //! | has not bound the other yet, or is being deleted | no | `NotAPeer` |
-//! | the one that it joined is gone, or replaced by a namesake | yes, as missing | `NotAPeer` |
+//! | the YoiPod that it joined is gone, or another one has its name | yes, as missing | `NotAPeer` |
 //! | not Ready | yes | `NotAPeer` |
-//! | Ready, and both are who they were | yes | yes |
+//! | Ready, and both are the ones that it joined | yes | yes |
 
 use std::collections::BTreeMap;
 
@@ -21,16 +21,20 @@ use yoi_wire::hub::{Refusal, RefusalReason, VisibilityReason};
 
 use crate::meta::{deleting, name, namespace, uid};
 
-/// What counts of a YoiPeer.
+/// The parts of a YoiPeer that visibility depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerLink {
+    /// Namespace of the YoiPeer and of its members.
     pub namespace: String,
+    /// Name of the YoiPeer.
     pub name: String,
-    /// As in the spec.
+    /// Names of the two members, as in the spec.
     pub members: Vec<String>,
-    /// The identities that were joined.
+    /// The identities that were joined; empty until the YoiPeer is accepted.
     pub bound: Vec<BoundMember>,
+    /// Whether its condition Ready is True.
     pub ready: bool,
+    /// Whether it is being deleted.
     pub deleting: bool,
 }
 
@@ -56,7 +60,7 @@ pub fn agent_ref(yoipod: &YoiPod) -> AgentRef {
     AgentRef { namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }
 
-/// The name of the one YoiPeer that can join two names of a namespace, given in any order.
+/// The name of the one YoiPeer that can join two members, given in any order.
 #[must_use]
 pub fn yoipeer_name(a: &str, b: &str) -> String {
     if a <= b { format!("{a}.{b}") } else { format!("{b}.{a}") }
@@ -84,12 +88,12 @@ pub fn check_name(caller: &AgentRef, to: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// May `caller` message `to`? `bond` is the YoiPeer named [`yoipeer_name`] of the two, `current` the UID of the YoiPod that bears the name now.
+/// May `caller` message `to`? `link` is the YoiPeer named [`yoipeer_name`] of the two, `current` the UID of the YoiPod that has the name now.
 ///
 /// # Errors
-/// `NotVisible` in the same words whether or not anybody bears the name; `NotAPeer` of one that the caller was introduced to.
-pub fn may_send(caller: &AgentRef, to: &str, bond: Option<&PeerLink>, current: Option<&str>) -> Result<(), Refusal> {
-    let Some(bond) = bond.filter(|bond| sees(caller, bond) && names(bond, to)) else {
+/// `NotVisible`, with the same message whether or not a YoiPod has the name; `NotAPeer` for one that the caller was joined with.
+pub fn may_send(caller: &AgentRef, to: &str, link: Option<&PeerLink>, current: Option<&str>) -> Result<(), Refusal> {
+    let Some(link) = link.filter(|link| joins_caller(caller, link) && names_member(link, to)) else {
         return Err(Refusal {
             reason: RefusalReason::NotVisible,
             message: format!("no agent named {to} is visible to {}; make a YoiPeer to introduce them", caller.name),
@@ -97,67 +101,69 @@ pub fn may_send(caller: &AgentRef, to: &str, bond: Option<&PeerLink>, current: O
     };
     let not_a_peer = |why: &str| Refusal {
         reason: RefusalReason::NotAPeer,
-        message: format!("YoiPeer {} does not join {} and {to}: {why}", bond.name, caller.name),
+        message: format!("YoiPeer {} does not join {} and {to}: {why}", link.name, caller.name),
     };
-    let Some(joined) = bound_uid(bond, to) else { return Err(not_a_peer("it is not accepted yet")) };
-    // Gone and replaced get one answer: the relation was with the former one, and its successor is a stranger.
+    let Some(joined) = bound_uid(link, to) else { return Err(not_a_peer("it is not accepted yet")) };
+    // Gone and replaced get one answer: the caller was joined with the former YoiPod, and does not see the new one.
     if current != Some(joined) {
         return Err(not_a_peer("the agent it joined is gone"));
     }
-    if bond.deleting || !bond.ready {
+    if link.deleting || !link.ready {
         return Err(not_a_peer("it is not Ready"));
     }
     Ok(())
 }
 
-/// An agent that the caller sees, whether or not it is still there.
+/// An agent that the caller sees, whether or not it still exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleAgent<'a> {
+    /// Name of the agent.
     pub name: &'a str,
-    /// The identity that was joined.
+    /// UID of the YoiPod that was joined.
     pub uid: &'a str,
+    /// Why the caller sees it.
     pub reason: VisibilityReason,
 }
 
 impl VisibleAgent<'_> {
-    /// Whether the YoiPod that bears the name now is the one that is seen. If not, the one that is seen is missing, and its successor is
-    /// none of the caller's business.
+    /// Whether the YoiPod that has the name now is the one that the caller sees. If not, that one is missing, and the caller learns nothing of the new
+    /// one.
     #[must_use]
     pub fn is(&self, current: &AgentRef) -> bool {
         self.uid == current.uid
     }
 }
 
-/// Whom `caller` sees: itself, then the other ends of its bonds, sorted by name. `bonds` may be of anybody and of any namespace.
+/// Whom `caller` sees: itself, then the other members of its YoiPeers, sorted by name. `links` may be any YoiPeers, of any namespace.
 #[must_use]
-pub fn visible_agents<'a>(caller: &'a AgentRef, bonds: impl IntoIterator<Item = &'a PeerLink>) -> Vec<VisibleAgent<'a>> {
+pub fn visible_agents<'a>(caller: &'a AgentRef, links: impl IntoIterator<Item = &'a PeerLink>) -> Vec<VisibleAgent<'a>> {
     let itself = VisibleAgent { name: &caller.name, uid: &caller.uid, reason: VisibilityReason::Itself };
     let others: BTreeMap<&str, VisibleAgent<'a>> =
-        bonds.into_iter().filter_map(|bond| other_end(caller, bond)).map(|seen| (seen.name, seen)).collect();
+        links.into_iter().filter_map(|link| other_member(caller, link)).map(|seen| (seen.name, seen)).collect();
     std::iter::once(itself).chain(others.into_values()).collect()
 }
 
-/// The other end of a bond, if the bond shows it to `caller`.
-fn other_end<'a>(caller: &AgentRef, bond: &'a PeerLink) -> Option<VisibleAgent<'a>> {
-    if bond.deleting || !sees(caller, bond) {
+/// The other member of a YoiPeer, if `caller` sees it by that.
+fn other_member<'a>(caller: &AgentRef, link: &'a PeerLink) -> Option<VisibleAgent<'a>> {
+    if link.deleting || !joins_caller(caller, link) {
         return None;
     }
-    let other = bond.members.iter().find(|member| **member != caller.name)?;
-    Some(VisibleAgent { name: other, uid: bound_uid(bond, other)?, reason: VisibilityReason::Peer })
+    let other = link.members.iter().find(|member| **member != caller.name)?;
+    Some(VisibleAgent { name: other, uid: bound_uid(link, other)?, reason: VisibilityReason::Peer })
 }
 
-/// The bond joined *this* caller, not a former bearer of its name.
-fn sees(caller: &AgentRef, bond: &PeerLink) -> bool {
-    bond.namespace == caller.namespace && names(bond, &caller.name) && bound_uid(bond, &caller.name) == Some(&caller.uid)
+/// The YoiPeer joined *this* caller, not a former YoiPod of its name.
+fn joins_caller(caller: &AgentRef, link: &PeerLink) -> bool {
+    link.namespace == caller.namespace && names_member(link, &caller.name) && bound_uid(link, &caller.name) == Some(&caller.uid)
 }
 
-/// By the spec, which is what was asked for: a status that says otherwise is not believed.
-fn names(bond: &PeerLink, name: &str) -> bool {
-    bond.members.iter().any(|member| member == name)
+/// By the spec: a status that names others is not believed.
+fn names_member(link: &PeerLink, name: &str) -> bool {
+    link.members.iter().any(|member| member == name)
 }
 
-fn bound_uid<'a>(bond: &'a PeerLink, name: &str) -> Option<&'a str> {
-    bond.bound.iter().find(|member| member.name == name).map(|member| member.uid.as_str())
+fn bound_uid<'a>(link: &'a PeerLink, name: &str) -> Option<&'a str> {
+    link.bound.iter().find(|member| member.name == name).map(|member| member.uid.as_str())
 }
 
 #[cfg(test)]
@@ -170,7 +176,7 @@ mod tests {
         AgentRef { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
     }
 
-    fn bond(bound: &[(&str, &str)], ready: bool) -> PeerLink {
+    fn link(bound: &[(&str, &str)], ready: bool) -> PeerLink {
         PeerLink {
             namespace: "ns".into(),
             name: "a.b".into(),
@@ -195,51 +201,51 @@ mod tests {
 
     /// Each world, whether `b` is then listed to `a`, and how: `Some(true)` is there, `Some(false)` missing.
     #[test]
-    fn sight_and_sending_are_one_answer() {
+    fn an_agent_may_send_only_to_one_that_it_sees() {
         use RefusalReason::{NotAPeer, NotVisible};
-        let deleting = PeerLink { deleting: true, ..bond(BOTH, true) };
-        let elsewhere = PeerLink { namespace: "other".into(), ..bond(BOTH, true) };
-        let unasked = PeerLink { members: vec!["a".into(), "c".into()], ..bond(BOTH, true) };
-        let former = bond(&[("a", "former"), ("b", "uid-b")], true);
+        let deleting = PeerLink { deleting: true, ..link(BOTH, true) };
+        let elsewhere = PeerLink { namespace: "other".into(), ..link(BOTH, true) };
+        let other_members = PeerLink { members: vec!["a".into(), "c".into()], ..link(BOTH, true) };
+        let former = link(&[("a", "former"), ("b", "uid-b")], true);
         let cases = [
-            ("joined", Some(bond(BOTH, true)), Some("uid-b"), Some(true), None),
-            ("no bond", None, Some("uid-b"), None, Some(NotVisible)),
-            ("no bond, no agent", None, None, None, Some(NotVisible)),
+            ("joined", Some(link(BOTH, true)), Some("uid-b"), Some(true), None),
+            ("no YoiPeer", None, Some("uid-b"), None, Some(NotVisible)),
+            ("no YoiPeer, no agent", None, None, None, Some(NotVisible)),
             ("caller is a successor", Some(former), Some("uid-b"), None, Some(NotVisible)),
-            ("nothing bound", Some(bond(&[], true)), Some("uid-b"), None, Some(NotVisible)),
-            ("a19: only one side bound", Some(bond(&[("a", "uid-a")], true)), Some("uid-b"), None, Some(NotAPeer)),
-            ("a21: target is a successor", Some(bond(BOTH, true)), Some("uid-b2"), Some(false), Some(NotAPeer)),
-            ("a20: target is gone", Some(bond(BOTH, true)), None, Some(false), Some(NotAPeer)),
-            ("not ready", Some(bond(BOTH, false)), Some("uid-b"), Some(true), Some(NotAPeer)),
-            ("going", Some(deleting), Some("uid-b"), None, Some(NotAPeer)),
+            ("nothing bound", Some(link(&[], true)), Some("uid-b"), None, Some(NotVisible)),
+            ("a19: only one side bound", Some(link(&[("a", "uid-a")], true)), Some("uid-b"), None, Some(NotAPeer)),
+            ("a21: target is a successor", Some(link(BOTH, true)), Some("uid-b2"), Some(false), Some(NotAPeer)),
+            ("a20: target is gone", Some(link(BOTH, true)), None, Some(false), Some(NotAPeer)),
+            ("not ready", Some(link(BOTH, false)), Some("uid-b"), Some(true), Some(NotAPeer)),
+            ("being deleted", Some(deleting), Some("uid-b"), None, Some(NotAPeer)),
             ("another namespace", Some(elsewhere), Some("uid-b"), None, Some(NotVisible)),
-            ("a status that the spec did not ask for", Some(unasked), Some("uid-b"), None, Some(NotVisible)),
+            ("a status with members that the spec does not name", Some(other_members), Some("uid-b"), None, Some(NotVisible)),
         ];
-        for (what, bond, current, listed, refused) in cases {
-            let got = may_send(&agent("a"), "b", bond.as_ref(), current).err().map(|refusal| refusal.reason);
+        for (what, link, current, listed, refused) in cases {
+            let got = may_send(&agent("a"), "b", link.as_ref(), current).err().map(|refusal| refusal.reason);
             assert_eq!(got, refused, "{what}");
             let me = agent("a");
             let now = current.map(|uid| AgentRef { uid: uid.into(), ..agent("b") });
             let there =
-                visible_agents(&me, &bond).iter().find(|seen| seen.name == "b").map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
+                visible_agents(&me, &link).iter().find(|seen| seen.name == "b").map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
             assert_eq!(there, listed, "{what}");
         }
     }
 
     #[test]
-    fn unknown_and_hidden_names_get_the_same_words() {
+    fn unknown_and_hidden_names_get_the_same_answer() {
         let unknown = may_send(&agent("a"), "b", None, None).unwrap_err();
         let hidden = may_send(&agent("a"), "b", None, Some("uid-b")).unwrap_err();
         assert_eq!(unknown, hidden);
         let (gone, replaced) =
-            (may_send(&agent("a"), "b", Some(&bond(BOTH, true)), None), may_send(&agent("a"), "b", Some(&bond(BOTH, true)), Some("new")));
+            (may_send(&agent("a"), "b", Some(&link(BOTH, true)), None), may_send(&agent("a"), "b", Some(&link(BOTH, true)), Some("new")));
         assert_eq!(gone, replaced);
     }
 
     #[test]
-    fn a5_each_end_of_a_bond_sees_the_other() {
-        let bonds = [bond(BOTH, true)];
-        let seen = |name: &str| visible_agents(&agent(name), &bonds).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
+    fn a5_each_member_of_a_yoipeer_sees_the_other() {
+        let links = [link(BOTH, true)];
+        let seen = |name: &str| visible_agents(&agent(name), &links).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
         assert_eq!(seen("a"), ["a", "b"]);
         assert_eq!(seen("b"), ["b", "a"]);
         assert_eq!(seen("c"), ["c"]);
@@ -251,11 +257,11 @@ mod tests {
         let with = |other: &str| PeerLink {
             name: yoipeer_name("b", other),
             members: vec!["b".into(), other.into()],
-            ..bond(&[("b", "uid-b"), (other, &format!("uid-{other}"))], true)
+            ..link(&[("b", "uid-b"), (other, &format!("uid-{other}"))], true)
         };
-        let bonds = [with("d"), bond(BOTH, true), with("c")];
+        let links = [with("d"), link(BOTH, true), with("c")];
         let me = agent("b");
-        let seen: Vec<_> = visible_agents(&me, &bonds).iter().map(|seen| (seen.name, seen.reason)).collect();
+        let seen: Vec<_> = visible_agents(&me, &links).iter().map(|seen| (seen.name, seen.reason)).collect();
         assert_eq!(
             seen,
             [("b", VisibilityReason::Itself), ("a", VisibilityReason::Peer), ("c", VisibilityReason::Peer), ("d", VisibilityReason::Peer)]
@@ -263,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bond_is_read_from_a_yoipeer() {
+    fn a_peer_link_is_read_from_a_yoipeer() {
         let ready = |status: &str| {
             let peer: YoiPeer = serde_json::from_value(json!({
                 "metadata": {"namespace": "ns", "name": "a.b"},
@@ -274,11 +280,11 @@ mod tests {
             .unwrap();
             PeerLink::from(peer)
         };
-        assert_eq!(ready("True"), bond(BOTH, true));
-        assert_eq!(ready("False"), bond(BOTH, false));
+        assert_eq!(ready("True"), link(BOTH, true));
+        assert_eq!(ready("False"), link(BOTH, false));
         let mut bare = YoiPeer::new("a.b", yoi_crds::YoiPeerSpec { members: vec!["a".into(), "b".into()] });
         bare.metadata.namespace = Some("ns".into());
-        assert_eq!(PeerLink::from(bare.clone()), bond(&[], false));
+        assert_eq!(PeerLink::from(bare.clone()), link(&[], false));
         bare.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         assert!(PeerLink::from(bare).deleting);
     }

@@ -1,4 +1,4 @@
-//! Single decisions that the lives of `stable` come by too seldom.
+//! Single decisions that the generated worlds of `stable` seldom reach.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,6 +63,7 @@ fn seen(workspace: Arc<AgentWorkspace>) -> workspace::Observed {
         claim: None,
         volume: None,
         nodes: nodes(&["n1", "n2"]),
+        network_policies: Vec::new(),
     }
 }
 
@@ -79,8 +80,16 @@ fn git_project(path: &str) -> Arc<YoiProject> {
 
 /// The base of `project` on `node`, sealed.
 fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
-    let lineage = workspace::base::BaseSet::of_project(project);
-    let Step::EnsureWorkspace(base) = lineage.ensure_on(node) else { unreachable!("it makes a workspace") };
+    let seen = project::Observed {
+        project: project.clone(),
+        terminating: false,
+        bases: Vec::new(),
+        origins: Default::default(),
+        nodes: nodes(&[node]),
+        network_policies: Vec::new(),
+    };
+    let step = project::plan(&seen, &settings(), now()).steps.into_iter().next();
+    let Some(Step::EnsureWorkspace(base)) = step else { panic!("the project's first base is made on its only node: {step:?}") };
     let mut base = *base;
     base.metadata.uid = Some(format!("base-{node}"));
     let sealed = json!({"nodeName": node, "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), is_true("Populated"), is_true("Sealed")]});
@@ -89,17 +98,17 @@ fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
 }
 
 #[test]
-fn a_tree_that_stands_keeps_its_node_while_a_stranger_bears_its_claims_name() {
+fn a_tree_keeps_its_node_while_somebody_elses_claim_has_its_name() {
     let status_before = json!({
         "nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 7, "gid": 7}, "conditions": [is_true("Provisioned")],
     });
-    let stood = tree("w", json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate"}), status_before);
-    let stranger = made(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "other"}}));
-    let said = status(workspace::plan(&workspace::Observed { claim: Some(stranger), ..seen(stood) }, &settings(), now()));
-    assert_eq!(said.node_name.as_deref(), Some("n1"), "another node would make another tree");
-    assert!(said.origin.is_some());
-    assert_eq!(said.owner, Some(TreeOwner { uid: 7, gid: 7 }));
-    let ready = said.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
+    let existing = tree("w", json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate"}), status_before);
+    let foreign = made(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "other"}}));
+    let reported = status(workspace::plan(&workspace::Observed { claim: Some(foreign), ..seen(existing) }, &settings(), now()));
+    assert_eq!(reported.node_name.as_deref(), Some("n1"), "another node would make another tree");
+    assert!(reported.origin.is_some());
+    assert_eq!(reported.owner, Some(TreeOwner { uid: 7, gid: 7 }));
+    let ready = reported.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
     assert_eq!(ready.reason, "InvalidSpec");
 }
 
@@ -129,12 +138,12 @@ fn a_clone_has_the_owner_of_what_it_is_made_from() {
         json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 2000, "gid": 2000}, "conditions": [is_true("Provisioned")]}),
     );
     let fork = tree("fork", json!({"source": {"workspace": {"name": "parent"}}}), Value::Null);
-    let said = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
-    assert_eq!(said.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
+    let reported = status(workspace::plan(&workspace::Observed { parent: Some(parent), ..seen(fork) }, &settings(), now()));
+    assert_eq!(reported.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
     let clone = tree("clone", json!({"source": {"project": {"name": "p"}}, "owner": {"uid": 3000, "gid": 3000}}), Value::Null);
-    let said =
+    let reported =
         status(workspace::plan(&workspace::Observed { project: Some(git_project("/workspace")), ..seen(clone) }, &settings(), now()));
-    assert_eq!(said.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
+    assert_eq!(reported.owner, Some(TreeOwner { uid: 2000, gid: 2000 }));
 }
 
 #[test]
@@ -147,15 +156,16 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
         bases: vec![lost],
         origins: ["base-gone".to_owned()].into(),
         nodes: nodes(&["n1"]),
+        network_policies: Vec::new(),
     };
-    let plan = project::plan(&seen, now());
+    let plan = project::plan(&seen, &settings(), now());
     let deleted = |s: &Step| matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && t.uid == "base-gone");
     let made = |s: &Step| matches!(s, Step::EnsureWorkspace(w) if w.spec.base.as_ref().is_some_and(|b| b.node == "n1"));
     assert!(plan.steps.iter().any(deleted) && plan.steps.iter().any(made), "{:?}", plan.steps);
     assert!(status(plan).generation.is_none(), "nothing can be cloned from a node that is gone");
 }
 
-fn going(retain: &str, owners: Value) -> yoipod::Observed {
+fn deleted(retain: &str, owners: Value) -> yoipod::Observed {
     let mut meta = meta("a", None);
     meta["deletionTimestamp"] = json!("2023-11-14T00:00:00Z");
     let yoipod: Arc<YoiPod> = made(json!({
@@ -177,24 +187,25 @@ fn going(retain: &str, owners: Value) -> yoipod::Observed {
         session_volume: None,
         manifests: Vec::new(),
         nodes: nodes(&["n1"]),
+        network_policies: Vec::new(),
     }
 }
 
 #[test]
-fn a_session_that_is_to_stay_is_nobodys_before_its_yoipod_goes() {
+fn a_session_to_keep_has_no_owner_before_its_yoipod_goes() {
     let owned = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": true}]);
-    let steps = yoipod::plan(&going("Retain", owned.clone()), &settings(), now()).steps;
+    let steps = yoipod::plan(&deleted("Retain", owned.clone()), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.is_empty()), "{steps:?}");
-    let steps = yoipod::plan(&going("Delete", Value::Null), &settings(), now()).steps;
+    let steps = yoipod::plan(&deleted("Delete", Value::Null), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1), "{steps:?}");
-    let steps = yoipod::plan(&going("Delete", owned), &settings(), now()).steps;
+    let steps = yoipod::plan(&deleted("Delete", owned), &settings(), now()).steps;
     assert!(
         matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1),
-        "said again: the view may be old: {steps:?}"
+        "set again: what was observed may be old: {steps:?}"
     );
 }
 
-/// An agent at work, whose Pod was told this CA of the gateway.
+/// A running agent with this CA of the gateway in its Pod's manifest.
 fn running(ca: &str) -> yoipod::Observed {
     let mut yoipod = meta("a", None);
     yoipod["finalizers"] = json!(["yoi.dev/operator"]);
@@ -218,7 +229,7 @@ fn running(ca: &str) -> yoipod::Observed {
         workspace: Some(tree("a", json!({"source": {"empty": {}}}), json!({"nodeName": "n1", "conditions": [is_true("Provisioned")]}))),
         pods: vec![made(json!({"metadata": pod, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": "Running"}}))],
         manifests: vec![made(json!({"metadata": meta("m", Some(("YoiPod", "a"))), "data": {"manifest.json": manifest.to_string()}}))],
-        ..going("Retain", Value::Null)
+        ..deleted("Retain", Value::Null)
     }
 }
 
@@ -248,8 +259,9 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
             bases,
             origins: Default::default(),
             nodes: nodes(&["n1", "n2"]),
+            network_policies: Vec::new(),
         };
-        project::plan(&seen, now())
+        project::plan(&seen, &settings(), now())
     };
     let early = at(20);
     assert!(early.steps.is_empty() && early.requeue_after == Some(std::time::Duration::from_secs(40)), "{early:?}");
@@ -258,14 +270,14 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
 }
 
 #[test]
-fn what_is_said_of_a_source_never_holds_its_credentials() {
+fn conditions_never_hold_the_credentials_of_a_source() {
     let url = "https://bot:s3cret@git.example/a";
     let spec = json!({"source": {"git": {"url": url}}, "base": {"generation": "g", "node": "n1"}});
     let base = tree("base", spec, json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]}));
-    let failed = |said: &str| {
+    let failed = |reported: &str| {
         let mut meta = meta("base-1", Some(("AgentWorkspace", "base")));
         meta["annotations"] = json!({"yoi.dev/attempt": "1"});
-        let ended = json!({"exitCode": 1, "message": said, "finishedAt": "2023-11-14T22:13:20Z"});
+        let ended = json!({"exitCode": 1, "message": reported, "finishedAt": "2023-11-14T22:13:20Z"});
         made(json!({
             "metadata": meta,
             "status": {"phase": "Failed", "containerStatuses": [{
@@ -274,10 +286,12 @@ fn what_is_said_of_a_source_never_holds_its_credentials() {
         }))
     };
     let long = format!("{} https://bot:s3cret@git.example/a {}", "x".repeat(400), "y".repeat(475));
-    for said in ["", long.as_str(), "fatal: unable to access 'https://bot:s3cret@git.example/a/': 403", "bad user bot:s3cret@git.example"] {
-        let seen = workspace::Observed { populators: vec![failed(said)], ..seen(base.clone()) };
-        let told = serde_json::to_string(&status(workspace::plan(&seen, &settings(), now())).conditions).expect("JSON");
-        assert!(told.contains("git.example") && !told.contains("s3cret"), "{told}");
+    for reported in
+        ["", long.as_str(), "fatal: unable to access 'https://bot:s3cret@git.example/a/': 403", "bad user bot:s3cret@git.example"]
+    {
+        let seen = workspace::Observed { populators: vec![failed(reported)], ..seen(base.clone()) };
+        let text = serde_json::to_string(&status(workspace::plan(&seen, &settings(), now())).conditions).expect("JSON");
+        assert!(text.contains("git.example") && !text.contains("s3cret"), "{text}");
     }
 }
 
@@ -359,6 +373,7 @@ fn roomless(zone: &str) -> yoipod::Observed {
         session_volume: None,
         manifests: Vec::new(),
         nodes: Arc::new(two),
+        network_policies: Vec::new(),
     }
 }
 
@@ -386,9 +401,9 @@ fn an_agent_without_room_gets_a_base_where_its_own_node_selector_lets_it_go() {
 fn a_workspace_that_was_made_and_released_within_one_second_goes_after_its_time() {
     let at = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2023-11-14T22:13:00Z"});
     let with = |reason: &str| {
-        let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [at("Provisioned", "True", "TreeCreated"), at("InUse", "False", reason)]});
+        let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [at("Provisioned", "True", "TreeCreated"), at("InUse", "False", reason)]});
         let spec = json!({"source": {"empty": {}}, "claim": true, "binding": "Immediate", "ttlAfterRelease": "10s"});
-        workspace::plan(&seen(tree("w", spec, said)), &settings(), now()).steps
+        workspace::plan(&seen(tree("w", spec, reported)), &settings(), now()).steps
     };
     let deleted = |steps: &[Step]| steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && t.uid == "w"));
     assert!(deleted(&with("Released")));
@@ -402,8 +417,8 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
     seen.session_claim = Some(made(
         json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "former"}}}),
     ));
-    let said = status(yoipod::plan(&seen, &settings(), now()));
-    let accepted = said.conditions.iter().find(|c| c.type_ == "Accepted").expect("Accepted");
+    let reported = status(yoipod::plan(&seen, &settings(), now()));
+    let accepted = reported.conditions.iter().find(|c| c.type_ == "Accepted").expect("Accepted");
     assert_eq!(accepted.reason, "InvalidSpec");
     for command in ["`kubectl delete yoipod a -n ns`", "`spec.session.claimName: a-session`", "`kubectl delete pvc a-session -n ns`"] {
         assert!(accepted.message.contains(command), "{}", accepted.message);
@@ -411,7 +426,7 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
 }
 
 #[test]
-fn what_a_node_that_is_gone_offered_is_taken_away_by_its_uid_and_nothing_else() {
+fn a_workspacenode_of_a_node_that_is_gone_is_deleted_by_its_uid() {
     let offer = |name: &str| made::<yoi_crds::WorkspaceNode>(json!({"metadata": {"name": name, "uid": "offer"}, "spec": {}}));
     let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"])).steps;
     assert!(
@@ -423,15 +438,15 @@ fn what_a_node_that_is_gone_offered_is_taken_away_by_its_uid_and_nothing_else() 
 
 #[test]
 fn a_node_that_is_deleted_and_registered_again_has_its_trees_again() {
-    let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
-    let stood = tree("w", json!({"source": {"empty": {}}}), said);
-    let without = workspace::Observed { nodes: nodes(&["n2"]), ..seen(stood.clone()) };
+    let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
+    let existing = tree("w", json!({"source": {"empty": {}}}), reported);
+    let without = workspace::Observed { nodes: nodes(&["n2"]), ..seen(existing.clone()) };
     let lost = status(workspace::plan(&without, &settings(), now()));
     let ready = |s: &yoi_crds::AgentWorkspaceStatus| s.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready").reason.clone();
     assert_eq!((ready(&lost).as_str(), lost.node_name.as_deref()), ("NodeLost", Some("n1")));
     let mut conditions = lost.conditions.clone();
     conditions.push(serde_json::from_value(is_true("Provisioned")).expect("a condition"));
-    let again = Arc::new(AgentWorkspace { status: Some(yoi_crds::AgentWorkspaceStatus { conditions, ..lost }), ..(*stood).clone() });
+    let again = Arc::new(AgentWorkspace { status: Some(yoi_crds::AgentWorkspaceStatus { conditions, ..lost }), ..(*existing).clone() });
     let back = status(workspace::plan(&seen(again), &settings(), now()));
     assert_eq!((ready(&back).as_str(), back.node_name.as_deref()), ("AllMet", Some("n1")));
 }
@@ -441,23 +456,24 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
     let project = git_project("/workspace");
     let mut lost = (*base_on(&project, "n1")).clone();
     let gone = json!({"type": "Provisioned", "status": "False", "reason": "TreeLost", "message": "gone", "lastTransitionTime": "2023-01-01T00:00:00Z"});
-    let said = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
-    lost.status = Some(serde_json::from_value(said).expect("a status"));
+    let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
+    lost.status = Some(serde_json::from_value(reported).expect("a status"));
     let seen = |bases| project::Observed {
         project: project.clone(),
         terminating: false,
         bases,
         origins: Default::default(),
         nodes: nodes(&["n1"]),
+        network_policies: Vec::new(),
     };
-    let plan = project::plan(&seen(vec![Arc::new(lost.clone())]), now());
+    let plan = project::plan(&seen(vec![Arc::new(lost.clone())]), &settings(), now());
     assert!(
         matches!(&plan.steps[..], [Step::Delete(t)] if t.kind == Kind::Workspace && t.uid == "base-n1"),
         "its name is taken until it is gone: {:?}",
         plan.steps
     );
     assert!(status(plan).generation.is_none(), "nothing can be cloned from it");
-    let again = project::plan(&seen(Vec::new()), now()).steps;
+    let again = project::plan(&seen(Vec::new()), &settings(), now()).steps;
     assert!(matches!(&again[..], [Step::EnsureWorkspace(_)]), "{again:?}");
 }
 
@@ -470,7 +486,11 @@ fn a_pod_whose_volumes_were_forgotten_is_decided_on_as_before() {
     pod.metadata.annotations.get_or_insert_default().insert("cache.yoi.dev/manifest".to_owned(), "forged".to_owned());
     yoipod::forget_volumes(&mut pod);
     assert!(pod.spec.as_ref().is_some_and(|s| s.volumes.is_none()));
-    assert_eq!(pod.metadata.annotations.as_ref().and_then(|a| a.get("cache.yoi.dev/manifest")), None, "nobody else's word stays");
+    assert_eq!(
+        pod.metadata.annotations.as_ref().and_then(|a| a.get("cache.yoi.dev/manifest")),
+        None,
+        "an annotation that somebody else wrote does not stay"
+    );
     seen.pods = vec![Arc::new(pod)];
     assert_eq!(steps(&seen), before);
     assert!(!before.iter().any(|s| matches!(s, Step::Delete(_))), "it has its own tree: {before:?}");

@@ -230,7 +230,7 @@ pub async fn keep_told(caller: RequestClient, status: Status, mut lines: watch::
             }
             Err(error) => {
                 let delay = backoff.after_failure(None, chance());
-                tracing::info!(error = %error.fault(), retry_in = ?delay, "report not taken");
+                tracing::info!(error = %error.failure(), retry_in = ?delay, "report not taken");
                 tokio::select! {
                     () = sleep(delay) => {}
                     () = last_word.cancelled(), if !last => {}

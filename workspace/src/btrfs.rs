@@ -1,4 +1,4 @@
-//! Provider Btrfs: every tree a subvolume, every clone a snapshot.
+//! Provider Btrfs: every tree is a subvolume, every clone a snapshot.
 
 pub(crate) mod commit;
 pub(crate) mod extents;
@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::Stat;
 
-use crate::copy::own_root;
-use crate::error::RecoveryStep;
-use crate::trees::{Backend, Standing};
+use crate::copy::set_root_owner;
+use crate::error::StepContext;
+use crate::trees::{Backend, LiveTree};
 use crate::{Change, CloneAccess, Owner, ProviderKind, SysError, compare, dir, remove};
 
 pub(crate) struct Btrfs;
@@ -23,7 +23,7 @@ impl Backend for Btrfs {
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         ioctl::create(entry, c"tree").step("make the subvolume")?;
-        own_root(entry, owner)?;
+        set_root_owner(entry, owner)?;
         // Unlike a snapshot, an empty subvolume is made without a commit.
         ioctl::sync(entry).step("commit the subvolume")
     }
@@ -32,14 +32,14 @@ impl Backend for Btrfs {
         ioctl::snapshot(source, entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
     }
 
-    fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
         Ok(!ioctl::children(tree).step("list nested subvolumes")?.is_empty())
     }
 
     fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
         ioctl::set_read_only(tree, true).step("make the subvolume read-only")?;
         ioctl::sync(tree).step("commit the subvolume")?;
-        Ok(Some(ioctl::facts(tree).step("ask about the subvolume")?.generation))
+        Ok(Some(ioctl::subvolume(tree).step("ask about the subvolume")?.generation))
     }
 
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
@@ -48,13 +48,13 @@ impl Backend for Btrfs {
             return remove::remove_tree(entry, c"tree");
         }
         remove_nested(tree.as_fd(), 0)?;
-        // A snapshot that is the victim's child is none of its content: only the root's own flags can hold it.
-        remove::loosen(tree.as_fd());
+        // Snapshots made from this tree are not part of it. Only the flags of its own root can forbid its deletion.
+        remove::clear_protection(tree.as_fd());
         drop(tree);
         ioctl::delete(entry, c"tree").step("delete the subvolume")
     }
 
-    fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError> {
+    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
         commit::commit(root).step("commit the removal")
     }
 
@@ -69,39 +69,35 @@ impl Backend for Btrfs {
         }
     }
 
-    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. Of two trees where one is a clone of the other,
-    /// the kernel tells which inodes changed; of all others, everything is visited.
-    fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError> {
+    /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. If one tree is a clone of the other, the kernel
+    /// lists the inodes that changed; otherwise every file is visited.
+    fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
         let (base, same) = (since.tree.as_fd(), |pair: &compare::Pair| Ok(same_inode(pair.base.1, pair.tree.1)));
         match changed_paths(tree, since)? {
-            Some(paths) => compare::some(base, tree.tree.as_fd(), &paths, &same),
-            None => compare::walk(base, tree.tree.as_fd(), &same),
+            Some(paths) => compare::compare_paths(base, tree.tree.as_fd(), &paths, &same),
+            None => compare::compare_all(base, tree.tree.as_fd(), &same),
         }
-    }
-
-    fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
-        ioctl::sync(root).step("commit the file system")
     }
 }
 
-/// The first transaction in which `tree` could differ from `since`. `None` if their kinship is not a single step.
-fn first_difference(tree: &Standing, since: &Standing) -> Result<Option<u64>, SysError> {
-    let ask = |standing: &Standing| ioctl::facts(&standing.tree).step("ask about a subvolume");
+/// The first transaction in which `tree` can differ from `since`. `None` unless one is a direct clone of the other.
+fn first_changed_transid(tree: &LiveTree, since: &LiveTree) -> Result<Option<u64>, SysError> {
+    let ask = |tree: &LiveTree| ioctl::subvolume(&tree.tree).step("ask about a subvolume");
     let (mine, theirs) = (ask(tree)?, ask(since)?);
     if mine.parent_uuid == theirs.uuid {
-        // A seal put on after the cloning may have kept changes that this tree never had.
-        let before = since.marker.sealed.as_ref().is_none_or(|seal| seal.transid.is_some_and(|at| at <= mine.made_in));
-        return Ok((since.marker.is_born_read_only() || before).then_some(mine.made_in + 1));
+        // If the base was sealed after it was cloned, it may hold changes that this tree never had.
+        let before = since.marker.sealed.as_ref().is_none_or(|seal| seal.transid.is_some_and(|at| at <= mine.created_transid));
+        return Ok((since.marker.is_read_only_clone() || before).then_some(mine.created_transid + 1));
     }
-    if theirs.parent_uuid == mine.uuid && since.marker.is_born_read_only() {
-        return Ok(Some(theirs.made_in + 1));
+    if theirs.parent_uuid == mine.uuid && since.marker.is_read_only_clone() {
+        return Ok(Some(theirs.created_transid + 1));
     }
     Ok(None)
 }
 
-/// The paths in `tree` of all inodes that changed. `None` if the kernel cannot tell.
-fn changed_paths(tree: &Standing, since: &Standing) -> Result<Option<compare::Paths>, SysError> {
-    let Some(first) = first_difference(tree, since)? else { return Ok(None) };
+/// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them.
+fn changed_paths(tree: &LiveTree, since: &LiveTree) -> Result<Option<compare::Paths>, SysError> {
+    let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };
     let tree = &tree.tree;
     ioctl::sync(tree).step("commit the changes")?;
     let mut paths = compare::Paths::default();
@@ -110,7 +106,7 @@ fn changed_paths(tree: &Standing, since: &Standing) -> Result<Option<compare::Pa
             true => search::path_of_dir(tree, changed.inode).map(|path| path.into_iter().collect()),
             false => search::paths_of_file(tree, changed.inode),
         };
-        // Too long a path, too many links, or no right to ask: the walk knows better.
+        // The path is too long, the links are too many, or the call is not permitted. A comparison of all files finds them.
         let Ok(found) = found else { return Ok(None) };
         match changed.is_dir {
             true => paths.dirs.extend(found),
@@ -122,10 +118,10 @@ fn changed_paths(tree: &Standing, since: &Standing) -> Result<Option<compare::Pa
 
 fn same_inode(a: &Stat, b: &Stat) -> bool {
     let identity = |s: &Stat| (s.st_ino, dir::ctime(s));
-    identity(a) == identity(b) && compare::looks_same(a, b)
+    identity(a) == identity(b) && compare::same_metadata(a, b)
 }
 
-/// Deletes the subvolumes inside `subvolume`, inmost first. Found by id and opened by handle: neither names nor modes matter.
+/// Deletes the subvolumes inside `subvolume`, innermost first. It finds them by id and opens them by handle, so names and modes do not matter.
 fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
     if depth > dir::MAX_DEPTH {
         return Err(dir::too_deep()).step("delete nested subvolumes");
@@ -139,16 +135,16 @@ fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
         if before.replace(children.clone()) == Some(children.clone()) {
             return Err(std::io::Error::other("they are still there after their deletion")).step("delete nested subvolumes");
         }
-        let id = ioctl::facts(subvolume).step("ask about a subvolume")?.id;
-        // Its own read-only flag, and flags on the directory a child stands in, forbid the deletion of the child.
-        remove::loosen(subvolume);
+        let id = ioctl::subvolume(subvolume).step("ask about a subvolume")?.id;
+        // The read-only flag of the subvolume, and flags of the directory that contains a child, forbid the deletion of the child.
+        remove::clear_protection(subvolume);
         for child in children {
             let root = ioctl::open_inode(subvolume, child.id, ioctl::ROOT_INODE).step("open a nested subvolume")?;
             remove_nested(root.as_fd(), depth + 1)?;
-            remove::loosen(root.as_fd());
+            remove::clear_protection(root.as_fd());
             drop(root);
             if ioctl::delete_by_id(subvolume, child.id).is_err() {
-                remove::loosen(ioctl::open_inode(subvolume, id, child.dir).step("open a directory of the tree")?.as_fd());
+                remove::clear_protection(ioctl::open_inode(subvolume, id, child.dir).step("open a directory of the tree")?.as_fd());
                 ioctl::delete_by_id(subvolume, child.id).step("delete a nested subvolume")?;
             }
         }

@@ -1,4 +1,4 @@
-//! Two trees side by side, name by name.
+//! Compares two trees, name by name.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{Change, ChangeKind, NodeKind, SysError, dir};
 
-/// The order in which change lists are told: by the bytes of the path, a deletion before an addition in its place.
+/// The order of change lists: by the bytes of the path, and a deletion before an addition at the same path.
 pub(crate) fn by_path(a: &Change, b: &Change) -> Ordering {
     let rank = |c: &Change| match c.kind {
         ChangeKind::Deleted => 0,
@@ -23,26 +23,27 @@ pub(crate) fn by_path(a: &Change, b: &Change) -> Ordering {
     a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()).then(rank(a).cmp(&rank(b)))
 }
 
-/// One name that stands in both trees, as the same kind of thing, no directory.
+/// A path that is in both trees with the same type, and not a directory.
 pub(crate) struct Pair<'a> {
+    /// Parent directory and `stat` in the base.
     pub base: (BorrowedFd<'a>, &'a Stat),
     pub tree: (BorrowedFd<'a>, &'a Stat),
     pub name: &'a CStr,
 }
 
 /// Decides whether the two are the same.
-pub(crate) type Same<'a> = &'a dyn Fn(&Pair) -> Result<bool, SysError>;
+pub(crate) type IsSame<'a> = &'a dyn Fn(&Pair) -> Result<bool, SysError>;
 
-/// What `stat` can tell: true if mode, owner, size and mtime agree.
-pub(crate) fn looks_same(a: &Stat, b: &Stat) -> bool {
-    let sight = |s: &Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_rdev, s.st_size, dir::mtime(s));
-    sight(a) == sight(b)
+/// True if mode, owner, device number, size and mtime agree.
+pub(crate) fn same_metadata(a: &Stat, b: &Stat) -> bool {
+    let metadata = |s: &Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_rdev, s.st_size, dir::mtime(s));
+    metadata(a) == metadata(b)
 }
 
-/// Everything that differs between `base` and `tree`.
-pub(crate) fn walk(base: BorrowedFd, tree: BorrowedFd, same: Same) -> Result<Vec<Change>, SysError> {
-    let mut walk = Walk { same, enter: Enter::All, path: Vec::new(), out: Vec::new() };
-    walk.both(base, tree, 0)?;
+/// Lists everything that differs between `base` and `tree`.
+pub(crate) fn compare_all(base: BorrowedFd, tree: BorrowedFd, same: IsSame) -> Result<Vec<Change>, SysError> {
+    let mut walk = Comparison { same, enter: Enter::All, path: Vec::new(), out: Vec::new() };
+    walk.compare_dirs(base, tree, 0)?;
     Ok(walk.out)
 }
 
@@ -54,14 +55,14 @@ pub(crate) struct Paths {
     pub files: BTreeSet<Vec<u8>>,
 }
 
-/// Everything that differs, given the paths in `tree` of every inode that changed. The same inode must have the same number in both
-/// trees, and no other the same. Some differences are told twice.
-pub(crate) fn some(base: BorrowedFd, tree: BorrowedFd, changed: &Paths, same: Same) -> Result<Vec<Change>, SysError> {
-    let mut walk = Walk { same, enter: Enter::Replaced, path: Vec::new(), out: Vec::new() };
+/// Lists everything that differs, given the paths in `tree` of every inode that changed. A file must have the same inode number in both
+/// trees, and no other file that number. Some differences are listed twice.
+pub(crate) fn compare_paths(base: BorrowedFd, tree: BorrowedFd, changed: &Paths, same: IsSame) -> Result<Vec<Change>, SysError> {
+    let mut walk = Comparison { same, enter: Enter::Replaced, path: Vec::new(), out: Vec::new() };
     for path in &changed.dirs {
         if let Some((old, new)) = open_both(base, tree, path)? {
             walk.path.clone_from(path);
-            walk.both(old.as_fd(), new.as_fd(), 0)?;
+            walk.compare_dirs(old.as_fd(), new.as_fd(), 0)?;
         }
     }
     let split = |path: &Vec<u8>| match path.iter().rposition(|b| *b == b'/') {
@@ -73,20 +74,20 @@ pub(crate) fn some(base: BorrowedFd, tree: BorrowedFd, changed: &Paths, same: Sa
         by_parent.entry(parent).or_default().push(name);
     }
     for (parent, names) in by_parent {
-        // Where the parent is new or gone, the comparison of a directory above it has told everything.
+        // If the parent is new or gone, the comparison of a directory above it has listed everything.
         let Some((old, new)) = open_both(base, tree, &parent)? else { continue };
         walk.path = parent;
         for name in names {
             let name = CString::new(name).map_err(std::io::Error::other).step("read a name")?;
-            let before = dir::push(&mut walk.path, &name);
-            walk.one(old.as_fd(), new.as_fd(), &name, 0)?;
+            let before = dir::push_component(&mut walk.path, &name);
+            walk.compare_name(old.as_fd(), new.as_fd(), &name, 0)?;
             walk.path.truncate(before);
         }
     }
     Ok(walk.out)
 }
 
-/// The directory `path` in both trees, if it is one in both.
+/// Opens the directory `path` in both trees; `None` if it is not a directory in both.
 fn open_both(base: BorrowedFd, tree: BorrowedFd, path: &[u8]) -> Result<Option<(OwnedFd, OwnedFd)>, SysError> {
     let path = if path.is_empty() { b"." } else { path };
     let open = |at| match dir::open(at, path) {
@@ -97,27 +98,28 @@ fn open_both(base: BorrowedFd, tree: BorrowedFd, path: &[u8]) -> Result<Option<(
     Ok(open(base)?.zip(open(tree)?))
 }
 
-/// Which directories that stand in both trees are entered.
+/// Which of the directories that are in both trees are compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Enter {
     All,
-    /// Only those that are another inode now: what changed in the others is known.
+    /// Only those with another inode number: what changed in the others is known.
     Replaced,
 }
 
-struct Walk<'a> {
-    same: Same<'a>,
+struct Comparison<'a> {
+    same: IsSame<'a>,
     enter: Enter,
     path: Vec<u8>,
     out: Vec<Change>,
 }
 
-impl Walk<'_> {
-    fn tell(&mut self, kind: ChangeKind, node: NodeKind) {
+impl Comparison<'_> {
+    fn push(&mut self, kind: ChangeKind, node: NodeKind) {
         self.out.push(Change { path: PathBuf::from(OsString::from_vec(self.path.clone())), kind, node });
     }
 
-    fn both(&mut self, base: BorrowedFd, tree: BorrowedFd, depth: usize) -> Result<(), SysError> {
+    /// Compares two directories. `self.path` is their path.
+    fn compare_dirs(&mut self, base: BorrowedFd, tree: BorrowedFd, depth: usize) -> Result<(), SysError> {
         if depth > dir::MAX_DEPTH {
             return Err(dir::too_deep()).step("read a directory");
         }
@@ -126,47 +128,48 @@ impl Walk<'_> {
         names.sort();
         names.dedup();
         for name in names {
-            let before = dir::push(&mut self.path, &name);
-            self.one(base, tree, &name, depth)?;
+            let before = dir::push_component(&mut self.path, &name);
+            self.compare_name(base, tree, &name, depth)?;
             self.path.truncate(before);
         }
         Ok(())
     }
 
-    /// The path to `name` is already in `self.path`.
-    fn one(&mut self, base: BorrowedFd, tree: BorrowedFd, name: &CStr, depth: usize) -> Result<(), SysError> {
+    /// Compares one name. `self.path` is already its path.
+    fn compare_name(&mut self, base: BorrowedFd, tree: BorrowedFd, name: &CStr, depth: usize) -> Result<(), SysError> {
         let (old, new) = (stat_opt(base, name)?, stat_opt(tree, name)?);
         match (old, new) {
             (None, None) => {}
-            (Some(old), None) => self.alone(base, name, ChangeKind::Deleted, &old, depth)?,
-            (None, Some(new)) => self.alone(tree, name, ChangeKind::Added, &new, depth)?,
+            (Some(old), None) => self.push_all(base, name, ChangeKind::Deleted, &old, depth)?,
+            (None, Some(new)) => self.push_all(tree, name, ChangeKind::Added, &new, depth)?,
             (Some(old), Some(new)) if dir::kind(&old) != dir::kind(&new) => {
-                self.alone(base, name, ChangeKind::Deleted, &old, depth)?;
-                self.alone(tree, name, ChangeKind::Added, &new, depth)?;
+                self.push_all(base, name, ChangeKind::Deleted, &old, depth)?;
+                self.push_all(tree, name, ChangeKind::Added, &new, depth)?;
             }
             (Some(old), Some(new)) if dir::kind(&new) == NodeKind::Dir => {
                 if (old.st_mode, old.st_uid, old.st_gid) != (new.st_mode, new.st_uid, new.st_gid) {
-                    self.tell(ChangeKind::Modified, NodeKind::Dir);
+                    self.push(ChangeKind::Modified, NodeKind::Dir);
                 }
                 if self.enter == Enter::Replaced && old.st_ino == new.st_ino {
                     return Ok(());
                 }
                 let open = |at| dir::open(at, name).step("open a directory");
                 let (old, new) = (open(base)?, open(tree)?);
-                self.both(old.as_fd(), new.as_fd(), depth + 1)?;
+                self.compare_dirs(old.as_fd(), new.as_fd(), depth + 1)?;
             }
             (Some(old), Some(new)) => {
                 if !(self.same)(&Pair { base: (base, &old), tree: (tree, &new), name })? {
-                    self.tell(ChangeKind::Modified, dir::kind(&new));
+                    self.push(ChangeKind::Modified, dir::kind(&new));
                 }
             }
         }
         Ok(())
     }
 
-    fn alone(&mut self, at: BorrowedFd, name: &CStr, kind: ChangeKind, stat: &Stat, depth: usize) -> Result<(), SysError> {
+    /// Adds a path that is in one tree only, and everything below it.
+    fn push_all(&mut self, at: BorrowedFd, name: &CStr, kind: ChangeKind, stat: &Stat, depth: usize) -> Result<(), SysError> {
         let node = dir::kind(stat);
-        self.tell(kind, node);
+        self.push(kind, node);
         if node != NodeKind::Dir {
             return Ok(());
         }
@@ -175,9 +178,9 @@ impl Walk<'_> {
         }
         let Some(child) = dir::open_opt(at, name).step("open a directory")? else { return Ok(()) };
         for name in dir::names(&child).step("read a directory")? {
-            let before = dir::push(&mut self.path, &name);
+            let before = dir::push_component(&mut self.path, &name);
             if let Some(stat) = stat_opt(child.as_fd(), &name)? {
-                self.alone(child.as_fd(), &name, kind, &stat, depth + 1)?;
+                self.push_all(child.as_fd(), &name, kind, &stat, depth + 1)?;
             }
             self.path.truncate(before);
         }

@@ -1,4 +1,4 @@
-//! Provider Copy: plain directories, and clones by copying every byte. Works everywhere, slow everywhere: the reference.
+//! Provider Copy: directories, and clones that copy every byte. It works on every file system, is slow, and is the reference for the others.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec,
 use rustix::io::Errno;
 
 use crate::btrfs::{commit, ioctl};
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::layout::TREE;
-use crate::trees::{Backend, Standing};
-use crate::{Change, CloneAccess, Making, NodeKind, Owner, ProviderKind, SysError, compare, dir, remove};
+use crate::trees::{Backend, LiveTree};
+use crate::{Change, CloneAccess, NodeKind, Owner, ProviderKind, SysError, TreeOrigin, compare, dir, remove};
 
 pub(crate) struct Copy;
 
@@ -23,8 +23,8 @@ impl Backend for Copy {
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o755)).step("make the tree")?;
-        own_root(entry, owner)?;
-        // A tree that was said to stand must stand after a power cut.
+        set_root_owner(entry, owner)?;
+        // A tree that is reported as made must survive a power cut.
         rustix::fs::syncfs(entry).step("flush the tree")
     }
 
@@ -32,7 +32,7 @@ impl Backend for Copy {
         rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o700)).step("make the tree")?;
         let target = dir::open(entry, TREE).step("open the tree")?;
         let stat = rustix::fs::fstat(source).step("stat the source")?;
-        Copying { linked: HashMap::new(), device: stat.st_dev }.directory(
+        TreeCopy { linked: HashMap::new(), device: stat.st_dev }.copy_dir(
             source,
             target.as_fd(),
             target.as_fd(),
@@ -40,11 +40,11 @@ impl Backend for Copy {
             &mut Vec::new(),
             0,
         )?;
-        // The commit point must not outlive the data in a power cut.
+        // After a power cut there must not be the final name without the data.
         rustix::fs::syncfs(&target).step("flush the copy")
     }
 
-    fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
         let device = rustix::fs::fstat(tree).step("stat the tree")?.st_dev;
         let mut nested = false;
         dir::walk(tree, &mut |entry| {
@@ -63,11 +63,11 @@ impl Backend for Copy {
         remove::remove_tree(entry, c"tree")
     }
 
-    fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError> {
+    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
         if ioctl::is_btrfs(root).step("ask for the file system")? {
             return commit::commit(root).step("commit the removal");
         }
-        // The journal of the file system keeps order: this flush brings all that was done before it.
+        // The journal of the file system keeps the order, so this flush includes all earlier changes.
         let trash = dir::open(root, "trash").step("open the trash")?;
         rustix::fs::fsync(&trash).step("flush the removal")
     }
@@ -76,18 +76,18 @@ impl Backend for Copy {
         Ok(stat.st_blocks as u64 * 512)
     }
 
-    /// A copy has new inodes and ctimes, but whoever changes a file after the clone's commit gives it a ctime from then or later, which
-    /// no agent can set back. Those files are compared by content, the others are trusted by size and mtime. If the clone was not made
-    /// straight from `since`, every file is compared.
-    fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError> {
-        let straight = matches!(tree.marker.making, Making::Clone { from, .. } if from == since.marker.uid);
-        // The rename that committed the entry gave it its ctime; the marker of a later seal moves it, but then nothing writes any more.
-        let committed = match straight && tree.marker.sealed.is_none() {
+    /// A copy has new inodes and ctimes. A change after the clone's commit point gives a file a ctime from then or later, and no agent can set
+    /// a ctime back. Files with such a ctime are compared by content, the others by size and mtime. If the tree is not a direct clone of
+    /// `since`, every file is compared by content.
+    fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
+        let is_direct = matches!(tree.marker.origin, TreeOrigin::Clone { from, .. } if from == since.marker.uid);
+        // The rename at the commit point set the ctime of the entry. The marker of a seal sets it again, so a sealed tree is compared in full.
+        let committed = match is_direct && tree.marker.sealed.is_none() {
             true => dir::ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
             false => (i64::MIN, 0),
         };
-        compare::walk(since.tree.as_fd(), tree.tree.as_fd(), &|pair| {
-            if !compare::looks_same(pair.base.1, pair.tree.1) {
+        compare::compare_all(since.tree.as_fd(), tree.tree.as_fd(), &|pair| {
+            if !compare::same_metadata(pair.base.1, pair.tree.1) {
                 return Ok(false);
             }
             if dir::ctime(pair.tree.1) < committed {
@@ -103,14 +103,10 @@ impl Backend for Copy {
             }
         })
     }
-
-    fn settle(&self, root: BorrowedFd) -> Result<(), SysError> {
-        rustix::fs::syncfs(root).step("flush the file system")
-    }
 }
 
-/// Gives a new tree's root to its owner.
-pub(crate) fn own_root(entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+/// Sets owner and mode of a new tree's root.
+pub(crate) fn set_root_owner(entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
     let tree = dir::open(entry, TREE).step("open the tree")?;
     rustix::fs::fchown(&tree, Some(UserId::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid))).step("own the tree")?;
     rustix::fs::fchmod(&tree, Mode::from_raw_mode(0o755)).step("set the mode of the tree")
@@ -128,22 +124,22 @@ fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr) -> Result<bool,
         match b.read_exact(&mut right[..n]) {
             Ok(()) if left[..n] == right[..n] => {}
             Ok(()) => return Ok(false),
-            // It shrank as we read.
+            // The file became shorter while it was read.
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
             Err(e) => return Err(e).step("read a file"),
         }
     }
 }
 
-struct Copying {
-    /// Where the first copy of an inode with several names stands, relative to the new tree's root.
+struct TreeCopy {
+    /// By inode number, the path of the first copy of a file with several links, relative to the new tree's root.
     linked: HashMap<u64, CString>,
     device: u64,
 }
 
-impl Copying {
+impl TreeCopy {
     /// Fills `to`; `path` is its path from `root`.
-    fn directory(
+    fn copy_dir(
         &mut self,
         from: BorrowedFd,
         to: BorrowedFd,
@@ -156,7 +152,7 @@ impl Copying {
             return Err(dir::too_deep()).step("copy a directory");
         }
         for name in dir::names(from).step("read a directory")? {
-            let before = dir::push(path, &name);
+            let before = dir::push_component(path, &name);
             let stat = dir::stat(from, &name).step("stat an entry")?;
             if dir::kind(&stat) == NodeKind::Dir {
                 let source = dir::open(from, &*name).step("open a directory")?;
@@ -165,17 +161,25 @@ impl Copying {
                 }
                 rustix::fs::mkdirat(to, &*name, Mode::from_raw_mode(0o700)).step("make a directory")?;
                 let target = dir::open(to, &*name).step("open a directory")?;
-                self.directory(source.as_fd(), target.as_fd(), root, &stat, path, depth + 1)?;
+                self.copy_dir(source.as_fd(), target.as_fd(), root, &stat, path, depth + 1)?;
             } else {
-                self.leaf(from, to, root, &name, &stat, path)?;
+                self.copy_entry(from, to, root, &name, &stat, path)?;
             }
             path.truncate(before);
         }
-        copy_attributes(from, to)?;
-        dress(to, stat)
+        copy_xattrs(from, to)?;
+        set_metadata(to, stat)
     }
 
-    fn leaf(&mut self, from: BorrowedFd, to: BorrowedFd, root: BorrowedFd, name: &CStr, stat: &Stat, path: &[u8]) -> Result<(), SysError> {
+    fn copy_entry(
+        &mut self,
+        from: BorrowedFd,
+        to: BorrowedFd,
+        root: BorrowedFd,
+        name: &CStr,
+        stat: &Stat,
+        path: &[u8],
+    ) -> Result<(), SysError> {
         if stat.st_nlink > 1 {
             if let Some(first) = self.linked.get(&stat.st_ino) {
                 return rustix::fs::linkat(root, &**first, to, name, AtFlags::empty()).step("link a file");
@@ -189,25 +193,25 @@ impl Copying {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let target = rustix::fs::openat(to, name, flags, Mode::from_raw_mode(0o600)).step("make a file")?;
                 copy_data(&source, &target, stat.st_size as u64)?;
-                copy_attributes(source.as_fd(), target.as_fd())?;
-                dress(target.as_fd(), stat)
+                copy_xattrs(source.as_fd(), target.as_fd())?;
+                set_metadata(target.as_fd(), stat)
             }
             NodeKind::Symlink => {
                 let text = rustix::fs::readlinkat(from, name, Vec::new()).step("read a link")?;
                 rustix::fs::symlinkat(&*text, to, name).step("make a link")?;
-                dress_at(to, name, stat, false)
+                set_metadata_at(to, name, stat, false)
             }
             NodeKind::Special => {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 rustix::fs::mknodat(to, name, kind, Mode::from_raw_mode(0o600), stat.st_rdev).step("make a special file")?;
-                dress_at(to, name, stat, true)
+                set_metadata_at(to, name, stat, true)
             }
             NodeKind::Dir => Ok(()),
         }
     }
 }
 
-/// Copies data and leaves holes as holes.
+/// Copies data and keeps holes.
 fn copy_data(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
     rustix::fs::ftruncate(to, size).step("size a file")?;
     let mut at = 0;
@@ -232,7 +236,7 @@ fn copy_data(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
     Ok(())
 }
 
-fn copy_attributes(from: BorrowedFd, to: BorrowedFd) -> Result<(), SysError> {
+fn copy_xattrs(from: BorrowedFd, to: BorrowedFd) -> Result<(), SysError> {
     let mut list = vec![0u8; 64 << 10];
     let len = match rustix::fs::flistxattr(from, &mut list) {
         Ok(len) => len,
@@ -252,14 +256,14 @@ fn copy_attributes(from: BorrowedFd, to: BorrowedFd) -> Result<(), SysError> {
     Ok(())
 }
 
-/// Owner, then mode (chown clears set-user-id), then times.
-fn dress(target: BorrowedFd, stat: &Stat) -> Result<(), SysError> {
+/// Sets the owner, then the mode (chown clears set-user-id), then the times.
+fn set_metadata(target: BorrowedFd, stat: &Stat) -> Result<(), SysError> {
     rustix::fs::fchown(target, Some(UserId::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))).step("set an owner")?;
     rustix::fs::fchmod(target, Mode::from_raw_mode(stat.st_mode)).step("set a mode")?;
     rustix::fs::futimens(target, &times(stat)).step("set times")
 }
 
-fn dress_at(at: BorrowedFd, name: &CStr, stat: &Stat, has_mode: bool) -> Result<(), SysError> {
+fn set_metadata_at(at: BorrowedFd, name: &CStr, stat: &Stat, has_mode: bool) -> Result<(), SysError> {
     let (owner, group) = (UserId::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     rustix::fs::chownat(at, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW).step("set an owner")?;
     if has_mode {

@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 use crate::btrfs::{Btrfs, ioctl};
 use crate::copy::Copy;
 use crate::faults::{self, Faults};
-use crate::journal::Journal;
 use crate::layout::{self, Layout};
-use crate::mount::{self, Bound, MountError, TargetRoot};
-use crate::plan::{DiskStep, Recovery, RecoveryStep};
+use crate::mount::{self, BindOutcome, MountError, TargetRoot};
+use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
-use crate::trees::{self, Trees};
-use crate::{Error, Inventory, JournalError, Marker, Place, Provider, ProviderKind, Uid};
+use crate::trees::{self, TreeProvider};
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid};
 
-/// One node's data root, opened, and all that may be done in it.
+/// The opened data root of a node.
 ///
 /// # Guarantees
 /// Everything is reached from the root's descriptor, through no link and into no other mount.
 ///
 /// # Assumptions
-/// One process holds a data root at a time; the directory belongs to root and to us alone.
+/// One process has the data root open at a time. The directory belongs to root, and nobody else writes to it.
 pub struct DataRoot {
     layout: Arc<Layout>,
-    btrfs: Trees<Btrfs>,
-    copy: Trees<Copy>,
+    btrfs: TreeProvider<Btrfs>,
+    copy: TreeProvider<Copy>,
     on_btrfs: bool,
 }
 
 /// What a caller knows of the data root that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Expected {
-    /// Nothing: it may be a new one.
+pub enum ExpectedRoot {
+    /// Nothing: it may be new.
     Any,
-    /// That there are trees in it.
+    /// It was used before: it has a name or a folder for trees.
     Used,
-    /// Its name.
+    /// It has this name.
     Named(Uid),
 }
 
-/// Why [`DataRoot::publish`] did not show a tree.
+/// Why [`DataRoot::publish`] failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum PublishError {
     #[error(transparent)]
     Tree(#[from] Error),
@@ -49,52 +49,43 @@ pub enum PublishError {
     Mount(#[from] MountError),
 }
 
-/// Why [`DataRoot::recover`] stopped.
-#[derive(Debug, thiserror::Error)]
-pub enum RecoverError {
-    #[error(transparent)]
-    Disk(#[from] Error),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-}
-
 impl DataRoot {
-    /// Opens an existing directory and makes the layout in it.
+    /// Opens an existing directory, whatever is in it, and makes what is missing of the layout. Errors: `OpenRoot`.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, Expected::Any, faults::none())
+        Self::open_with(path, ExpectedRoot::Any, faults::none())
     }
 
-    /// Opens an existing directory if it is what is expected, and makes what is missing of the layout. Errors: `OtherRoot`, `OpenRoot`.
-    pub fn open_expected(path: &Path, expected: Expected) -> Result<Self, Error> {
+    /// Opens an existing directory if it is the expected one, and makes what is missing of the layout. Errors: `OtherRoot`, `OpenRoot`.
+    pub fn open_expected(path: &Path, expected: ExpectedRoot) -> Result<Self, Error> {
         Self::open_with(path, expected, faults::none())
     }
 
-    /// The same, with a seam for tests.
-    pub fn open_with(path: &Path, expected: Expected, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+    /// Like [`DataRoot::open_expected`], and calls `faults` at each step.
+    pub fn open_with(path: &Path, expected: ExpectedRoot, faults: Arc<dyn Faults>) -> Result<Self, Error> {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let layout = Arc::new(Layout::open(path, expected, faults)?);
         let on_btrfs = ioctl::is_btrfs(layout.root()).map_err(|e| {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
-        let btrfs = Trees { layout: layout.clone(), backend: Btrfs };
-        let copy = Trees { layout: layout.clone(), backend: Copy };
+        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs };
+        let copy = TreeProvider { layout: layout.clone(), backend: Copy };
         Ok(Self { layout, btrfs, copy, on_btrfs })
     }
 
-    /// The name that this data root was given when it was first opened, and bears for ever.
+    /// The name of this data root. It was drawn when the data root was first opened, and never changes.
     pub fn name(&self) -> Uid {
         self.layout.name
     }
 
-    /// What this data root offers and how much room it has. Tries each provider for real (two commits on Btrfs).
+    /// Returns what this data root offers and how much space it has. Tries each provider (two commits on Btrfs). Errors: `Probe`.
     pub fn probe(&self) -> Result<Probe, Error> {
-        // No object has the zero UID: a lock of its own, so that two probes do not meet.
-        let _held = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
+        // Two probes at once would use the same names. No object has the zero UID, so its lock serves them.
+        let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
         probe::probe(self.layout.root()).map_err(Error::Probe)
     }
 
-    /// The hands of one provider. `NotOffered` if it cannot work on this file system.
+    /// Returns a provider. Errors: `NotOffered` if it cannot work on this file system.
     pub fn provider(&self, kind: ProviderKind) -> Result<&dyn Provider, Error> {
         match kind {
             ProviderKind::Btrfs if self.on_btrfs => Ok(&self.btrfs),
@@ -103,52 +94,52 @@ impl DataRoot {
         }
     }
 
-    /// The provider that made a live tree. `NotFound`, `Foreign`.
+    /// Returns the provider that made a live tree. Errors: `NotFound`, `Foreign`, `Open`.
     pub fn provider_of(&self, uid: Uid) -> Result<&dyn Provider, Error> {
         self.provider(self.marker(uid)?.provider)
     }
 
-    /// The marker of a live tree. `NotFound`, `Foreign`.
+    /// Reads the marker of a live tree. Errors: `NotFound`, `Foreign`, `Open`.
     pub fn marker(&self, uid: Uid) -> Result<Marker, Error> {
-        self.layout.live(uid)?.map(|(_, marker)| marker).ok_or(Error::NotFound { uid })
+        self.layout.live_entry(uid)?.map(|(_, marker)| marker).ok_or(Error::NotFound { uid })
     }
 
-    /// A descriptor of a live tree's root. `NotFound`, `Foreign`.
+    /// Opens the root directory of a live tree. Errors: `NotFound`, `Foreign`, `Open`.
     pub fn open_tree(&self, uid: Uid) -> Result<OwnedFd, Error> {
-        let (entry, _) = self.layout.live(uid)?.ok_or(Error::NotFound { uid })?;
+        let (entry, _) = self.layout.live_entry(uid)?.ok_or(Error::NotFound { uid })?;
         trees::open_tree(&entry).map_err(|source| Error::Open { uid, source })
     }
 
-    /// Shows a tree at a target, see [`mount::bind`]. A sealed or read-only tree is shown read-only whatever is asked.
-    pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, PublishError> {
-        let _held = self.layout.locks.shared(&[uid]);
+    /// Mounts a tree at a target, see [`mount::bind`]. A sealed or read-only tree is always mounted read-only.
+    pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, PublishError> {
+        let _guard = self.layout.locks.shared(&[uid]);
         let read_only = read_only || self.marker(uid)?.is_frozen();
         let tree = self.open_tree(uid)?;
         Ok(mount::bind(tree.as_fd(), root, target, read_only)?)
     }
 
-    /// Everything that stands here, for [`crate::plan::recover`].
+    /// Lists everything in the data root, for [`crate::plan::recover`]. Errors: `List`.
     pub fn inventory(&self) -> Result<Inventory, Error> {
         self.layout.inventory()
     }
 
-    /// Does one step of a recovery.
+    /// Does one step of a recovery. Can be repeated.
     pub fn perform(&self, step: &DiskStep) -> Result<(), Error> {
         match *step {
-            DiskStep::Discard { uid } => self.clear(uid, Place::Building),
-            DiskStep::Purge { uid } => self.clear(uid, Place::Trash),
+            DiskStep::Discard { uid } => self.remove_entry(uid, EntryLocation::Building),
+            DiskStep::Purge { uid } => self.remove_entry(uid, EntryLocation::Trash),
             DiskStep::Commit { uid } => {
-                let _held = self.layout.locks.exclusive(uid);
-                if self.layout.live(uid)?.is_some() {
+                let _guard = self.layout.locks.exclusive(uid);
+                if self.layout.live_entry(uid)?.is_some() {
                     return Ok(());
                 }
                 let wrap = |source| Error::Make { uid, source };
-                let marked = match self.layout.entry(uid, Place::Building).map_err(wrap)? {
+                let marked = match self.layout.entry(uid, EntryLocation::Building).map_err(wrap)? {
                     Some(entry) => layout::read_marker(&entry, uid).map_err(wrap)?.is_some(),
                     None => return Err(Error::NotFound { uid }),
                 };
                 if !marked {
-                    return Err(Error::Foreign { name: layout::name(uid, Place::Building) });
+                    return Err(Error::Foreign { name: layout::entry_name(uid, EntryLocation::Building) });
                 }
                 self.layout.commit(uid).map_err(wrap)
             }
@@ -157,22 +148,9 @@ impl DataRoot {
         }
     }
 
-    fn clear(&self, uid: Uid, place: Place) -> Result<(), Error> {
-        let _held = self.layout.locks.exclusive(uid);
-        // Both remove either kind of tree; Btrfs does it fast.
-        if self.on_btrfs { self.btrfs.clear(uid, place) } else { self.copy.clear(uid, place) }
-    }
-
-    /// Plans and does a whole recovery, for a process that holds both the disk and the journal. The answer is what was planned: its
-    /// `orphans`, `lost` and `foreign` are still there.
-    pub fn recover(&self, journal: &Journal) -> Result<Recovery, RecoverError> {
-        let plan = crate::plan::recover(&journal.all()?, &self.inventory()?);
-        for step in &plan.steps {
-            match step {
-                RecoveryStep::Disk(step) => self.perform(step)?,
-                RecoveryStep::Journal(step) => journal.apply(step)?,
-            }
-        }
-        Ok(plan)
+    fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
+        let _guard = self.layout.locks.exclusive(uid);
+        // Each provider can remove the trees of the other. Btrfs is fast.
+        if self.on_btrfs { self.btrfs.remove_entry(uid, location) } else { self.copy.remove_entry(uid, location) }
     }
 }

@@ -1,4 +1,4 @@
-//! Directories by descriptor: nothing here follows a link or leaves the directory it was given.
+//! Directories by descriptor. Nothing here follows a link or leaves the directory that it was given.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::path::Arg;
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{NodeKind, SysError};
 
-/// Deeper trees are refused: each level holds a descriptor and a stack frame, and paths longer than this are of no use to a compiler.
+/// Deeper trees are refused, because each level takes a descriptor and a stack frame.
 pub(crate) const MAX_DEPTH: usize = 256;
 
 /// Opens a directory below `at`, through no link and into no other mount.
@@ -22,13 +22,13 @@ pub(crate) fn open(at: impl AsFd, path: impl Arg) -> rustix::io::Result<OwnedFd>
 
 /// Opens a regular file below `at` for reading, through no link and into no other mount.
 pub(crate) fn open_file(at: impl AsFd, path: impl Arg) -> rustix::io::Result<OwnedFd> {
-    // NONBLOCK: a FIFO that took the file's place must not hold us.
+    // With NONBLOCK a FIFO in the place of the file does not block the call.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     rustix::fs::openat2(at, path, flags, Mode::empty(), resolve)
 }
 
-/// The same for one that may be missing.
+/// Like [`open`]; `None` if it is missing.
 pub(crate) fn open_opt(at: impl AsFd, path: impl Arg) -> rustix::io::Result<Option<OwnedFd>> {
     match open(at, path) {
         Ok(fd) => Ok(Some(fd)),
@@ -79,8 +79,8 @@ pub(crate) fn too_deep() -> io::Error {
     io::Error::other(format!("the tree is deeper than {MAX_DEPTH} levels"))
 }
 
-/// One entry met by [`walk`].
-pub(crate) struct Visit<'a> {
+/// One entry that [`walk`] visits.
+pub(crate) struct WalkEntry<'a> {
     pub parent: BorrowedFd<'a>,
     pub name: &'a CStr,
     /// Relative to the root of the walk.
@@ -90,7 +90,7 @@ pub(crate) struct Visit<'a> {
 }
 
 /// Visits everything below `root`, depth first, a directory before its content, siblings in byte order.
-pub(crate) fn walk(root: BorrowedFd, visit: &mut dyn FnMut(&Visit) -> Result<(), SysError>) -> Result<(), SysError> {
+pub(crate) fn walk(root: BorrowedFd, visit: &mut dyn FnMut(&WalkEntry) -> Result<(), SysError>) -> Result<(), SysError> {
     descend(root, &mut Vec::new(), 0, visit)
 }
 
@@ -98,7 +98,7 @@ fn descend(
     dir: BorrowedFd,
     path: &mut Vec<u8>,
     depth: usize,
-    visit: &mut dyn FnMut(&Visit) -> Result<(), SysError>,
+    visit: &mut dyn FnMut(&WalkEntry) -> Result<(), SysError>,
 ) -> Result<(), SysError> {
     if depth > MAX_DEPTH {
         return Err(too_deep()).step("read a directory");
@@ -106,13 +106,13 @@ fn descend(
     for name in names(dir).step("read a directory")? {
         let stat = match stat(dir, &name) {
             Ok(stat) => stat,
-            // A live tree: it was there when the directory was read.
+            // Somebody removed it after the directory was read.
             Err(rustix::io::Errno::NOENT) => continue,
             Err(e) => return Err(e).step("stat an entry"),
         };
         let kind = kind(&stat);
-        let before = push(path, &name);
-        visit(&Visit { parent: dir, name: &name, path, stat, kind })?;
+        let before = push_component(path, &name);
+        visit(&WalkEntry { parent: dir, name: &name, path, stat, kind })?;
         if kind == NodeKind::Dir {
             match open(dir, &*name) {
                 Ok(child) => descend(child.as_fd(), path, depth + 1, visit)?,
@@ -126,7 +126,7 @@ fn descend(
 }
 
 /// Appends a component and returns the length to truncate to afterwards.
-pub(crate) fn push(path: &mut Vec<u8>, name: &CStr) -> usize {
+pub(crate) fn push_component(path: &mut Vec<u8>, name: &CStr) -> usize {
     let before = path.len();
     if before > 0 {
         path.push(b'/');

@@ -7,29 +7,31 @@ use crate::{ParseUidError, ProviderKind, Uid};
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {step}")]
 pub struct SysError {
-    /// What was tried, as the rest of the sentence.
+    /// What was tried: the end of the sentence "failed to ...".
     pub step: &'static str,
+    /// The error of the system call.
     pub source: io::Error,
 }
 
-/// Names the step at which a system call stood.
-pub(crate) trait RecoveryStep<T> {
+/// Adds to an error what was tried.
+pub(crate) trait StepContext<T> {
     fn step(self, step: &'static str) -> Result<T, SysError>;
 }
 
-impl<T, E: Into<io::Error>> RecoveryStep<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     fn step(self, step: &'static str) -> Result<T, SysError> {
         self.map_err(|source| SysError { step, source: source.into() })
     }
 }
 
-/// Why a disk verb did not do its deed. The chain of sources ends in the system's own words.
+/// Why an operation on the data root failed. The chain of sources ends in the error of a system call, if there was one.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum Error {
     #[error("failed to open the data root {path}")]
     OpenRoot { path: PathBuf, source: SysError },
-    /// An empty folder where a file system should be mounted, or another's file system. Nothing was made in it.
-    #[error("failed to know the data root {path} again: {}", other_root(.found, .wanted))]
+    /// The directory is an empty folder where a file system should be mounted, or another file system. Nothing was made in it.
+    #[error("failed to recognize the data root {path}: {}", other_root(.found, .wanted))]
     OtherRoot { path: PathBuf, found: Option<Uid>, wanted: Option<Uid> },
     #[error("failed to name a tree")]
     Name(#[from] ParseUidError),
@@ -37,9 +39,9 @@ pub enum Error {
     List(#[source] SysError),
     #[error("failed to find tree {uid}")]
     NotFound { uid: Uid },
-    #[error("failed to accept {name} as ours: it carries no marker of this UID")]
+    #[error("failed to use {name}: it has no marker of this UID")]
     Foreign { name: String },
-    #[error("failed to make tree {uid}: another one stands under this UID")]
+    #[error("failed to make tree {uid}: another tree has this UID")]
     Conflict { uid: Uid },
     #[error("failed to use tree {uid} with provider {wanted}: it was made by {found}")]
     WrongProvider { uid: Uid, found: ProviderKind, wanted: ProviderKind },
@@ -63,8 +65,6 @@ pub enum Error {
     Measure { uid: Uid, source: SysError },
     #[error("failed to find the changes of tree {uid}")]
     Compare { uid: Uid, source: SysError },
-    #[error("failed to flush the data root")]
-    Settle(#[source] SysError),
     #[error("failed to offer provider {provider} on this data root")]
     NotOffered { provider: ProviderKind },
     #[error("failed to probe the data root")]
@@ -73,34 +73,42 @@ pub enum Error {
 
 fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {
     match (found, wanted) {
-        (None, None) => "there are trees of ours, and nothing of ours is in it".to_owned(),
-        (None, Some(wanted)) => format!("it should be {wanted}, and bears no name"),
-        (Some(found), Some(wanted)) => format!("it should be {wanted}, and is {found}"),
-        (Some(found), None) => format!("it is {found}"),
+        (None, None) => "trees are expected in it, and it holds none".to_owned(),
+        (None, Some(wanted)) => format!("it should have the name {wanted}, and has none"),
+        (Some(found), Some(wanted)) => format!("it should have the name {wanted}, and has {found}"),
+        (Some(found), None) => format!("it has the name {found}"),
     }
 }
 
-/// What an error means to whoever reports it: the condition reasons of AgentWorkspace, and the two classes that decide what to do next.
+/// What an error means to whoever reports it: most are reasons of AgentWorkspace conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ErrorReason {
+    /// The source of a clone holds a subvolume or another file system.
     NestedVolume,
+    /// The source is still written.
     SourceNotSealed,
+    /// There is no tree with this UID.
     SourceNotFound,
+    /// The provider cannot work on this data root.
     ProviderUnavailable,
+    /// The disk or a quota is full.
     OutOfSpace,
+    /// The file system of the data root is read-only.
     ReadOnlyFilesystem,
+    /// The tree is in use.
     Busy,
     /// The data root is not the one that the trees are in.
     WrongDataRoot,
-    /// Somebody else's directory stands where ours should: a person must look.
+    /// A directory that is not ours has the name of ours. A person must look at it.
     Foreign,
-    /// The caller asked for something that can never be.
+    /// The request can never succeed.
     InvalidRequest,
+    /// Any other error of the system.
     BackendError,
 }
 
 impl ErrorReason {
-    /// The word that stands in the condition.
+    /// The reason as it is written in a condition.
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorReason::NestedVolume => "NestedVolume",
@@ -114,19 +122,6 @@ impl ErrorReason {
             ErrorReason::Foreign => "Foreign",
             ErrorReason::InvalidRequest => "InvalidRequest",
             ErrorReason::BackendError => "BackendError",
-        }
-    }
-
-    /// True if the same call may succeed later without anybody changing the request.
-    pub fn is_retryable(self) -> bool {
-        match self {
-            ErrorReason::NestedVolume | ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => true,
-            ErrorReason::OutOfSpace
-            | ErrorReason::Busy
-            | ErrorReason::BackendError
-            | ErrorReason::ReadOnlyFilesystem
-            | ErrorReason::WrongDataRoot => true,
-            ErrorReason::ProviderUnavailable | ErrorReason::Foreign | ErrorReason::InvalidRequest => false,
         }
     }
 }
@@ -161,7 +156,7 @@ impl Error {
             | Error::Open { source, .. }
             | Error::Measure { source, .. }
             | Error::Compare { source, .. } => source.reason(),
-            Error::List(source) | Error::Settle(source) | Error::Probe(source) => source.reason(),
+            Error::List(source) | Error::Probe(source) => source.reason(),
         }
     }
 }

@@ -1,37 +1,51 @@
-//! The seam at which a test may pull the plug.
+//! Points at which a test can stop the process, as a crash would.
 
 use std::sync::Arc;
 
-/// A moment after which the disk or the journal differs from before.
+/// A moment at which the disk or the journal has just changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Point {
+pub enum FaultPoint {
+    /// The directory of a new tree is there, under its temporary name.
     EntryMade,
+    /// The new entry has its marker.
     MarkerWritten,
+    /// The tree is complete.
     TreeMade,
+    /// The entry has its final name.
     Committed,
+    /// The tree to seal is durable, and read-only if the file system can do that.
     ReadOnlySet,
+    /// The marker says that the tree is sealed.
     SealMarked,
+    /// The entry is in the trash.
     Trashed,
+    /// The tree of an entry is removed.
     TreeGone,
+    /// The marker of an entry is removed.
     MarkerGone,
+    /// The entry is removed.
     EntryGone,
-    RecordWritten,
-    RecordRenamed,
+    /// The temporary file is flushed.
+    FileFlushed,
+    /// The file has its final name.
+    FileRenamed,
+    /// The record is removed.
     RecordUnlinked,
 }
 
-/// Is told of every [`Point`] as it is passed. The only sensible thing an implementation can do, besides remembering, is to
-/// panic: no code of this crate cleans up while unwinding, so that is a crash as the disk sees it.
+/// Is called at every [`FaultPoint`]. An implementation may count, or panic. No code of this crate cleans up while it unwinds, so to the disk
+/// a panic is a crash.
 pub trait Faults: Send + Sync {
-    fn reached(&self, point: Point);
+    /// The disk or the journal has changed as `point` says.
+    fn reached(&self, point: FaultPoint);
 }
 
-/// Nothing ever goes wrong.
+/// Injects no fault.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFaults;
 
 impl Faults for NoFaults {
-    fn reached(&self, _: Point) {}
+    fn reached(&self, _: FaultPoint) {}
 }
 
 pub(crate) fn none() -> Arc<dyn Faults> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 
 /// Runs a program to its end in a clean environment with `LC_ALL=C`; kills it at the deadline. Any end but success is an error that
 /// carries what it wrote to stderr.
@@ -25,7 +25,7 @@ pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<
         .stderr(Stdio::piped())
         .spawn()
         .step("start a program")?;
-    let ended = wait_readable(&child, deadline);
+    let ended = wait_exit(&child, deadline);
     if !matches!(ended, Ok(true)) {
         let _ = child.kill();
     }
@@ -36,16 +36,16 @@ pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<
     if status.success() {
         return Ok(());
     }
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     if let Some(stderr) = child.stderr.take() {
-        // What it said is an extra; its exit status is the fact.
-        let _ = stderr.take(2000).read_to_string(&mut said);
+        // The text is an extra: the exit status says whether it failed.
+        let _ = stderr.take(2000).read_to_string(&mut stderr_text);
     }
-    Err(io::Error::other(format!("{program}: {status}: {}", said.trim()))).step("run a program")
+    Err(io::Error::other(format!("{program}: {status}: {}", stderr_text.trim()))).step("run a program")
 }
 
-/// False at the deadline.
-fn wait_readable(child: &std::process::Child, deadline: Duration) -> Result<bool, SysError> {
+/// Waits for the child to end. False at the deadline.
+fn wait_exit(child: &std::process::Child, deadline: Duration) -> Result<bool, SysError> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the program has no process id")).step("watch a program")?;
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).step("watch a program")?;
@@ -54,7 +54,7 @@ fn wait_readable(child: &std::process::Child, deadline: Duration) -> Result<bool
     loop {
         // SAFETY: one pollfd, alive through the call.
         match unsafe { libc::poll(&mut poll, 1, millis) } {
-            // A signal to this process says nothing of the program; few come, so the deadline may begin anew.
+            // A signal to this process does not end the wait. Signals are few, so the deadline may start again.
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             -1 => return Err(io::Error::last_os_error()).step("watch a program"),
             n => return Ok(n > 0),
@@ -81,7 +81,7 @@ pub(crate) fn harden_mount(mount: impl AsFd, read_only: bool) -> io::Result<()> 
     let attr = MountAttr {
         attr_set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only,
         attr_clr: 0,
-        // What is mounted inside the data root later must not show in a Pod, nor the other way round.
+        // A mount made later in the data root must not appear in a Pod, nor one made in a Pod in the data root.
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_hangs_is_ended_at_the_deadline() {
+    fn a_program_that_hangs_is_killed_at_the_deadline() {
         let error = run("sleep", &["60".as_ref()], Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);
     }

@@ -1,4 +1,4 @@
-//! What was meant and what was done, one small file per tree, on any file system and by any process.
+//! What is intended and what is done, one small file per tree. The journal may be on any file system and in any process.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,66 +9,79 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::error::RecoveryStep as _;
-use crate::faults::{self, Faults, Point};
+use crate::error::StepContext as _;
+use crate::faults::{self, FaultPoint, Faults};
 use crate::plan::JournalStep;
-use crate::{Making, ProviderKind, SysError, Uid};
+use crate::{ProviderKind, SysError, TreeOrigin, Uid, atomic};
 
-/// How far the life of a tree has come. The `-ing` states are intents: the disk may be on either side of them.
+/// The state of a tree. The states in `-ing` are intents: the disk may be in the state before or after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RecordState {
+    /// The tree is to be made.
     Creating,
+    /// The tree is made and may be written.
     Ready,
+    /// The tree is to be sealed.
     Sealing,
+    /// The tree is sealed.
     Sealed,
+    /// The tree is to be destroyed.
     Destroying,
 }
 
-/// What the changes of a tree are counted from. Fixed when the tree is made, so that it is known when the parent of a fork is gone.
+/// What the changes of a tree are counted from. It is recorded when the tree is made, because the parent of a fork may be gone later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Since {
-    /// Its record, or its parent's, was written before this was kept, or the parent had none.
+pub enum ChangeBase {
+    /// Not known: an earlier version wrote its record or that of its parent, or the parent has no record.
     #[default]
     Unknown,
-    /// An empty tree: it, or the one it was forked from, began as nothing.
+    /// An empty tree: this tree, or an ancestor that it was forked from, began empty.
     Nothing,
-    /// The nearest ancestor that is never written.
+    /// The nearest ancestor that is sealed.
     Tree(Uid),
 }
 
 /// One tree in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
+    /// The UID of the tree.
     pub uid: Uid,
+    /// The provider that makes the tree.
     pub provider: ProviderKind,
-    pub making: Making,
+    /// What the tree is made from.
+    #[serde(rename = "making")]
+    pub origin: TreeOrigin,
+    /// How far it is.
     pub state: RecordState,
+    /// What its changes are counted from.
     #[serde(default)]
-    pub since: Since,
-    /// Whose tree it is, in the words of whoever asked for it; nobody here understands them. None where none were given, and once somebody may
-    /// have worked in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<String>,
+    pub since: ChangeBase,
+    /// The object that the tree was made for, in the caller's format. None if the caller gave none, and once the tree may have been written.
+    #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
 }
 
 /// Everything that the journal holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// In the order of UIDs.
+pub struct JournalContents {
+    /// Sorted by UID.
     pub records: Vec<Record>,
-    pub damaged: Vec<Damaged>,
+    /// Records that cannot be read, sorted by UID.
+    pub damaged: Vec<DamagedRecord>,
 }
 
-/// A record that is there and cannot be understood: of this tree nothing is known, so nothing is done to it.
+/// A record that cannot be read or parsed. Nothing is known of its tree, so nothing is done to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damaged {
+pub struct DamagedRecord {
+    /// The UID in the file's name.
     pub uid: Uid,
-    /// Names the file.
+    /// The path of the file and the error.
     pub why: String,
 }
 
-/// Why the journal did not take a word.
+/// Why a call of the journal failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum JournalError {
     #[error("failed to open the journal {path}")]
     Open { path: PathBuf, source: SysError },
@@ -76,7 +89,7 @@ pub enum JournalError {
     List(#[source] SysError),
     #[error("failed to read the record {path}")]
     Read { path: PathBuf, source: SysError },
-    /// The file is whole (it was renamed into place), so this is damage or a newer version: a person must look.
+    /// The file was written atomically, so it is damaged or of a newer version. A person must look at it.
     #[error("failed to understand the record {path}")]
     Parse { path: PathBuf, source: serde_json::Error },
     #[error("failed to write the record of {uid}")]
@@ -85,12 +98,12 @@ pub enum JournalError {
     NotFound { uid: Uid },
     #[error("failed to move {uid} from {from:?} to {to:?}")]
     Transition { uid: Uid, from: RecordState, to: RecordState },
-    #[error("failed to begin {uid}: its record says it is made otherwise")]
+    #[error("failed to begin {uid}: its record has another provider or origin")]
     Conflict { uid: Uid },
 }
 
 impl JournalError {
-    /// What is said of one record that cannot be understood, which is no trouble of the others.
+    /// The text about a single damaged record; `None` for errors that do not concern one record only.
     pub fn damage(&self) -> Option<String> {
         match self {
             JournalError::Read { source, .. } => Some(format!("{self}: {source}: {}", source.source)),
@@ -104,28 +117,28 @@ impl JournalError {
 /// A directory of records.
 ///
 /// # Flow
-/// `begin_create`, the disk's verb, `created`; the same for `seal` and `destroy`. After a restart: [`Journal::all`],
-/// [`crate::plan::recover`], then the steps, the journal's by [`Journal::apply`].
+/// [`Journal::begin_create_for`], the provider's call, [`Journal::record_created`]; the same for sealing and destroying. After a restart: [`Journal::read_and_clean`],
+/// [`crate::plan::recover`], then its steps, those of the journal by [`Journal::apply`].
 ///
 /// # Guarantees
-/// When a call returns Ok, its word is on the device (two flushes). A word is there whole or not at all.
+/// When a call returns Ok, the record is on the device (two flushes). A record is the former or the new one, never a part.
 ///
 /// # Assumptions
-/// One writer per directory. Put it on ext4 or XFS, not in the pool: a flush there waits for snapshots.
+/// One writer per directory. Put it on ext4 or XFS and not on the Btrfs of the data root, where a flush waits for snapshots.
 pub struct Journal {
     dir: OwnedFd,
-    /// For people.
+    /// For error messages.
     path: PathBuf,
     faults: Arc<dyn Faults>,
 }
 
 impl Journal {
-    /// Opens, and makes if need be, the directory `path` (mode 0700); its parent must exist.
+    /// Opens the directory `path`, and makes it (mode 0700) if it is missing. Its parent must exist.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         Self::open_with(path, faults::none())
     }
 
-    /// The same, with a seam for tests.
+    /// Like [`Journal::open`], and calls `faults` at each step.
     pub fn open_with(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, JournalError> {
         let open = || -> Result<OwnedFd, SysError> {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
@@ -138,30 +151,30 @@ impl Journal {
         Ok(Self { dir, path: path.to_owned(), faults })
     }
 
-    /// Everything that is here. Half-written files of a crash are removed, so nobody may be writing.
-    pub fn all(&self) -> Result<Contents, JournalError> {
-        self.read(true)
+    /// Reads everything and removes the temporary files that a crash left. Nobody may write at the same time.
+    pub fn read_and_clean(&self) -> Result<JournalContents, JournalError> {
+        self.read_files(true)
     }
 
-    /// Everything that is here, while others write.
-    pub fn contents(&self) -> Result<Contents, JournalError> {
-        self.read(false)
+    /// Reads everything, while others may write.
+    pub fn read(&self) -> Result<JournalContents, JournalError> {
+        self.read_files(false)
     }
 
-    fn read(&self, sweep: bool) -> Result<Contents, JournalError> {
-        let mut found = Contents::default();
+    fn read_files(&self, remove_temporary: bool) -> Result<JournalContents, JournalError> {
+        let mut found = JournalContents::default();
         for entry in rustix::fs::Dir::read_from(&self.dir).step("read the directory").map_err(JournalError::List)? {
             let entry = entry.step("read the directory").map_err(JournalError::List)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if let Some(stem) = name.strip_suffix(".json.tmp") {
-                if sweep && stem.parse::<Uid>().is_ok() {
+                if remove_temporary && stem.parse::<Uid>().is_ok() {
                     rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).step("remove a half record").map_err(JournalError::List)?;
                 }
             } else if let Some(Ok(uid)) = name.strip_suffix(".json").map(str::parse::<Uid>) {
                 match self.get(uid) {
                     Ok(record) => found.records.extend(record),
                     Err(error) => match error.damage() {
-                        Some(why) => found.damaged.push(Damaged { uid, why }),
+                        Some(why) => found.damaged.push(DamagedRecord { uid, why }),
                         None => return Err(error),
                     },
                 }
@@ -172,7 +185,7 @@ impl Journal {
         Ok(found)
     }
 
-    /// The record of one tree.
+    /// Reads the record of one tree. Errors: `Read`, `Parse`.
     pub fn get(&self, uid: Uid) -> Result<Option<Record>, JournalError> {
         let name = file_name(uid);
         let path = || self.path.join(&name);
@@ -191,139 +204,133 @@ impl Journal {
         Ok(Some(record))
     }
 
-    /// The intent to make a tree. Answers `Creating`, or how far an earlier, equal intent has come.
-    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<RecordState, JournalError> {
-        self.begin_create_of(uid, provider, making, None)
+    /// Records the intent to make a tree. Returns `Creating`, or the state of an equal record that is there already.
+    /// Errors: `Conflict` if the record there is not equal, `Transition` if the tree is to be destroyed.
+    pub fn begin_create(&self, uid: Uid, provider: ProviderKind, origin: TreeOrigin) -> Result<RecordState, JournalError> {
+        self.begin_create_for(uid, provider, origin, None)
     }
 
-    /// The same, with a word on whose tree it will be. An earlier intent keeps its own.
-    pub fn begin_create_of(
+    /// Like [`Journal::begin_create`], with the object that the tree is made for. A record that is there already keeps its own.
+    pub fn begin_create_for(
         &self,
         uid: Uid,
         provider: ProviderKind,
-        making: Making,
-        of: Option<String>,
+        origin: TreeOrigin,
+        object: Option<String>,
     ) -> Result<RecordState, JournalError> {
         match self.get(uid)? {
-            Some(r) if r.provider != provider || r.making != making => Err(JournalError::Conflict { uid }),
+            Some(r) if r.provider != provider || r.origin != origin => Err(JournalError::Conflict { uid }),
             Some(Record { state: RecordState::Destroying, .. }) => {
                 Err(JournalError::Transition { uid, from: RecordState::Destroying, to: RecordState::Creating })
             }
             Some(r) => Ok(r.state),
             None => {
-                self.put(&Record { uid, provider, making, state: RecordState::Creating, since: self.since(making)?, of })?;
+                self.write(&Record { uid, provider, origin, state: RecordState::Creating, since: self.change_base(origin)?, object })?;
                 Ok(RecordState::Creating)
             }
         }
     }
 
-    /// What a tree that is made so will be compared with.
-    fn since(&self, making: Making) -> Result<Since, JournalError> {
-        let Making::Clone { from, .. } = making else { return Ok(Since::Nothing) };
+    /// What the changes of such a tree are counted from.
+    fn change_base(&self, origin: TreeOrigin) -> Result<ChangeBase, JournalError> {
+        let TreeOrigin::Clone { from, .. } = origin else { return Ok(ChangeBase::Nothing) };
         match self.get(from) {
-            Ok(Some(parent)) if parent.state == RecordState::Sealed => Ok(Since::Tree(from)),
+            Ok(Some(parent)) if parent.state == RecordState::Sealed => Ok(ChangeBase::Tree(from)),
             Ok(Some(parent)) => Ok(parent.since),
-            Ok(None) => Ok(Since::Unknown),
-            Err(error) if error.damage().is_some() => Ok(Since::Unknown),
+            Ok(None) => Ok(ChangeBase::Unknown),
+            Err(error) if error.damage().is_some() => Ok(ChangeBase::Unknown),
             Err(error) => Err(error),
         }
     }
 
-    /// The tree stands.
-    pub fn created(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, RecordState::Ready)
+    /// Records that the tree is made.
+    pub fn record_created(&self, uid: Uid) -> Result<(), JournalError> {
+        self.set_state(uid, RecordState::Ready)
     }
 
-    /// Somebody is about to work in the tree: from now on it is worth more than its object, and whose it was is forgotten.
-    pub fn shown(&self, uid: Uid) -> Result<(), JournalError> {
+    /// Records that the tree may be written from now on: the object that it was made for is removed from the record.
+    pub fn forget_object(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
-            Ok(Some(record)) if record.of.is_some() => self.put(&Record { of: None, ..record }),
+            Ok(Some(record)) if record.object.is_some() => self.write(&Record { object: None, ..record }),
             Ok(_) => Ok(()),
             Err(error) if error.damage().is_some() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The intent to seal a tree.
+    /// Records the intent to seal a tree.
     pub fn begin_seal(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, RecordState::Sealing)
+        self.set_state(uid, RecordState::Sealing)
     }
 
-    /// The tree is sealed; its digest stands in its marker, and `seal` tells it again.
-    pub fn sealed(&self, uid: Uid) -> Result<(), JournalError> {
-        self.step(uid, RecordState::Sealed)
+    /// Records that the tree is sealed. Its manifest is in its marker, and `seal` returns it again.
+    pub fn record_sealed(&self, uid: Uid) -> Result<(), JournalError> {
+        self.set_state(uid, RecordState::Sealed)
     }
 
-    /// The intent to destroy a tree. Without a record, or with a damaged one, there is nothing to write: gone is done, and the disk's verb
-    /// may still be said.
+    /// Records the intent to destroy a tree. Does nothing if there is no record or a damaged one; the provider's `destroy` may be called
+    /// all the same.
     pub fn begin_destroy(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
-            Ok(Some(_)) => self.step(uid, RecordState::Destroying),
+            Ok(Some(_)) => self.set_state(uid, RecordState::Destroying),
             Err(error) if error.damage().is_some() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The tree is gone, and so is its record, damaged or not.
-    pub fn destroyed(&self, uid: Uid) -> Result<(), JournalError> {
+    /// The tree is gone: removes its record, damaged or not. Errors: `Transition` if the record does not say Destroying.
+    pub fn record_destroyed(&self, uid: Uid) -> Result<(), JournalError> {
         match self.get(uid) {
             Ok(None) => Ok(()),
-            Ok(Some(Record { state: RecordState::Destroying, .. })) => self.forget(uid),
+            Ok(Some(Record { state: RecordState::Destroying, .. })) => self.remove(uid),
             Ok(Some(r)) => Err(JournalError::Transition { uid, from: r.state, to: RecordState::Destroying }),
-            Err(error) if error.damage().is_some() => self.forget(uid),
+            Err(error) if error.damage().is_some() => self.remove(uid),
             Err(error) => Err(error),
         }
     }
 
-    /// Does one step of a recovery.
+    /// Does one step of a recovery. Can be repeated.
     pub fn apply(&self, step: &JournalStep) -> Result<(), JournalError> {
         match *step {
-            JournalStep::Ready { uid } => self.step(uid, RecordState::Ready),
-            JournalStep::Sealed { uid } => self.step(uid, RecordState::Sealed),
-            JournalStep::Forget { uid } => self.forget(uid),
+            JournalStep::Ready { uid } => self.set_state(uid, RecordState::Ready),
+            JournalStep::Sealed { uid } => self.set_state(uid, RecordState::Sealed),
+            JournalStep::Forget { uid } => self.remove(uid),
         }
     }
 
-    fn step(&self, uid: Uid, to: RecordState) -> Result<(), JournalError> {
+    fn set_state(&self, uid: Uid, to: RecordState) -> Result<(), JournalError> {
         let record = self.get(uid)?.ok_or(JournalError::NotFound { uid })?;
         match (record.state, to) {
             (from, to) if from == to => Ok(()),
-            // Said late by a caller that lost an answer: the tree has come further since.
+            // A caller that lost an answer repeats the call; the tree is further already.
             (RecordState::Sealing | RecordState::Sealed, RecordState::Ready) | (RecordState::Sealed, RecordState::Sealing) => Ok(()),
             (RecordState::Creating, RecordState::Ready)
             | (RecordState::Ready, RecordState::Sealing)
             | (RecordState::Sealing, RecordState::Sealed)
-            | (_, RecordState::Destroying) => self.put(&Record { state: to, ..record }),
+            | (_, RecordState::Destroying) => self.write(&Record { state: to, ..record }),
             (from, to) => Err(JournalError::Transition { uid, from, to }),
         }
     }
 
-    fn put(&self, record: &Record) -> Result<(), JournalError> {
+    fn write(&self, record: &Record) -> Result<(), JournalError> {
         let (uid, name) = (record.uid, file_name(record.uid));
-        let temporary = format!("{name}.tmp");
         let write = || -> Result<(), SysError> {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = rustix::fs::openat(&self.dir, &*temporary, flags, Mode::from_raw_mode(0o600)).step("open a temporary file")?;
-            let mut file = File::from(fd);
-            let text = serde_json::to_vec(record).map_err(io::Error::from).step("spell the record")?;
-            file.write_all(&text).step("write the temporary file")?;
-            file.sync_all().step("flush the temporary file")?;
-            self.faults.reached(Point::RecordWritten);
-            rustix::fs::renameat(&self.dir, &*temporary, &self.dir, &*name).step("rename the temporary file")?;
-            self.faults.reached(Point::RecordRenamed);
-            rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
+            let text = serde_json::to_vec(record).map_err(io::Error::from).step("encode the record")?;
+            atomic::write_with_faults(self.dir.as_fd(), name.as_ref(), 0o600, &*self.faults, |file| {
+                file.write_all(&text).step("write the temporary file")
+            })
         };
         write().map_err(|source| JournalError::Write { uid, source })
     }
 
-    fn forget(&self, uid: Uid) -> Result<(), JournalError> {
+    fn remove(&self, uid: Uid) -> Result<(), JournalError> {
         let unlink = || -> Result<(), SysError> {
             match rustix::fs::unlinkat(&self.dir, file_name(uid), AtFlags::empty()) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(e) => return Err(e).step("remove the file"),
             }
-            self.faults.reached(Point::RecordUnlinked);
+            self.faults.reached(FaultPoint::RecordUnlinked);
             rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
         };
         unlink().map_err(|source| JournalError::Write { uid, source })

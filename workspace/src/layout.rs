@@ -1,4 +1,4 @@
-//! Where things stand in a data root, and whose they are.
+//! The names in a data root, and the markers that say what is ours.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::error::RecoveryStep;
-use crate::faults::{Faults, Point};
+use crate::error::StepContext;
+use crate::faults::{FaultPoint, Faults};
 use crate::locks::Locks;
-use crate::{DataRootEntry, Error, Expected, Inventory, Marker, Place, SHARDS, SysError, Uid, Unreadable, dir};
+use crate::{DataRootEntry, EntryLocation, Error, ExpectedRoot, Inventory, Marker, SHARDS, SysError, Uid, UnreadableEntry, atomic, dir};
 
 pub(crate) const TREE: &str = "tree";
 const MARKER: &str = "marker";
@@ -28,21 +28,21 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Opens, and makes what is missing, if it is what is expected. Looks before it makes anything.
-    pub fn open(path: &Path, expected: Expected, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+    /// Opens the data root if it is the expected one, and then makes what is missing.
+    pub fn open(path: &Path, expected: ExpectedRoot, faults: Arc<dyn Faults>) -> Result<Self, Error> {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).step("open the directory").map_err(wrap)?;
-        let found = root_name(&root).map_err(wrap)?;
+        let found = read_root_name(&root).map_err(wrap)?;
         let other = |wanted| Err(Error::OtherRoot { path: path.to_owned(), found, wanted });
         match expected {
-            Expected::Any => {}
-            Expected::Used if found.is_some() || dir::open_opt(&root, "trees").step("look for trees").map_err(wrap)?.is_some() => {}
-            Expected::Used => return other(None),
-            Expected::Named(wanted) if found == Some(wanted) => {}
-            Expected::Named(wanted) => return other(Some(wanted)),
+            ExpectedRoot::Any => {}
+            ExpectedRoot::Used if found.is_some() || dir::open_opt(&root, "trees").step("look for trees").map_err(wrap)?.is_some() => {}
+            ExpectedRoot::Used => return other(None),
+            ExpectedRoot::Named(wanted) if found == Some(wanted) => {}
+            ExpectedRoot::Named(wanted) => return other(Some(wanted)),
         }
-        let name = prepare(&root, found).map_err(wrap)?;
+        let name = create_layout(&root, found).map_err(wrap)?;
         Ok(Self { root, name, locks: Locks::default(), faults })
     }
 
@@ -50,115 +50,112 @@ impl Layout {
         self.root.as_fd()
     }
 
-    fn parent(&self, uid: Uid, place: Place) -> rustix::io::Result<OwnedFd> {
-        match place {
-            Place::Building | Place::Live => dir::open(&self.root, format!("trees/{}", uid.shard())),
-            Place::Trash => dir::open(&self.root, "trash"),
+    fn parent_dir(&self, uid: Uid, location: EntryLocation) -> rustix::io::Result<OwnedFd> {
+        match location {
+            EntryLocation::Building | EntryLocation::Live => dir::open(&self.root, format!("trees/{}", uid.shard())),
+            EntryLocation::Trash => dir::open(&self.root, "trash"),
         }
     }
 
-    /// The entry of a tree, if it is in this place.
-    pub fn entry(&self, uid: Uid, place: Place) -> Result<Option<OwnedFd>, SysError> {
-        let parent = self.parent(uid, place).step("open the directory of the entry")?;
-        dir::open_opt(&parent, name(uid, place)).step("open the entry")
+    /// Opens the entry of a tree; `None` if it is missing.
+    pub fn entry(&self, uid: Uid, location: EntryLocation) -> Result<Option<OwnedFd>, SysError> {
+        let parent = self.parent_dir(uid, location).step("open the directory of the entry")?;
+        dir::open_opt(&parent, entry_name(uid, location)).step("open the entry")
     }
 
-    /// A live tree of ours: its entry and marker. `None` if nothing stands there.
-    pub fn live(&self, uid: Uid) -> Result<Option<(OwnedFd, Marker)>, Error> {
-        let Some(entry) = self.entry(uid, Place::Live).map_err(|source| Error::Open { uid, source })? else { return Ok(None) };
+    /// Opens the entry of a live tree and reads its marker. `None` if it is missing.
+    pub fn live_entry(&self, uid: Uid) -> Result<Option<(OwnedFd, Marker)>, Error> {
+        let Some(entry) = self.entry(uid, EntryLocation::Live).map_err(|source| Error::Open { uid, source })? else { return Ok(None) };
         match read_marker(&entry, uid).map_err(|source| Error::Open { uid, source })? {
             Some(marker) => Ok(Some((entry, marker))),
-            None => Err(Error::Foreign { name: name(uid, Place::Live) }),
+            None => Err(Error::Foreign { name: entry_name(uid, EntryLocation::Live) }),
         }
     }
 
-    /// Makes the entry under its temporary name, marked.
-    pub fn begin(&self, marker: &Marker) -> Result<OwnedFd, SysError> {
-        let parent = self.parent(marker.uid, Place::Building).step("open the directory of the entry")?;
-        let temporary = name(marker.uid, Place::Building);
+    /// Makes the entry with its marker, under its temporary name.
+    pub fn create_entry(&self, marker: &Marker) -> Result<OwnedFd, SysError> {
+        let parent = self.parent_dir(marker.uid, EntryLocation::Building).step("open the directory of the entry")?;
+        let temporary = entry_name(marker.uid, EntryLocation::Building);
         rustix::fs::mkdirat(&parent, &*temporary, Mode::from_raw_mode(0o700)).step("make the entry")?;
-        self.faults.reached(Point::EntryMade);
+        self.faults.reached(FaultPoint::EntryMade);
         let entry = dir::open(&parent, &*temporary).step("open the entry")?;
-        rustix::fs::symlinkat(spell(marker)?, &entry, MARKER).step("write the marker")?;
-        self.faults.reached(Point::MarkerWritten);
+        rustix::fs::symlinkat(encode_marker(marker)?, &entry, MARKER).step("write the marker")?;
+        self.faults.reached(FaultPoint::MarkerWritten);
         Ok(entry)
     }
 
-    /// The commit point.
+    /// Gives the entry its final name: the commit point.
     pub fn commit(&self, uid: Uid) -> Result<(), SysError> {
-        let parent = self.parent(uid, Place::Live).step("open the directory of the entry")?;
-        let (temporary, live) = (name(uid, Place::Building), name(uid, Place::Live));
+        let parent = self.parent_dir(uid, EntryLocation::Live).step("open the directory of the entry")?;
+        let (temporary, live) = (entry_name(uid, EntryLocation::Building), entry_name(uid, EntryLocation::Live));
         rustix::fs::renameat_with(&parent, &*temporary, &parent, &*live, RenameFlags::NOREPLACE).step("rename the entry")?;
-        self.faults.reached(Point::Committed);
+        self.faults.reached(FaultPoint::Committed);
         Ok(())
     }
 
-    /// Renames an entry away. What an earlier destruction left in the trash is gone by now.
-    pub fn trash(&self, uid: Uid, from: Place) -> Result<(), SysError> {
-        let parent = self.parent(uid, from).step("open the directory of the entry")?;
-        let trash = self.parent(uid, Place::Trash).step("open the trash")?;
-        let to = name(uid, Place::Trash);
-        rustix::fs::renameat_with(&parent, name(uid, from), &trash, &*to, RenameFlags::NOREPLACE).step("rename the entry away")?;
-        self.faults.reached(Point::Trashed);
+    /// Moves an entry to the trash. The caller has removed what an earlier destruction left there.
+    pub fn move_to_trash(&self, uid: Uid, from: EntryLocation) -> Result<(), SysError> {
+        let parent = self.parent_dir(uid, from).step("open the directory of the entry")?;
+        let trash = self.parent_dir(uid, EntryLocation::Trash).step("open the trash")?;
+        let to = entry_name(uid, EntryLocation::Trash);
+        rustix::fs::renameat_with(&parent, entry_name(uid, from), &trash, &*to, RenameFlags::NOREPLACE).step("rename the entry away")?;
+        self.faults.reached(FaultPoint::Trashed);
         Ok(())
     }
 
-    /// Writes the marker of a sealed tree over the old one.
+    /// Replaces the marker of a tree that is being sealed.
     pub fn replace_marker(&self, entry: &OwnedFd, marker: &Marker) -> Result<(), SysError> {
-        unlink(entry, MARKER_NEW)?;
-        rustix::fs::symlinkat(spell(marker)?, entry, MARKER_NEW).step("write the new marker")?;
-        rustix::fs::renameat(entry, MARKER_NEW, entry, MARKER).step("put the new marker in place")?;
-        rustix::fs::fsync(entry).step("flush the marker")?;
-        self.faults.reached(Point::SealMarked);
+        atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &encode_marker(marker)?)?;
+        self.faults.reached(FaultPoint::SealMarked);
         Ok(())
     }
 
-    /// Removes what is left of an entry once its tree is gone: the marker last, so that it is ours until the end.
-    pub fn finish(&self, uid: Uid, place: Place) -> Result<(), SysError> {
-        if let Some(entry) = self.entry(uid, place)? {
+    /// Removes what is left of an entry once its tree is gone. The marker goes last, so that the entry is ours until then.
+    pub fn finish_removal(&self, uid: Uid, location: EntryLocation) -> Result<(), SysError> {
+        if let Some(entry) = self.entry(uid, location)? {
             unlink(&entry, MARKER_NEW)?;
             unlink(&entry, MARKER)?;
-            self.faults.reached(Point::MarkerGone);
+            self.faults.reached(FaultPoint::MarkerGone);
         }
-        self.remove_empty(uid, place)?;
-        self.faults.reached(Point::EntryGone);
+        self.remove_empty(uid, location)?;
+        self.faults.reached(FaultPoint::EntryGone);
         Ok(())
     }
 
-    fn remove_empty(&self, uid: Uid, place: Place) -> Result<(), SysError> {
-        let parent = self.parent(uid, place).step("open the directory of the entry")?;
-        match rustix::fs::unlinkat(&parent, name(uid, place), AtFlags::REMOVEDIR) {
+    fn remove_empty(&self, uid: Uid, location: EntryLocation) -> Result<(), SysError> {
+        let parent = self.parent_dir(uid, location).step("open the directory of the entry")?;
+        match rustix::fs::unlinkat(&parent, entry_name(uid, location), AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e).step("remove the entry"),
         }
     }
 
-    /// Removes an entry without a marker, which can only be ours if it is empty.
-    pub fn remove_unmarked(&self, uid: Uid, place: Place) -> Result<(), Error> {
-        match self.remove_empty(uid, place) {
+    /// Removes an entry without a marker if it is empty. If it is not, it is not ours.
+    pub fn remove_unmarked(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
+        match self.remove_empty(uid, location) {
             Err(e) if matches!(e.source.raw_os_error(), Some(libc::ENOTEMPTY | libc::ENOTDIR)) => {
-                Err(Error::Foreign { name: name(uid, place) })
+                Err(Error::Foreign { name: entry_name(uid, location) })
             }
             other => other.map_err(|source| Error::Destroy { uid, source }),
         }
     }
 
-    /// Everything that stands here.
+    /// Lists the data root.
     pub fn inventory(&self) -> Result<Inventory, Error> {
         let mut found = Inventory::default();
         let mut list = |parent: String| -> Result<(), SysError> {
             let dir = dir::open(&self.root, &*parent).step("open a directory")?;
             for file_name in dir::names(&dir).step("read a directory")? {
                 let text = file_name.to_string_lossy();
-                let Some((uid, place)) = parse_name(&text, &parent) else {
+                let Some((uid, location)) = parse_entry_name(&text, &parent) else {
                     found.foreign.push(format!("{parent}/{text}"));
                     continue;
                 };
                 let looked = match dir::open(&dir, &*file_name) {
                     Ok(entry) => read_marker(&entry, uid),
-                    // Gone since the directory was read: a verb is at work.
+                    // Another call removed it after the directory was read.
                     Err(Errno::NOENT) => continue,
-                    // A file, a link or another mount: no entry of ours.
+                    // A file, a link or a mount point is no entry of ours.
                     Err(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
                         found.foreign.push(format!("{parent}/{text}"));
                         continue;
@@ -166,20 +163,20 @@ impl Layout {
                     Err(e) => Err(e).step("open the entry"),
                 };
                 match looked {
-                    Ok(marker) => found.entries.push(DataRootEntry { uid, place, marker }),
-                    Err(e) => found.unreadable.push(Unreadable { uid, why: format!("{parent}/{text}: {e}: {}", e.source) }),
+                    Ok(marker) => found.entries.push(DataRootEntry { uid, location, marker }),
+                    Err(e) => found.unreadable.push(UnreadableEntry { uid, why: format!("{parent}/{text}: {e}: {}", e.source) }),
                 }
             }
             Ok(())
         };
         (0..SHARDS).map(|s| format!("trees/{s:02x}")).chain(["trash".to_owned()]).try_for_each(&mut list).map_err(Error::List)?;
-        found.entries.sort_by_key(|e| (e.uid, e.place));
+        found.entries.sort_by_key(|e| (e.uid, e.location));
         Ok(found)
     }
 }
 
-/// The name that the directory bears, if it is one.
-fn root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
+/// The name of the data root; `None` if it has none, or no valid one.
+fn read_root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
     match rustix::fs::readlinkat(root, ROOT_NAME, Vec::new()) {
         Ok(text) => Ok(text.to_str().ok().and_then(|t| t.parse().ok())),
         Err(Errno::NOENT | Errno::INVAL) => Ok(None),
@@ -187,8 +184,8 @@ fn root_name(root: &OwnedFd) -> Result<Option<Uid>, SysError> {
     }
 }
 
-/// Makes what is missing, the name last: where it stands, the rest does.
-fn prepare(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
+/// Makes what is missing. The name comes last, so a data root with a name is complete.
+fn create_layout(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
     make_dir(root, "trash")?;
     make_dir(root, "trees")?;
     for shard in 0..SHARDS {
@@ -200,37 +197,37 @@ fn prepare(root: &OwnedFd, found: Option<Uid>) -> Result<Uid, SysError> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").step("draw a name for the data root")?;
     let name = text.trim().parse::<Uid>().map_err(std::io::Error::other).step("draw a name for the data root")?;
     rustix::fs::symlinkat(name.to_string(), root, ROOT_NAME).step("name the data root")?;
-    // Whoever is told the name will refuse every other: it must be there after a power cut.
+    // The caller refuses every other name from now on, so this one must survive a power cut.
     rustix::fs::syncfs(root).step("flush the name of the data root")?;
     Ok(name)
 }
 
-pub(crate) fn name(uid: Uid, place: Place) -> String {
-    match place {
-        Place::Building => format!("{uid}.tmp"),
-        Place::Live | Place::Trash => uid.to_string(),
+pub(crate) fn entry_name(uid: Uid, location: EntryLocation) -> String {
+    match location {
+        EntryLocation::Building => format!("{uid}.tmp"),
+        EntryLocation::Live | EntryLocation::Trash => uid.to_string(),
     }
 }
 
-fn parse_name(text: &str, parent: &str) -> Option<(Uid, Place)> {
+fn parse_entry_name(text: &str, parent: &str) -> Option<(Uid, EntryLocation)> {
     if parent == "trash" {
-        return Some((text.parse().ok()?, Place::Trash));
+        return Some((text.parse().ok()?, EntryLocation::Trash));
     }
-    let (stem, place) = match text.strip_suffix(".tmp") {
-        Some(stem) => (stem, Place::Building),
-        None => (text, Place::Live),
+    let (stem, location) = match text.strip_suffix(".tmp") {
+        Some(stem) => (stem, EntryLocation::Building),
+        None => (text, EntryLocation::Live),
     };
     let uid: Uid = stem.parse().ok()?;
-    (parent.strip_prefix("trees/") == Some(&*uid.shard())).then_some((uid, place))
+    (parent.strip_prefix("trees/") == Some(&*uid.shard())).then_some((uid, location))
 }
 
-/// A marker is a symbolic link: it appears whole, and it is metadata, so the commit that makes a snapshot durable makes it durable
+/// A marker is a symbolic link. It appears whole, and it is metadata: the commit that makes a snapshot durable makes its marker durable,
 /// with no flush of its own.
-fn spell(marker: &Marker) -> Result<String, SysError> {
+fn encode_marker(marker: &Marker) -> Result<String, SysError> {
     serde_json::to_string(marker).map_err(std::io::Error::from).step("spell the marker")
 }
 
-/// The marker of an entry, if it is one of ours and names this UID.
+/// Reads the marker of an entry; `None` unless it is one of ours for this UID.
 pub(crate) fn read_marker(entry: &OwnedFd, uid: Uid) -> Result<Option<Marker>, SysError> {
     match rustix::fs::readlinkat(entry, MARKER, Vec::new()) {
         Ok(text) => {

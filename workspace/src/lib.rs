@@ -1,8 +1,8 @@
-//! The disk hand: makes, clones, seals, measures, mounts and destroys the trees that agents work in. Knows no cluster and no async.
+//! Makes, clones, seals, measures, mounts and destroys the trees that agents work in. Uses no cluster and no async runtime.
 //!
 //! # Shape
-//! A [`DataRoot`] holds one directory of a node and its [`Provider`]s; it lives in the process that may touch the disk. A [`Journal`] and
-//! [`plan`] may live in another process, without privileges: everything that passes between them ([`Inventory`], [`plan::DiskStep`],
+//! A [`DataRoot`] holds one directory of a node and its [`Provider`]s. It lives in the process that may touch the disk. A [`Journal`] and
+//! [`plan`] may live in another process, without privileges. Everything that passes between the two ([`Inventory`], [`plan::DiskStep`],
 //! [`Marker`], [`TreeManifest`]) is plain data with serde.
 //!
 //! # Layout of a data root
@@ -10,10 +10,14 @@
 //! name                               a symbolic link whose text is the data root's own name
 //! trees/<00..3f>/<uid>/marker        a symbolic link whose text is the owner marker (JSON)
 //! trees/<00..3f>/<uid>/tree          the tree: the only thing that is ever mounted
-//! trees/<00..3f>/<uid>.tmp/          the same while it is being made; rename is the commit point
-//! trash/<uid>/                       the same while it is being destroyed
+//! trees/<00..3f>/<uid>.tmp/          the same while it is made; the rename is the commit point
+//! trash/<uid>/                       the same while it is destroyed
 //! ```
 
+#![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod atomic;
 mod btrfs;
 mod compare;
 mod copy;
@@ -37,14 +41,15 @@ mod remove;
 mod trees;
 mod uid;
 
-pub use data_root::{DataRoot, Expected, PublishError, RecoverError};
+pub use atomic::{write_atomically, write_atomically_with};
+pub use data_root::{DataRoot, ExpectedRoot, PublishError};
 pub use error::{Error, ErrorReason, SysError};
-pub use faults::{Faults, NoFaults, Point};
-pub use journal::{Journal, JournalError, Record, RecordState, Since};
+pub use faults::{FaultPoint, Faults, NoFaults};
+pub use journal::{ChangeBase, Journal, JournalError, Record, RecordState};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
-    Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, Inventory, Making, Marker, NodeKind, Owner, Place, ProviderKind, Seal,
-    TreeManifest, Unreadable,
+    Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, EntryLocation, Inventory, Marker, NodeKind, Owner, ProviderKind, Seal,
+    TreeManifest, TreeOrigin, UnreadableEntry,
 };
 pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
 pub use probe::{KernelFacts, Probe};

@@ -3,73 +3,76 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::Uid;
 
-/// One writer or many readers per UID. All that a verb needs is taken at once, so no order of taking can deadlock.
+/// One writer or many readers per UID. A call takes all its locks at once, so it cannot deadlock with another.
 #[derive(Default)]
 pub(crate) struct Locks {
-    held: Mutex<HashMap<Uid, Held>>,
+    held: Mutex<HashMap<Uid, LockState>>,
     released: Condvar,
 }
 
-enum Held {
+enum LockState {
     Exclusive,
     Shared(usize),
 }
 
-/// Gives its UIDs back when dropped.
-pub(crate) struct Taken<'a> {
+/// Releases its locks when dropped.
+pub(crate) struct LocksGuard<'a> {
     locks: &'a Locks,
     exclusive: Option<Uid>,
     shared: Vec<Uid>,
 }
 
 impl Locks {
-    pub fn exclusive(&self, uid: Uid) -> Taken<'_> {
+    /// Waits for the only lock on `uid`.
+    pub fn exclusive(&self, uid: Uid) -> LocksGuard<'_> {
         self.take(Some(uid), Vec::new())
     }
 
-    /// To make `uid` out of `from`.
-    pub fn derive(&self, uid: Uid, from: Uid) -> Taken<'_> {
+    /// Waits for the only lock on `uid`, which is to be cloned, and a shared one on `from`.
+    pub fn for_clone(&self, uid: Uid, from: Uid) -> LocksGuard<'_> {
         self.take(Some(uid), vec![from])
     }
 
-    pub fn shared(&self, uids: &[Uid]) -> Taken<'_> {
+    /// Waits for a shared lock on each of `uids`.
+    pub fn shared(&self, uids: &[Uid]) -> LocksGuard<'_> {
         self.take(None, uids.to_vec())
     }
 
-    fn take(&self, exclusive: Option<Uid>, mut shared: Vec<Uid>) -> Taken<'_> {
+    fn take(&self, exclusive: Option<Uid>, mut shared: Vec<Uid>) -> LocksGuard<'_> {
         shared.sort();
         shared.dedup();
         let mut held = self.lock();
-        let blocked = |held: &HashMap<Uid, Held>| {
-            exclusive.is_some_and(|uid| held.contains_key(&uid)) || shared.iter().any(|uid| matches!(held.get(uid), Some(Held::Exclusive)))
+        let blocked = |held: &HashMap<Uid, LockState>| {
+            exclusive.is_some_and(|uid| held.contains_key(&uid))
+                || shared.iter().any(|uid| matches!(held.get(uid), Some(LockState::Exclusive)))
         };
         while blocked(&held) {
             held = self.released.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
-        held.extend(exclusive.map(|uid| (uid, Held::Exclusive)));
+        held.extend(exclusive.map(|uid| (uid, LockState::Exclusive)));
         for uid in &shared {
-            match held.entry(*uid).or_insert(Held::Shared(0)) {
-                Held::Shared(n) => *n += 1,
-                // Only our own: a tree derived from itself, which the verb refuses.
-                Held::Exclusive => {}
+            match held.entry(*uid).or_insert(LockState::Shared(0)) {
+                LockState::Shared(n) => *n += 1,
+                // Only our own lock: a clone of a tree from itself, which `clone_tree` refuses.
+                LockState::Exclusive => {}
             }
         }
-        Taken { locks: self, exclusive, shared }
+        LocksGuard { locks: self, exclusive, shared }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uid, Held>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uid, LockState>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for LocksGuard<'_> {
     fn drop(&mut self) {
         let mut held = self.locks.lock();
         for uid in &self.shared {
             match held.get_mut(uid) {
-                Some(Held::Shared(n)) if *n > 1 => *n -= 1,
-                Some(Held::Shared(_)) => drop(held.remove(uid)),
-                Some(Held::Exclusive) | None => {}
+                Some(LockState::Shared(n)) if *n > 1 => *n -= 1,
+                Some(LockState::Shared(_)) => drop(held.remove(uid)),
+                Some(LockState::Exclusive) | None => {}
             }
         }
         if let Some(uid) = self.exclusive {

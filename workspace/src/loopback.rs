@@ -11,20 +11,21 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
-use crate::error::RecoveryStep;
-use crate::{SysError, host, mount, mountinfo};
+use crate::error::StepContext;
+use crate::{SysError, atomic, host, mount, mountinfo};
 
 const MKFS_DEADLINE: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 16;
 
-/// Why there is no loop-backed file system.
+/// Why the loop-backed file system is not mounted or not unmounted.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum LoopError {
     #[error("failed to make the image {image}")]
     Make { image: PathBuf, source: SysError },
     #[error("failed to use the image {image}: it holds no Btrfs, and only a missing image is ever formatted")]
     NotBtrfs { image: PathBuf },
-    #[error("failed to find the image {image}, which is to hold trees; only the first start makes one")]
+    #[error("failed to find the image {image}: it should hold trees, and only the first start makes an image")]
     NoImage { image: PathBuf },
     #[error("failed to attach the image {image} to a loop device")]
     Attach { image: PathBuf, source: SysError },
@@ -32,48 +33,50 @@ pub enum LoopError {
     Mount { mountpoint: PathBuf, source: SysError },
     #[error("failed to mount at {mountpoint}: something else is mounted there")]
     Occupied { mountpoint: PathBuf },
-    /// Somebody still works in it; try again later.
+    /// A process still uses it; try again later.
     #[error("failed to release {mountpoint}: it is in use")]
     Busy { mountpoint: PathBuf },
     #[error("failed to release {mountpoint}")]
     Release { mountpoint: PathBuf, source: SysError },
 }
 
-/// What [`ensure_loop_btrfs`] found to do.
+/// What [`ensure_loop_btrfs`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ensured {
-    /// The image is new.
+pub enum LoopOutcome {
+    /// The image is new and mounted.
     Formatted,
     /// The image was there and is now mounted.
     Attached,
+    /// The image was mounted already.
     AlreadyMounted,
 }
 
-/// Sees to it that the Btrfs in `image` is mounted at `mountpoint` (both absolute, the mountpoint's parent exists).
+/// Mounts the Btrfs in `image` at `mountpoint`, unless it is mounted there already. Both paths are absolute, and the mountpoint's parent
+/// exists.
 ///
 /// A missing image is made: a sparse file of `size` bytes, formatted with single metadata under a temporary name, then renamed. An
-/// existing one is never formatted and keeps its size. The loop device frees itself when the last mount goes. Mounted noatime, nosuid,
-/// nodev, and so that an agent may delete a subvolume that it made (else it could block its own forks for ever).
-pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<Ensured, LoopError> {
+/// existing image is never formatted and keeps its size. The kernel frees the loop device with the last mount. Mount options: noatime,
+/// nosuid, nodev, and `user_subvol_rm_allowed`, so that an agent can delete a subvolume that it made; nested subvolumes block forks.
+pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     ensure(image, Some(size), mountpoint)
 }
 
-/// The same for an image that was made before: a missing one is an error.
-pub fn attach_loop_btrfs(image: &Path, mountpoint: &Path) -> Result<Ensured, LoopError> {
+/// Like [`ensure_loop_btrfs`], but a missing image is the error `NoImage`.
+pub fn attach_loop_btrfs(image: &Path, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     ensure(image, None, mountpoint)
 }
 
-fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured, LoopError> {
+fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     let make = |source| LoopError::Make { image: image.to_owned(), source };
     let attach = |source| LoopError::Attach { image: image.to_owned(), source };
     let mount = |source| LoopError::Mount { mountpoint: mountpoint.to_owned(), source };
-    // One at a time: two loop devices on one image would destroy it.
+    // The lock lets one process do this at a time: two loop devices on one image would destroy it.
     let folder = File::open(image.parent().unwrap_or(Path::new("/"))).step("open the folder of the image").map_err(make)?;
     rustix::fs::flock(&folder, FlockOperation::LockExclusive).step("lock the folder of the image").map_err(make)?;
 
     let fresh = !image.try_exists().step("look for the image").map_err(make)?;
     match size {
-        Some(size) if fresh => format(image, size, &folder).map_err(make)?,
+        Some(size) if fresh => format_image(image, size, &folder).map_err(make)?,
         None if fresh => return Err(LoopError::NoImage { image: image.to_owned() }),
         Some(_) | None => {}
     }
@@ -90,21 +93,22 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<Ensured,
     if let Some(top) = table.iter().rfind(|m| m.mount_point == real) {
         let number = top.source.to_str().and_then(|s| s.strip_prefix("/dev/loop")).and_then(|n| n.parse::<u32>().ok());
         let ours = match number {
-            Some(number) => backs(number, &file).map_err(attach)?.is_some(),
+            Some(number) => open_if_backed_by(number, &file).map_err(attach)?.is_some(),
             None => false,
         };
-        return if ours { Ok(Ensured::AlreadyMounted) } else { Err(LoopError::Occupied { mountpoint: mountpoint.to_owned() }) };
+        return if ours { Ok(LoopOutcome::AlreadyMounted) } else { Err(LoopError::Occupied { mountpoint: mountpoint.to_owned() }) };
     }
-    let (number, device) = match attached(&file).map_err(attach)? {
+    let (number, device) = match find_attached(&file).map_err(attach)? {
         Some(found) => found,
         None => attach_new(&file).map_err(attach)?,
     };
-    mount_btrfs(&node(number), &real).map_err(mount)?;
+    mount_btrfs(&device_path(number), &real).map_err(mount)?;
     drop(device);
-    Ok(if fresh { Ensured::Formatted } else { Ensured::Attached })
+    Ok(if fresh { LoopOutcome::Formatted } else { LoopOutcome::Attached })
 }
 
-/// Unmounts what [`ensure_loop_btrfs`] mounted; the loop device goes with it, the image stays. Not mounted is done.
+/// Unmounts what [`ensure_loop_btrfs`] mounted. The kernel frees the loop device; the image stays. Not mounted is a success.
+/// Errors: `Occupied`, `Busy`, `Release`.
 pub fn release(mountpoint: &Path) -> Result<(), LoopError> {
     let wrap = |source| LoopError::Release { mountpoint: mountpoint.to_owned(), source };
     let real = match mountpoint.canonicalize() {
@@ -124,16 +128,15 @@ pub fn release(mountpoint: &Path) -> Result<(), LoopError> {
     }
 }
 
-fn format(image: &Path, size: u64, folder: &File) -> Result<(), SysError> {
-    let mut temporary = image.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let file = File::create(&temporary).step("make a temporary image")?;
-    file.set_len(size).step("size the temporary image")?;
-    let args = ["-q".as_ref(), "-f".as_ref(), "-m".as_ref(), "single".as_ref(), "-d".as_ref(), "single".as_ref(), temporary.as_os_str()];
-    host::run("mkfs.btrfs", &args, MKFS_DEADLINE)?;
-    file.sync_all().step("flush the temporary image")?;
-    std::fs::rename(&temporary, image).step("rename the temporary image")?;
-    folder.sync_all().step("flush the folder of the image")
+fn format_image(image: &Path, size: u64, folder: &File) -> Result<(), SysError> {
+    let name = image.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).step("read the path of the image")?;
+    let temporary = image.with_file_name(atomic::temporary_name(name));
+    atomic::write_atomically_with(folder, name, 0o666, |file| {
+        file.set_len(size).step("size the temporary image")?;
+        let args =
+            ["-q".as_ref(), "-f".as_ref(), "-m".as_ref(), "single".as_ref(), "-d".as_ref(), "single".as_ref(), temporary.as_os_str()];
+        host::run("mkfs.btrfs", &args, MKFS_DEADLINE)
+    })
 }
 
 fn is_btrfs_image(file: &File) -> Result<bool, SysError> {
@@ -177,13 +180,13 @@ struct LoopConfig {
 const EMPTY: LoopInfo =
     LoopInfo { device: 0, inode: 0, rdevice: 0, offset: 0, size_limit: 0, numbers: [0; 3], flags: 0, names: [0; 160], init: [0; 2] };
 
-fn node(number: u32) -> String {
+fn device_path(number: u32) -> String {
     format!("/dev/loop{number}")
 }
 
-/// Opens `/dev/loopN`, and makes the node first where a container's /dev does not follow the kernel.
+/// Opens `/dev/loopN`. Makes the device node first if it is missing, as in a container whose /dev is static.
 fn open_device(number: u32) -> Result<File, SysError> {
-    let path = node(number);
+    let path = device_path(number);
     let open = || File::options().read(true).write(true).open(&path);
     match open() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -197,8 +200,8 @@ fn open_device(number: u32) -> Result<File, SysError> {
     }
 }
 
-/// The opened device if this image is behind it.
-fn backs(number: u32, image: &File) -> Result<Option<File>, SysError> {
+/// Opens the loop device; `None` if it is not backed by this image.
+fn open_if_backed_by(number: u32, image: &File) -> Result<Option<File>, SysError> {
     let device = open_device(number)?;
     let mut info = EMPTY;
     // SAFETY: LOOP_GET_STATUS64 writes a loop_info64.
@@ -212,13 +215,13 @@ fn backs(number: u32, image: &File) -> Result<Option<File>, SysError> {
     Ok((info.device == meta.dev() && info.inode == meta.ino()).then_some(device))
 }
 
-fn attached(image: &File) -> Result<Option<(u32, File)>, SysError> {
+fn find_attached(image: &File) -> Result<Option<(u32, File)>, SysError> {
     for entry in std::fs::read_dir("/sys/block").step("list block devices")? {
         let entry = entry.step("list block devices")?;
         let number = entry.file_name().to_str().and_then(|n| n.strip_prefix("loop")).and_then(|n| n.parse::<u32>().ok());
         if let Some(number) = number
             && entry.path().join("loop").exists()
-            && let Some(device) = backs(number, image)?
+            && let Some(device) = open_if_backed_by(number, image)?
         {
             return Ok(Some((number, device)));
         }
@@ -235,9 +238,9 @@ fn attach_new(image: &File) -> Result<(u32, File), SysError> {
         let device = open_device(number)?;
         match configure(&device, image, LOOP_SET_FLAGS) {
             Ok(()) => return Ok((number, device)),
-            // Somebody was faster.
+            // Another process took this device.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
-            // The file system below has no direct I/O.
+            // The file system of the image has no direct I/O.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 configure(&device, image, LOOP_SET_FLAGS & !16).step("configure a loop device")?;
                 return Ok((number, device));

@@ -1,4 +1,4 @@
-//! What a tree holds, in a few numbers.
+//! Computes the manifest of a tree: counts, sizes and a digest.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,11 +8,11 @@ use std::path::{Component, Path};
 use crate::{NodeKind, SysError, TreeManifest, dir};
 
 /// Visits every entry of `tree`.
-pub(crate) fn of(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
+pub(crate) fn compute(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
     let (mut files, mut dirs, mut bytes) = (0, 0, 0);
     let mut hash = blake3::Hasher::new();
     dir::walk(tree, &mut |entry| {
-        // The size of a directory is its file system's business.
+        // The size of a directory depends on the file system.
         let size = if entry.kind == NodeKind::Dir { 0 } else { entry.stat.st_size as u64 };
         let letter = match entry.kind {
             NodeKind::File => b'f',
@@ -36,27 +36,27 @@ pub(crate) fn of(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
     Ok(TreeManifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })
 }
 
-/// The commit of HEAD. What an agent wrote there is data: whatever is not as git writes it is no head.
+/// The commit of `.git/HEAD`; `None` for anything that git would not write. An agent may have written it, so it is only data.
 fn git_head(tree: BorrowedFd) -> Option<String> {
-    let head = text(tree, Path::new(".git/HEAD"))?;
-    let Some(reference) = head.strip_prefix("ref: ") else { return commit(&head) };
+    let head = read_text(tree, Path::new(".git/HEAD"))?;
+    let Some(reference) = head.strip_prefix("ref: ") else { return parse_commit(&head) };
     let reference = Path::new(reference);
     if !reference.components().all(|c| matches!(c, Component::Normal(_))) {
         return None;
     }
-    if let Some(loose) = text(tree, &Path::new(".git").join(reference)) {
-        return commit(&loose);
+    if let Some(loose) = read_text(tree, &Path::new(".git").join(reference)) {
+        return parse_commit(&loose);
     }
-    let packed = text(tree, Path::new(".git/packed-refs"))?;
-    packed.lines().filter_map(|l| l.split_once(' ')).find(|(_, name)| Path::new(name) == reference).and_then(|(id, _)| commit(id))
+    let packed = read_text(tree, Path::new(".git/packed-refs"))?;
+    packed.lines().filter_map(|l| l.split_once(' ')).find(|(_, name)| Path::new(name) == reference).and_then(|(id, _)| parse_commit(id))
 }
 
-fn commit(text: &str) -> Option<String> {
+fn parse_commit(text: &str) -> Option<String> {
     let right = matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit());
     right.then(|| text.to_ascii_lowercase())
 }
 
-fn text(tree: BorrowedFd, path: &Path) -> Option<String> {
+fn read_text(tree: BorrowedFd, path: &Path) -> Option<String> {
     const LIMIT: u64 = 16 << 20;
     let mut text = String::new();
     File::from(dir::open_file(tree, path).ok()?).take(LIMIT).read_to_string(&mut text).ok()?;

@@ -1,4 +1,4 @@
-//! The words of the disk: what a tree is, what was found in it, what changed. All plain data, so that they may cross a socket.
+//! What a tree is, what was found in the data root, what changed. All plain data with serde: it crosses a socket.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::Uid;
 
-/// How a tree is made and kept apart from its source.
+/// How a tree is made and isolated from its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProviderKind {
     /// A Btrfs subvolume; clones are snapshots, atomic even while the source is written.
     Btrfs,
-    /// A plain directory; clones are full copies of a sealed source.
+    /// A directory; clones are full copies of a sealed source.
     Copy,
 }
 
@@ -34,57 +34,76 @@ impl std::fmt::Display for ProviderKind {
 /// Who owns the root of an empty tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
+    /// User id on the node.
     pub uid: u32,
+    /// Group id on the node.
     pub gid: u32,
 }
 
 /// Whether a clone will be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CloneAccess {
+    /// The clone may be written.
     ReadWrite,
-    /// The clone is never written: it is a checkpoint, may serve as `since` of a change list and as a source of clones.
+    /// The clone is never written. It is a checkpoint: changes can be counted from it, and it can be cloned.
     ReadOnly,
 }
 
-/// How a tree came to be.
+/// What a tree was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Making {
-    Empty { owner: Owner },
-    Clone { from: Uid, access: CloneAccess },
+pub enum TreeOrigin {
+    /// Nothing.
+    Empty {
+        /// Owner of the root directory.
+        owner: Owner,
+    },
+    /// Another tree.
+    Clone {
+        /// The source.
+        from: Uid,
+        /// Whether the clone is written.
+        access: CloneAccess,
+    },
 }
 
-/// The owner marker that stands beside every tree, out of the agent's sight. A directory without one, or with
-/// another's UID in it, is foreign and is never touched.
+/// The owner marker beside every tree, outside of what the agent sees. A directory without a marker, or with the marker of another UID, is
+/// foreign and is never changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Marker {
     /// Always 1.
     pub version: u32,
+    /// The UID of the tree, which is also its name on disk.
     pub uid: Uid,
+    /// The provider that made the tree.
     pub provider: ProviderKind,
-    pub making: Making,
+    /// What the tree was made from.
+    #[serde(rename = "making")]
+    pub origin: TreeOrigin,
+    /// Present once the tree is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Seal>,
 }
 
 impl Marker {
-    /// True if nothing writes this tree any more: it is sealed, or was born read-only.
+    /// True if nobody can write this tree any more: it is sealed, or is a read-only clone.
     pub fn is_frozen(&self) -> bool {
-        self.sealed.is_some() || self.is_born_read_only()
+        self.sealed.is_some() || self.is_read_only_clone()
     }
 
-    /// True if it was never writable.
-    pub fn is_born_read_only(&self) -> bool {
-        matches!(self.making, Making::Clone { access: CloneAccess::ReadOnly, .. })
+    /// True if the tree is a read-only clone.
+    pub fn is_read_only_clone(&self) -> bool {
+        matches!(self.origin, TreeOrigin::Clone { access: CloneAccess::ReadOnly, .. })
     }
 }
 
-/// What the marker of a sealed tree keeps.
+/// What the marker of a sealed tree says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal {
+    /// What the tree holds.
     #[serde(flatten)]
     pub manifest: TreeManifest,
-    /// Btrfs only: the last transaction that could have changed this tree; a later one belongs to a descendant.
+    /// Btrfs only: the last transaction that can have changed this tree. Later ones changed clones of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transid: Option<u64>,
 }
@@ -106,7 +125,7 @@ pub struct TreeManifest {
     pub digest: String,
 }
 
-/// What a tree weighs.
+/// The disk usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskUsage {
@@ -114,24 +133,29 @@ pub struct DiskUsage {
     pub logical_bytes: u64,
     /// Bytes of file data on disk that no other tree shares. Metadata (about 34 KiB for a fresh snapshot) is not in it.
     pub exclusive_bytes: u64,
-    /// All entries below the root.
+    /// Number of entries below the root, directories included.
     pub entries: u64,
 }
 
 /// What happened to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChangeKind {
+    /// The path is new, or another type of file than before.
     Added,
     /// Content, size, mtime, mode or owner differ. A file rewritten with the same content may appear.
     Modified,
+    /// The path is gone, or another type of file than before.
     Deleted,
 }
 
-/// What stands (or, for a deletion, stood) at a path.
+/// The type of the file at a path; for a deletion, the former type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NodeKind {
+    /// Regular file.
     File,
+    /// Directory.
     Dir,
+    /// Symbolic link.
     Symlink,
     /// Socket, FIFO or device.
     Special,
@@ -140,10 +164,12 @@ pub enum NodeKind {
 /// One changed path, relative to the root of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Change {
-    /// A string on the wire, or an array of bytes where the name is no UTF-8.
+    /// Serialized as a string, or as an array of bytes if it is not UTF-8.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
+    /// What happened.
     pub kind: ChangeKind,
+    /// The type of the file.
     pub node: NodeKind,
 }
 
@@ -156,63 +182,68 @@ mod path_bytes {
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
-    enum Spelling {
+    enum PathForm {
         Text(String),
         Bytes(Vec<u8>),
     }
 
     pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         match path.to_str() {
-            Some(text) => Spelling::Text(text.to_owned()),
-            None => Spelling::Bytes(path.as_os_str().as_bytes().to_vec()),
+            Some(text) => PathForm::Text(text.to_owned()),
+            None => PathForm::Bytes(path.as_os_str().as_bytes().to_vec()),
         }
         .serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(match Spelling::deserialize(from)? {
-            Spelling::Text(text) => PathBuf::from(text),
-            Spelling::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
+        Ok(match PathForm::deserialize(from)? {
+            PathForm::Text(text) => PathBuf::from(text),
+            PathForm::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
         })
     }
 }
 
 /// Where an entry was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Place {
-    /// Under its temporary name: a creation that did not reach its commit point.
+pub enum EntryLocation {
+    /// Under its temporary name: a creation that has not reached its commit point.
     Building,
     /// Under its name.
     Live,
-    /// Renamed away: a destruction that did not end.
+    /// In the trash: a destruction that has not ended.
     Trash,
 }
 
 /// One entry of the data root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRootEntry {
+    /// The UID in its name.
     pub uid: Uid,
-    pub place: Place,
-    /// None: no marker, or one that names another UID.
+    /// Where it was found.
+    #[serde(rename = "place")]
+    pub location: EntryLocation,
+    /// None if it has no marker, or the marker of another UID.
     pub marker: Option<Marker>,
 }
 
 /// Everything in the data root, as found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
+    /// What has one of our names, sorted by UID.
     pub entries: Vec<DataRootEntry>,
-    /// Names that this crate would never give, with their directory. Never touched.
+    /// Paths below the data root whose names this crate never gives. They are never changed.
     pub foreign: Vec<String>,
-    /// Entries under our names that the disk did not let us look into. Nothing is known of them, so nothing is done to them.
+    /// Entries with our names that could not be read. Nothing is known of them, so nothing is done to them.
     #[serde(default)]
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableEntry>,
 }
 
-/// An entry that could not be looked into.
+/// An entry that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unreadable {
+pub struct UnreadableEntry {
+    /// The UID in its name.
     pub uid: Uid,
-    /// The system's own words.
+    /// The path and the error.
     pub why: String,
 }
 
@@ -222,7 +253,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     #[test]
-    fn names_that_are_no_utf8_survive_the_wire() {
+    fn names_that_are_not_utf8_are_serialized_whole() {
         for raw in [b"plain".to_vec(), vec![b'a', 0xff, b'/', 0xfe]] {
             let change = Change { path: PathBuf::from(std::ffi::OsString::from_vec(raw)), kind: ChangeKind::Added, node: NodeKind::File };
             let wire = serde_json::to_string(&change).unwrap();

@@ -1,4 +1,4 @@
-//! Showing a tree at a place that the kubelet named, and taking it away again.
+//! Bind mounts of trees at targets that the kubelet names.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,13 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::mountinfo::{self, Location, Mount};
 use crate::{SysError, host};
 
 /// Why a mount was not made or not removed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it is")]
 pub enum MountError {
     #[error("failed to open the target root {path}")]
     OpenRoot { path: PathBuf, source: SysError },
@@ -22,31 +23,33 @@ pub enum MountError {
     Occupied { target: PathBuf },
     #[error("failed to mount at {target}")]
     Mount { target: PathBuf, source: SysError },
-    /// Somebody still works in it; try again later.
+    /// A process still uses it; try again later.
     #[error("failed to unmount {target}: it is in use")]
     Busy { target: PathBuf },
     #[error("failed to unmount {target}")]
     Unmount { target: PathBuf, source: SysError },
-    /// Never emptied by us: what is in it may be somebody's only copy.
+    /// We never empty it: what is in it may be the only copy.
     #[error("failed to remove {target}: it is not empty")]
     NotEmpty { target: PathBuf },
 }
 
-/// Whether [`bind`] had anything to do.
+/// What [`bind`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
+pub enum BindOutcome {
+    /// The tree is mounted now.
     Mounted,
+    /// The same tree was mounted already, in the same way.
     AlreadyMounted,
 }
 
-/// The directory below which all targets lie (the kubelet's). Targets are reached from it through no link.
+/// The directory that contains all targets (the kubelet's). Targets are opened beneath it, through no symbolic link.
 pub struct TargetRoot {
     dir: OwnedFd,
     path: PathBuf,
 }
 
 impl TargetRoot {
-    /// Opens `path`, which may itself be a link.
+    /// Opens `path`, which may be a symbolic link.
     pub fn open(path: &Path) -> Result<Self, MountError> {
         let open = || -> Result<Self, SysError> {
             let dir =
@@ -57,8 +60,8 @@ impl TargetRoot {
         open().map_err(|source| MountError::OpenRoot { path: path.to_owned(), source })
     }
 
-    /// Opens what stands at `target`, on top of all mounts there. `None` if nothing does.
-    fn at(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
+    /// Opens the topmost mount or directory at `target`; `None` if it is missing.
+    fn open_target(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat2(&self.dir, target, flags, Mode::empty(), resolve) {
@@ -68,21 +71,22 @@ impl TargetRoot {
         }
     }
 
-    /// The opened parent of `target`, and its last component.
-    fn parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
+    /// Opens the parent of `target`, and returns it with the last component; `None` if the parent is missing.
+    fn open_parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
         let bad = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a target is a relative path of plain names");
         let plain = target.components().all(|c| matches!(c, std::path::Component::Normal(_)));
         let name = target.file_name().filter(|_| plain).ok_or_else(bad).step("read the path of the target")?;
         let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok(self.at(parent)?.map(|fd| (fd, name)))
+        Ok(self.open_target(parent)?.map(|fd| (fd, name)))
     }
 }
 
-/// Shows `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
-/// Mounts stacked inside the tree are not carried along. If the same tree already shows there in the same way, nothing is done.
-pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<Bound, MountError> {
+/// Mounts `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
+/// Mounts inside the tree are not included. If the same tree is mounted there already in the same way, nothing is done.
+/// Errors: `Target`, `Occupied`, `Mount`.
+pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, MountError> {
     let wrap_target = |source| MountError::Target { target: root.path.join(target), source };
-    let Some((parent, name)) = root.parent(target).map_err(wrap_target)? else {
+    let Some((parent, name)) = root.open_parent(target).map_err(wrap_target)? else {
         let source = std::io::Error::from_raw_os_error(libc::ENOENT);
         return Err(wrap_target(SysError { step: "open the parent of the target", source }));
     };
@@ -90,38 +94,40 @@ pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool)
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(e).step("make the target").map_err(wrap_target),
     }
-    let place = root.at(target).map_err(wrap_target)?;
-    let place = place.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)).step("open the target").map_err(wrap_target)?;
+    let target_dir = root.open_target(target).map_err(wrap_target)?;
+    let target_dir =
+        target_dir.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)).step("open the target").map_err(wrap_target)?;
 
     let wrap = |source| MountError::Mount { target: root.path.join(target), source };
     let table = mountinfo::read().map_err(wrap)?;
     let wanted = mountinfo::locate(tree, &table).map_err(wrap)?;
     let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
-    match on_top(&table, &path) {
-        Some(top) if is_same(top, &wanted, read_only) => return Ok(Bound::AlreadyMounted),
+    match top_mount(&table, &path) {
+        Some(top) if shows_same_tree(top, &wanted, read_only) => return Ok(BindOutcome::AlreadyMounted),
         Some(_) => return Err(MountError::Occupied { target: root.path.join(target) }),
         None => {}
     }
-    attach(tree, &place, read_only).map_err(wrap)?;
-    Ok(Bound::Mounted)
+    attach(tree, &target_dir, read_only).map_err(wrap)?;
+    Ok(BindOutcome::Mounted)
 }
 
-fn attach(tree: BorrowedFd, place: &OwnedFd, read_only: bool) -> Result<(), SysError> {
+fn attach(tree: BorrowedFd, target_dir: &OwnedFd, read_only: bool) -> Result<(), SysError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let mount = rustix::mount::open_tree(tree, c"", flags).step("clone the mount of the tree")?;
     host::harden_mount(&mount, read_only).step("set the attributes of the mount")?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(mount.as_fd(), c"", place.as_fd(), c"", flags).step("attach the mount")
+    rustix::mount::move_mount(mount.as_fd(), c"", target_dir.as_fd(), c"", flags).step("attach the mount")
 }
 
-/// Takes away everything mounted at `target` and then the empty directory. Missing is done. Never deletes content.
+/// Unmounts everything at `target` and removes the empty directory. A missing target is a success. Content is never deleted.
+/// Errors: `Target`, `Busy`, `Unmount`, `NotEmpty`.
 pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
     let full = || root.path.join(target);
-    let Some((parent, name)) = root.parent(target).map_err(|source| MountError::Target { target: full(), source })? else {
+    let Some((parent, name)) = root.open_parent(target).map_err(|source| MountError::Target { target: full(), source })? else {
         return Ok(());
     };
     let wrap = |source| MountError::Unmount { target: full(), source };
-    // By the parent's descriptor: umount has no form that takes a directory, and only the last component may be a mount.
+    // Through the parent's descriptor, because umount takes no directory descriptor and only the last component may be a mount.
     let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
     for _ in 0..mountinfo::read().map_err(wrap)?.iter().filter(|m| m.mount_point == path).count() {
         use std::os::fd::AsRawFd;
@@ -141,15 +147,15 @@ pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
     }
 }
 
-fn on_top<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+fn top_mount<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     table.iter().rfind(|m| m.mount_point == path)
 }
 
-fn is_same(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
+fn shows_same_tree(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
     mount.device == wanted.device && mount.root == wanted.root && mount.read_only == read_only
 }
 
-/// Attaches a new mount over `path`, which may be any path.
+/// Attaches a new mount at `path`.
 pub(crate) fn attach_at(mount: OwnedFd, path: &Path) -> Result<(), SysError> {
     rustix::mount::move_mount(&mount, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the mount")
 }

@@ -1,4 +1,4 @@
-//! The mount table of this process: the one place where `/proc/self/mountinfo` is read.
+//! The mount table of this process. Only this file reads `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,27 +8,32 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// The mount id.
     pub id: u64,
     /// The device of the file system, `major:minor`. For Btrfs it is not the `st_dev` of a subvolume.
     pub device: String,
-    /// The part of the file system that shows here.
+    /// The directory of the file system that is mounted.
     pub root: PathBuf,
-    /// Where it shows, as seen from this process's root.
+    /// Where it is mounted, seen from this process's root.
     pub mount_point: PathBuf,
+    /// Whether the options contain `ro`.
     pub read_only: bool,
-    /// The options of this mount, as the table spells them.
+    /// The options of this mount, separated by commas.
     pub options: String,
+    /// Whether the mount propagates to a peer group.
     pub shared: bool,
+    /// The type of the file system, `btrfs` for example.
     pub fs_type: String,
+    /// The source as the file system reports it, often a device.
     pub source: PathBuf,
 }
 
-/// All mounts, in the order of the table: of two on one mount point, the later is on top.
+/// Reads all mounts, in the order of the table: of two on one mount point, the later is on top. Lines that cannot be parsed are left out.
 pub fn read() -> Result<Vec<Mount>, SysError> {
     let text = std::fs::read("/proc/self/mountinfo").step("read the mount table")?;
     Ok(text.split(|b| *b == b'\n').filter_map(parse_line).collect())
@@ -71,16 +76,16 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
-/// Which part of which file system a descriptor stands for: what two mounts of one tree have in common.
+/// The file system and the directory in it that a descriptor refers to. Two mounts of one tree have both in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     pub device: String,
     pub root: PathBuf,
-    /// The path of the descriptor in this process's view.
+    /// The path of the descriptor, seen from this process's root.
     pub path: PathBuf,
 }
 
-/// Finds a descriptor in the table.
+/// Finds the location of a descriptor by its mount in the table.
 pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysError> {
     let path = path_of(&fd)?;
     let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).step("find the mount of a directory")?;
@@ -91,14 +96,14 @@ pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysErro
     Ok(Location { device: mount.device.clone(), root, path })
 }
 
-/// The path by which the kernel knows a descriptor now.
+/// The current path of a descriptor.
 pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())).step("find the path of a descriptor")
 }
 
-/// The mount points elsewhere that show this place or something in it.
-pub(crate) fn shown_elsewhere(place: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
-    let of_tree = |m: &&Mount| m.device == place.device && m.root.starts_with(&place.root);
+/// The mount points outside of the data root where this tree, or a part of it, is mounted.
+pub(crate) fn mounts_elsewhere(location: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| m.device == location.device && m.root.starts_with(&location.root);
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
 }
 
@@ -124,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_mount() {
+    fn a_line_that_cannot_be_parsed_is_no_mount() {
         assert_eq!(parse_line(b""), None);
         assert_eq!(parse_line(b"22 1 8:1 /"), None);
     }
@@ -148,7 +153,7 @@ mod tests {
             mount("/trees/00/u/tree/src", "/pods/x"),
             mount("/trees/00/u2/tree", "/pods/y"),
         ];
-        let place = Location { device: "0:42".into(), root: "/trees/00/u".into(), path: "/data/trees/00/u".into() };
-        assert_eq!(shown_elsewhere(&place, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
+        let location = Location { device: "0:42".into(), root: "/trees/00/u".into(), path: "/data/trees/00/u".into() };
+        assert_eq!(mounts_elsewhere(&location, Path::new("/data"), &table), [PathBuf::from("/pods/x")]);
     }
 }

@@ -1,47 +1,54 @@
-//! The thought: which provider, and what a restart must do. No disk, no clock.
+//! Decides which provider to use and what a restart must do, without a disk or a clock.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::Contents;
-use crate::{DataRootEntry, Inventory, Marker, Place, ProviderKind, Record, RecordState, Uid};
+use crate::journal::JournalContents;
+use crate::{DataRootEntry, EntryLocation, Inventory, Marker, ProviderKind, Record, RecordState, Uid};
 
-/// What the workspace asked for.
+/// The provider that a workspace asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProviderRequest {
-    /// The first that is offered of Btrfs, Copy.
+    /// The first that is available of Btrfs, Copy.
     Auto,
+    /// Only Btrfs.
     Btrfs,
+    /// Only Copy.
     Copy,
 }
 
-/// What a data root can do, found by trying it.
+/// Whether a data root can use a provider, found by trying it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderOffer {
+    /// The provider that was tried.
     pub provider: ProviderKind,
+    /// Whether it works.
     pub available: bool,
-    /// Why, in words for people, either way.
+    /// Why it is available or not, for people.
     pub reason: String,
 }
 
-/// The provider to use, and the sentence for `status.provider.reason`.
+/// The provider to use, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderChoice {
+    /// The provider to use.
     pub provider: ProviderKind,
+    /// The text for `status.provider.reason`.
     pub reason: String,
 }
 
-/// Nothing on offer may serve: condition `ProviderSelected=False/ProviderUnavailable`.
+/// No provider can be used: condition `ProviderSelected=False/ProviderUnavailable`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("failed to select a provider: {reason}")]
 pub struct ProviderUnavailable {
+    /// Why, for each provider that could have been used.
     pub reason: String,
 }
 
 const AUTO_ORDER: [ProviderKind; 2] = [ProviderKind::Btrfs, ProviderKind::Copy];
 
-/// Chooses. A named provider never falls back, and nothing falls back to working in place.
+/// Selects a provider. A named provider never falls back to another, and `Auto` never to a tree in place.
 pub fn select(wanted: ProviderRequest, offers: &[ProviderOffer]) -> Result<ProviderChoice, ProviderUnavailable> {
     let candidates: &[ProviderKind] = match wanted {
         ProviderRequest::Auto => &AUTO_ORDER,
@@ -62,41 +69,45 @@ pub fn select(wanted: ProviderRequest, offers: &[ProviderOffer]) -> Result<Provi
     Err(ProviderUnavailable { reason: refusals.join("; ") })
 }
 
-/// A step for the process that holds the disk. Each may be said twice.
+/// A step for the process that has the data root. Each can be repeated.
+#[expect(missing_docs, reason = "fields are the tree and its provider")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DiskStep {
-    /// Remove what stands under the temporary name.
+    /// Remove what is under the temporary name.
     Discard { uid: Uid },
-    /// Give a whole tree, found under its temporary name, its name again: the rename had not reached the disk when the power went.
+    /// Rename a complete tree from its temporary to its final name: a power cut lost the rename.
     Commit { uid: Uid },
-    /// Finish a destruction: remove what stands in the trash.
+    /// Finish a destruction: remove what is in the trash.
     Purge { uid: Uid },
-    /// Destroy the tree wherever it stands.
+    /// Destroy the tree, wherever it is.
     Destroy { uid: Uid, provider: ProviderKind },
     /// Seal the tree.
     Seal { uid: Uid, provider: ProviderKind },
 }
 
-/// A step for the process that holds the journal.
+/// A step for the process that has the journal.
+#[expect(missing_docs, reason = "the field is the tree")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JournalStep {
-    /// The tree is there: the record becomes Ready.
+    /// The tree is there: set the record to Ready.
     Ready { uid: Uid },
-    /// The tree is sealed: the record becomes Sealed.
+    /// The tree is sealed: set the record to Sealed.
     Sealed { uid: Uid },
-    /// Nothing is there and nothing is wanted: the record goes.
+    /// There is no tree and none is wanted: remove the record.
     Forget { uid: Uid },
 }
 
 /// A step of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RecoveryStep {
+    /// For [`crate::DataRoot::perform`].
     Disk(DiskStep),
+    /// For [`crate::Journal::apply`].
     Journal(JournalStep),
 }
 
 impl RecoveryStep {
-    /// The tree that it is about. The steps of one tree build on each other; those of others do not.
+    /// The tree of this step. Steps of one tree depend on each other; steps of different trees do not.
     pub fn uid(&self) -> Uid {
         match *self {
             RecoveryStep::Disk(DiskStep::Discard { uid } | DiskStep::Commit { uid } | DiskStep::Purge { uid })
@@ -106,109 +117,102 @@ impl RecoveryStep {
     }
 }
 
-/// What a restart must do, in order, and what it must not decide.
+/// What a restart must do, and what it must leave to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
+    /// To be done in this order.
     pub steps: Vec<RecoveryStep>,
-    /// Trees of ours that no record names. Kept: only a synced list of objects may say that nobody wants them.
+    /// Trees of ours without a record. They stay: only a synced list of objects can say that nobody wants them.
     pub orphans: Vec<Uid>,
-    /// Trees that the journal promises and the disk has not. Their records stay.
+    /// Trees that have a record and are missing on disk. Their records stay.
     pub lost: Vec<Uid>,
-    /// Directories under our names without our marker. Never touched.
+    /// Directories with our names and without our marker. They are never changed.
     pub foreign: Vec<String>,
-    /// Trees whose record or entry cannot be read, and why. Never touched: not knowing is no reason to remove.
+    /// Trees whose record or entry cannot be read, and the error. They are never changed, because nothing is known of them.
     pub unknown: Vec<(Uid, String)>,
 }
 
-impl Recovery {
-    /// True if disk and journal agree and nothing is left to tell.
-    pub fn is_settled(&self) -> bool {
-        let Self { steps, orphans, lost, foreign, unknown } = self;
-        steps.is_empty() && orphans.is_empty() && lost.is_empty() && foreign.is_empty() && unknown.is_empty()
-    }
-}
-
 #[derive(Default)]
-struct Seen<'a> {
+struct Observed<'a> {
     record: Option<&'a Record>,
     building: Option<&'a DataRootEntry>,
     live: Option<&'a Marker>,
     trash: Option<&'a DataRootEntry>,
 }
 
-/// Brings every crash point to done or undone.
+/// Plans how each tree that a crash left in the middle of a change becomes done or undone.
 ///
-/// An entry without a marker under a temporary name or in the trash may only be an empty directory of ours (the marker is written
-/// first and removed last); the steps for it remove it if it is empty and fail with `Foreign` if not.
-pub fn recover(journal: &Contents, found: &Inventory) -> Recovery {
-    let mut world: BTreeMap<Uid, Seen> = BTreeMap::new();
-    let mut out = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
+/// An entry of ours without a marker is an empty directory, under a temporary name or in the trash, because the marker is written first and
+/// removed last. The steps for such an entry remove it if it is empty, and fail with `Foreign` if it is not.
+pub fn recover(journal: &JournalContents, found: &Inventory) -> Recovery {
+    let mut trees: BTreeMap<Uid, Observed> = BTreeMap::new();
+    let mut plan = Recovery { foreign: found.foreign.clone(), ..Recovery::default() };
     let damaged = journal.damaged.iter().map(|d| (d.uid, d.why.clone()));
-    out.unknown = damaged.chain(found.unreadable.iter().map(|u| (u.uid, u.why.clone()))).collect();
+    plan.unknown = damaged.chain(found.unreadable.iter().map(|u| (u.uid, u.why.clone()))).collect();
     for record in &journal.records {
-        world.entry(record.uid).or_default().record = Some(record);
+        trees.entry(record.uid).or_default().record = Some(record);
     }
     for entry in &found.entries {
-        let seen = world.entry(entry.uid).or_default();
-        match (entry.place, &entry.marker) {
-            (Place::Building, _) => seen.building = Some(entry),
-            (Place::Trash, _) => seen.trash = Some(entry),
-            (Place::Live, Some(marker)) => seen.live = Some(marker),
-            (Place::Live, None) => out.foreign.push(entry.uid.to_string()),
+        let observed = trees.entry(entry.uid).or_default();
+        match (entry.location, &entry.marker) {
+            (EntryLocation::Building, _) => observed.building = Some(entry),
+            (EntryLocation::Trash, _) => observed.trash = Some(entry),
+            (EntryLocation::Live, Some(marker)) => observed.live = Some(marker),
+            (EntryLocation::Live, None) => plan.foreign.push(entry.uid.to_string()),
         }
     }
-    for (uid, seen) in world {
-        if !out.unknown.iter().any(|(unknown, _)| *unknown == uid) {
-            recover_one(uid, &seen, &mut out);
+    for (uid, observed) in trees {
+        if !plan.unknown.iter().any(|(unknown, _)| *unknown == uid) {
+            recover_one(uid, &observed, &mut plan);
         }
     }
-    out
+    plan
 }
 
-fn recover_one(uid: Uid, seen: &Seen, out: &mut Recovery) {
-    let mut disk = |step| out.steps.push(RecoveryStep::Disk(step));
-    if seen.trash.is_some() {
+fn recover_one(uid: Uid, observed: &Observed, plan: &mut Recovery) {
+    let mut disk = |step| plan.steps.push(RecoveryStep::Disk(step));
+    if observed.trash.is_some() {
         disk(DiskStep::Purge { uid });
     }
-    // Only a record that says Ready or later proves that what stands under the temporary name had been whole.
-    let promised = matches!(seen.record.map(|r| r.state), Some(RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
-    let whole = seen.building.is_some_and(|e| e.marker.is_some());
-    let marker = match (seen.live, promised && whole) {
+    // Only a record that says Ready or later proves that the tree under the temporary name is complete.
+    let promised = matches!(observed.record.map(|r| r.state), Some(RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
+    let whole = observed.building.is_some_and(|e| e.marker.is_some());
+    let marker = match (observed.live, promised && whole) {
         (None, true) => {
             disk(DiskStep::Commit { uid });
-            seen.building.and_then(|e| e.marker.as_ref())
+            observed.building.and_then(|e| e.marker.as_ref())
         }
         (live, _) => {
-            if seen.building.is_some() {
+            if observed.building.is_some() {
                 disk(DiskStep::Discard { uid });
             }
             live
         }
     };
-    let Some(record) = seen.record else {
+    let Some(record) = observed.record else {
         if marker.is_some() {
-            out.orphans.push(uid);
+            plan.orphans.push(uid);
         }
         return;
     };
     let provider = record.provider;
     match (record.state, marker) {
-        (RecordState::Creating, None) => out.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid })),
-        (RecordState::Creating, Some(_)) => out.steps.push(RecoveryStep::Journal(JournalStep::Ready { uid })),
+        (RecordState::Creating, None) => plan.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid })),
+        (RecordState::Creating, Some(_)) => plan.steps.push(RecoveryStep::Journal(JournalStep::Ready { uid })),
         (RecordState::Ready, Some(_)) => {}
         (RecordState::Sealing, Some(marker)) => {
             if marker.sealed.is_none() {
-                out.steps.push(RecoveryStep::Disk(DiskStep::Seal { uid, provider }));
+                plan.steps.push(RecoveryStep::Disk(DiskStep::Seal { uid, provider }));
             }
-            out.steps.push(RecoveryStep::Journal(JournalStep::Sealed { uid }));
+            plan.steps.push(RecoveryStep::Journal(JournalStep::Sealed { uid }));
         }
         (RecordState::Sealed, Some(_)) => {}
-        (RecordState::Ready | RecordState::Sealing | RecordState::Sealed, None) => out.lost.push(uid),
+        (RecordState::Ready | RecordState::Sealing | RecordState::Sealed, None) => plan.lost.push(uid),
         (RecordState::Destroying, marker) => {
             if marker.is_some() {
-                out.steps.push(RecoveryStep::Disk(DiskStep::Destroy { uid, provider }));
+                plan.steps.push(RecoveryStep::Disk(DiskStep::Destroy { uid, provider }));
             }
-            out.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid }));
+            plan.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid }));
         }
     }
 }

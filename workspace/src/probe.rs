@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::btrfs::ioctl;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
 
 /// What [`crate::DataRoot::probe`] found.
@@ -16,19 +16,21 @@ use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
 pub struct Probe {
     /// One for every provider of this crate, offered or not.
     pub offers: Vec<ProviderOffer>,
+    /// Size of the file system.
     pub total_bytes: u64,
-    /// What an unprivileged writer can still get.
+    /// What an unprivileged process can still write.
     pub free_bytes: u64,
+    /// The running kernel.
     pub kernel: KernelFacts,
 }
 
-/// Facts of the running kernel that decide what can be done here.
+/// Facts of the running kernel that decide what this node can do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelFacts {
     /// As `uname -r` has it.
     pub release: String,
-    /// Mounts can be made read-only before anybody sees them.
+    /// Whether `mount_setattr` works, which makes a mount read-only before it is attached.
     pub mount_setattr: bool,
 }
 
@@ -57,23 +59,24 @@ fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
         Err(e) => return offer(false, format!("the data root cannot be asked: {e}")),
     }
     let attempt = || -> Result<(), SysError> {
-        clean(root)?;
+        remove_probes(root)?;
         ioctl::create(root, NAME).step("make a subvolume")?;
         let made = crate::dir::open(root, NAME).step("open a subvolume")?;
         ioctl::snapshot(&made, root, SNAPSHOT, false).step("make a snapshot")?;
         drop(made);
-        clean(root)
+        remove_probes(root)
     };
     match attempt() {
         Ok(()) => offer(true, "instant snapshots on the data root".into()),
-        // Whoever gets a tree waits for room then. A base that was copied meanwhile would make copies of all its trees, and forks impossible.
+        // Btrfs stays available: a new tree waits for space. A base made by Copy meanwhile would make all its trees copies, and live forks
+        // impossible.
         Err(e) if e.reason() == ErrorReason::OutOfSpace => offer(true, "instant snapshots on the data root, which is full".into()),
         Err(e) => offer(false, format!("{e}: {}", e.source)),
     }
 }
 
-/// By rmdir, which takes an empty subvolume and nothing else.
-fn clean(root: BorrowedFd) -> Result<(), SysError> {
+/// Removes what a probe leaves. rmdir removes an empty subvolume and nothing that has content.
+fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
     for name in [NAME, SNAPSHOT] {
         match rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}

@@ -1,4 +1,4 @@
-//! Removal of a tree that an agent filled, by means that do not care what the agent did.
+//! Removes trees, whatever modes, flags, depth and mounts an agent left in them.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,19 +8,19 @@ use rustix::io::{Errno, Result};
 use rustix::mount::UnmountFlags;
 
 use crate::btrfs::ioctl;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 use crate::{SysError, dir, mountinfo};
 
-/// Directories deeper than this are first moved up, so that neither descriptors nor stack run out.
-const FLAT: usize = 64;
-const DEEP: &str = "deep.";
+/// Deeper directories are moved up first, so that neither descriptors nor stack run out.
+const MAX_DEPTH_IN_PLACE: usize = 64;
+const MOVED_PREFIX: &str = "deep.";
 
 /// Detaches every mount at or below `entry` in this process's view.
 pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysError> {
     let path = mountinfo::path_of(&entry)?;
     for mount in mountinfo::read()?.iter().rev().filter(|m| m.mount_point.starts_with(&path) && m.mount_point != path) {
         match rustix::mount::unmount(&mount.mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-            // Went with the one it stood on.
+            // It went with the mount that it was on.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(e) => return Err(e).step("detach a mount inside the tree"),
         }
@@ -28,27 +28,27 @@ pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysErro
     Ok(())
 }
 
-/// Removes `name` in `entry` and all below it. `entry` is ours alone and may be used as a place to move things to. Missing is done.
+/// Removes `name` in `entry` and all below it. Moves deep directories to `entry`, which nobody else uses. Missing is a success.
 pub(crate) fn remove_tree(entry: BorrowedFd, name: &CStr) -> std::result::Result<(), SysError> {
-    let mut attic = Attic { entry, moved: 0 };
-    let remove = |attic: &mut Attic, name: &CStr| attic.remove(entry, name, 0).step("remove the tree");
-    remove(&mut attic, name)?;
+    let mut remover = TreeRemover { entry, moved: 0 };
+    let remove = |remover: &mut TreeRemover, name: &CStr| remover.remove(entry, name, 0).step("remove the tree");
+    remove(&mut remover, name)?;
     loop {
         let names = dir::names(entry).step("read the entry")?;
-        let mut deep = names.iter().filter(|n| n.to_bytes().starts_with(DEEP.as_bytes())).peekable();
+        let mut deep = names.iter().filter(|n| n.to_bytes().starts_with(MOVED_PREFIX.as_bytes())).peekable();
         if deep.peek().is_none() {
             return Ok(());
         }
-        deep.try_for_each(|name| remove(&mut attic, name))?;
+        deep.try_for_each(|name| remove(&mut remover, name))?;
     }
 }
 
-struct Attic<'a> {
+struct TreeRemover<'a> {
     entry: BorrowedFd<'a>,
     moved: u64,
 }
 
-impl Attic<'_> {
+impl TreeRemover<'_> {
     fn remove(&mut self, parent: BorrowedFd, name: &CStr, depth: usize) -> Result<()> {
         let stat = match dir::stat(parent, name) {
             Ok(stat) => stat,
@@ -56,26 +56,26 @@ impl Attic<'_> {
             Err(e) => return Err(e),
         };
         if dir::kind(&stat) != crate::NodeKind::Dir {
-            return insist(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::empty()));
+            return retry_unprotected(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::empty()));
         }
-        if depth > FLAT {
+        if depth > MAX_DEPTH_IN_PLACE {
             return self.move_up(parent, name);
         }
         let child = match dir::open(parent, name) {
             Err(Errno::ACCESS) => {
-                // Only without root: a closed directory of our own.
+                // Without root, a directory of our own that has no permissions.
                 rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
                 dir::open(parent, name)?
             }
             other => other?,
         };
         if stat.st_ino == ioctl::ROOT_INODE {
-            // A read-only subvolume would not even let flags be taken off what is in it.
-            loosen(child.as_fd());
+            // Flags of files in a read-only subvolume cannot be changed.
+            clear_protection(child.as_fd());
         }
-        let empty = |attic: &mut Self| -> Result<()> {
+        let empty = |remover: &mut Self| -> Result<()> {
             for name in dir::names(&child)? {
-                attic.remove(child.as_fd(), &name, depth + 1)?;
+                remover.remove(child.as_fd(), &name, depth + 1)?;
             }
             Ok(())
         };
@@ -86,15 +86,15 @@ impl Attic<'_> {
             }
             other => other?,
         }
-        insist(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
+        retry_unprotected(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
     }
 
     fn move_up(&mut self, parent: BorrowedFd, name: &CStr) -> Result<()> {
         loop {
-            let to = format!("{DEEP}{}", self.moved);
+            let to = format!("{MOVED_PREFIX}{}", self.moved);
             self.moved += 1;
             let rename = || rustix::fs::renameat_with(parent, name, self.entry, &*to, rustix::fs::RenameFlags::NOREPLACE);
-            match insist(parent, name, rename) {
+            match retry_unprotected(parent, name, rename) {
                 Err(Errno::EXIST) => {}
                 other => return other,
             }
@@ -102,30 +102,30 @@ impl Attic<'_> {
     }
 }
 
-/// Tries; where flags or a read-only subvolume stand in the way, takes them off the parent and the object and tries again.
-fn insist(parent: BorrowedFd, name: &CStr, act: impl Fn() -> Result<()>) -> Result<()> {
+/// Calls `act`. If flags or a read-only subvolume forbid it, clears the protection of the parent and the object and calls `act` again.
+fn retry_unprotected(parent: BorrowedFd, name: &CStr, act: impl Fn() -> Result<()>) -> Result<()> {
     match act() {
         Err(Errno::PERM | Errno::ROFS) => {
-            loosen(parent);
+            clear_protection(parent);
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             if let Ok(object) = rustix::fs::openat(parent, name, flags, Mode::empty()) {
-                loosen(object.as_fd());
+                clear_protection(object.as_fd());
             }
-            gone_is_done(act())
+            ignore_not_found(act())
         }
-        other => gone_is_done(other),
+        other => ignore_not_found(other),
     }
 }
 
-fn gone_is_done(result: Result<()>) -> Result<()> {
+fn ignore_not_found(result: Result<()>) -> Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,
     }
 }
 
-/// What cannot be loosened is told by the second try.
-pub(crate) fn loosen(object: BorrowedFd) {
+/// Makes a subvolume writable and clears the flags immutable and append-only. Errors are ignored: the caller's next attempt reports them.
+pub(crate) fn clear_protection(object: BorrowedFd) {
     if ioctl::is_subvolume(object) {
         let _ = ioctl::set_read_only(object, false);
     }

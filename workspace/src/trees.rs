@@ -1,103 +1,102 @@
-//! The part of every provider that is the same: names, markers, commit point, refusals, the order of destruction.
+//! What all providers have in common: names, markers, the commit point, what is refused, the order of destruction.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use crate::faults::Point;
+use crate::faults::FaultPoint;
 use crate::layout::{self, Layout, TREE};
 use crate::{
-    Change, ChangeKind, CloneAccess, DiskUsage, Error, ErrorReason, Making, Marker, NodeKind, Owner, Place, Provider, ProviderKind, Seal,
-    SysError, TreeManifest, Uid, compare, dir, manifest, mountinfo, remove,
+    Change, ChangeKind, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, Provider, ProviderKind, Seal,
+    SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, remove,
 };
 
-/// What differs from provider to provider. The tree is always `tree` in `entry`.
+/// What differs between providers. The tree is always `tree` in `entry`.
 pub(crate) trait Backend: Send + Sync {
     const KIND: ProviderKind;
-    /// Whether a tree may be cloned while it is written.
+    /// Whether a tree can be cloned while it is written.
     const FORKS_LIVE: bool;
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
     fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
-    /// True if a clone of this tree would show an empty directory where the source has content.
-    fn holds_nested(&self, tree: BorrowedFd) -> Result<bool, SysError>;
-    /// Makes the tree durable, and read-only where the file system can. The answer is kept as [`Seal::transid`].
+    /// True if a clone of this tree would have an empty directory where the source has content.
+    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError>;
+    /// Makes the tree durable, and read-only if the file system can. Returns [`Seal::transid`].
     fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
-    /// Makes earlier removals durable: whoever is told that a tree is gone forgets it, and a power cut must not bring it back.
-    fn seal_removal(&self, root: BorrowedFd) -> Result<(), SysError>;
+    /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
+    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> Result<u64, SysError>;
-    fn changes(&self, tree: &Standing, since: &Standing) -> Result<Vec<Change>, SysError>;
-    fn settle(&self, root: BorrowedFd) -> Result<(), SysError>;
+    fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError>;
 }
 
-/// A tree that was found under its name.
-pub(crate) struct Standing {
+/// The opened entry and tree of a UID.
+pub(crate) struct LiveTree {
     pub marker: Marker,
     pub entry: OwnedFd,
     pub tree: OwnedFd,
 }
 
-/// A [`Provider`] out of a [`Backend`].
-pub(crate) struct Trees<B> {
+/// A [`Provider`] made of a [`Backend`].
+pub(crate) struct TreeProvider<B> {
     pub layout: Arc<Layout>,
     pub backend: B,
 }
 
-impl<B: Backend> Trees<B> {
-    fn standing(&self, uid: Uid) -> Result<Standing, Error> {
-        let (entry, marker) = self.layout.live(uid)?.ok_or(Error::NotFound { uid })?;
+impl<B: Backend> TreeProvider<B> {
+    fn live_tree(&self, uid: Uid) -> Result<LiveTree, Error> {
+        let (entry, marker) = self.layout.live_entry(uid)?.ok_or(Error::NotFound { uid })?;
         if marker.provider != B::KIND {
             return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
         }
         let tree = open_tree(&entry).map_err(|source| Error::Open { uid, source })?;
-        Ok(Standing { marker, entry, tree })
+        Ok(LiveTree { marker, entry, tree })
     }
 
-    /// From nothing to the commit point. What a crash left under the temporary name is removed first, what an error leaves, after.
-    fn build(&self, uid: Uid, making: Making, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
-        let marker = Marker { version: 1, uid, provider: B::KIND, making, sealed: None };
+    /// Makes a tree up to the commit point. Removes first what a crash left under the temporary name, and after an error what it left.
+    fn build(&self, uid: Uid, origin: TreeOrigin, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
+        let marker = Marker { version: 1, uid, provider: B::KIND, origin, sealed: None };
         let attempt = || -> Result<(), SysError> {
-            let entry = self.layout.begin(&marker)?;
+            let entry = self.layout.create_entry(&marker)?;
             make(entry.as_fd())?;
-            self.layout.faults.reached(Point::TreeMade);
+            self.layout.faults.reached(FaultPoint::TreeMade);
             drop(entry);
             self.layout.commit(uid)
         };
-        self.clear(uid, Place::Building)?;
+        self.remove_entry(uid, EntryLocation::Building)?;
         match attempt() {
             Ok(()) => Ok(marker),
             Err(source) => {
-                // The first error is the one to tell; what stays behind is met by the next call or by recovery.
-                let _ = self.clear(uid, Place::Building);
+                // The first error is the one to report. What stays behind is removed by the next call or by recovery.
+                let _ = self.remove_entry(uid, EntryLocation::Building);
                 Err(Error::Make { uid, source })
             }
         }
     }
 
-    /// The tree that already stands under this UID, if it is the same one.
-    fn already(&self, uid: Uid, making: Making) -> Result<Option<Marker>, Error> {
-        match self.layout.live(uid)? {
+    /// The marker of the tree that has this UID already. Errors: `Conflict` if it was made otherwise.
+    fn existing(&self, uid: Uid, origin: TreeOrigin) -> Result<Option<Marker>, Error> {
+        match self.layout.live_entry(uid)? {
             None => Ok(None),
-            Some((_, marker)) if marker.provider == B::KIND && marker.making == making => Ok(Some(marker)),
+            Some((_, marker)) if marker.provider == B::KIND && marker.origin == origin => Ok(Some(marker)),
             Some(_) => Err(Error::Conflict { uid }),
         }
     }
 
-    /// Removes an entry of ours, wherever it stands.
-    pub fn clear(&self, uid: Uid, place: Place) -> Result<(), Error> {
+    /// Removes an entry of ours.
+    pub fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
-        let Some(entry) = self.layout.entry(uid, place).map_err(wrap)? else { return Ok(()) };
+        let Some(entry) = self.layout.entry(uid, location).map_err(wrap)? else { return Ok(()) };
         if layout::read_marker(&entry, uid).map_err(wrap)?.is_none() {
-            return self.layout.remove_unmarked(uid, place);
+            return self.layout.remove_unmarked(uid, location);
         }
         self.refuse_mounted(uid, &entry)?;
         let empty = || -> Result<(), SysError> {
             remove::detach_mounts(&entry)?;
             self.backend.remove(entry.as_fd())?;
-            self.layout.faults.reached(Point::TreeGone);
-            self.layout.finish(uid, place)
+            self.layout.faults.reached(FaultPoint::TreeGone);
+            self.layout.finish_removal(uid, location)
         };
         empty().map_err(wrap)
     }
@@ -106,7 +105,7 @@ impl<B: Backend> Trees<B> {
         let look = || -> Result<_, SysError> {
             let table = mountinfo::read()?;
             let here = mountinfo::locate(entry, &table)?;
-            Ok(mountinfo::shown_elsewhere(&here, &mountinfo::path_of(self.layout.root())?, &table))
+            Ok(mountinfo::mounts_elsewhere(&here, &mountinfo::path_of(self.layout.root())?, &table))
         };
         match look().map_err(|source| Error::Destroy { uid, source })? {
             targets if targets.is_empty() => Ok(()),
@@ -116,21 +115,17 @@ impl<B: Backend> Trees<B> {
 }
 
 pub(crate) fn open_tree(entry: &OwnedFd) -> Result<OwnedFd, SysError> {
-    use crate::error::RecoveryStep;
+    use crate::error::StepContext;
     dir::open(entry, TREE).step("open the tree")
 }
 
-impl<B: Backend> Provider for Trees<B> {
-    fn kind(&self) -> ProviderKind {
-        B::KIND
-    }
-
+impl<B: Backend> Provider for TreeProvider<B> {
     fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error> {
-        let _held = self.layout.locks.exclusive(uid);
-        let making = Making::Empty { owner };
-        match self.already(uid, making)? {
+        let _guard = self.layout.locks.exclusive(uid);
+        let origin = TreeOrigin::Empty { owner };
+        match self.existing(uid, origin)? {
             Some(marker) => Ok(marker),
-            None => self.build(uid, making, |entry| self.backend.make_empty(entry, owner)),
+            None => self.build(uid, origin, |entry| self.backend.make_empty(entry, owner)),
         }
     }
 
@@ -138,78 +133,78 @@ impl<B: Backend> Provider for Trees<B> {
         if uid == from {
             return Err(Error::Conflict { uid });
         }
-        let _held = self.layout.locks.derive(uid, from);
-        let making = Making::Clone { from, access };
-        if let Some(marker) = self.already(uid, making)? {
+        let _guard = self.layout.locks.for_clone(uid, from);
+        let origin = TreeOrigin::Clone { from, access };
+        if let Some(marker) = self.existing(uid, origin)? {
             return Ok(marker);
         }
-        let source = self.standing(from)?;
+        let source = self.live_tree(from)?;
         if !B::FORKS_LIVE && !source.marker.is_frozen() {
             return Err(Error::SourceNotSealed { from, provider: B::KIND });
         }
-        let refuse_nested = || match self.backend.holds_nested(source.tree.as_fd()) {
+        let refuse_nested = || match self.backend.has_nested_volume(source.tree.as_fd()) {
             Ok(false) => Ok(()),
             Ok(true) => Err(Error::NestedVolume { from }),
             Err(source) => Err(Error::Make { uid, source }),
         };
         refuse_nested()?;
-        let marker = self.build(uid, making, |entry| self.backend.clone_into(source.tree.as_fd(), entry, access))?;
-        // A live source may have gained one between the look and the clone.
+        let marker = self.build(uid, origin, |entry| self.backend.clone_into(source.tree.as_fd(), entry, access))?;
+        // A live source may have got a nested volume between the check and the clone.
         if !source.marker.is_frozen()
             && let Err(error) = refuse_nested()
         {
-            self.layout.trash(uid, Place::Live).map_err(|source| Error::Make { uid, source })?;
-            self.clear(uid, Place::Trash)?;
+            self.layout.move_to_trash(uid, EntryLocation::Live).map_err(|source| Error::Make { uid, source })?;
+            self.remove_entry(uid, EntryLocation::Trash)?;
             return Err(error);
         }
         Ok(marker)
     }
 
     fn seal(&self, uid: Uid) -> Result<TreeManifest, Error> {
-        let _held = self.layout.locks.exclusive(uid);
-        let Standing { mut marker, entry, tree } = self.standing(uid)?;
+        let _guard = self.layout.locks.exclusive(uid);
+        let LiveTree { mut marker, entry, tree } = self.live_tree(uid)?;
         if let Some(seal) = marker.sealed {
             return Ok(seal.manifest);
         }
         let wrap = |source| Error::Seal { uid, source };
-        if self.backend.holds_nested(tree.as_fd()).map_err(wrap)? {
+        if self.backend.has_nested_volume(tree.as_fd()).map_err(wrap)? {
             return Err(Error::NestedVolume { from: uid });
         }
         let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
-        self.layout.faults.reached(Point::ReadOnlySet);
-        let manifest = manifest::of(tree.as_fd()).map_err(wrap)?;
+        self.layout.faults.reached(FaultPoint::ReadOnlySet);
+        let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
         marker.sealed = Some(Seal { manifest: manifest.clone(), transid });
         self.layout.replace_marker(&entry, &marker).map_err(wrap)?;
         Ok(manifest)
     }
 
     fn destroy(&self, uid: Uid) -> Result<(), Error> {
-        let _held = self.layout.locks.exclusive(uid);
-        let live = self.layout.live(uid)?;
+        let _guard = self.layout.locks.exclusive(uid);
+        let live = self.layout.live_entry(uid)?;
         if let Some((entry, marker)) = &live {
             if marker.provider != B::KIND {
                 return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
             }
             self.refuse_mounted(uid, entry)?;
         }
-        self.clear(uid, Place::Trash)?;
-        self.clear(uid, Place::Building)?;
+        self.remove_entry(uid, EntryLocation::Trash)?;
+        self.remove_entry(uid, EntryLocation::Building)?;
         if live.is_some() {
-            match self.layout.trash(uid, Place::Live) {
-                Ok(()) => self.clear(uid, Place::Trash)?,
-                // A full disk has no room for another name, and would never have any if its trees could not go: where it stands, then.
-                // After a crash it is half a tree with a marker and a record that says that it goes.
-                Err(source) if source.reason() == ErrorReason::OutOfSpace => self.clear(uid, Place::Live)?,
+            match self.layout.move_to_trash(uid, EntryLocation::Live) {
+                Ok(()) => self.remove_entry(uid, EntryLocation::Trash)?,
+                // A full disk has no space for a name in the trash. If its trees could not be destroyed, it would stay full, so the tree is
+                // removed where it is. A crash leaves a part of the tree, with a marker and a record that says Destroying.
+                Err(source) if source.reason() == ErrorReason::OutOfSpace => self.remove_entry(uid, EntryLocation::Live)?,
                 Err(source) => return Err(Error::Destroy { uid, source }),
             }
         }
-        // Also if nothing stood here: an earlier call may have ended between the removal and this.
-        self.backend.seal_removal(self.layout.root()).map_err(|source| Error::Destroy { uid, source })
+        // Also if there was nothing to remove: an earlier call may have stopped between the removal and this line.
+        self.backend.commit_removals(self.layout.root()).map_err(|source| Error::Destroy { uid, source })
     }
 
     fn usage(&self, uid: Uid) -> Result<DiskUsage, Error> {
-        let _held = self.layout.locks.shared(&[uid]);
-        let found = self.standing(uid)?;
+        let _guard = self.layout.locks.shared(&[uid]);
+        let found = self.live_tree(uid)?;
         let mut usage = DiskUsage { logical_bytes: 0, exclusive_bytes: 0, entries: 0 };
         let mut linked = std::collections::HashSet::new();
         dir::walk(found.tree.as_fd(), &mut |entry| {
@@ -226,8 +221,8 @@ impl<B: Backend> Provider for Trees<B> {
     }
 
     fn changes(&self, uid: Uid, since: Uid) -> Result<Vec<Change>, Error> {
-        let _held = self.layout.locks.shared(&[uid, since]);
-        let (tree, base) = (self.standing(uid)?, self.standing(since)?);
+        let _guard = self.layout.locks.shared(&[uid, since]);
+        let (tree, base) = (self.live_tree(uid)?, self.live_tree(since)?);
         if !base.marker.is_frozen() {
             return Err(Error::BaseNotSealed { since });
         }
@@ -238,20 +233,16 @@ impl<B: Backend> Provider for Trees<B> {
     }
 
     fn contents(&self, uid: Uid) -> Result<Vec<Change>, Error> {
-        let _held = self.layout.locks.shared(&[uid]);
-        let tree = self.standing(uid)?;
+        let _guard = self.layout.locks.shared(&[uid]);
+        let tree = self.live_tree(uid)?;
         let mut all = Vec::new();
-        let told = dir::walk(tree.tree.as_fd(), &mut |entry| {
+        let walked = dir::walk(tree.tree.as_fd(), &mut |entry| {
             let path = OsStr::from_bytes(entry.path).into();
             all.push(Change { path, kind: ChangeKind::Added, node: entry.kind });
             Ok(())
         });
-        told.map_err(|source| Error::Compare { uid, source })?;
+        walked.map_err(|source| Error::Compare { uid, source })?;
         all.sort_by(compare::by_path);
         Ok(all)
-    }
-
-    fn settle(&self) -> Result<(), Error> {
-        self.backend.settle(self.layout.root()).map_err(Error::Settle)
     }
 }

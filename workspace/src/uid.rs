@@ -12,11 +12,11 @@ pub const SHARDS: u8 = 64;
 #[serde(try_from = "String", into = "String")]
 pub struct Uid([u8; 16]);
 
-/// The text is no canonical UUID.
+/// The text is not a canonical UUID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to accept {text:?} as a UID: it is not a lower-case hyphenated UUID")]
 pub struct ParseUidError {
-    /// What was offered, cut to 64 characters.
+    /// The text, cut to 64 characters.
     pub text: String,
 }
 

@@ -4,7 +4,7 @@ use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
-use yoi_workspace::{CloneAccess, Making, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, Uid};
+use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, TreeOrigin, Uid};
 
 /// What the node knows of one workspace.
 pub struct Seen<'a> {
@@ -35,7 +35,7 @@ pub enum Deed {
     Make {
         provider: ProviderKind,
         because: String,
-        making: Making,
+        making: TreeOrigin,
     },
     Seal {
         provider: ProviderKind,
@@ -78,7 +78,7 @@ pub fn deed(ws: &AgentWorkspace, seen: &Seen) -> Deed {
         return lost(Some(provider));
     }
     match record.state {
-        RecordState::Creating => Deed::Make { provider, because: kept_reason(ws, provider), making: record.making },
+        RecordState::Creating => Deed::Make { provider, because: kept_reason(ws, provider), making: record.origin },
         RecordState::Ready if is_filled_base(ws) => Deed::Seal { provider },
         RecordState::Sealing => Deed::Seal { provider },
         // The seal was made and its digest was not reported; the verb tells it again.
@@ -118,9 +118,11 @@ fn beginning(ws: &AgentWorkspace, seen: &Seen) -> Deed {
                 return refuse(reason::INVALID_SPEC, format!("{}:{} are no user and group ids", owner.uid, owner.gid));
             };
             match yoi_workspace::plan::select(wanted(ws.spec.provider), seen.offers) {
-                Ok(chosen) => {
-                    Deed::Make { provider: chosen.provider, because: chosen.reason, making: Making::Empty { owner: Owner { uid, gid } } }
-                }
+                Ok(chosen) => Deed::Make {
+                    provider: chosen.provider,
+                    because: chosen.reason,
+                    making: TreeOrigin::Empty { owner: Owner { uid, gid } },
+                },
                 Err(none) => refuse(reason::PROVIDER_UNAVAILABLE, none.reason),
             }
         }
@@ -172,7 +174,7 @@ fn clone_of(ws: &AgentWorkspace, kind: OriginKind, from: Uid, seen: &Seen) -> De
         return refuse(reason::PROVIDER_UNAVAILABLE, message);
     }
     let access = if ws.spec.read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
-    Deed::Make { provider, because: format!("{provider}: as its {word}"), making: Making::Clone { from, access } }
+    Deed::Make { provider, because: format!("{provider}: as its {word}"), making: TreeOrigin::Clone { from, access } }
 }
 
 fn wanted(provider: ProviderName) -> ProviderRequest {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use yoi_crds::AgentWorkspace;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
-use yoi_workspace::{CloneAccess, Making, ParseUidError, Record, RecordState, Uid};
+use yoi_workspace::{CloneAccess, ParseUidError, Record, RecordState, TreeOrigin, Uid};
 
 use crate::mounter::verb::{Digest, NotADigest};
 use crate::volume::{ForeignTarget, PodVolume};
@@ -132,9 +132,9 @@ fn permission(uid: Uid, pod: Uid, inline: bool, known: &Known) -> Passage {
 }
 
 fn born_read_only(record: &Record) -> bool {
-    match record.making {
-        Making::Empty { .. } => false,
-        Making::Clone { access, .. } => access == CloneAccess::ReadOnly,
+    match record.origin {
+        TreeOrigin::Empty { .. } => false,
+        TreeOrigin::Clone { access, .. } => access == CloneAccess::ReadOnly,
     }
 }
 

@@ -24,7 +24,7 @@ pub fn stray(record: &Record) -> Stray<'_> {
         RecordState::Sealing | RecordState::Sealed => return Stray::Keep("it is a base"),
         RecordState::Creating | RecordState::Ready | RecordState::Destroying => {}
     }
-    match record.of.as_deref().and_then(|of| of.split_once('/')) {
+    match record.object.as_deref().and_then(|of| of.split_once('/')) {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Stray::Ask { namespace, name },
         // An object is also missing where a cluster was set back to an older state: what somebody may have worked in goes by a person's word only.
         Some(_) | None => Stray::Keep("somebody may have worked in it, or its record is of an older version"),
@@ -47,7 +47,7 @@ mod tests {
             assert_eq!(stray(&record(1, Copy, state)), Stray::Keep("it is a base"));
         }
         for of in [None, Some(""), Some("/"), Some("team"), Some("team/"), Some("/ws")] {
-            let nameless = Record { of: of.map(str::to_owned), ..record(1, Copy, RecordState::Ready) };
+            let nameless = Record { object: of.map(str::to_owned), ..record(1, Copy, RecordState::Ready) };
             assert!(matches!(stray(&nameless), Stray::Keep(_)), "{of:?}");
         }
     }

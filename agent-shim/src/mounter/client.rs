@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Making, Probe, ProviderKind, TreeManifest, Uid};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, TreeManifest, TreeOrigin, Uid};
 
 use super::frame;
 use super::verb::{Answer, Digest, Mounts, Question, Refused, Verb};
@@ -36,7 +36,7 @@ pub enum Failure {
 
 impl dyn Mounter {
     /// Answers with the data root's own name.
-    pub async fn open(&self, expected: Expected) -> Result<Uid, Failure> {
+    pub async fn open(&self, expected: ExpectedRoot) -> Result<Uid, Failure> {
         if let Answer::Opened(name) = self.say(Verb::Open { expected }).await? { Ok(name) } else { Err(Failure::Misheard) }
     }
 
@@ -52,10 +52,10 @@ impl dyn Mounter {
         if let Answer::Mounts(mounts) = self.say(Verb::Mounts).await? { Ok(mounts) } else { Err(Failure::Misheard) }
     }
 
-    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: Making) -> Result<(), Failure> {
+    pub async fn make(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Result<(), Failure> {
         let verb = match making {
-            Making::Empty { owner } => Verb::CreateEmpty { uid, provider, owner },
-            Making::Clone { from, access } => Verb::Clone { uid, provider, from, access },
+            TreeOrigin::Empty { owner } => Verb::CreateEmpty { uid, provider, owner },
+            TreeOrigin::Clone { from, access } => Verb::Clone { uid, provider, from, access },
         };
         if let Answer::Made(_) = self.say(verb).await? { Ok(()) } else { Err(Failure::Misheard) }
     }
@@ -146,7 +146,7 @@ impl Mounter for Line {
             if let (Err(Refused { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&answer, self.name.get())
                 && !matches!(verb, Verb::Open { .. })
             {
-                self.ask(Verb::Open { expected: Expected::Named(*name) }).await.map_err(Failure::Unheard)??;
+                self.ask(Verb::Open { expected: ExpectedRoot::Named(*name) }).await.map_err(Failure::Unheard)??;
                 answer = self.ask(verb).await.map_err(Failure::Unheard)?;
             }
             if let Ok(Answer::Opened(name)) = &answer {

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, Expected, PublishError, SysError, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, ExpectedRoot, PublishError, SysError, Uid, mountinfo};
 
 use super::verb::{Answer, Digest, Mounts, Refused, Shown, Verb, What};
 use super::{Ground, MounterError};
@@ -97,7 +97,7 @@ impl Desk {
         self.root.get().ok_or(DeskError::NotOpen)
     }
 
-    fn open(&self, expected: Expected) -> Result<Answer, DeskError> {
+    fn open(&self, expected: ExpectedRoot) -> Result<Answer, DeskError> {
         let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(root) = self.root.get() else {
             let root = self.ground.open(expected)?;
@@ -105,11 +105,11 @@ impl Desk {
             return Ok(Answer::Opened(self.root.get_or_init(|| root).name()));
         };
         match expected {
-            Expected::Named(wanted) if wanted != root.name() => {
+            ExpectedRoot::Named(wanted) if wanted != root.name() => {
                 let (path, found) = (self.ground.data_root.clone(), Some(root.name()));
                 Err(yoi_workspace::Error::OtherRoot { path, found, wanted: Some(wanted) }.into())
             }
-            Expected::Any | Expected::Used | Expected::Named(_) => Ok(Answer::Opened(root.name())),
+            ExpectedRoot::Any | ExpectedRoot::Used | ExpectedRoot::Named(_) => Ok(Answer::Opened(root.name())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use yoi_workspace::plan::{DiskStep, RecoveryStep};
-use yoi_workspace::{Change, CloneAccess, ErrorReason, Expected, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
+use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::whose::Whose;
 use crate::volume::PodVolume;
@@ -18,7 +18,7 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verb {
     /// Opens the data root, if it is what is expected: the first question to a mounter that has just started. Answers [`Answer::Opened`].
-    Open { expected: Expected },
+    Open { expected: ExpectedRoot },
     /// What this node offers, tried for real. Answers [`Answer::Offers`].
     Probe,
     /// Everything in the data root. Answers [`Answer::Trees`].

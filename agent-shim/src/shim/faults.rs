@@ -15,10 +15,10 @@ use crate::mounter::verb::What;
 use crate::sample::{Fake, offers, uid, workspace};
 use crate::volume::PodVolume;
 
-#[path = "../../../workspace/tests/conformance/tripwire.rs"]
-mod tripwire;
+#[path = "../../../workspace/tests/conformance/syscall_faults.rs"]
+mod syscall_faults;
 
-use tripwire::{Counted, Strike, walk};
+use syscall_faults::{Counted, Fault, run_with_fault};
 
 fn volume(name: &str) -> PodVolume {
     PodVolume { pod: uid(7), name: name.parse().unwrap() }
@@ -79,7 +79,7 @@ fn agree(stage: &Stage, fake: &Fake) -> Result<(), String> {
     if let Some(shown) = unrecorded {
         return Err(format!("{} is shown without a record", shown.volume));
     }
-    let records: BTreeMap<_, _> = stage.world.journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+    let records: BTreeMap<_, _> = stage.world.journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
     match fake.trees.lock().unwrap().keys().find(|uid| !records.contains_key(uid)) {
         Some(orphan) => Err(format!("tree {orphan} stands and no record names it")),
         None => Ok(()),
@@ -90,7 +90,7 @@ fn nothing_left(stage: &Stage, fake: &Fake) -> Result<(), String> {
     let left = (
         fake.trees.lock().unwrap().len(),
         fake.shown.lock().unwrap().len(),
-        stage.world.journal.all().unwrap().records.len(),
+        stage.world.journal.read_and_clean().unwrap().records.len(),
         stage.world.publications.all().len(),
         stage.world.runtimes.pods().unwrap().len(),
         std::fs::read_dir(args::driver_dir(&stage.world.kubelet_dir).join("publish")).unwrap().count(),
@@ -106,21 +106,22 @@ fn on_its_own<T>(act: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(act)
 }
 
-/// One case: true if something was struck.
-fn case(counted: Counted, nth: usize, strike: Strike, late_record: bool) -> Result<bool, String> {
+/// One case: true if a call failed.
+fn case(counted: Counted, nth: usize, fault: Fault, late_record: bool) -> Result<bool, String> {
     let (dir, fake) = (tempfile::tempdir().unwrap(), Arc::new(Fake::default()));
     let stage = on_its_own(async { start(dir.path(), &fake) });
-    let walked =
-        walk(counted, nth, strike, || on_its_own(async { if late_record { careless_life(&stage).await } else { life(&stage).await } }));
-    let walked = walked.map_err(|e| e.to_string())?;
-    let Some(answer) = walked.answer else { return Err("it panicked".into()) };
-    let Some(struck) = walked.struck else {
+    let run = run_with_fault(counted, nth, fault, || {
+        on_its_own(async { if late_record { careless_life(&stage).await } else { life(&stage).await } })
+    });
+    let run = run.map_err(|e| e.to_string())?;
+    let Some(answer) = run.answer else { return Err("it panicked".into()) };
+    let Some(failed_call) = run.failed_call else {
         answer?;
         nothing_left(&stage, &fake)?;
         return Ok(false);
     };
-    let what = |e: String| format!("{e} [{strike:?} at operation {nth}, {struck}, after {} changes]", walked.changed);
-    mended(dir.path(), &fake, stage, strike == Strike::Death).map_err(what)?;
+    let what = |e: String| format!("{e} [{fault:?} at operation {nth}, {failed_call}, after {} changes]", run.changed);
+    mended(dir.path(), &fake, stage, fault == Fault::Death).map_err(what)?;
     Ok(true)
 }
 
@@ -145,9 +146,9 @@ fn mended(dir: &Path, fake: &Arc<Fake>, stage: Stage, died: bool) -> Result<(), 
     })
 }
 
-fn hunt(counted: Counted, strike: Strike, late_record: bool) -> Result<usize, String> {
+fn hunt(counted: Counted, fault: Fault, late_record: bool) -> Result<usize, String> {
     for nth in 1.. {
-        if !case(counted, nth, strike, late_record)? {
+        if !case(counted, nth, fault, late_record)? {
             return Ok(nth - 1);
         }
     }
@@ -157,16 +158,16 @@ fn hunt(counted: Counted, strike: Strike, late_record: bool) -> Result<usize, St
 #[test]
 fn whatever_disk_operation_fails_the_life_of_a_workspace_ends_well() {
     let (mut cases, mut each) = (0, Vec::new());
-    let once = |errno| (Counted::Changes, Strike::Once(errno));
+    let once = |errno| (Counted::Changes, Fault::Once(errno));
     let ways = [
-        (Counted::Changes, Strike::Death),
-        (Counted::All, Strike::Once(libc::EIO)),
+        (Counted::Changes, Fault::Death),
+        (Counted::All, Fault::Once(libc::EIO)),
         once(libc::ENOSPC),
         once(libc::EDQUOT),
         once(libc::EROFS),
     ];
-    for (counted, strike) in ways {
-        let n = hunt(counted, strike, false).unwrap_or_else(|complaint| panic!("{complaint}"));
+    for (counted, fault) in ways {
+        let n = hunt(counted, fault, false).unwrap_or_else(|complaint| panic!("{complaint}"));
         each.push(n);
         cases += n;
     }
@@ -200,7 +201,7 @@ fn whatever_answer_of_the_mounter_is_lost_the_life_of_a_workspace_ends_well() {
 
 /// As [`life`], by a shim that writes its intent once the tree stands.
 async fn careless_life(stage: &Stage) -> Result<(), String> {
-    let making = yoi_workspace::Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
+    let making = yoi_workspace::TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
     let world = &stage.world;
     world.mounter.make(uid(1), ProviderKind::Copy, making).await.map_err(|e| chain::whole(&e))?;
     world.journal(move |j| j.begin_create(uid(1), ProviderKind::Copy, making).map(drop)).await.map_err(|e| chain::whole(&e))?;
@@ -209,7 +210,7 @@ async fn careless_life(stage: &Stage) -> Result<(), String> {
 
 #[test]
 fn planted_an_intent_written_too_late_is_found() {
-    let complaint = hunt(Counted::Changes, Strike::Death, true).unwrap_err();
+    let complaint = hunt(Counted::Changes, Fault::Death, true).unwrap_err();
     println!("found: {complaint}");
     assert!(complaint.contains("no record names it"), "{complaint}");
 }

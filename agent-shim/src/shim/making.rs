@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_workspace::{CloneAccess, ErrorReason, Making, Marker, Place, ProviderKind, Record, Uid};
+use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Record, TreeOrigin, Uid};
 
 use super::world::{Trouble, World};
 use crate::chain::whole;
@@ -95,8 +95,8 @@ fn readable(read: Result<Option<Record>, Trouble>) -> Result<(Option<Record>, Op
 async fn find(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Trouble> {
     // Said as it is until the disk answers: what the object says now is all that is left of the tree's having been made.
     let found = world.mounter.inventory().await?;
-    let marker = found.entries.into_iter().find(|e| e.uid == uid && e.place == Place::Live).and_then(|e| e.marker);
-    let Some(Marker { provider, making, sealed, .. }) = marker else {
+    let marker = found.entries.into_iter().find(|e| e.uid == uid && e.location == EntryLocation::Live).and_then(|e| e.marker);
+    let Some(Marker { provider, origin, sealed, .. }) = marker else {
         let Deed::Refuse { reason, message, .. } = making::lost(None) else { return Ok(Outcome::rest(Said::default())) };
         tracing::error!("a tree that stood is on no disk of this node");
         return Ok(Outcome::retry(status::unmade(None, reason, &message)));
@@ -104,9 +104,9 @@ async fn find(world: &World, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, T
     let (sealed, of) = (sealed.is_some(), stray::remembered(ws));
     world
         .journal(move |j| {
-            j.begin_create_of(uid, provider, making, of)?;
-            j.created(uid)?;
-            if sealed { j.begin_seal(uid).and_then(|()| j.sealed(uid)) } else { Ok(()) }
+            j.begin_create_for(uid, provider, origin, of)?;
+            j.record_created(uid)?;
+            if sealed { j.begin_seal(uid).and_then(|()| j.record_sealed(uid)) } else { Ok(()) }
         })
         .await?;
     tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
@@ -121,24 +121,24 @@ async fn make(
     uid: Uid,
     provider: ProviderKind,
     because: &str,
-    making: Making,
+    making: TreeOrigin,
 ) -> Result<Outcome, Trouble> {
     let (began, of) = (Instant::now(), stray::remembered(ws));
-    world.journal(move |j| j.begin_create_of(uid, provider, making, of)).await?;
+    world.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
     let made = world.mounter.make(uid, provider, making).await;
     world.counts.made(provider, made.is_ok(), began.elapsed());
     if let Err(failure) = made {
         let (reason, message) = told(failure)?;
         // Nothing was made, so nothing binds the next attempt to this provider and source.
-        world.journal(move |j| j.begin_destroy(uid).and_then(|()| j.destroyed(uid))).await?;
+        world.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
         return Ok(Outcome::retry(status::unmade(Some(selected(provider, because)), reason, &message)));
     }
-    world.journal(move |j| j.created(uid)).await?;
+    world.journal(move |j| j.record_created(uid)).await?;
     tracing::info!(%provider, took = ?began.elapsed(), "made a tree");
     world.cache.ring(uid);
     let reason = match making {
-        Making::Empty { .. } => reason::TREE_CREATED,
-        Making::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
+        TreeOrigin::Empty { .. } => reason::TREE_CREATED,
+        TreeOrigin::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
     };
     Ok(Outcome::rest(status::standing(ws, provider, Some(because), Some(reason), world.publications.of_tree(uid))))
 }
@@ -153,7 +153,7 @@ async fn seal(world: &World, ws: &AgentWorkspace, uid: Uid, provider: ProviderKi
             return Ok(Outcome::retry(said.with(type_::SEALED, ConditionValue::no(reason, message))));
         }
     };
-    world.journal(move |j| j.sealed(uid)).await?;
+    world.journal(move |j| j.record_sealed(uid)).await?;
     tracing::info!(digest = manifest.digest, "sealed a base");
     let (volume, verdict) = status::sealed(&manifest);
     Ok(Outcome::rest(Said { volume: Some(volume), ..said.with(type_::SEALED, verdict) }))
@@ -166,7 +166,7 @@ async fn destroy(world: &World, uid: Uid, record: Option<Record>) -> Result<Outc
         let (reason, message) = told(failure)?;
         return Ok(Outcome::retry(Said::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message))));
     }
-    world.journal(move |j| j.destroyed(uid)).await?;
+    world.journal(move |j| j.record_destroyed(uid)).await?;
     if record.is_some() {
         tracing::info!("destroyed a tree");
     }

@@ -132,7 +132,7 @@ async fn mount(world: &Arc<World>, volume: PodVolume, shows: Exhibit) -> Result<
 async fn show_tree(world: &World, volume: &PodVolume, tree: Uid, read_only: bool) -> Result<(), Trouble> {
     let _tree = world.trees.take(tree).await;
     let access = if read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
-    world.journal(move |j| j.shown(tree)).await?;
+    world.journal(move |j| j.forget_object(tree)).await?;
     world.publications.put(Publication { volume: volume.clone(), shows: Exhibit::Tree { tree, read_only } }).await?;
     world.mounter.publish(tree, volume.clone(), access).await?;
     world.stir(tree);

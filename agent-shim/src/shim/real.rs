@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use yoi_workspace::Expected;
+use yoi_workspace::ExpectedRoot;
 use yoi_workspace::loopback::{ensure_loop_btrfs, release};
 
 use super::making::{Next, work};
@@ -71,7 +71,7 @@ pub async fn prepare(ground: &Ground) -> Stage {
 
 async fn ground_offers(line: &Arc<Line>) -> Vec<yoi_workspace::ProviderOffer> {
     let line: &dyn Mounter = &**line;
-    line.open(Expected::Any).await.unwrap();
+    line.open(ExpectedRoot::Any).await.unwrap();
     line.probe().await.unwrap().offers
 }
 

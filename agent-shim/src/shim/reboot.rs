@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use yoi_workspace::loopback::{attach_loop_btrfs, release};
-use yoi_workspace::{ErrorReason, Expected, ProviderKind, Uid};
+use yoi_workspace::{ErrorReason, ExpectedRoot, ProviderKind, Uid};
 
 use super::making::{Next, work};
 use super::real::{Ground, base, clone_of_base, mounter, prepare};
@@ -56,7 +56,7 @@ async fn after_a_reboot_trees_are_found_and_shown_again_and_records_of_pods_that
     let world = &stage.world;
     let folder = args::driver_dir(&world.kubelet_dir);
     let expected = recover::expected(&folder, &world.journal).unwrap();
-    assert!(matches!(expected, Expected::Named(_)));
+    assert!(matches!(expected, ExpectedRoot::Named(_)));
     recover::meet(&*world.mounter, expected, &folder, async |why: &str| panic!("{why}")).await.unwrap();
     let troubled = recover::recover(&world.journal, &*world.mounter).await.unwrap();
     assert!(troubled.lost.is_empty() && troubled.unreadable.is_empty() && troubled.damaged.is_empty(), "{troubled:?}");
@@ -73,7 +73,7 @@ async fn after_a_reboot_trees_are_found_and_shown_again_and_records_of_pods_that
 }
 
 /// What a mounter makes of a place where nothing is mounted.
-async fn taken_for_new(line: &Arc<Line>, pool: &Path, expected: Expected) -> Option<String> {
+async fn taken_for_new(line: &Arc<Line>, pool: &Path, expected: ExpectedRoot) -> Option<String> {
     let line: &dyn Mounter = &**line;
     let answer = line.open(expected).await;
     let made = std::fs::read_dir(pool).unwrap().count();
@@ -90,7 +90,7 @@ async fn an_empty_folder_is_not_taken_for_the_data_root_and_its_coming_is_waited
     let folder = args::driver_dir(&stage.world.kubelet_dir);
     let expected = recover::expected(&folder, &stage.world.journal).unwrap();
     assert_eq!(taken_for_new(&line, &pool, expected).await, None);
-    assert_eq!(taken_for_new(&line, &pool, Expected::Used).await, None, "nor by a node that forgot its name");
+    assert_eq!(taken_for_new(&line, &pool, ExpectedRoot::Used).await, None, "nor by a node that forgot its name");
     let refused = stage.world.mounter.inventory().await.unwrap_err();
     assert!(matches!(refused, Failure::Refused(r) if r.reason == ErrorReason::WrongDataRoot), "nothing is served");
 
@@ -112,7 +112,7 @@ async fn planted_a_shim_that_forgets_its_data_root_is_found() {
     drop(before);
     let pool = ground.dir.path().join("pool");
     let line = mounter(ground.dir.path(), &pool, "again");
-    let complaint = taken_for_new(&line, &pool, Expected::Any).await.expect("the harness is blind");
+    let complaint = taken_for_new(&line, &pool, ExpectedRoot::Any).await.expect("the harness is blind");
     println!("found: {complaint}");
 }
 
@@ -124,9 +124,9 @@ async fn another_disk_in_the_place_of_the_data_root_is_refused_and_a_mounter_tha
     let expected = recover::expected(&folder, &before.world.journal).unwrap();
     std::fs::create_dir(&other).unwrap();
     let line = mounter(ground.dir.path(), &other, "other");
-    let theirs = (&*line as &dyn Mounter).open(Expected::Any).await.unwrap();
+    let theirs = (&*line as &dyn Mounter).open(ExpectedRoot::Any).await.unwrap();
     assert!(matches!((&*line as &dyn Mounter).open(expected).await, Err(Failure::Refused(r)) if r.reason == ErrorReason::WrongDataRoot));
-    assert_ne!(expected, Expected::Named(theirs));
+    assert_ne!(expected, ExpectedRoot::Named(theirs));
 
     // The shim lives on while the mounter starts anew at the same socket.
     attach_loop_btrfs(&ground.dir.path().join("pool.btrfs"), &pool).unwrap();
@@ -144,15 +144,15 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
     }
     let dir = tempfile::tempdir().unwrap();
     let ground = crate::mounter::Ground { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
-    for expected in [Expected::Used, Expected::Named(uid(1))] {
+    for expected in [ExpectedRoot::Used, ExpectedRoot::Named(uid(1))] {
         let refused = ground.open(expected).err().unwrap();
         assert!(chain::whole(&refused).contains("pool.btrfs"), "{}", chain::whole(&refused));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
-    let root = ground.open(Expected::Any).unwrap();
+    let root = ground.open(ExpectedRoot::Any).unwrap();
     let name = root.name();
     drop(root);
-    assert_eq!(ground.open(Expected::Named(name)).unwrap().name(), name);
+    assert_eq!(ground.open(ExpectedRoot::Named(name)).unwrap().name(), name);
     release(&dir.path().join("pool")).unwrap();
 }
 
@@ -177,18 +177,18 @@ async fn on_a_node_that_was_set_up_anew_no_tree_is_made_empty_in_the_place_of_on
         assert_eq!((reason(&outcome), &outcome.next), ("TreeLost", &Next::Retry));
     }
     assert!(stage.fake.trees.lock().unwrap().is_empty());
-    assert_eq!(stage.world.journal.all().unwrap().records, []);
+    assert_eq!(stage.world.journal.read_and_clean().unwrap().records, []);
 }
 
 #[tokio::test]
 async fn a_journal_that_was_lost_is_written_again_from_the_trees_that_stand() {
     let stage = Stage::new();
-    let making = yoi_workspace::Making::Empty { owner: yoi_workspace::Owner { uid: 5, gid: 6 } };
+    let making = yoi_workspace::TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 5, gid: 6 } };
     stage.world.mounter.make(uid(1), ProviderKind::Copy, making).await.unwrap();
     let outcome = work(&stage.world, &provisioned(1, json!({})), uid(1)).await.unwrap();
     assert_eq!(outcome.next, Next::Rest);
     let record = stage.world.journal.get(uid(1)).unwrap().unwrap();
-    assert_eq!((record.making, record.state), (making, yoi_workspace::RecordState::Ready));
+    assert_eq!((record.origin, record.state), (making, yoi_workspace::RecordState::Ready));
 }
 
 fn damage(stage: &Stage, n: u8) -> PathBuf {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use yoi_workspace::journal::{Contents, Damaged};
+use yoi_workspace::journal::{DamagedRecord, JournalContents};
 use yoi_workspace::plan::{self, RecoveryStep};
-use yoi_workspace::{ErrorReason, Expected, Journal, RecordState, Uid};
+use yoi_workspace::{ErrorReason, ExpectedRoot, Journal, RecordState, Uid};
 
 use super::world::Trouble;
 use crate::chain::whole;
@@ -24,18 +24,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What this node knows of its data root before it has seen it.
-pub fn expected(folder: &Path, journal: &Journal) -> Result<Expected, Trouble> {
+pub fn expected(folder: &Path, journal: &Journal) -> Result<ExpectedRoot, Trouble> {
     if let Some(name) = RootName::read(folder)? {
-        return Ok(Expected::Named(name));
+        return Ok(ExpectedRoot::Named(name));
     }
-    let Contents { records, damaged } = journal.all()?;
+    let JournalContents { records, damaged } = journal.read_and_clean()?;
     let promised = records.iter().any(|r| matches!(r.state, RecordState::Ready | RecordState::Sealing | RecordState::Sealed));
-    Ok(if promised || !damaged.is_empty() { Expected::Used } else { Expected::Any })
+    Ok(if promised || !damaged.is_empty() { ExpectedRoot::Used } else { ExpectedRoot::Any })
 }
 
 /// Waits until the mounter answers and has opened the data root that this node's trees are in. While it is another one, says so to `tell`,
 /// again and again: an empty folder where a file system should be mounted must never be taken for a new node.
-pub async fn meet(mounter: &dyn Mounter, expected: Expected, folder: &Path, mut tell: impl AsyncFnMut(&str)) -> Result<(), Trouble> {
+pub async fn meet(mounter: &dyn Mounter, expected: ExpectedRoot, folder: &Path, mut tell: impl AsyncFnMut(&str)) -> Result<(), Trouble> {
     let (mut clock, deadline) = (interval(Duration::from_millis(200)), Instant::now() + PATIENCE);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -96,12 +96,12 @@ pub struct Troubled {
     /// Their entry on disk could not be read, and why.
     pub unreadable: BTreeMap<Uid, String>,
     /// Their record could not be understood, and why.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedRecord>,
 }
 
 /// Brings every crash point to done or undone.
 pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Troubled, Trouble> {
-    let records = journal.all()?;
+    let records = journal.read_and_clean()?;
     let found = mounter.inventory().await?;
     let plan = plan::recover(&records, &found);
     let mut stuck = HashSet::new();
@@ -142,9 +142,9 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<Tr
 }
 
 /// As far as the journal remembers it.
-fn whose(known: &Contents, uid: Uid) -> Whose {
+fn whose(known: &JournalContents, uid: Uid) -> Whose {
     let record = known.records.iter().find(|r| r.uid == uid);
-    Whose { object: record.and_then(|r| r.of.clone()), ..Whose::default() }
+    Whose { object: record.and_then(|r| r.object.clone()), ..Whose::default() }
 }
 
 /// A sweep or a socket that fails must not keep the doors of all other Pods shut.

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use yoi_wire::identity::SHIM_SOCKET;
 use yoi_wire::node::{CHANGES, ChangeList, ChangeType, ChangedPath};
-use yoi_workspace::{Journal, JournalError, Making, RecordState as Life, Since, Uid};
+use yoi_workspace::{ChangeBase, Journal, JournalError, RecordState as Life, TreeOrigin, Uid};
 
 use super::door;
 use super::world::{Trouble, World};
@@ -152,9 +152,9 @@ async fn since(world: &World, tree: Uid) -> Result<Option<Option<Uid>>, Trouble>
         .journal(move |journal| {
             Ok(match journal.get(tree)?.map(|r| r.since) {
                 None => None,
-                Some(Since::Nothing) => Some(None),
-                Some(Since::Tree(base)) => journal.get(base)?.map(|_| Some(base)),
-                Some(Since::Unknown) => sealed_ancestor(journal, tree)?.map(Some),
+                Some(ChangeBase::Nothing) => Some(None),
+                Some(ChangeBase::Tree(base)) => journal.get(base)?.map(|_| Some(base)),
+                Some(ChangeBase::Unknown) => sealed_ancestor(journal, tree)?.map(Some),
             })
         })
         .await
@@ -168,9 +168,9 @@ fn sealed_ancestor(journal: &Journal, tree: Uid) -> Result<Option<Uid>, JournalE
         if at != tree && record.state == Life::Sealed {
             return Ok(Some(at));
         }
-        match record.making {
-            Making::Clone { from, .. } => at = from,
-            Making::Empty { .. } => return Ok(None),
+        match record.origin {
+            TreeOrigin::Clone { from, .. } => at = from,
+            TreeOrigin::Empty { .. } => return Ok(None),
         }
     }
     Ok(None)
@@ -222,12 +222,15 @@ mod tests {
         let (dir, slow) = (tempfile::tempdir().unwrap(), Arc::new(Slow::default()));
         let world = Stage::with(dir.path().to_owned(), slow.clone()).world;
         let owner = Owner { uid: 1000, gid: 1000 };
-        world.journal.begin_create(uid(1), ProviderKind::Btrfs, Making::Empty { owner }).unwrap();
-        world.journal.created(uid(1)).unwrap();
+        world.journal.begin_create(uid(1), ProviderKind::Btrfs, TreeOrigin::Empty { owner }).unwrap();
+        world.journal.record_created(uid(1)).unwrap();
         world.journal.begin_seal(uid(1)).unwrap();
-        world.journal.sealed(uid(1)).unwrap();
-        world.journal.begin_create(uid(2), ProviderKind::Btrfs, Making::Clone { from: uid(1), access: CloneAccess::ReadWrite }).unwrap();
-        world.journal.created(uid(2)).unwrap();
+        world.journal.record_sealed(uid(1)).unwrap();
+        world
+            .journal
+            .begin_create(uid(2), ProviderKind::Btrfs, TreeOrigin::Clone { from: uid(1), access: CloneAccess::ReadWrite })
+            .unwrap();
+        world.journal.record_created(uid(2)).unwrap();
         let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
         let shows = Exhibit::Tree { tree: uid(2), read_only: false };
         world.publications.put(Publication { volume, shows }).await.unwrap();

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use yoi_wire::identity::{SHIM_SOCKET, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
-use yoi_workspace::{CloneAccess, Making, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, ProviderKind, TreeOrigin, Uid};
 
 use super::*;
 use crate::mounter::verb::Verb;
@@ -85,9 +85,9 @@ impl Stage {
     }
 
     async fn tree_stands(&self, n: u8) {
-        let (journal, making) = (&self.world.journal, Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } });
+        let (journal, making) = (&self.world.journal, TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } });
         journal.begin_create(uid(n), ProviderKind::Btrfs, making).unwrap();
-        journal.created(uid(n)).unwrap();
+        journal.record_created(uid(n)).unwrap();
     }
 
     /// The operator named the Pod with UID `uid(pod)`.
@@ -253,12 +253,12 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
 
     stage.told(1, 7);
     stage.world.journal.begin_create(uid(2), ProviderKind::Btrfs, empty()).unwrap();
-    stage.world.journal.created(uid(2)).unwrap();
+    stage.world.journal.record_created(uid(2)).unwrap();
     stage.world.journal.begin_seal(uid(2)).unwrap();
-    stage.world.journal.sealed(uid(2)).unwrap();
-    let making = Making::Clone { from: uid(2), access: CloneAccess::ReadWrite };
+    stage.world.journal.record_sealed(uid(2)).unwrap();
+    let making = TreeOrigin::Clone { from: uid(2), access: CloneAccess::ReadWrite };
     stage.world.journal.begin_create(uid(1), ProviderKind::Btrfs, making).unwrap();
-    stage.world.journal.created(uid(1)).unwrap();
+    stage.world.journal.record_created(uid(1)).unwrap();
     node.node_publish_volume(stage.tree(7, 1)).await.unwrap();
     stage.fake.heard();
     assert_eq!(get(folder.join(SHIM_SOCKET)).await, 200);
@@ -271,8 +271,8 @@ async fn each_pod_gets_the_runtime_and_a_socket_of_its_own() {
     assert!(!folder.exists());
 }
 
-fn empty() -> Making {
-    Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } }
+fn empty() -> TreeOrigin {
+    TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } }
 }
 
 /// The status of the change list.

@@ -96,7 +96,7 @@ async fn end(world: Arc<World>, client: Client, ws: AgentWorkspace) {
 
 /// Trees whose objects the list did not show, each with its object as being deleted. That the list does not show one proves nothing.
 async fn strays(world: &World) -> Vec<(Uid, AgentWorkspace)> {
-    let records = match world.journal(|j| j.contents()).await {
+    let records = match world.journal(|j| j.read()).await {
         Ok(contents) => contents.records,
         Err(error) => {
             tracing::error!(error = whole(&error), "the journal was not compared with the workspaces of this node");

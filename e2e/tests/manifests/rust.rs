@@ -172,10 +172,16 @@ fn base_of(steps: &[Step]) -> Option<AgentWorkspace> {
 
 fn project_(mut object: YoiProject, all: &mut Decided) {
     born(&mut object.metadata, "55555555-0000-4000-8000-000000000000");
-    let mut seen =
-        project::Observed { project: Arc::new(object), terminating: false, bases: Vec::new(), origins: BTreeSet::new(), nodes: nodes() };
+    let mut seen = project::Observed {
+        project: Arc::new(object),
+        terminating: false,
+        bases: Vec::new(),
+        origins: BTreeSet::new(),
+        nodes: nodes(),
+        network_policies: Vec::new(),
+    };
     for _ in 0..ROUNDS {
-        let plan = project::plan(&seen, now());
+        let plan = project::plan(&seen, &settings(), now());
         take(&plan.steps, all);
         let mut next = (*seen.project).clone();
         if let Some(status) = plan.status {
@@ -208,7 +214,9 @@ fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
                 bases: Vec::new(),
                 origins: BTreeSet::new(),
                 nodes: nodes(),
+                network_policies: Vec::new(),
             },
+            &settings(),
             now(),
         );
         bases.extend(base_of(&first.steps).map(|b| Arc::new(standing(b, "44444444-0000-4000-8000-000000000000"))));
@@ -225,6 +233,7 @@ fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
         claim: None,
         volume: None,
         nodes: nodes(),
+        network_policies: Vec::new(),
     };
     for _ in 0..ROUNDS {
         let plan = workspace::plan(&seen, &settings(), now());
@@ -238,7 +247,11 @@ fn workspace_(mut object: AgentWorkspace, full: bool, all: &mut Decided) {
                     claim.metadata.annotations.get_or_insert_default().insert("volume.kubernetes.io/selected-node".into(), NODE.into());
                     seen.claim = Some(Arc::new(claim));
                 }
-                Step::EnsureVolume(volume) if full => seen.volume = Some(Arc::new((**volume).clone())),
+                Step::EnsureVolume(volume) if full => {
+                    let mut volume = (**volume).clone();
+                    volume.metadata.uid = Some("23232323-0000-4000-8000-000000000000".into());
+                    seen.volume = Some(Arc::new(volume));
+                }
                 Step::EnsureWorkspace(base) if full => {
                     seen.bases.push(Arc::new(standing((**base).clone(), "44444444-0000-4000-8000-000000000000")));
                 }
@@ -283,6 +296,7 @@ fn yoipod_(mut object: YoiPod, full: bool, all: &mut Decided) {
         session_volume: None,
         manifests: Vec::new(),
         nodes: nodes(),
+        network_policies: Vec::new(),
         yoipod: Arc::new(object),
     };
     for _ in 0..ROUNDS {
@@ -299,7 +313,11 @@ fn yoipod_(mut object: YoiPod, full: bool, all: &mut Decided) {
                     born(&mut claim.metadata, "22222222-0000-4000-8000-000000000000");
                     seen.session_claim = Some(Arc::new(claim));
                 }
-                Step::EnsureConfigMap(m) => seen.manifests.push(Arc::new((**m).clone())),
+                Step::EnsureConfigMap(m) => {
+                    let mut map = (**m).clone();
+                    map.metadata.uid = Some("89898989-0000-4000-8000-000000000000".into());
+                    seen.manifests.push(Arc::new(map));
+                }
                 Step::EnsurePod(pod) => {
                     let mut pod = (**pod).clone();
                     born(&mut pod.metadata, "99999999-0000-4000-8000-000000000000");

@@ -1,29 +1,29 @@
-//! What the API server's aggregator asks to learn what is served here.
+//! API discovery, for the API server's aggregator.
 
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use yoi_wire::people::{GROUP, VERSION};
 
-use super::Failure;
+use super::ApiFailure;
 
-/// `/apis`. The aggregator first asks for its newer, joined form of discovery only; told that we have none, it reads the plain one below.
-pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, Failure> {
+/// `/apis`. The aggregator first requests aggregated discovery only. After 406 it requests the plain form.
+pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, ApiFailure> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
     if accept.split(',').all(|kind| kind.contains("as=APIGroupDiscoveryList")) {
-        return Err(Failure::new(StatusCode::NOT_ACCEPTABLE, "discovery is served as APIGroupList"));
+        return Err(ApiFailure::new(StatusCode::NOT_ACCEPTABLE, "discovery is served as APIGroupList"));
     }
-    Ok(Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [described()]})))
+    Ok(Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [api_group()]})))
 }
 
 pub async fn group() -> Json<Value> {
-    let mut group = described();
+    let mut group = api_group();
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
     Json(group)
 }
 
-/// Subresources only: `yoipods` itself is `yoi.dev`'s, and a second bearer of the name would confuse `kubectl get yoipods`.
+/// Subresources only: `yoipods` itself is of the group `yoi.dev`, and a second resource of that name would make `kubectl get yoipods` ambiguous.
 pub async fn resources() -> Json<Value> {
     let resource = |subresource: &str, kind: &str, verb: &str| json!({"name": format!("yoipods/{subresource}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb]});
     Json(json!({
@@ -32,12 +32,12 @@ pub async fn resources() -> Json<Value> {
     }))
 }
 
-/// An empty schema, because the aggregator calls a missing one an error, and logs it once a minute.
+/// An empty schema, because the aggregator logs an error once a minute when there is none.
 pub async fn schema() -> Json<Value> {
     Json(json!({"swagger": "2.0", "info": {"title": GROUP, "version": VERSION}, "paths": {}}))
 }
 
-fn described() -> Value {
+fn api_group() -> Value {
     let version = json!({"groupVersion": group_version(), "version": VERSION});
     json!({"name": GROUP, "versions": [version], "preferredVersion": version})
 }

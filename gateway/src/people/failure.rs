@@ -1,4 +1,4 @@
-//! Failures as Kubernetes says them: a Status object with a reason for programs and a sentence for people.
+//! Failures in the form of Kubernetes: a `Status` object with a reason for programs and a sentence for people.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -7,43 +7,44 @@ use serde_json::json;
 use yoi_wire::hub::{Refusal, RefusalReason};
 use yoi_wire::people::GROUP;
 
+/// A failed request of the API port.
 #[derive(Debug)]
-pub struct Failure {
+pub struct ApiFailure {
     code: StatusCode,
     message: String,
     /// The YoiPod that it is about.
     name: Option<String>,
 }
 
-impl Failure {
+impl ApiFailure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        Failure { code, message: message.into(), name: None }
+        ApiFailure { code, message: message.into(), name: None }
     }
 
-    pub fn of(self, name: &str) -> Self {
-        Failure { name: Some(name.to_owned()), ..self }
+    pub fn about(self, name: &str) -> Self {
+        ApiFailure { name: Some(name.to_owned()), ..self }
     }
 
     pub fn not_served(path: &str) -> Self {
-        Failure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
+        ApiFailure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
     }
 
-    pub fn method() -> Self {
-        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "log and diff are read with GET, message is sent with POST")
+    pub fn method_not_allowed() -> Self {
+        ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "log and diff are read with GET, message is sent with POST")
     }
 
-    /// What the target's runtime, or the way to it, said no with.
-    pub fn refused(namespace: &str, name: &str, refusal: &Refusal) -> Self {
+    /// The refusal of the target's runtime, or of the delivery to it.
+    pub fn from_refusal(namespace: &str, name: &str, refusal: &Refusal) -> Self {
         let code = match refusal.reason {
             RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::INTERNAL_SERVER_ERROR,
             RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
-            // A runtime has no business to say these to a person.
+            // A runtime gives these reasons to agents only.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Failure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).of(name)
+        ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
     }
 }
 
@@ -68,7 +69,7 @@ fn reason(code: StatusCode) -> &'static str {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiFailure {
     fn into_response(self) -> Response {
         let details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
         let mut status = json!({

@@ -1,4 +1,4 @@
-//! `POST yoipods/message`: a person's words into an agent's inbox.
+//! `POST yoipods/message`: delivers a message of a person to an agent.
 
 use std::sync::Arc;
 
@@ -10,35 +10,35 @@ use axum::http::StatusCode;
 use yoi_wire::hub::{DeliverRequest, MessageSender, SendResponse};
 use yoi_wire::people::PersonMessage;
 
-use super::Failure;
-use super::target::{Target, unreachable};
-use crate::Hub;
-use crate::deliver::check;
-use crate::frontproxy::User;
+use super::ApiFailure;
+use super::target::{AgentTarget, unreachable};
+use crate::Gateway;
+use crate::delivery::validate;
+use crate::front_proxy::User;
 
 pub async fn send(
-    State(hub): State<Arc<Hub>>,
-    Path(target): Path<Target>,
+    State(gateway): State<Arc<Gateway>>,
+    Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<(StatusCode, Json<SendResponse>), Failure> {
-    let record = target.resolve(&hub, &user, "create", "message").await?;
-    // Whatever the content type: `kubectl create --raw` names none.
-    let body = body.map_err(|rejection| Failure::new(rejection.status(), rejection.body_text()))?;
+) -> Result<(StatusCode, Json<SendResponse>), ApiFailure> {
+    let record = target.resolve(&gateway, &user, "create", "message").await?;
+    // The content type is not checked, because `kubectl create --raw` sends none.
+    let body = body.map_err(|rejection| ApiFailure::new(rejection.status(), rejection.body_text()))?;
     let PersonMessage { message_id, text } = serde_json::from_slice(&body).map_err(|error| {
-        Failure::new(StatusCode::BAD_REQUEST, format!("the body must be {{\"messageId\": ..., \"text\": ...}}: {error}"))
+        ApiFailure::new(StatusCode::BAD_REQUEST, format!("the body must be {{\"messageId\": ..., \"text\": ...}}: {error}"))
     })?;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let from = MessageSender { agent: None, person: Some(user.name) };
-    if let Err(refusal) = check(&message_id, &text) {
-        hub.courier.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
-        return Err(Failure::refused(namespace, name, &refusal));
+    if let Err(refusal) = validate(&message_id, &text) {
+        gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
+        return Err(ApiFailure::from_refusal(namespace, name, &refusal));
     }
-    // Asked here too, because why there is no line is told to a person in other words than to an agent.
-    if let Err(refusal) = hub.courier.line_to(&record).await {
-        hub.courier.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
+    // Checked here too, because a person gets another message than an agent when there is no line.
+    if let Err(refusal) = gateway.delivery.line_to(&record).await {
+        gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(unreachable(&record));
     }
-    let sent = hub.courier.deliver(&record, &DeliverRequest { message_id, from, text }).await;
-    sent.map(|sent| (StatusCode::CREATED, Json(sent))).map_err(|refusal| Failure::refused(namespace, name, &refusal))
+    let sent = gateway.delivery.deliver(&record, &DeliverRequest { message_id, from, text }).await;
+    sent.map(|sent| (StatusCode::CREATED, Json(sent))).map_err(|refusal| ApiFailure::from_refusal(namespace, name, &refusal))
 }

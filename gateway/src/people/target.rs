@@ -1,4 +1,4 @@
-//! From a path and a user to an agent that this user may reach.
+//! The agent of a request's path, once RBAC allows the request.
 
 use std::sync::Arc;
 
@@ -7,54 +7,55 @@ use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::people::GROUP;
 
-use super::Failure;
-use crate::Hub;
-use crate::access::Deed;
-use crate::frontproxy::User;
-use crate::world::{AgentRecord, Key};
+use super::ApiFailure;
+use crate::Gateway;
+use crate::access::AccessRequest;
+use crate::agent_index::AgentRecord;
+use crate::front_proxy::User;
 
+/// Namespace and name of a YoiPod, from the path.
 #[derive(Debug, Deserialize)]
-pub struct Target {
+pub struct AgentTarget {
     pub namespace: String,
     pub name: String,
 }
 
-impl Target {
-    /// Rights first: who may not ask does not learn what there is.
+impl AgentTarget {
+    /// The agent. Rights are checked first, so that a user without them does not learn whether the agent exists.
     pub async fn resolve(
         &self,
-        hub: &Hub,
+        gateway: &Gateway,
         user: &User,
         verb: &'static str,
         subresource: &'static str,
-    ) -> Result<Arc<AgentRecord>, Failure> {
-        let Target { namespace, name } = self;
-        let deed = Deed { verb, subresource, namespace: namespace.clone(), name: name.clone() };
-        let allowed = hub.access.may(user, &deed).await.map_err(|error| {
-            tracing::warn!(error = crate::chain(&error), "caller's rights unknown");
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).of(name)
+    ) -> Result<Arc<AgentRecord>, ApiFailure> {
+        let AgentTarget { namespace, name } = self;
+        let request = AccessRequest { verb, subresource, namespace: namespace.clone(), name: name.clone() };
+        let allowed = gateway.access.is_allowed(user, &request).await.map_err(|error| {
+            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
+            ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).about(name)
         })?;
         if !allowed {
-            return Err(Failure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &deed)).of(name));
+            return Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &request)).about(name));
         }
-        hub.world.agent(&Key::new(namespace, name)).ok_or_else(|| {
+        gateway.agents.get(namespace, name).ok_or_else(|| {
             let message = format!("YoiPod {namespace}/{name} not found; see kubectl get yoipods -n {namespace}");
-            Failure::new(StatusCode::NOT_FOUND, message).of(name)
+            ApiFailure::new(StatusCode::NOT_FOUND, message).about(name)
         })
     }
 }
 
-/// As the API server says it of its own kinds.
-fn forbidden(user: &str, deed: &Deed) -> String {
-    let Deed { verb, subresource, namespace, name } = deed;
+/// In the words of the API server for its own kinds.
+fn forbidden(user: &str, request: &AccessRequest) -> String {
+    let AccessRequest { verb, subresource, namespace, name } = request;
     format!(
         "yoipods.{GROUP} \"{name}\" is forbidden: User \"{user}\" cannot {verb} resource \"yoipods/{subresource}\" in API group \"{GROUP}\" in the \
          namespace \"{namespace}\"; ask for a role that allows it"
     )
 }
 
-/// Why nobody answers for this agent, and what to do next.
-pub fn unreachable(record: &AgentRecord) -> Failure {
+/// Why this agent does not answer, and what to do next.
+pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let (code, why) = match (record.desired, &record.unready) {
         (DesiredState::Stopped, _) => (StatusCode::CONFLICT, format!("is Stopped: start it with kubectl yoi start {name} -n {namespace}")),
@@ -67,7 +68,7 @@ pub fn unreachable(record: &AgentRecord) -> Failure {
             format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}"),
         ),
     };
-    Failure::new(code, format!("YoiPod {namespace}/{name} {why}")).of(name)
+    ApiFailure::new(code, format!("YoiPod {namespace}/{name} {why}")).about(name)
 }
 
 #[cfg(test)]
@@ -75,10 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_is_named_as_the_cluster_knows_them() {
-        let deed = Deed { verb: "get", subresource: "log", namespace: "ns".into(), name: "a".into() };
+    fn the_message_names_the_user_as_the_cluster_does() {
+        let request = AccessRequest { verb: "get", subresource: "log", namespace: "ns".into(), name: "a".into() };
         assert_eq!(
-            forbidden("CORP\\o'neil", &deed),
+            forbidden("CORP\\o'neil", &request),
             "yoipods.runtime.yoi.dev \"a\" is forbidden: User \"CORP\\o'neil\" cannot get resource \"yoipods/log\" in API group \
              \"runtime.yoi.dev\" in the namespace \"ns\"; ask for a role that allows it"
         );

@@ -1,4 +1,4 @@
-//! `POST /v1/pods`: whom the caller sees.
+//! `POST /v1/pods`: the agents that the caller sees.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use yoi_crds::pod::DesiredState;
 use yoi_plan::visibility::visible_agents;
 use yoi_wire::hub::{PodList, VisiblePod};
 
-use crate::Hub;
-use crate::identity::Caller;
-use crate::world::{AgentRecord, Key};
+use crate::Gateway;
+use crate::agent_index::AgentRecord;
+use crate::identity::AuthenticatedAgent;
 
-/// The body says nothing and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take that for
-/// a failure.
-pub async fn list(State(hub): State<Arc<Hub>>, Extension(caller): Extension<Caller>, _nothing: Bytes) -> Json<PodList> {
+/// The body is empty, and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take the reset
+/// for a failure.
+pub async fn list(State(gateway): State<Arc<Gateway>>, Extension(caller): Extension<AuthenticatedAgent>, _nothing: Bytes) -> Json<PodList> {
     let namespace = &caller.agent.namespace;
-    let bonds = hub.world.bonds_of(&Key::new(namespace, &caller.agent.name));
-    let pods = visible_agents(&caller.agent, bonds.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
-        let record = hub.world.agent(&Key::new(namespace, seen.name)).filter(|record| seen.is(&record.name));
-        let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&hub, &record));
+    let links = gateway.agents.peer_links_of(namespace, &caller.agent.name);
+    let pods = visible_agents(&caller.agent, links.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
+        let record = gateway.agents.get(namespace, seen.name).filter(|record| seen.is(&record.name));
+        let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&gateway, &record));
         VisiblePod { name: seen.name.to_owned(), reasons: vec![seen.reason], live, state }
     });
     Json(PodList { pods: pods.collect() })
 }
 
-/// Hints: the line here, or what another replica wrote down.
-fn state(hub: &Hub, record: &AgentRecord) -> (bool, String) {
-    let line = hub.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
-    match (record.hinted_live(), line, record.desired) {
+/// Whether the agent is live, and its state: from `status.live`, or from the line to this replica.
+fn state(gateway: &Gateway, record: &AgentRecord) -> (bool, String) {
+    let line = gateway.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
+    match (record.current_live(), line, record.desired) {
         (Some(live), _, _) => (true, live.activity.clone()),
         (None, Some(line), _) => (true, line.activity.as_str().to_owned()),
         (None, None, DesiredState::Stopped) => (false, "Stopped".to_owned()),

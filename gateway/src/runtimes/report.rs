@@ -1,4 +1,4 @@
-//! `POST /v1/report`: what the runtime says of itself goes into the object's status.
+//! `POST /v1/report`: writes the runtime's report into the status of its YoiPod.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use yoi_wire::hub::{Refusal, RefusalReason, ReportAccepted, RuntimeReport};
 
-use super::Refused;
-use crate::Hub;
-use crate::identity::Caller;
-use crate::status::{Wish, WriteError};
+use super::RefusalResponse;
+use crate::Gateway;
+use crate::identity::AuthenticatedAgent;
+use crate::status::{StatusChange, WriteError};
 
-pub async fn take(
-    State(hub): State<Arc<Hub>>,
-    Extension(caller): Extension<Caller>,
+pub async fn receive(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AuthenticatedAgent>,
     report: Result<Json<RuntimeReport>, JsonRejection>,
-) -> Result<Json<ReportAccepted>, Refused> {
+) -> Result<Json<ReportAccepted>, RefusalResponse> {
     let Json(report) = report?;
-    check(&report)?;
-    let wish = Wish::Reported { pod_uid: caller.pod_uid, report };
-    match hub.writer.write(&caller.agent, &wish).await {
+    validate(&report)?;
+    let change = StatusChange::Reported { pod_uid: caller.pod_uid, report };
+    match gateway.writer.write(&caller.agent, &change).await {
         Ok(_) => Ok(Json(ReportAccepted { agent: caller.agent })),
-        Err(error) => Err(refused(&error, caller.run_generation)),
+        Err(error) => Err(refusal_response(&error, caller.run_generation)),
     }
 }
 
-/// Bounds on what goes into an object. The schema would refuse the whole status for one word that is too long.
-fn check(report: &RuntimeReport) -> Result<(), Refusal> {
+/// Checks the bounds of the CRD schema, so that one string that is too long does not make the API server refuse the whole status.
+fn validate(report: &RuntimeReport) -> Result<(), Refusal> {
     let camel = |word: &str| (1..=64).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_alphanumeric());
     let id = |word: &str| (1..=128).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_graphic());
     let wrong = if !camel(&report.reason) {
@@ -43,13 +43,14 @@ fn check(report: &RuntimeReport) -> Result<(), Refusal> {
     Err(Refusal { reason: RefusalReason::Invalid, message: wrong.to_owned() })
 }
 
-fn refused(error: &WriteError, run: i64) -> Refused {
+fn refusal_response(error: &WriteError, run: i64) -> RefusalResponse {
     match error {
-        WriteError::Gone(_) => {
-            Refused { status: StatusCode::FORBIDDEN, refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() } }
-        }
+        WriteError::Gone(_) => RefusalResponse {
+            status: StatusCode::FORBIDDEN,
+            refusal: Refusal { reason: RefusalReason::NotAnAgent, message: error.to_string() },
+        },
         WriteError::Read(agent, _) | WriteError::Write(agent, _) | WriteError::Contended(agent) => {
-            let error_chain = crate::chain(error);
+            let error_chain = yoi_wire::error_chain(error);
             tracing::warn!(object = %agent, uid = agent.uid, run, error = error_chain, "report not written");
             Refusal { reason: RefusalReason::Unreachable, message: format!("{error}; report again") }.into()
         }

@@ -1,4 +1,4 @@
-//! `POST /v1/send`: from one agent to another.
+//! `POST /v1/send`: a message from one agent to another.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use axum::extract::{Extension, State};
 use yoi_plan::visibility::{check_name, may_send, yoipeer_name};
 use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse};
 
-use super::Refused;
-use crate::Hub;
-use crate::identity::Caller;
-use crate::world::{AgentRecord, Key};
+use super::RefusalResponse;
+use crate::Gateway;
+use crate::agent_index::AgentRecord;
+use crate::identity::AuthenticatedAgent;
 
 pub async fn send(
-    State(hub): State<Arc<Hub>>,
-    Extension(caller): Extension<Caller>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AuthenticatedAgent>,
     message: Result<Json<SendRequest>, JsonRejection>,
-) -> Result<Json<SendResponse>, Refused> {
+) -> Result<Json<SendResponse>, RefusalResponse> {
     let Json(SendRequest { to, message_id, text }) = message?;
     let from = MessageSender { agent: Some(caller.agent.clone()), person: None };
-    match target(&hub, &caller, &to) {
-        Ok(target) => Ok(Json(hub.courier.deliver(&target, &DeliverRequest { message_id, from, text }).await?)),
+    match target(&gateway, &caller, &to) {
+        Ok(target) => Ok(Json(gateway.delivery.deliver(&target, &DeliverRequest { message_id, from, text }).await?)),
         Err(refusal) => {
-            hub.courier.audit(&from, &caller.agent.namespace, &to, None, &message_id, Err(&refusal));
+            gateway.delivery.audit(&from, &caller.agent.namespace, &to, None, &message_id, Err(&refusal));
             Err(refusal.into())
         }
     }
 }
 
-fn target(hub: &Hub, caller: &Caller, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
+fn target(gateway: &Gateway, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {
     check_name(&caller.agent, to)?;
     let namespace = &caller.agent.namespace;
-    let bond = hub.world.bond(&Key::new(namespace, yoipeer_name(&caller.agent.name, to)));
-    let record = hub.world.agent(&Key::new(namespace, to));
-    may_send(&caller.agent, to, bond.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
-    // Permission without a record cannot be: its UID was compared.
+    let link = gateway.agents.peer_link(namespace, &yoipeer_name(&caller.agent.name, to));
+    let record = gateway.agents.get(namespace, to);
+    may_send(&caller.agent, to, link.as_deref(), record.as_ref().map(|record| record.name.uid.as_str()))?;
+    // `may_send` has compared the record's UID, so there is a record.
     record.ok_or_else(|| Refusal { reason: RefusalReason::NotVisible, message: format!("no agent named {to} is visible") })
 }

@@ -1,5 +1,5 @@
-//! An API server of four kinds, in memory: lists, watches, gets, applies status with resource versions, reviews tokens and rights.
-//! It remembers what it was asked.
+//! A fake API server of four kinds, in memory. It lists, watches and gets, applies status with resource versions, reviews tokens and rights,
+//! and counts its requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,11 +14,11 @@ use futures::stream::unfold;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-/// What the gateway alone may write.
-const OURS: [&str; 4] = ["session", "task", "live", "report"];
+/// The fields of `status` that the gateway may write.
+const GATEWAY_FIELDS: [&str; 4] = ["session", "task", "live", "report"];
 
 #[derive(Clone)]
-pub struct Api {
+pub struct FakeApiServer {
     inner: Arc<Mutex<Inner>>,
     version: watch::Sender<u64>,
 }
@@ -31,7 +31,7 @@ struct Inner {
     events: Vec<(u64, String, &'static str, Value)>,
     tokens: BTreeMap<String, Token>,
     rights: Vec<(String, String)>,
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -41,9 +41,9 @@ struct Token {
     audience: String,
 }
 
-impl Api {
+impl FakeApiServer {
     pub fn new() -> Self {
-        Api { inner: Arc::default(), version: watch::channel(0).0 }
+        FakeApiServer { inner: Arc::default(), version: watch::channel(0).0 }
     }
 
     pub fn client(&self) -> kube::Client {
@@ -54,7 +54,7 @@ impl Api {
         self.inner.lock().unwrap()
     }
 
-    /// Writes an object whole, as its owner would.
+    /// Writes the whole object, as its owner would.
     pub fn put(&self, kind: &str, object: Value) -> Value {
         let object = self.lock().put(kind, object);
         self.version.send_modify(|version| *version += 1);
@@ -81,23 +81,23 @@ impl Api {
         self.lock().tokens.insert(token.into(), token_of);
     }
 
-    /// The user may do `verb subresource`.
-    pub fn allow(&self, user: &str, deed: &str) {
-        self.lock().rights.push((user.into(), deed.into()));
+    /// Allows the user `request`, as in "get log".
+    pub fn allow(&self, user: &str, request: &str) {
+        self.lock().rights.push((user.into(), request.into()));
     }
 
-    /// How many requests began with this.
-    pub fn asked(&self, start: &str) -> usize {
-        self.lock().asked.iter().filter(|asked| asked.starts_with(start)).count()
+    /// How many requests began with `start`, as in "GET apis/yoi.dev".
+    pub fn request_count(&self, start: &str) -> usize {
+        self.lock().requests.iter().filter(|request| request.starts_with(start)).count()
     }
 
-    /// Waits until an object is as wished.
-    pub async fn until(&self, kind: &str, namespace: &str, name: &str, as_wished: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the object meets the condition.
+    pub async fn wait_until(&self, kind: &str, namespace: &str, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let mut version = self.version.subscribe();
-        crate::house::soon("an object to be as wished", async {
+        crate::harness::wait_for("an object", async {
             loop {
                 let object = self.get(kind, namespace, name);
-                if as_wished(&object) {
+                if condition(&object) {
                     return object;
                 }
                 version.changed().await.unwrap();
@@ -119,10 +119,10 @@ impl Inner {
     }
 }
 
-async fn answer(State(api): State<Api>, Query(query): Query<BTreeMap<String, String>>, request: Request) -> Response {
+async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<String, String>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().trim_start_matches('/').to_owned();
-    api.lock().asked.push(format!("{} {path}", parts.method));
+    api.lock().requests.push(format!("{} {path}", parts.method));
     let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let words: Vec<&str> = path.split('/').collect();
@@ -159,7 +159,7 @@ fn selected(query: &BTreeMap<String, String>, object: &Value) -> bool {
     field.split('.').fold(object, |object, field| &object[field]).as_str() == Some(value)
 }
 
-impl Api {
+impl FakeApiServer {
     fn many(&self, prefix: &str, query: &BTreeMap<String, String>) -> Response {
         let inner = self.lock();
         if !query.contains_key("watch") {
@@ -217,13 +217,13 @@ impl Api {
         let spec = &review["spec"];
         let what = &spec["resourceAttributes"];
         assert_eq!((&what["group"], &what["resource"]), (&json!("runtime.yoi.dev"), &json!("yoipods")));
-        let deed = format!("{} {}", what["verb"].as_str().unwrap(), what["subresource"].as_str().unwrap());
-        let allowed = self.lock().rights.iter().any(|(user, right)| spec["user"] == user.as_str() && *right == deed);
+        let request = format!("{} {}", what["verb"].as_str().unwrap(), what["subresource"].as_str().unwrap());
+        let allowed = self.lock().rights.iter().any(|(user, right)| spec["user"] == user.as_str() && *right == request);
         let answer = json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}, "status": {"allowed": allowed}});
         (StatusCode::CREATED, Json(answer)).into_response()
     }
 
-    /// Server-side apply by one manager: what it does not name, it gives up.
+    /// Server-side apply by one field manager: the fields that it leaves out are removed.
     fn apply_status(&self, namespace: &str, name: &str, patch: &Value) -> Response {
         let mut inner = self.lock();
         let Some(mut object) = inner.objects.get(&format!("yoipods/{namespace}/{name}")).cloned() else {
@@ -234,8 +234,8 @@ impl Api {
         }
         let mut status: Map<String, Value> = object["status"].as_object().cloned().unwrap_or_default();
         let patch = patch["status"].as_object().unwrap();
-        assert!(patch.keys().all(|field| OURS.contains(&field.as_str())), "the gateway wrote {:?}", patch.keys());
-        for field in OURS {
+        assert!(patch.keys().all(|field| GATEWAY_FIELDS.contains(&field.as_str())), "the gateway wrote {:?}", patch.keys());
+        for field in GATEWAY_FIELDS {
             match patch.get(field) {
                 Some(value) => drop(status.insert(field.to_owned(), value.clone())),
                 None => drop(status.remove(field)),

@@ -1,9 +1,9 @@
-//! The whole gateway in process, with real TLS and real lines, against an API server that remembers.
+//! Tests of the whole gateway in process, over real TLS and real lines, against a fake API server that keeps state.
 
 mod agents;
 mod api;
-mod house;
+mod harness;
 mod messages;
 mod people;
 mod replicas;
-mod strangers;
+mod unauthenticated;

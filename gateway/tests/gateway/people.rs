@@ -3,143 +3,145 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use crate::house::{House, json_of, soon, written};
+use crate::harness::{TestCluster, json_of, wait_for, writable_log};
 
 const A: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/a";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_front_proxy_gets_in() {
-    let house = House::new();
-    let replica = house.replica().await;
+async fn only_the_front_proxy_is_served() {
+    let cluster = TestCluster::new();
+    let replica = cluster.replica().await;
     for path in ["/apis", "/apis/runtime.yoi.dev/v1alpha1", "/readyz", "/openapi/v2", &format!("{A}/log")] {
-        let (status, body) = json_of(house.ask_with(replica.api, None, "admin", "GET", path, None).await).await;
+        let (status, body) = json_of(cluster.request_with(replica.api, None, "admin", "GET", path, None).await).await;
         assert_eq!(
             (status, &body["kind"], &body["reason"]),
             (StatusCode::UNAUTHORIZED, &json!("Status"), &json!("Unauthorized")),
             "{path}"
         );
-        let kubelet = house.front.client("kubelet");
-        let response = house.ask_with(replica.api, Some(&kubelet), "admin", "GET", path, None).await;
+        let kubelet = cluster.front.client("kubelet");
+        let response = cluster.request_with(replica.api, Some(&kubelet), "admin", "GET", path, None).await;
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
     }
-    assert_eq!(house.ask_with(replica.api, None, "", "GET", "/healthz", None).await.status(), StatusCode::OK);
-    assert_eq!(house.api.asked("POST apis/authorization"), 0);
+    assert_eq!(cluster.request_with(replica.api, None, "", "GET", "/healthz", None).await.status(), StatusCode::OK);
+    assert_eq!(cluster.api.request_count("POST apis/authorization"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_are_asked_for_each_verb_before_anything_is_told() {
-    let house = House::new();
-    house.agent("a", "u-a", "p-a");
-    house.api.allow("alice", "get log");
-    let replica = house.replica().await;
-    let _a = house.runtime(&[&replica], "token-p-a").await;
-    for (user, method, deed, wanted) in [
+async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "get log");
+    let replica = cluster.replica().await;
+    let _a = cluster.runtime(&[&replica], "token-p-a").await;
+    for (user, method, subresource, wanted) in [
         ("alice", "GET", "log", StatusCode::OK),
         ("alice", "GET", "diff", StatusCode::FORBIDDEN),
         ("alice", "POST", "message", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
-        let (status, body) = house.ask(&replica, user, method, &format!("{A}/{deed}"), Some(json!({"messageId": "m", "text": "t"}))).await;
-        assert_eq!(status, wanted, "{user} {deed}: {body}");
+        let (status, body) =
+            cluster.request(&replica, user, method, &format!("{A}/{subresource}"), Some(json!({"messageId": "m", "text": "t"}))).await;
+        assert_eq!(status, wanted, "{user} {subresource}: {body}");
         if status == StatusCode::FORBIDDEN {
             assert_eq!((&body["reason"], &body["details"]["name"]), (&json!("Forbidden"), &json!("a")));
             assert!(body["message"].as_str().unwrap().contains(&format!("User {user:?} cannot")), "{body}");
         }
     }
-    // Who may not ask does not learn whether there is such an agent.
+    // A user without the right does not learn whether the agent exists.
     let missing = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/nobody/log";
-    assert_eq!(house.ask(&replica, "bob", "GET", missing, None).await.0, StatusCode::FORBIDDEN);
-    let (status, body) = house.ask(&replica, "alice", "GET", missing, None).await;
+    assert_eq!(cluster.request(&replica, "bob", "GET", missing, None).await.0, StatusCode::FORBIDDEN);
+    let (status, body) = cluster.request(&replica, "alice", "GET", missing, None).await;
     assert_eq!((status, &body["reason"]), (StatusCode::NOT_FOUND, &json!("NotFound")));
     assert!(body["message"].as_str().unwrap().contains("YoiPod ns/nobody not found"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_not_live_says_why_and_what_to_do() {
-    let house = House::new();
-    house.put_agent("a", "u-a", "", "Stopped");
-    house.put_agent("b", "u-b", "", "Running");
-    house.api.allow("alice", "get log");
-    house.api.allow("alice", "create message");
-    let replica = house.replica().await;
-    let (status, body) = house.ask(&replica, "alice", "GET", &format!("{A}/log"), None).await;
+    let cluster = TestCluster::new();
+    cluster.put_agent("a", "u-a", "", "Stopped");
+    cluster.put_agent("b", "u-b", "", "Running");
+    cluster.api.allow("alice", "get log");
+    cluster.api.allow("alice", "create message");
+    let replica = cluster.replica().await;
+    let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/log"), None).await;
     assert_eq!((status, &body["reason"]), (StatusCode::CONFLICT, &json!("Conflict")));
     assert_eq!(body["message"], "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns");
     let path = A.replace("/a", "/b").replace("/bpis", "/apis");
-    let (status, _) = house.ask(&replica, "alice", "POST", &format!("{path}/message"), Some(json!({"messageId": "m1", "text": "t"}))).await;
+    let (status, _) =
+        cluster.request(&replica, "alice", "POST", &format!("{path}/message"), Some(json!({"messageId": "m1", "text": "t"}))).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_bears_the_name_that_the_api_server_gave() {
-    let house = House::new();
-    house.agent("a", "u-a", "p-a");
-    house.api.allow("alice", "create message");
-    let replica = house.replica().await;
-    let mut a = house.runtime(&[&replica], "token-p-a").await;
+async fn a_message_carries_the_user_name_that_the_api_server_gave() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "create message");
+    let replica = cluster.replica().await;
+    let mut a = cluster.runtime(&[&replica], "token-p-a").await;
     let body = json!({"messageId": "m1", "text": "do it", "from": {"person": "root"}});
-    let (status, sent) = house.ask(&replica, "alice", "POST", &format!("{A}/message"), Some(body)).await;
+    let (status, sent) = cluster.request(&replica, "alice", "POST", &format!("{A}/message"), Some(body)).await;
     assert_eq!((status, &sent["messageId"]), (StatusCode::CREATED, &json!("m1")));
-    let got = soon("the message", a.messages.recv()).await.unwrap();
+    let got = wait_for("the message", a.messages.recv()).await.unwrap();
     assert_eq!((got.from.person.as_deref(), got.from.agent, got.text.as_str()), (Some("alice"), None, "do it"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_leaves() {
-    let house = House::new();
-    house.agent("a", "u-a", "p-a");
-    house.api.allow("alice", "get log");
-    let replica = house.replica().await;
-    let a = house.runtime(&[&replica], "token-p-a").await;
-    let (log, body) = written();
-    *a.desk.log.lock().unwrap() = Some(body);
-    let pair = house.front.client("front-proxy-client");
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "get log");
+    let replica = cluster.replica().await;
+    let a = cluster.runtime(&[&replica], "token-p-a").await;
+    let (log, body) = writable_log();
+    *a.state.log.lock().unwrap() = Some(body);
+    let pair = cluster.front.client("front-proxy-client");
     let mut response =
-        house.ask_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true&tail=2&after=s.1"), None).await;
+        cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true&tail=2&after=s.1"), None).await;
     assert_eq!((response.status(), response.headers()["content-type"].to_str().unwrap()), (StatusCode::OK, "application/x-ndjson"));
     for n in 0..3 {
         let line = Bytes::from(format!("{{\"n\":{n}}}\n"));
         log.send(Ok(line.clone())).await.unwrap();
-        // Nothing more is written before this one has arrived: a buffer on the way would keep it for ever.
-        let frame = soon("the line", response.body_mut().frame()).await.unwrap().unwrap();
+        // The next line is written only after this one has arrived, so no hop may buffer it.
+        let frame = wait_for("the line", response.body_mut().frame()).await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), line);
     }
     drop(response);
-    soon("the end upstream", log.closed()).await;
+    wait_for("the end upstream", log.closed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_who_stands_still_holds_the_writer_back() {
-    let house = House::new();
-    house.agent("a", "u-a", "p-a");
-    house.api.allow("alice", "get log");
-    let replica = house.replica().await;
-    let a = house.runtime(&[&replica], "token-p-a").await;
-    let (log, body) = written();
-    *a.desk.log.lock().unwrap() = Some(body);
-    let pair = house.front.client("front-proxy-client");
-    let response = house.ask_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true"), None).await;
+async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "get log");
+    let replica = cluster.replica().await;
+    let a = cluster.runtime(&[&replica], "token-p-a").await;
+    let (log, body) = writable_log();
+    *a.state.log.lock().unwrap() = Some(body);
+    let pair = cluster.front.client("front-proxy-client");
+    let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true"), None).await;
     let chunk = Bytes::from(vec![b'x'; 1 << 20]);
     let mut taken = 0;
-    // Windows and socket buffers fill, and then no more is asked for.
+    // The windows and socket buffers fill, and then the writer waits.
     while tokio::time::timeout(std::time::Duration::from_millis(500), log.send(Ok(chunk.clone()))).await.is_ok() {
         taken += 1;
         assert!(taken < 64, "64 MiB were taken for a reader that reads nothing");
     }
     drop(response);
-    soon("the end upstream", log.closed()).await;
+    wait_for("the end upstream", log.closed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn discovery_lists_three_subresources_and_an_empty_schema() {
-    let house = House::new();
-    let replica = house.replica().await;
-    let (_, groups) = house.ask(&replica, "system:aggregator", "GET", "/apis", None).await;
+    let cluster = TestCluster::new();
+    let replica = cluster.replica().await;
+    let (_, groups) = cluster.request(&replica, "system:aggregator", "GET", "/apis", None).await;
     assert_eq!(groups["groups"][0]["preferredVersion"]["groupVersion"], "runtime.yoi.dev/v1alpha1");
-    let (_, list) = house.ask(&replica, "system:aggregator", "GET", "/apis/runtime.yoi.dev/v1alpha1", None).await;
+    let (_, list) = cluster.request(&replica, "system:aggregator", "GET", "/apis/runtime.yoi.dev/v1alpha1", None).await;
     let names: Vec<&Value> = list["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
     assert_eq!(names, ["yoipods/diff", "yoipods/log", "yoipods/message"]);
-    assert_eq!(house.ask(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
-    assert_eq!(house.ask(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
-    assert_eq!(house.ask(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
+    assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);
 }

@@ -1,8 +1,8 @@
-//! Sentences about the line, over real TLS on loopback.
+//! Tests of the line over real TLS on loopback.
 
 mod calls;
-mod house;
-mod keeping;
+mod harness;
 mod one_line;
+mod reconnect;
 mod serving;
 mod streams;

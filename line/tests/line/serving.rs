@@ -1,6 +1,6 @@
 //! The TLS server.
 
-use crate::house::*;
+use crate::harness::*;
 use axum::body::Body;
 use axum::http::StatusCode;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -49,8 +49,8 @@ async fn who(ca: &Ca, address: SocketAddr, pair: Option<&Pair>, alpn: &str) -> R
 }
 
 #[tokio::test]
-async fn a_verified_client_certificate_carries_its_name_and_a_strange_one_gets_no_answer() {
-    let (ca, front, stranger) = (Ca::new(), Ca::new(), Ca::new());
+async fn a_verified_client_certificate_carries_its_name_and_one_of_another_ca_gets_no_answer() {
+    let (ca, front, other) = (Ca::new(), Ca::new(), Ca::new());
     let auth = ClientAuth::OptionalVerifiedBy { ca_pem: front.pem.clone() };
     let gateway = Gateway::start_with(&ca, &auth, quick_limits()).await;
     let address = gateway.address;
@@ -58,39 +58,39 @@ async fn a_verified_client_certificate_carries_its_name_and_a_strange_one_gets_n
     for alpn in ["h2", "http/1.1"] {
         assert_eq!(who(&ca, address, Some(&proxy), alpn).await.unwrap(), r#"Some("front-proxy-client") in 1 bytes"#);
         assert_eq!(who(&ca, address, None, alpn).await.unwrap(), "no certificate");
-        who(&ca, address, Some(&stranger.client(&["front-proxy-client"])), alpn).await.expect_err("signed by nobody we trust");
+        who(&ca, address, Some(&other.client(&["front-proxy-client"])), alpn).await.expect_err("signed by another CA");
         who(&ca, address, Some(&front.server()), alpn).await.expect_err("a server's certificate is no client's");
     }
     let doubtful = front.client(&["front-proxy-client", "somebody-else"]);
     assert_eq!(who(&ca, address, Some(&doubtful), "h2").await.unwrap(), "None in 1 bytes");
 
-    // Reloaded: the old CA's clients stay out, those of the new one come in.
+    // After a reload, clients of the old CA are refused and those of the new one are served.
     let pair = ca.server();
-    let auth = ClientAuth::OptionalVerifiedBy { ca_pem: stranger.pem.clone() };
+    let auth = ClientAuth::OptionalVerifiedBy { ca_pem: other.pem.clone() };
     gateway.tls.send_replace(tls_server_config(&pair.cert, &pair.key, &auth).unwrap());
-    who(&ca, address, Some(&proxy), "h2").await.expect_err("its CA was taken away");
-    assert!(who(&ca, address, Some(&stranger.client(&["new"])), "h2").await.unwrap().contains("new"));
+    who(&ca, address, Some(&proxy), "h2").await.expect_err("its CA was removed");
+    assert!(who(&ca, address, Some(&other.client(&["new"])), "h2").await.unwrap().contains("new"));
 }
 
 #[tokio::test]
-async fn without_client_auth_a_certificate_is_not_even_asked_for() {
+async fn without_client_auth_the_server_requests_no_certificate() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     assert_eq!(who(&ca, gateway.address, Some(&ca.client(&["x"])), "h2").await.unwrap(), "no certificate");
 }
 
 #[tokio::test]
-async fn a_request_that_asks_for_no_line_is_told_so() {
+async fn a_request_without_an_upgrade_gets_426() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let caller = RequestClient::new(dial(&ca, gateway.address));
-    let response = caller.call(ask("/line")).await.unwrap();
+    let response = caller.call(get_request("/line")).await.unwrap();
     assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
     assert!(text(response).await.contains("HTTP/1.1"));
 }
 
 #[tokio::test]
-async fn clients_that_never_finish_a_handshake_give_way_in_time() {
+async fn clients_that_never_finish_a_handshake_are_dropped_in_time() {
     let ca = Ca::new();
     let limits = ServeLimits { max_handshakes: 2, handshake: Duration::from_secs(1), ..quick_limits() };
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
@@ -98,10 +98,10 @@ async fn clients_that_never_finish_a_handshake_give_way_in_time() {
     for _ in 0..6 {
         idle.push(TcpStream::connect(gateway.address).await.unwrap());
     }
-    let answer = soon("an answer behind six idle clients", who(&ca, gateway.address, None, "h2")).await.unwrap();
+    let answer = wait_for("an answer behind six idle clients", who(&ca, gateway.address, None, "h2")).await.unwrap();
     assert_eq!(answer, "no certificate");
     let mut left = Vec::new();
-    let _ = soon("the first idle client's end", idle[0].read_to_end(&mut left)).await;
+    let _ = wait_for("the first idle client's end", idle[0].read_to_end(&mut left)).await;
 }
 
 #[tokio::test]
@@ -111,50 +111,50 @@ async fn no_more_handshakes_are_begun_than_allowed() {
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let idle = TcpStream::connect(gateway.address).await.unwrap();
     let mut answer = std::pin::pin!(who(&ca, gateway.address, None, "h2"));
-    // A server that shakes hands with both answers within this; one that does not is never hurried by it.
+    // A server that handshakes with both clients answers within this time.
     let early = tokio::time::timeout(Duration::from_millis(300), answer.as_mut()).await;
     assert!(early.is_err(), "the second handshake was begun beside the first");
     drop(idle);
-    assert_eq!(soon("the answer", answer).await.unwrap(), "no certificate");
+    assert_eq!(wait_for("the answer", answer).await.unwrap(), "no certificate");
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_cut_off() {
+async fn a_request_head_that_never_ends_is_aborted() {
     let ca = Ca::new();
     let limits = ServeLimits { header_read: Duration::from_millis(300), ..quick_limits() };
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
     let mut slow = connect(&ca, gateway.address, None, "http/1.1").await.unwrap();
     slow.write_all(b"GET /who HTTP/1.1\r\nhost: ").await.unwrap();
     let mut left = Vec::new();
-    soon("the cut", slow.read_to_end(&mut left)).await.ok();
+    wait_for("the cut", slow.read_to_end(&mut left)).await.ok();
 }
 
-async fn stop_with_one_held(drain: Duration, release: bool) -> (ServeSummary, Result<String, CallError>) {
+async fn stop_during_a_request(drain: Duration, release: bool) -> (ServeSummary, Result<String, CallError>) {
     let ca = Ca::new();
     let limits = ServeLimits { drain, ..quick_limits() };
     let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
-    let (caller, desk, address) = (RequestClient::new(dial(&ca, gateway.address)), gateway.desk.clone(), gateway.address);
-    let answer = tokio::spawn(async move { Ok(text(caller.call(ask("/hold")).await?).await) });
-    soon("the held request", desk.held.subscribe().wait_for(|held| *held == 1)).await.unwrap();
+    let (caller, state, address) = (RequestClient::new(dial(&ca, gateway.address)), gateway.state.clone(), gateway.address);
+    let answer = tokio::spawn(async move { Ok(text(caller.call(get_request("/hold")).await?).await) });
+    wait_for("the request", state.waiting.subscribe().wait_for(|waiting| *waiting == 1)).await.unwrap();
     gateway.begin_stop();
-    soon("the closed door", async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    wait_for("the closed listener", async { while TcpStream::connect(address).await.is_ok() {} }).await;
     if release {
-        desk.release.notify_one();
+        state.release.notify_one();
     }
-    (gateway.stop().await, soon("the answer", answer).await.unwrap())
+    (gateway.stop().await, wait_for("the answer", answer).await.unwrap())
 }
 
 #[tokio::test]
 async fn a_stop_waits_for_answers_and_cuts_at_its_deadline() {
-    let (served, answer) = stop_with_one_held(Duration::from_secs(30), true).await;
+    let (served, answer) = stop_during_a_request(Duration::from_secs(30), true).await;
     assert_eq!((served, answer.unwrap().as_str()), (ServeSummary { cut: 0 }, "held"));
-    let (served, answer) = stop_with_one_held(Duration::from_millis(100), false).await;
+    let (served, answer) = stop_during_a_request(Duration::from_millis(100), false).await;
     assert_eq!(served, ServeSummary { cut: 1 });
     assert!(matches!(answer, Err(CallError::Broken(_))), "{answer:?}");
 }
 
 #[test]
-fn nobody_sets_or_needs_the_default_provider_of_the_process() {
+fn the_default_crypto_provider_is_neither_set_nor_needed() {
     let ca = Ca::new();
     let pair = ca.server();
     tls_server_config(&pair.cert, &pair.key, &ClientAuth::OptionalVerifiedBy { ca_pem: ca.pem.clone() }).unwrap();
@@ -162,12 +162,12 @@ fn nobody_sets_or_needs_the_default_provider_of_the_process() {
 }
 
 #[test]
-fn what_is_no_certificate_is_refused_with_its_name() {
+fn a_text_that_is_no_certificate_is_refused_with_its_name() {
     let ca = Ca::new();
     let Pair { cert, key } = ca.server();
-    let said = |cert: &str, key: &str, auth: ClientAuth| tls_server_config(cert, key, &auth).unwrap_err().to_string();
-    assert!(said("", &key, ClientAuth::None).contains("server certificate"));
-    assert!(said(&cert, "", ClientAuth::None).contains("server key"));
-    assert!(said(&cert, &key, ClientAuth::OptionalVerifiedBy { ca_pem: String::new() }).contains("client CA"));
-    assert!(said(&cert, &ca.server().key, ClientAuth::None).contains("TLS configuration"));
+    let error_of = |cert: &str, key: &str, auth: ClientAuth| tls_server_config(cert, key, &auth).unwrap_err().to_string();
+    assert!(error_of("", &key, ClientAuth::None).contains("server certificate"));
+    assert!(error_of(&cert, "", ClientAuth::None).contains("server key"));
+    assert!(error_of(&cert, &key, ClientAuth::OptionalVerifiedBy { ca_pem: String::new() }).contains("client CA"));
+    assert!(error_of(&cert, &ca.server().key, ClientAuth::None).contains("TLS configuration"));
 }

@@ -4,15 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::ResourceExt;
 use yoi_crds::{
     AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
 };
 use yoi_plan::step::Plan;
-use yoi_plan::{meta, network, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{meta, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use super::{Context, Maintained, Reconciled};
-use crate::cache_key::CacheKey;
 use crate::log_subject::LogSubject;
 use crate::observe;
 
@@ -24,14 +22,7 @@ impl Reconciled for YoiProject {
     }
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        let mut plan = project::plan(&observe::project(&context.caches, self), now);
-        // A namespace with a project is a namespace with agents.
-        if let (Some(rules), Some(_)) = (&context.settings.network, &plan.status) {
-            let existing = context.caches.network_policies.by_key(&CacheKey::Namespace(namespace.clone()));
-            plan.steps.splice(0..0, network::ensure(&namespace, rules, &existing));
-        }
-        plan
+        project::plan(&observe::project(&context.caches, self), &context.settings, now)
     }
 }
 
@@ -43,9 +34,7 @@ impl Reconciled for AgentWorkspace {
     }
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        let plan = workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now);
-        with_network_policies(plan, &namespace, context)
+        workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now)
     }
 }
 
@@ -61,9 +50,7 @@ impl Reconciled for YoiPod {
     }
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
-        let namespace = self.namespace().unwrap_or_default();
-        let plan = yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now);
-        with_network_policies(plan, &namespace, context)
+        yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now)
     }
 }
 
@@ -77,15 +64,6 @@ impl Reconciled for YoiPeer {
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
         peer::plan(&observe::peer(&context.caches, self), now)
     }
-}
-
-/// The plan with the network policies before its Pods: no Pod of ours runs without them.
-fn with_network_policies<S>(mut plan: Plan<S>, namespace: &str, context: &Context) -> Plan<S> {
-    if let Some(rules) = &context.settings.network {
-        let existing = context.caches.network_policies.by_key(&CacheKey::Namespace(namespace.to_owned()));
-        network::before_pods(&mut plan.steps, namespace, rules, &existing);
-    }
-    plan
 }
 
 /// Deletes the WorkspaceNodes of nodes that no longer exist.

@@ -75,7 +75,7 @@ fn patches() -> Vec<(Step, Value)> {
         ),
         (Step::OwnClaim { claim: target(Kind::Claim), owners: Vec::new() }, json!({"ownerReferences": []})),
         (Step::UnselectNode { claim: target(Kind::Claim) }, json!({"annotations": {"volume.kubernetes.io/selected-node": null}})),
-        (Step::Remind { claim: target(Kind::Claim), times: 3 }, json!({"annotations": {"yoi.dev/reminded": "3"}})),
+        (Step::NudgeClaim { claim: target(Kind::Claim), times: 3 }, json!({"annotations": {"yoi.dev/reminded": "3"}})),
         (Step::RetainVolume { volume: target(Kind::Volume) }, json!({})),
     ]
 }

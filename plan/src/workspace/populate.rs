@@ -1,32 +1,35 @@
-//! Filling a base: one restricted Pod at a time, tried again by a new Pod after a pause.
+//! Filling a base: one restricted Pod at a time. When it fails, another one tries again after a pause.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, EnvVar, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::{ConditionValue, find, is_true};
+use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 
-use crate::meta::{annotation, deleting, name, owner_reference, target, uid};
-use crate::names;
-use crate::restricted;
+use super::workspace_input::{Source, WorkspaceInput};
+use crate::meta::annotation;
+use crate::nodes::Hostname;
 use crate::settings::Settings;
-use crate::step::{Kind, Step};
+use crate::step::Step;
+use crate::stored::{PodPhase, Stored, delete_all};
+use crate::tree::base_set::ObservedBase;
+use crate::{names, restricted};
 
 /// Number of the attempt that a populator Pod is.
 pub const ATTEMPT: &str = "yoi.dev/attempt";
 const SCRIPT: &str = include_str!("populate.sh");
 const CONTAINER: &str = "populate";
-/// git's own words, as many as a person reads.
-const MOST_WORDS: usize = 500;
+/// Characters of git's output that the condition's message holds: as many as a person reads.
+const MAX_FAILURE_CHARS: usize = 500;
 
-pub(crate) struct PopulatePlan {
+/// What to make and delete, the value of the condition Populated, and which Pod may mount the base.
+pub(super) struct PopulatePlan {
     pub steps: Vec<Step>,
     pub populated: ConditionValue,
     /// UID of the Pod that may mount the base now.
@@ -34,89 +37,136 @@ pub(crate) struct PopulatePlan {
     pub requeue_after: Option<Duration>,
 }
 
-pub(crate) struct Filling<'a> {
-    pub base: &'a AgentWorkspace,
-    pub git: &'a GitSource,
-    pub owner: TreeOwner,
-    /// The hostname label's value on the base's node. None while there is no such node: a Pod would be bound to a name that may not be its own
-    /// when it comes back, and wait for ever.
-    pub hostname: Option<String>,
-    pub revision: Option<String>,
-    pub settings: &'a Settings,
-    pub now: jiff::Timestamp,
+/// The plan of a base that is provisioned.
+#[must_use]
+pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
+    let git = match &input.source {
+        Source::Git(git) => *git,
+        Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done(Vec::new(), None),
+    };
+    if base.workspace.is_true(condition::SEALED) {
+        return PopulatePlan::done(delete_all(input.populators.iter().copied()), None);
+    }
+    let context = PopulateContext {
+        base: base.workspace,
+        git,
+        owner: input.owner(),
+        hostname: input.node_name.filter(|node| input.nodes.exists(node)).map(|node| input.nodes.hostname(node)),
+        revision: base.pinned_revision(&input.bases),
+        settings,
+        now,
+    };
+    let pods: Vec<Populator<'_>> = input.populators.iter().copied().map(Populator::new).collect();
+    context.plan(&pods)
 }
 
-impl Filling<'_> {
-    /// `pods`: the populators of this base that still exist. Called while the base is provisioned and not sealed.
-    #[must_use]
-    pub(crate) fn plan(&self, pods: &[Arc<Pod>]) -> PopulatePlan {
-        let before = self.base.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-        if is_true(before, condition::POPULATED) {
-            // The Pod may be gone by now; what it did stands.
-            return self.told(Vec::new(), filled(), current(pods), None);
+impl PopulatePlan {
+    fn done(steps: Vec<Step>, pod: Option<Populator<'_>>) -> Self {
+        Self::new(steps, ConditionValue::yes(reason::FILLED, "the source's content is in the base"), pod)
+    }
+
+    fn new(steps: Vec<Step>, populated: ConditionValue, pod: Option<Populator<'_>>) -> Self {
+        PopulatePlan { steps, populated, pod_uid: pod.map(|p| p.pod.uid().as_str().to_owned()), requeue_after: None }
+    }
+}
+
+/// A Pod that fills, or has filled, the base.
+#[derive(Clone, Copy)]
+struct Populator<'a> {
+    pod: Stored<'a, Pod>,
+    /// From 1; 0 for a Pod without a number.
+    attempt: u32,
+    phase: PodPhase,
+}
+
+impl<'a> Populator<'a> {
+    fn new(pod: Stored<'a, Pod>) -> Self {
+        let attempt = annotation(pod.meta(), ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0);
+        Populator { pod, attempt, phase: pod.phase() }
+    }
+
+    /// It runs, or will.
+    fn may_write(self) -> bool {
+        !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+}
+
+/// What a populator Pod is made from.
+struct PopulateContext<'a> {
+    base: Stored<'a, AgentWorkspace>,
+    git: &'a GitSource,
+    owner: TreeOwner,
+    /// Hostname of the base's node. `None` while there is no such node: a Pod would be bound to the node's name, which may not be the
+    /// hostname of the node that comes back, and would wait for ever.
+    hostname: Option<Hostname>,
+    revision: Option<String>,
+    settings: &'a Settings,
+    now: jiff::Timestamp,
+}
+
+impl PopulateContext<'_> {
+    /// `pods` are the populators of this base that still exist.
+    fn plan(&self, pods: &[Populator<'_>]) -> PopulatePlan {
+        let newest = pods.iter().copied().filter(|p| !p.pod.is_deleting()).max_by_key(|p| p.attempt);
+        if self.base.is_true(condition::POPULATED) {
+            // The Pod may be gone by now; the base is filled all the same.
+            return PopulatePlan::done(Vec::new(), newest);
         }
-        // One writer: whoever still may write goes on being the one, until it is done or gone.
-        let writer = pods.iter().filter(|p| !matches!(phase(p), Some("Succeeded" | "Failed"))).min_by_key(|p| attempt(p)).map(Arc::as_ref);
-        let Some(pod) = current(pods).filter(|p| writer.is_none_or(|w| uid(&w.metadata) == uid(&p.metadata))) else {
-            if let Some(writer) = writer {
-                let steps = pods.iter().filter(|p| !deleting(&p.metadata)).map(|p| Step::Delete(target(Kind::Pod, &p.metadata))).collect();
-                return self.told(
-                    steps,
-                    ConditionValue::no(reason::POPULATING, self.words("is about to be filled anew from")),
-                    Some(writer),
-                    None,
-                );
-            }
-            return self.told(
+        // There is one writer: a Pod that may still write stays the one that may mount the base until it is done or gone.
+        let writer = pods.iter().copied().filter(|p| p.may_write()).min_by_key(|p| p.attempt);
+        match (newest, writer) {
+            (Some(newest), None) => self.follow(newest, pods),
+            (Some(newest), Some(writer)) if writer.pod.uid() == newest.pod.uid() => self.follow(newest, pods),
+            (_, Some(writer)) => PopulatePlan::new(
+                delete_all(pods.iter().map(|p| p.pod)),
+                ConditionValue::no(reason::POPULATING, self.sentence("is about to be filled anew from")),
+                Some(writer),
+            ),
+            (None, None) => PopulatePlan::new(
                 self.ensure(1).into_iter().collect(),
-                ConditionValue::no(reason::POPULATING, self.words("is being filled from")),
+                ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
                 None,
-                None,
-            );
-        };
-        // Two exist only between the making of a new one and the removal of the failed one before it.
-        let steps: Vec<Step> = pods
-            .iter()
-            .filter(|p| attempt(p) < attempt(pod) && !deleting(&p.metadata))
-            .map(|p| Step::Delete(target(Kind::Pod, &p.metadata)))
-            .collect();
-        match phase(pod) {
-            Some("Succeeded") => self.told(steps, filled(), Some(pod), None),
-            Some("Failed") => self.failed(steps, pod),
-            _ => {
-                let failed = find(before, condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED);
-                let populated = match failed {
-                    // Until the next attempt says otherwise, people want to read why the last one failed.
+            ),
+        }
+    }
+
+    /// The plan while `current` fills the base, or after it has tried to.
+    fn follow(&self, current: Populator<'_>, pods: &[Populator<'_>]) -> PopulatePlan {
+        // A former attempt exists only between the making of its successor and its own removal.
+        let steps = delete_all(pods.iter().filter(|p| p.attempt < current.attempt).map(|p| p.pod));
+        match current.phase {
+            PodPhase::Succeeded => PopulatePlan::done(steps, Some(current)),
+            PodPhase::Failed => self.failed(steps, current),
+            PodPhase::Running | PodPhase::Other => {
+                let last_failure = find(self.base.conditions(), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED);
+                let populated = match last_failure {
+                    // Until this attempt ends, people want to read why the last one failed.
                     Some(c) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
-                    None => ConditionValue::no(reason::POPULATING, self.words("is being filled from")),
+                    None => ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
                 };
-                self.told(steps, populated, Some(pod), None)
+                PopulatePlan::new(steps, populated, Some(current))
             }
         }
     }
 
-    fn failed(&self, mut steps: Vec<Step>, pod: &Pod) -> PopulatePlan {
-        let populated = ConditionValue::no(
-            reason::POPULATE_FAILED,
-            format!("{}: {}", self.words("could not be filled from"), last_words(pod, &self.git.url)),
-        );
-        let tried = attempt(pod);
+    fn failed(&self, mut steps: Vec<Step>, failed: Populator<'_>) -> PopulatePlan {
+        let pod = failed.pod.get();
+        let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, &self.git.url));
+        let populated = ConditionValue::no(reason::POPULATE_FAILED, message);
+        let tried = failed.attempt;
         let ended = terminated(pod).and_then(|t| t.finished_at.as_ref()).or(pod.metadata.creation_timestamp.as_ref()).map(|t| t.0);
         let due = ended.map_or(self.now, |at| at.saturating_add(pause(tried)).unwrap_or(self.now));
         let left = Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO);
         if left > Duration::ZERO {
-            return self.told(steps, populated, Some(pod), Some(left));
+            return PopulatePlan { requeue_after: Some(left), ..PopulatePlan::new(steps, populated, Some(failed)) };
         }
-        // The new one first: its number is made from the old one's.
+        // The failed Pod stays until the new one exists: its number gives the new one's.
         steps.extend(self.ensure(tried + 1));
-        self.told(steps, populated, Some(pod), None)
+        PopulatePlan::new(steps, populated, Some(failed))
     }
 
-    fn told(&self, steps: Vec<Step>, populated: ConditionValue, pod: Option<&Pod>, requeue_after: Option<Duration>) -> PopulatePlan {
-        PopulatePlan { steps, populated, pod_uid: pod.map(|p| uid(&p.metadata).to_owned()), requeue_after }
-    }
-
-    fn words(&self, what: &str) -> String {
+    /// "the base WHAT URL", without the URL's credentials.
+    fn sentence(&self, what: &str) -> String {
         format!("the base {what} {}", without_user(&self.git.url))
     }
 
@@ -125,13 +175,13 @@ impl Filling<'_> {
         Some(Step::EnsurePod(Box::new(self.pod(attempt, hostname))))
     }
 
-    fn pod(&self, attempt: u32, hostname: String) -> Pod {
-        let base = &self.base.metadata;
+    fn pod(&self, attempt: u32, hostname: Hostname) -> Pod {
+        let base = self.base;
         let plain = |key: &str, value: &str| EnvVar { name: key.to_owned(), value: Some(value.to_owned()), value_from: None };
-        let path = self.base.spec.path.as_str();
+        let path = base.spec.path.as_str();
         let labels = BTreeMap::from([
             (label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()),
-            (label::WORKSPACE.to_owned(), name(base).to_owned()),
+            (label::WORKSPACE.to_owned(), base.name().to_owned()),
         ]);
         let container = Container {
             name: CONTAINER.to_owned(),
@@ -159,15 +209,15 @@ impl Filling<'_> {
         };
         Pod {
             metadata: ObjectMeta {
-                name: Some(names::populator(name(base), attempt)),
-                namespace: base.namespace.clone(),
+                name: Some(names::populator(base.name(), attempt)),
+                namespace: Some(base.namespace().to_owned()),
                 labels: Some(labels),
                 annotations: Some(BTreeMap::from([(ATTEMPT.to_owned(), attempt.to_string())])),
-                owner_references: Some(vec![owner_reference("AgentWorkspace", base)]),
+                owner_references: Some(vec![base.owner_reference()]),
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                affinity: Some(restricted::only_on(vec![hostname])),
+                affinity: Some(restricted::only_on(&[hostname])),
                 automount_service_account_token: Some(false),
                 enable_service_links: Some(false),
                 containers: vec![container],
@@ -175,7 +225,7 @@ impl Filling<'_> {
                 security_context: Some(restricted::pod_security(self.owner)),
                 termination_grace_period_seconds: Some(5),
                 active_deadline_seconds: Some(3600),
-                volumes: Some(vec![restricted::tree_volume(uid(base), false), restricted::empty("tmp")]),
+                volumes: Some(vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")]),
                 ..PodSpec::default()
             }),
             status: None,
@@ -198,36 +248,20 @@ fn without_user(url: &str) -> String {
     }
 }
 
-pub(crate) fn filled() -> ConditionValue {
-    ConditionValue::yes(reason::FILLED, "the source's content is in the base")
-}
-
-/// 10 s, doubled with each attempt, at most 10 min.
+/// How long to wait after this attempt: 10 s, doubled with each attempt, at most 10 min.
 fn pause(attempt: u32) -> Duration {
     Duration::from_secs((10_u64 << attempt.saturating_sub(1).min(6)).min(600))
-}
-
-fn attempt(pod: &Pod) -> u32 {
-    annotation(&pod.metadata, ATTEMPT).and_then(|a| a.parse().ok()).unwrap_or(0)
-}
-
-fn current(pods: &[Arc<Pod>]) -> Option<&Pod> {
-    pods.iter().filter(|p| !deleting(&p.metadata)).max_by_key(|p| attempt(p)).map(Arc::as_ref)
-}
-
-fn phase(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.phase.as_deref()
 }
 
 fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|c| c.name == CONTAINER)?.state.as_ref()?.terminated.as_ref()
 }
 
-/// The end of what git said, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
-fn last_words(pod: &Pod, url: &str) -> String {
-    let said = terminated(pod).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
-    let words = match said {
-        Some(said) => said.split_whitespace().collect::<Vec<_>>().join(" "),
+/// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
+fn failure(pod: &Pod, url: &str) -> String {
+    let output = terminated(pod).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
+    let text = match output {
+        Some(output) => output.split_whitespace().collect::<Vec<_>>().join(" "),
         None => {
             let status = pod.status.as_ref();
             let why = status.and_then(|s| s.message.clone().or_else(|| s.reason.clone()));
@@ -235,10 +269,10 @@ fn last_words(pod: &Pod, url: &str) -> String {
             why.or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
         }
     };
-    let words = match user_of(url).filter(|user| !user.is_empty()) {
-        Some(user) => words.replace(&format!("{user}@"), ""),
-        None => words,
+    let text = match user_of(url).filter(|user| !user.is_empty()) {
+        Some(user) => text.replace(&format!("{user}@"), ""),
+        None => text,
     };
-    let count = words.chars().count();
-    words.chars().skip(count.saturating_sub(MOST_WORDS)).collect()
+    let count = text.chars().count();
+    text.chars().skip(count.saturating_sub(MAX_FAILURE_CHARS)).collect()
 }

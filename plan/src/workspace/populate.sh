@@ -1,13 +1,13 @@
-# Fills DEST with a full clone of URL. Everything that a user wrote comes by environment and is never read as a command.
+# Fills DEST with a full clone of URL. What a user wrote comes in environment variables, and the shell never reads it as a command.
 export HOME=/tmp GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=/bin/false GIT_CONFIG_NOSYSTEM=1
 cd "$DEST"
-# A former attempt may have left a part.
+# A former attempt may have left files.
 find . -mindepth 1 -delete
 git config --global --add safe.directory "$DEST"
 git config --global advice.detachedHead false
 
-# How much has come in and been worked on: bytes of the network, and the time of git's processes, weighed so that a tick counts as much as
-# what a silent network carries in a minute.
+# Progress of the clone: bytes that the network has received, plus processor time of git's processes. A tick counts as 1000 bytes, as much as an idle
+# network receives in a minute.
 progress() {
   sum=0
   while read -r device bytes _; do
@@ -21,7 +21,7 @@ progress() {
   done
   echo "$sum"
 }
-# git waits without end for a server that has taken the connection and says nothing.
+# git waits for ever for a server that has accepted the connection and sends nothing.
 silent() {
   last=$(progress) quiet=0
   while [ "$quiet" -lt 60 ]; do
@@ -55,10 +55,10 @@ if [ -n "$REF" ]; then
     exit 1
   fi
 fi
-# Another node holds this generation already: the same commit, though the branch has moved on.
+# Another node holds this generation already, so this one takes the same commit, though the branch has moved on.
 if [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ]; then
   git reset --quiet --hard "$REVISION"
 fi
-# An index written in the same second as the files makes every later status read all of them; this one does it once for all clones.
+# When the index is written in the same second as the files, every later status reads all files. This one does so once for all clones.
 sleep 1
 git status --porcelain >/dev/null

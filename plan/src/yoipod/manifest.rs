@@ -1,31 +1,32 @@
-//! What an agent is told: the project's defaults and the YoiPod's spec, resolved once and named by digest.
+//! The manifest of an agent: the project's defaults and the YoiPod's spec, resolved once and named by digest.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
-use yoi_crds::pod::{EnvVar, Model, PodSettings};
+use yoi_crds::pod::{EnvVar, ManifestRef, Model, PodSettings};
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, Task};
 
-use crate::meta::{name, owner_reference, uid};
+use crate::meta::uid;
 use crate::names;
 use crate::settings::Settings;
+use crate::stored::Stored;
 use crate::visibility::agent_ref;
 
 /// A YoiPod with its project's defaults filled in.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub(crate) struct Resolved {
     pub model: Model,
     pub pod: PodSettings,
 }
 
-/// `None`: neither names a model.
+/// `None` when neither names a model.
 #[must_use]
-pub fn resolve(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<Resolved> {
-    let defaults = project.map(|p| p.spec.defaults.clone()).unwrap_or_default();
+pub(crate) fn resolve(yoipod: &YoiPod, project: &YoiProject) -> Option<Resolved> {
+    let defaults = project.spec.defaults.clone();
     let model = yoipod.spec.model.clone().or(defaults.model)?;
     Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
 }
@@ -58,8 +59,9 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
     Some(Task { id: names::task(uid(&yoipod.metadata), &text), text })
 }
 
+/// What the runtime reads at its start. `path` is where it sees the tree.
 #[must_use]
-pub fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> AgentManifest {
+pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> AgentManifest {
     let limits = yoipod.spec.limits;
     AgentManifest {
         agent: agent_ref(yoipod),
@@ -81,24 +83,24 @@ pub fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Set
     }
 }
 
-/// The ConfigMap of a manifest, and the digest of its text.
+/// The ConfigMap that holds a manifest, and the reference to it.
 #[must_use]
-pub fn config_map(yoipod: &YoiPod, manifest: &AgentManifest) -> (ConfigMap, String) {
-    // Our own words serialize without fail: string keys and plain data only.
+pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest) -> (ConfigMap, ManifestRef) {
+    // A manifest serializes without fail: its keys are strings and its values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
-    let meta = &yoipod.metadata;
+    let title = names::manifest(yoipod.name(), &digest);
     let map = ConfigMap {
         metadata: ObjectMeta {
-            name: Some(names::manifest(name(meta), &digest)),
-            namespace: meta.namespace.clone(),
-            labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), name(meta).to_owned())])),
-            owner_references: Some(vec![owner_reference("YoiPod", meta)]),
+            name: Some(title.clone()),
+            namespace: Some(yoipod.namespace().to_owned()),
+            labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), yoipod.name().to_owned())])),
+            owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
         },
         immutable: Some(true),
         data: Some(BTreeMap::from([(MANIFEST_FILE.to_owned(), text)])),
         binary_data: None,
     };
-    (map, digest)
+    (map, ManifestRef { name: title, digest })
 }

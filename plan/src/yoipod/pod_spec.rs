@@ -1,4 +1,4 @@
-//! The Kubernetes Pod of one run of an agent. Passes Pod Security *restricted*, bears no API token, listens nowhere.
+//! The Kubernetes Pod of one run of an agent. It passes Pod Security *restricted*, has no API token and listens on no port.
 
 use std::collections::BTreeMap;
 
@@ -18,89 +18,93 @@ use yoi_wire::identity::{
 };
 
 use super::manifest::Resolved;
-use crate::meta::{name, owner_reference, uid};
 use crate::names;
+use crate::nodes::Hostname;
 use crate::restricted::{self, empty, inline, mount};
 use crate::settings::Settings;
+use crate::stored::Stored;
 
 /// Name of the one container.
 pub const CONTAINER: &str = "agent";
 const HOME: &str = "/home/agent";
 const TOKEN_SECONDS: i64 = 3600;
 
-pub(crate) struct Run<'a> {
-    pub yoipod: &'a YoiPod,
-    pub workspace: &'a AgentWorkspace,
+/// What an agent's Pod is made from.
+pub(crate) struct PodContext<'a> {
+    pub yoipod: Stored<'a, YoiPod>,
+    pub workspace: Stored<'a, AgentWorkspace>,
     pub owner: TreeOwner,
     pub resolved: &'a Resolved,
     pub manifest: &'a str,
     pub session_claim: &'a str,
     pub run_generation: i64,
     pub runtime_digest: &'a str,
-    /// Values of the hostname label of the nodes that can hold the tree.
-    pub hostnames: Vec<String>,
+    /// Nodes that the Pod may go to.
+    pub hostnames: Vec<Hostname>,
     pub settings: &'a Settings,
 }
 
 #[must_use]
-pub(crate) fn pod(run: Run<'_>) -> Pod {
-    let meta = &run.yoipod.metadata;
+pub(crate) fn pod(context: PodContext<'_>) -> Pod {
+    let yoipod = context.yoipod;
     let labels = BTreeMap::from([
         (label::ROLE.to_owned(), label::ROLE_AGENT.to_owned()),
-        (label::YOIPOD.to_owned(), name(meta).to_owned()),
-        (label::PROJECT.to_owned(), run.yoipod.spec.project_ref.name.clone()),
-        (label::WORKSPACE.to_owned(), name(&run.workspace.metadata).to_owned()),
+        (label::YOIPOD.to_owned(), yoipod.name().to_owned()),
+        (label::PROJECT.to_owned(), yoipod.spec.project_ref.name.clone()),
+        (label::WORKSPACE.to_owned(), context.workspace.name().to_owned()),
     ]);
-    let settings = &run.resolved.pod;
+    let settings = &context.resolved.pod;
     Pod {
         metadata: ObjectMeta {
-            name: Some(names::pod(name(meta), run.run_generation)),
-            namespace: meta.namespace.clone(),
+            name: Some(names::pod(yoipod.name(), context.run_generation)),
+            namespace: Some(yoipod.namespace().to_owned()),
             labels: Some(labels),
-            annotations: Some(BTreeMap::from([(annotation::RUN_GENERATION.to_owned(), run.run_generation.to_string())])),
-            owner_references: Some(vec![owner_reference("YoiPod", meta)]),
+            annotations: Some(BTreeMap::from([(annotation::RUN_GENERATION.to_owned(), context.run_generation.to_string())])),
+            owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: Some(restricted::only_on(run.hostnames.clone())),
+            affinity: Some(restricted::only_on(&context.hostnames)),
             automount_service_account_token: Some(false),
-            containers: vec![container(&run)],
+            containers: vec![container(&context)],
             enable_service_links: Some(false),
-            image_pull_secrets: some(settings.image_pull_secrets.iter().map(|s| LocalObjectReference { name: s.name.clone() }).collect()),
+            image_pull_secrets: non_empty(
+                settings.image_pull_secrets.iter().map(|s| LocalObjectReference { name: s.name.clone() }).collect(),
+            ),
             node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
             restart_policy: Some("Always".to_owned()),
             runtime_class_name: settings.runtime_class_name.clone(),
-            security_context: Some(restricted::pod_security(run.owner)),
+            security_context: Some(restricted::pod_security(context.owner)),
             termination_grace_period_seconds: Some(30),
-            volumes: Some(volumes(&run)),
+            volumes: Some(volumes(&context)),
             ..PodSpec::default()
         }),
         status: None,
     }
 }
 
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-fn container(run: &Run<'_>) -> Container {
-    let settings = &run.resolved.pod;
-    let path = run.workspace.spec.path.as_str();
+fn container(context: &PodContext<'_>) -> Container {
+    let settings = &context.resolved.pod;
+    let path = context.workspace.spec.path.as_str();
     let own_image = settings.image.is_some();
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.image.clone().unwrap_or_else(|| run.settings.agent_image.clone())),
+        image: Some(settings.image.clone().unwrap_or_else(|| context.settings.agent_image.clone())),
         image_pull_policy: settings
             .image_pull_policy
-            .or(if own_image { None } else { run.settings.image_pull_policy })
+            .or(if own_image { None } else { context.settings.image_pull_policy })
             .map(restricted::pull_policy),
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "agent".to_owned()]),
-        env: Some(environment(run)),
+        env: Some(environment(context)),
         resources: resources(&settings.resources),
         security_context: Some(restricted::container_security()),
         volume_mounts: Some(vec![
             mount("runtime", RUNTIME_MOUNT, true),
-            mount("tree", path, run.workspace.spec.read_only),
+            mount("tree", path, context.workspace.spec.read_only),
             mount("session", SESSION_MOUNT, false),
             mount("manifest", MANIFEST_MOUNT, true),
             mount("token", TOKEN_MOUNT, true),
@@ -112,21 +116,21 @@ fn container(run: &Run<'_>) -> Container {
     }
 }
 
-/// The user's first, ours last: of two entries of one name the last one counts.
-fn environment(run: &Run<'_>) -> Vec<EnvVar> {
+/// The user's variables come first and the operator's last: of two entries of one name, the last one counts.
+fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     let plain = |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
     let from = |name: &str, source: EnvVarSource| EnvVar { name: name.to_owned(), value: None, value_from: Some(source) };
-    let user = &run.resolved.pod.env;
+    let user = &context.resolved.pod.env;
     let mut all: Vec<EnvVar> = Vec::new();
     if !user.iter().any(|v| v.name == "HOME") {
         all.push(plain("HOME", HOME));
     }
     all.extend(user.iter().map(|v| plain(&v.name, &v.value)));
-    all.push(plain(env::RUN_GENERATION, &run.run_generation.to_string()));
+    all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
     all.push(from(env::POD_UID, EnvVarSource { field_ref: Some(pod_uid), ..EnvVarSource::default() }));
-    if let Some(key) = &run.resolved.model.auth_secret_ref {
-        // Optional: the operator cannot see Secrets, so the runtime is the one to say that it is missing.
+    if let Some(key) = &context.resolved.model.auth_secret_ref {
+        // Optional, because the operator cannot read Secrets: the runtime reports a missing one.
         let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: Some(true) };
         all.push(from(env::MODEL_API_KEY, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() }));
     }
@@ -144,10 +148,10 @@ fn resources(wanted: &Resources) -> Option<ResourceRequirements> {
     })
 }
 
-fn volumes(run: &Run<'_>) -> Vec<Volume> {
+fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
     let runtime = BTreeMap::from([
         (VOLUME_KIND.to_owned(), VOLUME_RUNTIME.to_owned()),
-        (VOLUME_RUNTIME_DIGEST.to_owned(), run.runtime_digest.to_owned()),
+        (VOLUME_RUNTIME_DIGEST.to_owned(), context.runtime_digest.to_owned()),
     ]);
     let token = ServiceAccountTokenProjection {
         audience: Some(GATEWAY_AUDIENCE.to_owned()),
@@ -156,15 +160,18 @@ fn volumes(run: &Run<'_>) -> Vec<Volume> {
     };
     vec![
         inline("runtime", true, runtime),
-        restricted::tree_volume(uid(&run.workspace.metadata), run.workspace.spec.read_only),
+        restricted::tree_volume(context.workspace.uid(), context.workspace.spec.read_only),
         Volume {
             name: "session".to_owned(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name: run.session_claim.to_owned(), read_only: None }),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: context.session_claim.to_owned(),
+                read_only: None,
+            }),
             ..Volume::default()
         },
         Volume {
             name: "manifest".to_owned(),
-            config_map: Some(ConfigMapVolumeSource { name: run.manifest.to_owned(), ..ConfigMapVolumeSource::default() }),
+            config_map: Some(ConfigMapVolumeSource { name: context.manifest.to_owned(), ..ConfigMapVolumeSource::default() }),
             ..Volume::default()
         },
         Volume {

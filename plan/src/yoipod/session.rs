@@ -1,7 +1,6 @@
-//! The claim of the session volume: made once, kept or taken along as the spec says.
+//! The claim of the session volume. It is made once, and it is deleted with its YoiPod only when the spec says so.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -10,88 +9,73 @@ use yoi_crds::YoiPod;
 use yoi_crds::name::label;
 use yoi_crds::pod::SessionRetain;
 
-use super::{Observed, Round, session_claim_name};
-use crate::meta::{self, deleting, name, owner_reference, target, uid};
+use super::yoipod_input::{SessionClaim, YoiPodInput};
+use crate::settings::Settings;
 use crate::step::{Kind, Step};
+use crate::stored::Stored;
 
-/// UID of the YoiPod that a session claim was made for: a later YoiPod of the same name is a stranger to it.
+/// Annotation of a session claim: UID of the YoiPod that it was made for. A later YoiPod of the same name does not get that session.
 pub const MADE_FOR: &str = "yoi.dev/yoipod-uid";
 
-/// A claim of the derived name that was made for somebody else.
-pub(crate) fn foreign(yoipod: &YoiPod, claim: &PersistentVolumeClaim) -> bool {
-    yoipod.spec.session.claim_name.is_none() && meta::annotation(&claim.metadata, MADE_FOR) != Some(uid(&yoipod.metadata))
+/// Makes the claim if it is missing, and sets its owners and its volume's reclaim policy to what the spec says now.
+pub(super) fn steps(input: &YoiPodInput<'_>, settings: &Settings) -> Vec<Step> {
+    match input.session_claim {
+        SessionClaim::Own(None) => vec![Step::EnsureClaim(Box::new(claim_of(input, settings.default_session_class.as_deref())))],
+        SessionClaim::Own(Some(claim)) if !claim.is_deleting() => {
+            let owners = owners(input.yoipod);
+            let is_owned = claim.metadata.owner_references.as_deref().unwrap_or_default() == owners;
+            let own = (!is_owned).then(|| Step::OwnClaim { claim: claim.target(), owners });
+            own.into_iter().chain(retain_volume(input)).collect()
+        }
+        SessionClaim::Own(Some(_)) | SessionClaim::Named(_) | SessionClaim::Former(_) => Vec::new(),
+    }
 }
 
-impl Round<'_> {
-    pub(super) fn keep_session(&mut self) {
-        let yoipod = &self.seen.yoipod;
-        if yoipod.spec.session.claim_name.is_none() && self.seen.session_claim.is_none() {
-            self.steps.push(Step::EnsureClaim(Box::new(claim_of(yoipod, self.settings.default_session_class.as_deref()))));
-        }
-        self.steps.extend(settle(self.seen));
-    }
-}
-
-/// Makes a claim of ours stay or go with the YoiPod as the spec says now.
-pub(super) fn settle(seen: &Observed) -> Vec<Step> {
-    let yoipod = &seen.yoipod;
-    let ours = |c: &&Arc<PersistentVolumeClaim>| yoipod.spec.session.claim_name.is_none() && !deleting(&c.metadata) && !foreign(yoipod, c);
-    let Some(claim) = seen.session_claim.as_ref().filter(ours) else { return Vec::new() };
-    let mut steps = Vec::new();
-    let owners = owners(yoipod);
-    if claim.metadata.owner_references.clone().unwrap_or_default() != owners {
-        steps.push(Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners });
-    }
-    let retained = |policy: Option<&str>| policy == Some("Retain");
-    if yoipod.spec.session.retain != SessionRetain::Delete {
-        let volume = seen.session_volume.as_ref();
-        let loose = volume.filter(|v| !retained(v.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.as_deref())));
-        if let Some(volume) = loose.filter(|v| !deleting(&v.metadata)) {
-            steps.push(Step::RetainVolume { volume: target(Kind::Volume, &volume.metadata) });
-        }
-    }
-    steps
-}
-
-/// Like [`settle`], whatever the view says: the spec and the claim may be younger than it, and once we let go, nobody tells the garbage collector.
-pub(super) fn settle_last(seen: &Observed) -> Vec<Step> {
-    let yoipod = &seen.yoipod;
-    if yoipod.spec.session.claim_name.is_some() {
-        return Vec::new();
-    }
-    let mut steps = settle(seen);
-    match &seen.session_claim {
-        Some(claim) if foreign(yoipod, claim) || deleting(&claim.metadata) => {}
-        Some(claim) => {
-            steps.retain(|s| !matches!(s, Step::OwnClaim { .. }));
-            steps.insert(0, Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners: owners(yoipod) });
-        }
-        None => steps.push(Step::ConfirmGone {
+/// Like [`steps`], before the finalizer goes. The spec and the claim may be younger than what was observed, and after this round nobody tells the
+/// garbage collector, so the owners are set even where they look right.
+pub(super) fn last_steps(input: &YoiPodInput<'_>) -> Vec<Step> {
+    match input.session_claim {
+        SessionClaim::Own(None) => vec![Step::ConfirmGone {
             kind: Kind::Claim,
-            namespace: meta::namespace(&yoipod.metadata).to_owned(),
-            name: session_claim_name(yoipod),
-            of: uid(&yoipod.metadata).to_owned(),
-        }),
+            namespace: input.yoipod.namespace().to_owned(),
+            name: input.session_claim_name.clone(),
+            of: input.yoipod.uid().as_str().to_owned(),
+        }],
+        SessionClaim::Own(Some(claim)) if !claim.is_deleting() => {
+            let own = Step::OwnClaim { claim: claim.target(), owners: owners(input.yoipod) };
+            std::iter::once(own).chain(retain_volume(input)).collect()
+        }
+        SessionClaim::Own(Some(_)) | SessionClaim::Named(_) | SessionClaim::Former(_) => Vec::new(),
     }
-    steps
 }
 
-fn owners(yoipod: &YoiPod) -> Vec<OwnerReference> {
+/// The step that lets the volume outlive its claim; `None` when it does already, or when the session goes with its YoiPod.
+fn retain_volume(input: &YoiPodInput<'_>) -> Option<Step> {
+    if input.yoipod.spec.session.retain == SessionRetain::Delete {
+        return None;
+    }
+    let volume = input.session_volume.filter(|volume| !volume.is_deleting())?;
+    let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    (policy != Some("Retain")).then(|| Step::RetainVolume { volume: volume.target() })
+}
+
+fn owners(yoipod: Stored<'_, YoiPod>) -> Vec<OwnerReference> {
     match yoipod.spec.session.retain {
         SessionRetain::Retain | SessionRetain::Unknown => Vec::new(),
-        SessionRetain::Delete => vec![owner_reference("YoiPod", &yoipod.metadata)],
+        SessionRetain::Delete => vec![yoipod.owner_reference()],
     }
 }
 
-fn claim_of(yoipod: &YoiPod, default_class: Option<&str>) -> PersistentVolumeClaim {
+fn claim_of(input: &YoiPodInput<'_>, default_class: Option<&str>) -> PersistentVolumeClaim {
+    let yoipod = input.yoipod;
     let template = yoipod.spec.session.claim_template.clone().unwrap_or_default();
     let owners = owners(yoipod);
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(session_claim_name(yoipod)),
-            namespace: yoipod.metadata.namespace.clone(),
-            labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), name(&yoipod.metadata).to_owned())])),
-            annotations: Some(BTreeMap::from([(MADE_FOR.to_owned(), uid(&yoipod.metadata).to_owned())])),
+            name: Some(input.session_claim_name.clone()),
+            namespace: Some(yoipod.namespace().to_owned()),
+            labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), yoipod.name().to_owned())])),
+            annotations: Some(BTreeMap::from([(MADE_FOR.to_owned(), yoipod.uid().as_str().to_owned())])),
             owner_references: (!owners.is_empty()).then_some(owners),
             ..ObjectMeta::default()
         },

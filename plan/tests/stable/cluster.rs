@@ -1,4 +1,4 @@
-//! A tiny cluster: objects with UIDs, generations and resource versions, and an API server that refuses what the real one refuses.
+//! A simulated cluster: objects with UIDs, generations and resource versions, and an API server that refuses what the real one refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::MADE_FOR;
 
-use crate::cover::Cover;
+use crate::coverage::Coverage;
 
 pub const NS: &str = "n";
 
-/// A promise that did not hold, in a sentence.
+/// A guarantee that did not hold, in a sentence.
 #[derive(Debug)]
-pub struct Broken(pub String);
+pub struct Violation(pub String);
 
-/// A Node, and what is true of the machine behind it.
+/// A Node and its machine.
 #[derive(Clone, Default)]
 pub struct Machine {
     pub metadata: ObjectMeta,
     /// Its kubelet and shim answer.
     pub alive: bool,
-    /// No room for more agents.
+    /// It has no room for more agents.
     pub full: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Objects {
     pub offers: Map<WorkspaceNode>,
     pub policies: Map<NetworkPolicy>,
     pub terminating: bool,
-    /// Raised with each change of a kind, in the order of the fields.
+    /// One revision per kind, in the order of the fields. Each change of a kind raises its own.
     pub revisions: [u64; 11],
 }
 
@@ -87,7 +87,7 @@ objects!(
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Done,
-    /// The view was old, or the namespace goes: looked at again, and nobody hears of it.
+    /// What was observed is old, or the namespace is being deleted: the round ends without an error and is repeated.
     Quiet,
     Refused(String),
 }
@@ -99,20 +99,20 @@ pub struct Cluster {
     pub counter: u64,
     /// UIDs of what the operator made, with the kind.
     pub ours: BTreeMap<String, Kind>,
-    /// Highest run generation of a Pod that the status of this YoiPod's UID named. One that went before anybody saw it counts for nothing: its name
-    /// is free, and nobody else bears it.
+    /// By UID of a YoiPod, the highest run generation of a Pod that its status named. A Pod that was deleted before a status named it does not count:
+    /// its name is free again.
     pub runs: BTreeMap<String, i64>,
-    /// Names that the operator ever asked for: where bad luck puts strangers.
-    pub wished: BTreeSet<(Kind, String)>,
+    /// Names that the operator has ever asked for. Users make objects under these names, too.
+    pub requested: BTreeSet<(Kind, String)>,
     /// UIDs of the trees on each node's disk.
     pub disks: BTreeMap<String, BTreeSet<String>>,
-    /// UIDs of workspaces that somebody took away by force: who takes the finalizers off takes over the duty.
+    /// UIDs of workspaces that somebody deleted by force. Who removes a finalizer takes over its task.
     pub forced: BTreeSet<String>,
-    /// Network policies that somebody took away or opened, until the operator has applied them again.
-    pub torn: BTreeSet<String>,
-    /// Claims of whose last Pod's end Kubernetes has not heard, by UID, at which resource version: it looks again when they change.
-    pub unheard: BTreeMap<String, Option<String>>,
-    pub cover: Cover,
+    /// Names of network policies that somebody deleted or opened, until the operator has applied them again.
+    pub changed_policies: BTreeSet<String>,
+    /// By UID, the resource version of claims for which Kubernetes missed the end of their last Pod. It looks at such a claim again when it changes.
+    pub missed_ends: BTreeMap<String, Option<String>>,
+    pub coverage: Coverage,
 }
 
 pub fn at(seconds: i64) -> jiff::Timestamp {
@@ -138,8 +138,8 @@ impl Cluster {
         self.counter
     }
 
-    /// A new object of this name, unless there is one. Answers its UID.
-    pub fn born<K: Object>(&mut self, mut object: K) -> Option<String> {
+    /// Stores an object and returns its UID; `None` when the name is taken or the namespace is being deleted.
+    pub fn create<K: Object>(&mut self, mut object: K) -> Option<String> {
         let name = object.meta().name.clone().expect("a name");
         if K::all(&self.now).contains_key(&name) || K::NAMESPACED && self.now.terminating {
             return None;
@@ -171,7 +171,7 @@ impl Cluster {
         }
     }
 
-    /// A change of the spec.
+    /// Like [`Self::change`], for a change of the spec: raises the generation.
     pub fn edit<K: Object>(&mut self, name: &str, f: impl FnOnce(&mut K)) {
         self.change::<K>(name, |o| {
             f(o);
@@ -187,7 +187,7 @@ impl Cluster {
         }
     }
 
-    /// Without waiting for anybody.
+    /// Deletes an object by force: without its finalizers.
     pub fn purge<K: Object>(&mut self, name: &str) {
         if let Some(id) = self.get::<K>(name).map(|o| uid(o.meta()).to_owned()) {
             self.forced.insert(id);
@@ -204,7 +204,7 @@ impl Cluster {
         self.now.machines.get(node).is_some_and(|m| m.alive)
     }
 
-    /// Metadata of the object of this kind and UID, under whatever name.
+    /// Metadata of the object of this kind and UID.
     pub fn by_uid(&self, kind: Kind, wanted: &str) -> Option<&ObjectMeta> {
         fn find<'a, K: Object>(c: &'a Cluster, wanted: &str) -> Option<&'a ObjectMeta> {
             K::all(&c.now).values().map(|o| o.meta()).find(|m| uid(m) == wanted)
@@ -239,7 +239,7 @@ impl Cluster {
             Step::EnsureConfigMap(o) => self.ensure(Kind::ConfigMap, (**o).clone()),
             Step::EnsurePod(o) => {
                 let mut pod = (**o).clone();
-                // Stands for the grace period: a Pod that is deleted stays until its kubelet lets it go.
+                // In place of the grace period: a deleted Pod stays until its kubelet removes this.
                 pod.metadata.finalizers = Some(vec!["kubelet".to_owned()]);
                 self.ensure(Kind::Pod, pod)
             }
@@ -255,7 +255,7 @@ impl Cluster {
                     c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(SELECTED_NODE)));
                 },
             ),
-            Step::Remind { claim, times } => self.patch::<PersistentVolumeClaim>(
+            Step::NudgeClaim { claim, times } => self.patch::<PersistentVolumeClaim>(
                 claim,
                 |_| true,
                 |c| {
@@ -282,7 +282,7 @@ impl Cluster {
         }
     }
 
-    /// Of the object that is meant, and of no other of its name. What is gone needs no patch.
+    /// Changes the object of this name and UID. An object that is gone needs no patch.
     fn patch<K: Object>(&mut self, of: &Target, news: impl FnOnce(&K) -> bool, f: impl FnOnce(&mut K)) -> Answer {
         if self.get::<K>(&of.name).is_some_and(|o| uid(o.meta()) == of.uid && news(o)) {
             self.change::<K>(&of.name, f);
@@ -292,7 +292,7 @@ impl Cluster {
 
     fn ensure<K: Object>(&mut self, kind: Kind, wanted: K) -> Answer {
         let name = wanted.meta().name.clone().expect("a name");
-        self.wished.insert((kind, name.clone()));
+        self.requested.insert((kind, name.clone()));
         if K::NAMESPACED && self.now.terminating {
             return Answer::Quiet;
         }
@@ -303,30 +303,30 @@ impl Cluster {
             Some(there) if deleting(there.meta()) => Answer::Quiet,
             Some(_) => Answer::Done,
             None => {
-                let uid = self.born(wanted).expect("nothing stands in the way");
+                let uid = self.create(wanted).expect("nothing stands in the way");
                 self.ours.insert(uid, kind);
                 Answer::Done
             }
         }
     }
 
-    /// Applied by force: whatever somebody else wrote there is ours again.
+    /// Applied by force: what somebody else wrote is overwritten.
     fn apply_policy(&mut self, wanted: &NetworkPolicy) -> Answer {
         let title = wanted.metadata.name.clone().expect("a name");
         match self.get::<NetworkPolicy>(&title) {
             Some(there) if there.spec == wanted.spec => {}
             Some(_) => self.change::<NetworkPolicy>(&title, |p| p.spec.clone_from(&wanted.spec)),
             None if self.now.terminating => return Answer::Quiet,
-            None => drop(self.born(wanted.clone())),
+            None => drop(self.create(wanted.clone())),
         }
-        self.torn.remove(&title);
+        self.changed_policies.remove(&title);
         Answer::Done
     }
 
     fn set_finalizers(&mut self, of: &Target, version: &str, all: &[String]) -> Answer {
         fn set<K: Object>(c: &mut Cluster, of: &Target, version: &str, all: &[String]) -> Answer {
             match c.get::<K>(&of.name) {
-                // A patch of what is gone is done; an addition is told, and made again with the next view.
+                // An object that is gone needs no patch.
                 None => Answer::Done,
                 Some(o) if uid(o.meta()) == of.uid && o.meta().resource_version.as_deref() == Some(version) => {
                     c.change::<K>(&of.name, |o| o.meta_mut().finalizers = Some(all.to_vec()));
@@ -344,7 +344,7 @@ impl Cluster {
         }
     }
 
-    /// Without a UID, the API server takes whatever bears the name.
+    /// Without a UID, the API server deletes whatever object has the name.
     fn delete(&mut self, t: &Target) -> Answer {
         fn gone<K: Object>(c: &mut Cluster, t: &Target) {
             if c.get::<K>(&t.name).is_some_and(|o| t.uid.is_empty() || uid(o.meta()) == t.uid) {

@@ -1,4 +1,4 @@
-//! Breaks planted around the plan: each is one that a careless change could bring, and each must be found.
+//! Faults that are planted into plans and statuses. A careless change could bring each of them, and the simulation must find each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use yoi_crds::name::finalizer;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus};
-use yoi_plan::meta::{controlled_by, deleting, name, target, uid};
+use yoi_plan::meta::{controlled_by, deleting, name, namespace, uid};
 use yoi_plan::names;
-use yoi_plan::step::{Kind, Step};
+use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::yoipod::{MADE_FOR, run_generation};
 
 use crate::cluster::Cluster;
-use crate::judge::About;
+use crate::invariants::About;
 use crate::kubernetes::is_agent;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,68 +25,68 @@ pub enum Fault {
     DeleteByNameAlone,
     /// The operator's finalizer goes in the first round of a deletion.
     FinalizerTooEarly,
-    /// The view is believed when it shows nothing left.
-    BelieveTheView,
-    /// The shim's finalizer is taken off while its node is there.
-    FinalizerOfTheNode,
+    /// The caches are trusted when they show that nothing is left.
+    SkipConfirmGone,
+    /// The shim's finalizer is removed while its node exists.
+    NodeFinalizerTooEarly,
     DropOthersFinalizers,
-    SameRunAgain,
+    SameRunGeneration,
     TwoPods,
-    TimesMove,
-    SayItAgain,
+    TransitionTimeChanges,
+    WriteUnchangedStatus,
     LoseStatus,
-    /// The status is written whatever resource version the decision saw.
+    /// The status is written even when the object has changed since it was observed.
     OverwriteBlindly,
     NoManifest,
     NoFinalizers,
     VolumeBeforeTree,
     MakeInTerminating,
-    DeleteTheStranger,
-    PatchTheStranger,
-    SessionGoesToo,
-    BindAnew,
+    DeleteForeignObject,
+    PatchForeignObject,
+    SessionDeletedToo,
+    BindMembersAgain,
     MoveTheTree,
     SecondWriter,
-    VolumeStays,
-    ManifestsStay,
-    OldBasesStay,
-    ForgetTheHour,
-    OfferStays,
+    VolumeLeftOver,
+    ManifestsLeftOver,
+    OldBasesLeftOver,
+    ForgetRequeue,
+    WorkspaceNodeLeftOver,
     NoPolicy,
-    NobodyIsReminded,
-    RemindOfTheStranger,
+    NeverNudge,
+    NudgeForeignClaim,
 }
 
 pub const ALL: &[Fault] = &[
     Fault::DeleteByNameAlone,
     Fault::FinalizerTooEarly,
-    Fault::BelieveTheView,
-    Fault::FinalizerOfTheNode,
+    Fault::SkipConfirmGone,
+    Fault::NodeFinalizerTooEarly,
     Fault::DropOthersFinalizers,
-    Fault::SameRunAgain,
+    Fault::SameRunGeneration,
     Fault::TwoPods,
-    Fault::TimesMove,
-    Fault::SayItAgain,
+    Fault::TransitionTimeChanges,
+    Fault::WriteUnchangedStatus,
     Fault::LoseStatus,
     Fault::OverwriteBlindly,
     Fault::NoManifest,
     Fault::NoFinalizers,
     Fault::VolumeBeforeTree,
     Fault::MakeInTerminating,
-    Fault::DeleteTheStranger,
-    Fault::PatchTheStranger,
-    Fault::SessionGoesToo,
-    Fault::BindAnew,
+    Fault::DeleteForeignObject,
+    Fault::PatchForeignObject,
+    Fault::SessionDeletedToo,
+    Fault::BindMembersAgain,
     Fault::MoveTheTree,
     Fault::SecondWriter,
-    Fault::VolumeStays,
-    Fault::ManifestsStay,
-    Fault::OldBasesStay,
-    Fault::ForgetTheHour,
-    Fault::OfferStays,
+    Fault::VolumeLeftOver,
+    Fault::ManifestsLeftOver,
+    Fault::OldBasesLeftOver,
+    Fault::ForgetRequeue,
+    Fault::WorkspaceNodeLeftOver,
     Fault::NoPolicy,
-    Fault::NobodyIsReminded,
-    Fault::RemindOfTheStranger,
+    Fault::NeverNudge,
+    Fault::NudgeForeignClaim,
 ];
 
 impl Fault {
@@ -98,20 +98,20 @@ impl Fault {
                 }
             }),
             Fault::FinalizerTooEarly if deleting(object) => steps.extend(without(about, object, finalizer::OPERATOR)),
-            Fault::BelieveTheView => steps.retain(|s| !matches!(s, Step::ConfirmGone { .. })),
-            Fault::FinalizerOfTheNode if deleting(object) => steps.extend(without(about, object, finalizer::NODE_DATA)),
+            Fault::SkipConfirmGone => steps.retain(|s| !matches!(s, Step::ConfirmGone { .. })),
+            Fault::NodeFinalizerTooEarly if deleting(object) => steps.extend(without(about, object, finalizer::NODE_DATA)),
             Fault::DropOthersFinalizers => steps.iter_mut().for_each(|s| match s {
                 Step::AddFinalizers { all, .. } => all.retain(|f| f.starts_with("yoi.dev/")),
                 Step::RemoveFinalizer { left, .. } => left.clear(),
                 _ => {}
             }),
-            Fault::SameRunAgain | Fault::TwoPods => {
+            Fault::SameRunGeneration | Fault::TwoPods => {
                 if let Some(Step::EnsurePod(pod)) = steps.iter_mut().find(|s| matches!(s, Step::EnsurePod(p) if is_agent(p))) {
-                    let former = if self == Fault::SameRunAgain { "1".to_owned() } else { (run_generation(pod) + 1).to_string() };
+                    let former = if self == Fault::SameRunGeneration { "1".to_owned() } else { (run_generation(pod) + 1).to_string() };
                     let mut other = pod.clone();
                     other.metadata.annotations = Some(BTreeMap::from([(yoi_crds::name::annotation::RUN_GENERATION.to_owned(), former)]));
                     other.metadata.name = other.metadata.name.map(|n| format!("{n}-too"));
-                    if self == Fault::SameRunAgain { *pod = other } else { steps.push(Step::EnsurePod(other)) }
+                    if self == Fault::SameRunGeneration { *pod = other } else { steps.push(Step::EnsurePod(other)) }
                 }
             }
             Fault::NoManifest => steps.retain(|s| !matches!(s, Step::EnsureConfigMap(_))),
@@ -124,35 +124,35 @@ impl Fault {
                 claim.metadata.annotations = Some(BTreeMap::from([(MADE_FOR.to_owned(), about.uid.clone())]));
                 steps.push(Step::EnsureClaim(Box::new(claim)));
             }
-            Fault::DeleteTheStranger => {
-                // Who stands in our way is put out of it.
+            Fault::DeleteForeignObject => {
+                // An object of somebody else has the name that the plan needs.
                 if let Some(Step::EnsurePod(pod)) = steps.iter().find(|s| matches!(s, Step::EnsurePod(_)))
                     && let Some(there) = c.now.pods.get(name(&pod.metadata)).filter(|p| !controlled_by(&p.metadata, &about.uid))
                 {
                     steps.insert(0, Step::Delete(target(Kind::Pod, &there.metadata)));
                 }
             }
-            Fault::PatchTheStranger if about.kind == Some(Kind::YoiPod) => {
+            Fault::PatchForeignObject if about.kind == Some(Kind::YoiPod) => {
                 if let Some(claim) = c.now.claims.get(&names::session_claim(name(object))) {
                     steps.push(Step::OwnClaim { claim: target(Kind::Claim, &claim.metadata), owners: Vec::new() });
                 }
             }
-            Fault::SessionGoesToo if deleting(object) && about.kind == Some(Kind::YoiPod) => {
+            Fault::SessionDeletedToo if deleting(object) && about.kind == Some(Kind::YoiPod) => {
                 if let Some(claim) = c.now.claims.get(&names::session_claim(name(object))) {
                     steps.push(Step::Delete(target(Kind::Claim, &claim.metadata)));
                 }
             }
-            Fault::VolumeStays => steps.retain(|s| match s {
+            Fault::VolumeLeftOver => steps.retain(|s| match s {
                 Step::Delete(t) => t.kind != Kind::Volume,
                 Step::ConfirmGone { kind, .. } => *kind != Kind::Volume,
                 _ => true,
             }),
-            Fault::ManifestsStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::ConfigMap)),
-            Fault::OldBasesStay => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind.is_none())),
-            Fault::OfferStays => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::WorkspaceNode)),
-            Fault::NobodyIsReminded => steps.retain(|s| !matches!(s, Step::Remind { .. })),
-            Fault::RemindOfTheStranger if about.kind == Some(Kind::Claim) && deleting(object) => {
-                steps.push(Step::Remind { claim: target(Kind::Claim, object), times: 30 });
+            Fault::ManifestsLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::ConfigMap)),
+            Fault::OldBasesLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind.is_none())),
+            Fault::WorkspaceNodeLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::WorkspaceNode)),
+            Fault::NeverNudge => steps.retain(|s| !matches!(s, Step::NudgeClaim { .. })),
+            Fault::NudgeForeignClaim if about.kind == Some(Kind::Claim) && deleting(object) => {
+                steps.push(Step::NudgeClaim { claim: target(Kind::Claim, object), times: 30 });
             }
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
@@ -160,39 +160,43 @@ impl Fault {
     }
 
     pub fn conditions(self, c: &Cluster, all: &mut [Condition]) {
-        if self == Fault::TimesMove {
+        if self == Fault::TransitionTimeChanges {
             let now = yoi_plan::conditions::format_time(c.now());
             all.iter_mut().for_each(|x| x.last_transition_time.clone_from(&now));
         }
     }
 
-    pub fn workspace(self, c: &Cluster, object: &Arc<AgentWorkspace>, said: &mut AgentWorkspaceStatus) {
+    pub fn workspace(self, c: &Cluster, object: &Arc<AgentWorkspace>, reported: &mut AgentWorkspaceStatus) {
         let stood = object.status.as_ref();
         match self {
             Fault::MoveTheTree if stood.is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED)) => {
-                said.node_name = c.now.machines.keys().find(|n| Some(*n) != said.node_name.as_ref()).cloned();
+                reported.node_name = c.now.machines.keys().find(|n| Some(*n) != reported.node_name.as_ref()).cloned();
             }
             Fault::SecondWriter => {
                 let newest = c.now.pods.values().filter(|p| is_agent(p)).max_by_key(|p| run_generation(p));
-                if said.pod_uid.is_some() {
-                    said.pod_uid = newest.map(|p| uid(&p.metadata).to_owned());
+                if reported.pod_uid.is_some() {
+                    reported.pod_uid = newest.map(|p| uid(&p.metadata).to_owned());
                 }
             }
             _ => {}
         }
     }
 
-    pub fn yoipod(self, before: &YoiPodStatus, said: &mut YoiPodStatus) {
+    pub fn yoipod(self, before: &YoiPodStatus, reported: &mut YoiPodStatus) {
         if self == Fault::OverwriteBlindly && before.run_generation.is_some() {
-            said.run_generation = before.run_generation;
+            reported.run_generation = before.run_generation;
         }
     }
 
-    pub fn peer(self, members: Vec<BoundMember>, said: &mut YoiPeerStatus) {
-        if self == Fault::BindAnew && members.len() == 2 && said.members.len() == 2 {
-            said.members = members;
+    pub fn peer(self, members: Vec<BoundMember>, reported: &mut YoiPeerStatus) {
+        if self == Fault::BindMembersAgain && members.len() == 2 && reported.members.len() == 2 {
+            reported.members = members;
         }
     }
+}
+
+fn target(kind: Kind, meta: &ObjectMeta) -> Target {
+    Target { kind, namespace: namespace(meta).to_owned(), name: name(meta).to_owned(), uid: uid(meta).to_owned() }
 }
 
 fn without(about: &About, object: &ObjectMeta, finalizer: &'static str) -> Option<Step> {

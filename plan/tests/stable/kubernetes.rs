@@ -1,4 +1,4 @@
-//! Kubernetes' own controllers, scheduler and kubelets. Level triggered, one small thing at a time.
+//! Kubernetes' own controllers, scheduler and kubelets. All are level triggered and do one small thing at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use yoi_plan::workspace::claim::tree_behind;
 
 use crate::cluster::{Cluster, Machine, Object};
 
-/// The class of session volumes that stand on one node.
+/// The StorageClass of session volumes that only one node reaches.
 pub const LOCAL: &str = "local";
 
 pub fn is_agent(pod: &Pod) -> bool {
@@ -29,7 +29,7 @@ pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")
 }
 
-pub fn over(pod: &Pod) -> bool {
+pub fn is_over(pod: &Pod) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
 
@@ -42,7 +42,7 @@ fn claim_names(pod: &Pod) -> Vec<String> {
     volumes.iter().filter_map(|v| v.persistent_volume_claim.as_ref()).map(|c| c.claim_name.clone()).collect()
 }
 
-/// UID of the workspace whose tree this Pod wants.
+/// UID of the workspace whose tree this Pod mounts, or will.
 pub fn mounts(c: &Cluster, pod: &Pod) -> Option<String> {
     let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     let inline = volumes.iter().find_map(|v| v.csi.as_ref()?.volume_attributes.as_ref()?.get(yoi_wire::identity::VOLUME_WORKSPACE));
@@ -67,7 +67,7 @@ pub fn nodes(
     Nodes(machines.iter().map(|(n, m)| (n.clone(), Node { labels: of(m), offer: offers.get(n).cloned() })).collect())
 }
 
-pub fn everybody(c: &mut Cluster) {
+pub fn everyone(c: &mut Cluster) {
     namespace_controller(c);
     collect_garbage(c);
     pod_collector(c);
@@ -92,7 +92,7 @@ fn namespace_controller(c: &mut Cluster) {
     }
 }
 
-/// Owner references: what has lost its owner goes.
+/// The garbage collector: deletes objects whose owner is gone.
 fn collect_garbage(c: &mut Cluster) {
     let mut alive: BTreeSet<String> = BTreeSet::new();
     alive.extend(c.now.projects.values().map(|o| uid(&o.metadata).to_owned()));
@@ -109,21 +109,21 @@ fn collect_garbage(c: &mut Cluster) {
     sweep::<k8s_openapi::api::core::v1::ConfigMap>(c, &alive);
 }
 
-/// Pods of nodes that are no more.
+/// Deletes Pods of nodes that no longer exist.
 fn pod_collector(c: &mut Cluster) {
     let lost: Vec<String> = c.now.pods.iter().filter(|(_, p)| node_of(p).is_some_and(|n| !c.exists(n))).map(|(n, _)| n.clone()).collect();
     lost.iter().for_each(|n| c.purge::<Pod>(n));
 }
 
-/// Protection, binding, and the end of volumes.
+/// Protects, binds and deletes claims and volumes.
 pub fn volumes(c: &mut Cluster) {
     for title in c.names::<PersistentVolumeClaim>() {
         let claim = c.now.claims[&title].clone();
-        let used = held(c, &title);
+        let used = is_used(c, &title);
         if deleting(&claim.metadata) {
-            // Level triggered by its own events, and by nothing else.
-            let unheard = c.unheard.get(uid(&claim.metadata)) == Some(&claim.metadata.resource_version);
-            if !used && !unheard {
+            // This controller looks at a claim only when it hears of an event.
+            let missed_ends = c.missed_ends.get(uid(&claim.metadata)) == Some(&claim.metadata.resource_version);
+            if !used && !missed_ends {
                 c.purge::<PersistentVolumeClaim>(&title);
             }
             continue;
@@ -131,9 +131,9 @@ pub fn volumes(c: &mut Cluster) {
         let bound = claim.spec.as_ref().and_then(|s| s.volume_name.clone());
         if let Some(volume) = bound {
             let lost = !c.now.volumes.contains_key(&volume);
-            let said = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost");
-            if lost && !said {
-                c.change::<PersistentVolumeClaim>(&title, |c| c.status = told("Lost"));
+            let reported = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost");
+            if lost && !reported {
+                c.change::<PersistentVolumeClaim>(&title, |c| c.status = claim_status("Lost"));
             }
             continue;
         }
@@ -145,7 +145,7 @@ pub fn volumes(c: &mut Cluster) {
         if let Some(volume) = volume {
             c.change::<PersistentVolumeClaim>(&title, |c| {
                 c.spec.get_or_insert_default().volume_name = Some(volume);
-                c.status = told("Bound");
+                c.status = claim_status("Bound");
             });
         }
     }
@@ -162,20 +162,20 @@ pub fn volumes(c: &mut Cluster) {
     }
 }
 
-/// A Pod that has a node holds its claims until it is over.
-pub fn held(c: &Cluster, claim: &str) -> bool {
-    c.now.pods.values().any(|p| !over(p) && node_of(p).is_some() && claim_names(p).iter().any(|n| n == claim))
+/// Whether a Pod that has a node and has not ended uses the claim.
+pub fn is_used(c: &Cluster, claim: &str) -> bool {
+    c.now.pods.values().any(|p| !is_over(p) && node_of(p).is_some() && claim_names(p).iter().any(|n| n == claim))
 }
 
-fn told(phase: &str) -> Option<PersistentVolumeClaimStatus> {
+fn claim_status(phase: &str) -> Option<PersistentVolumeClaimStatus> {
     Some(PersistentVolumeClaimStatus { phase: Some(phase.to_owned()), ..Default::default() })
 }
 
-/// A volume for a session's claim, by the cluster's own provisioner.
+/// Makes a volume for a session claim, as the cluster's own provisioner does.
 pub fn provision(c: &mut Cluster, claim: &PersistentVolumeClaim, node: &str) {
     let class = claim.spec.as_ref().and_then(|s| s.storage_class_name.clone());
     let local = class.as_deref() == Some(LOCAL);
-    c.cover.feature(if local { "session volume: local to a node" } else { "session volume: of the network" });
+    c.coverage.feature(if local { "session volume: local to a node" } else { "session volume: of the network" });
     let here = NodeSelectorRequirement { key: HOSTNAME.into(), operator: "In".into(), values: Some(vec![format!("host-{node}")]) };
     let affinity = VolumeNodeAffinity {
         required: Some(NodeSelector {
@@ -192,10 +192,10 @@ pub fn provision(c: &mut Cluster, claim: &PersistentVolumeClaim, node: &str) {
     };
     let finalizers = Some(vec!["kubernetes.io/pv-protection".to_owned()]);
     let metadata = ObjectMeta { name: Some(format!("pvc-{}", uid(&claim.metadata))), finalizers, ..Default::default() };
-    c.born(PersistentVolume { metadata, spec: Some(spec), status: None });
+    c.create(PersistentVolume { metadata, spec: Some(spec), status: None });
 }
 
-/// Nodes that take this Pod now.
+/// Nodes that have room for this Pod now and that it may go to.
 fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
     let spec = pod.spec.as_ref().expect("a spec");
     let required =
@@ -247,7 +247,7 @@ fn scheduler(c: &mut Cluster) {
         match chosen {
             Some(node) => c.change::<Pod>(&title, |p| p.spec.get_or_insert_default().node_name = Some(node)),
             None if pod.status.is_none() => {
-                c.cover.feature("pod: no room");
+                c.coverage.feature("pod: no room");
                 let waits = PodCondition {
                     type_: "PodScheduled".into(),
                     status: "False".into(),
@@ -269,7 +269,7 @@ pub fn ended(now: jiff::Timestamp, code: i32) -> ContainerState {
     ContainerState { terminated: Some(terminated), ..Default::default() }
 }
 
-pub fn contained(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
+pub fn pod_status(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
     let container = if label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR) { "populate" } else { "agent" };
     let container = ContainerStatus { name: container.to_owned(), state: Some(state), ..Default::default() };
     PodStatus { phase: Some(phase.to_owned()), container_statuses: Some(vec![container]), ..Default::default() }
@@ -300,12 +300,12 @@ fn kubelets(c: &mut Cluster) {
         }
         let role = label_of(&pod.metadata, label::ROLE);
         let filled = role == Some(label::ROLE_POPULATOR);
-        let status = if filled { contained(&pod, "Succeeded", ended(c.now(), 0)) } else { contained(&pod, "Running", running()) };
+        let status = if filled { pod_status(&pod, "Succeeded", ended(c.now(), 0)) } else { pod_status(&pod, "Running", running()) };
         c.change::<Pod>(&title, |p| p.status = Some(status));
     }
 }
 
-/// The shim's mounting door.
+/// Whether the shim mounts the Pod's tree.
 pub fn may_mount(c: &Cluster, pod: &Pod, node: &str) -> bool {
     let Some(tree) = mounts(c, pod) else { return false };
     let status = c.now.workspaces.values().find(|w| uid(&w.metadata) == tree).and_then(|w| w.status.as_ref());

@@ -1,4 +1,4 @@
-//! The shims of all nodes, the runtimes, and the gateway that tells what they say.
+//! The shims of all nodes, the runtimes, and the gateway that writes what runtimes report.
 
 use yoi_crds::condition::{Condition, ConditionValue, condition, is_true};
 use yoi_crds::name::finalizer;
@@ -11,10 +11,10 @@ use yoi_plan::yoipod::run_generation;
 
 use crate::cluster::Cluster;
 use crate::kubernetes::{mounted, phase};
-use crate::people::Dice;
+use crate::users::Random;
 
-fn tell(conditions: &mut Vec<Condition>, type_: &str, verdict: ConditionValue, now: &str) {
-    let condition = condition(conditions, type_, verdict, 1, now);
+fn set_condition(conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue, now: &str) {
+    let condition = condition(conditions, type_, value, 1, now);
     conditions.retain(|c| c.type_ != type_);
     conditions.push(condition);
 }
@@ -29,8 +29,8 @@ const UNMADE: &[Reason] = &[
     reason::JOURNAL_DAMAGED,
 ];
 
-/// `dice`: bad luck; none in peace.
-pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
+/// With `random`, shims fail now and then.
+pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
     offers(c);
     let mounted = mounted(c);
     for title in c.names::<AgentWorkspace>() {
@@ -39,7 +39,7 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
         let Some(node) = status.node_name.clone().filter(|n| c.alive(n)) else { continue };
         let id = uid(&workspace.metadata).to_owned();
         let used = mounted.contains(&id);
-        let mut conditions: Vec<(&str, ConditionValue)> = Vec::new();
+        let mut reported: Vec<(&str, ConditionValue)> = Vec::new();
         let stands = c.disks.get(&node).is_some_and(|d| d.contains(&id));
         let provisioned = is_true(&status.conditions, condition::PROVISIONED);
         let mut volume = None;
@@ -48,9 +48,9 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
             if used {
-                conditions.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
-            } else if dice.as_mut().is_some_and(|d| d.one_in(6)) {
-                conditions.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
+                reported.push((condition::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, "mounts are left")));
+            } else if random.as_mut().is_some_and(|d| d.one_in(6)) {
+                reported.push((condition::CLEANED_UP, ConditionValue::no(reason::BUSY, "the tree is busy")));
             } else {
                 c.disks.entry(node).or_default().remove(&id);
                 report(c, &title, vec![(condition::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing is left"))], None);
@@ -60,8 +60,8 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
         } else if provisioned && !stands {
-            c.cover.feature("shim: loses a tree");
-            conditions.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
+            c.coverage.feature("shim: loses a tree");
+            reported.push((condition::PROVISIONED, ConditionValue::no(reason::TREE_LOST, "the tree is gone from the node's disk")));
         } else if !stands && !was_made(&status.conditions) {
             let source = status.origin.as_ref().and_then(|o| o.workspace_uid.clone());
             let there = source.as_ref().is_none_or(|s| c.disks.get(&node).is_some_and(|d| d.contains(s)));
@@ -69,41 +69,41 @@ pub fn shims(c: &mut Cluster, mut dice: Option<&mut Dice>) {
                 continue;
             }
             if !there {
-                conditions.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
-            } else if let Some(why) = dice.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
-                c.cover.feature("shim: cannot make a tree");
-                conditions.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
+                reported.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
+            } else if let Some(why) = random.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
+                c.coverage.feature("shim: cannot make a tree");
+                reported.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
             } else {
                 c.disks.entry(node).or_default().insert(id);
-                if dice.as_mut().is_some_and(|d| d.one_in(10)) {
-                    c.cover.feature("shim: dies before it tells of a tree");
+                if random.as_mut().is_some_and(|d| d.one_in(10)) {
+                    c.coverage.feature("shim: dies before it tells of a tree");
                     continue;
                 }
                 let made = if source.is_some() { reason::CLONE_CREATED } else { reason::TREE_CREATED };
-                conditions.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
-                conditions.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
-                conditions.push((condition::IN_USE, in_use(false, false)));
+                reported.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
+                reported.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
+                reported.push((condition::IN_USE, in_use(false, false)));
             }
         } else if stands {
             if !provisioned {
-                conditions.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
+                reported.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
             }
             let former = yoi_crds::condition::find(&status.conditions, condition::IN_USE);
             let was = former.is_some_and(|c| c.status == yoi_crds::ConditionStatus::True || c.reason == *reason::RELEASED);
-            conditions.push((condition::IN_USE, in_use(used, was)));
+            reported.push((condition::IN_USE, in_use(used, was)));
             if workspace.spec.base.is_some()
                 && is_true(&status.conditions, condition::POPULATED)
                 && !is_true(&status.conditions, condition::SEALED)
             {
-                conditions.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
+                reported.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
                 volume = Some(VolumeStatus { revision: Some("r".into()), ..VolumeStatus::default() });
             }
         }
-        report(c, &title, conditions, volume);
+        report(c, &title, reported, volume);
     }
 }
 
-/// It stood once and is lost: never made again, silently and empty.
+/// Whether the tree existed once. A lost tree is never made again, silently and empty.
 fn was_made(conditions: &[Condition]) -> bool {
     yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(|c| c.reason == *reason::TREE_LOST)
 }
@@ -116,12 +116,12 @@ fn in_use(used: bool, was: bool) -> ConditionValue {
     }
 }
 
-fn report(c: &mut Cluster, title: &str, conditions: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
+fn report(c: &mut Cluster, title: &str, reported: Vec<(&str, ConditionValue)>, volume: Option<VolumeStatus>) {
     let now = yoi_plan::conditions::format_time(c.now());
     let before = c.now.workspaces[title].status.clone().unwrap_or_default();
     let mut after = before.clone();
-    for (type_, verdict) in conditions {
-        tell(&mut after.conditions, type_, verdict, &now);
+    for (type_, value) in reported {
+        set_condition(&mut after.conditions, type_, value, &now);
     }
     after.volume = volume.or(after.volume);
     after.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
@@ -129,13 +129,13 @@ fn report(c: &mut Cluster, title: &str, conditions: Vec<(&str, ConditionValue)>,
     sorted.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
     if sorted != after {
         for told in &after.conditions {
-            c.cover.reason(&told.reason);
+            c.coverage.reason(&told.reason);
         }
         c.change::<AgentWorkspace>(title, |w| w.status = Some(after));
     }
 }
 
-/// What a shim of a node that lives says of it, once a minute.
+/// The WorkspaceNodes that the shims of living nodes write, once a minute.
 fn offers(c: &mut Cluster) {
     for node in c.names::<crate::cluster::Machine>() {
         if c.alive(&node)
@@ -144,7 +144,7 @@ fn offers(c: &mut Cluster) {
         {
             let mut offer = WorkspaceNode::new(&node, yoi_crds::node::WorkspaceNodeSpec {});
             offer.status = Some(offered(&node, true));
-            c.born(offer);
+            c.create(offer);
         }
     }
 }
@@ -162,11 +162,11 @@ pub fn offered(node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
     }
 }
 
-/// The last is of a runtime that is newer than the operator.
+/// Reasons that a runtime reports. The last is of a runtime that is newer than the operator.
 const FAILURES: &[&str] =
     &["SecretMissing", "SessionLocked", "ReplayFailed", "LogNewer", "ModelUnreachable", "DiskFull", "DiskFailed", "NotYetInvented"];
 
-pub fn gateway(c: &mut Cluster, mut dice: Option<&mut Dice>) {
+pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
     for title in c.names::<YoiPod>() {
         let yoipod = c.now.yoipods[&title].clone();
         let Some(pod) = yoipod.status.as_ref().and_then(|s| s.pod.clone()) else { continue };
@@ -176,34 +176,34 @@ pub fn gateway(c: &mut Cluster, mut dice: Option<&mut Dice>) {
         let mut run = run_generation(&live);
         let mut why: &str = reason::REPLAYED.word();
         let mut state = "Succeeded";
-        if let Some(dice) = dice.as_mut() {
-            if dice.one_in(2) {
-                c.cover.feature("runtime: reports a failure");
-                why = dice.pick(FAILURES).expect("there are some");
+        if let Some(random) = random.as_mut() {
+            if random.one_in(2) {
+                c.coverage.feature("runtime: reports a failure");
+                why = random.pick(FAILURES).expect("there are some");
             }
-            if dice.one_in(8) {
-                c.cover.feature("runtime: reports a run that is over");
+            if random.one_in(8) {
+                c.coverage.feature("runtime: reports a run that is over");
                 run -= 1;
             }
-            state = dice.pick(&["Submitted", "Running", "Succeeded", "Failed"]).expect("there are some");
+            state = random.pick(&["Submitted", "Running", "Succeeded", "Failed"]).expect("there are some");
         }
         let before = yoipod.status.as_ref().expect("a status");
         let task = yoi_plan::yoipod::manifest::task(&yoipod);
-        // A task that ended stays ended.
+        // A task that has ended does not run again.
         let ended = before
             .task
             .as_ref()
             .filter(|t| task.as_ref().is_some_and(|n| n.id == t.id) && ["Succeeded", "Failed"].contains(&t.state.as_str()));
         let task = ended.cloned().or_else(|| task.map(|t| TaskStatus { id: t.id, state: state.into() }));
         if task.as_ref().is_some_and(|t| t.state == "Failed") {
-            c.cover.feature("task: fails");
+            c.coverage.feature("task: fails");
         }
         let report = LastReport {
             pod_uid: pod.uid,
             run_generation: run,
             ready: why == reason::REPLAYED.word(),
             reason: why.to_owned(),
-            message: "conditions".into(),
+            message: "said".into(),
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {

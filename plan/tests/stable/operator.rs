@@ -1,5 +1,5 @@
-//! The operator around the plan, as `yoi-operator` does it: one cache per kind that may lag behind, one round per object, steps in their order, then
-//! the status with the resource version that the decision was made on.
+//! What `yoi-operator` does around a plan: one cache per kind, which may be old; one round per object; the steps in their order; then the status, with the
+//! resource version that the plan was made from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,18 +15,18 @@ use yoi_plan::meta::{controlled_by, deleting, label as label_of, name, uid};
 use yoi_plan::nodes::{Nodes, left_over};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
-use yoi_plan::workspace::base::lineage_of;
+use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{names, network, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
-use crate::cluster::{Answer, Broken, Cluster, NS, Object, Objects};
+use crate::cluster::{Answer, Cluster, Object, Objects, Violation};
 use crate::faults::Fault;
-use crate::judge::{self, About};
+use crate::invariants::{self, About};
 use crate::kubernetes::nodes;
 
-/// Which objects have rounds of their own.
+/// Kinds that are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Governed {
+pub enum Reconciled {
     Project,
     Workspace,
     YoiPod,
@@ -37,7 +37,7 @@ pub enum Governed {
 
 /// What a round of one object did.
 #[derive(Debug, PartialEq)]
-pub enum Did {
+pub enum RoundResult {
     Nothing,
     Something(String),
 }
@@ -47,19 +47,19 @@ pub struct Operator {
     nodes: Arc<Nodes>,
     pub fault: Fault,
     settings: Settings,
-    /// When each object wants to be looked at again.
-    pub due: BTreeMap<(Governed, String), jiff::Timestamp>,
-    /// The process died in its last round.
-    pub died: bool,
+    /// When each object is to be reconciled again.
+    pub due: BTreeMap<(Reconciled, String), jiff::Timestamp>,
+    /// The process crashed in its last round.
+    pub crashed: bool,
 }
 
 fn settings() -> Settings {
     let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings { network: Some(fence()), ..Settings::new("agent", gateway) }
+    Settings { network: Some(network()), ..Settings::new("agent", gateway) }
 }
 
-/// What the chart's values allow.
-pub fn fence() -> Network {
+/// What the network policies allow.
+pub fn network() -> Network {
     Network { gateway_namespace: "yoi".into(), gateway_port: 8443, ..Network::default() }
 }
 
@@ -67,10 +67,10 @@ pub const KINDS: usize = 12;
 
 impl Operator {
     pub fn new(fault: Fault) -> Self {
-        Operator { seen: Objects::default(), nodes: Arc::default(), fault, settings: settings(), due: BTreeMap::new(), died: false }
+        Operator { seen: Objects::default(), nodes: Arc::default(), fault, settings: settings(), due: BTreeMap::new(), crashed: false }
     }
 
-    /// The cache of one kind hears of everything up to now.
+    /// The cache of one kind is brought up to date.
     pub fn catch_up(&mut self, c: &Cluster, kind: usize) {
         fn take<K: Object>(seen: &mut Objects, now: &Objects, watched: impl Fn(&K) -> bool) -> bool {
             if seen.revisions[K::INDEX] == now.revisions[K::INDEX] {
@@ -102,8 +102,8 @@ impl Operator {
         }
     }
 
-    /// The caches of what rounds are about, and not of what belongs to it.
-    pub fn catch_up_governed(&mut self, c: &Cluster) {
+    /// The caches of the reconciled kinds are brought up to date, and not those of the objects that they own.
+    pub fn catch_up_reconciled(&mut self, c: &Cluster) {
         (0..4).for_each(|kind| self.catch_up(c, kind));
     }
 
@@ -111,32 +111,33 @@ impl Operator {
         (0..KINDS).for_each(|kind| self.catch_up(c, kind));
     }
 
-    /// Every object that a round can be about.
-    pub fn all(&self) -> Vec<(Governed, String)> {
-        let of = |kind: Governed, names: Vec<&String>| names.into_iter().map(move |n| (kind, n.clone())).collect::<Vec<_>>();
-        let mut all = of(Governed::Project, self.seen.projects.keys().collect());
-        all.extend(of(Governed::Workspace, self.seen.workspaces.keys().collect()));
-        all.extend(of(Governed::YoiPod, self.seen.yoipods.keys().collect()));
-        all.extend(of(Governed::Peer, self.seen.peers.keys().collect()));
-        all.extend(of(Governed::Offer, self.seen.offers.keys().collect()));
+    /// Every object that can be reconciled.
+    pub fn all(&self) -> Vec<(Reconciled, String)> {
+        let of = |kind: Reconciled, names: Vec<&String>| names.into_iter().map(move |n| (kind, n.clone())).collect::<Vec<_>>();
+        let mut all = of(Reconciled::Project, self.seen.projects.keys().collect());
+        all.extend(of(Reconciled::Workspace, self.seen.workspaces.keys().collect()));
+        all.extend(of(Reconciled::YoiPod, self.seen.yoipods.keys().collect()));
+        all.extend(of(Reconciled::Peer, self.seen.peers.keys().collect()));
+        all.extend(of(Reconciled::Offer, self.seen.offers.keys().collect()));
         let going = self.seen.claims.iter().filter(|(_, c)| deleting(&c.metadata));
-        all.extend(of(Governed::Claim, going.map(|(title, _)| title).collect()));
+        all.extend(of(Reconciled::Claim, going.map(|(title, _)| title).collect()));
         all
     }
 
-    /// One round. `luck`: the process may die in any place of the plan, before any step or before the status. Long plans are rare, so each is cut.
-    pub fn round(&mut self, c: &mut Cluster, kind: Governed, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
+    /// One round. With `crash`, the process may crash before any step or before the status, as the number says. Long plans are rare, so it always crashes
+    /// in those.
+    pub fn round(&mut self, c: &mut Cluster, kind: Reconciled, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let did = match kind {
-            Governed::Project => self.project(c, title, luck),
-            Governed::Workspace => self.workspace(c, title, luck),
-            Governed::YoiPod => self.yoipod(c, title, luck),
-            Governed::Peer => self.peer(c, title, luck),
-            Governed::Offer => self.offer(c, title, luck),
-            Governed::Claim => self.claim(c, title, luck),
+            Reconciled::Project => self.project(c, title, crash),
+            Reconciled::Workspace => self.workspace(c, title, crash),
+            Reconciled::YoiPod => self.yoipod(c, title, crash),
+            Reconciled::Peer => self.peer(c, title, crash),
+            Reconciled::Offer => self.offer(c, title, crash),
+            Reconciled::Claim => self.claim(c, title, crash),
         }?;
         let at = c.seconds;
-        if did != Did::Nothing {
-            c.cover.tell(|| format!("  {at} s: {kind:?} {did:?}"));
+        if did != RoundResult::Nothing {
+            c.coverage.record(|| format!("  {at} s: {kind:?} {did:?}"));
         }
         Ok(did)
     }
@@ -145,52 +146,44 @@ impl Operator {
         self.seen.revisions == c.now.revisions && self.seen.terminating == c.now.terminating
     }
 
-    fn fenced<S>(&self, mut plan: Plan<S>) -> Plan<S> {
-        if let Some(rules) = &self.settings.network {
-            let existing: Vec<_> = self.seen.policies.values().cloned().collect();
-            network::before_pods(&mut plan.steps, NS, rules, &existing);
-        }
-        plan
-    }
-
-    /// Steps, then the status: `None` where nothing is to be written.
+    /// Carries out the steps and returns the status to be written, if any, and what was done.
     fn carry_out<S: Conditions + Clone>(
         &mut self,
         c: &mut Cluster,
-        (kind, object): (Governed, &ObjectMeta),
+        (kind, object): (Reconciled, &ObjectMeta),
         mut plan: Plan<S>,
         before: &[yoi_crds::Condition],
-        luck: Option<u64>,
-    ) -> Result<(Option<S>, String), Broken> {
+        crash: Option<u64>,
+    ) -> Result<(Option<S>, String), Violation> {
         let step_kind = match kind {
-            Governed::Project | Governed::Peer => None,
-            Governed::Workspace => Some(Kind::Workspace),
-            Governed::YoiPod => Some(Kind::YoiPod),
-            Governed::Offer => Some(Kind::WorkspaceNode),
-            Governed::Claim => Some(Kind::Claim),
+            Reconciled::Project | Reconciled::Peer => None,
+            Reconciled::Workspace => Some(Kind::Workspace),
+            Reconciled::YoiPod => Some(Kind::YoiPod),
+            Reconciled::Offer => Some(Kind::WorkspaceNode),
+            Reconciled::Claim => Some(Kind::Claim),
         };
         let about = About { kind: step_kind, uid: uid(object).to_owned(), fresh: self.is_fresh(c) };
         self.fault.steps(c, &about, object, &mut plan.steps);
         let key = (kind, name(object).to_owned());
-        match plan.requeue_after.filter(|_| self.fault != Fault::ForgetTheHour) {
+        match plan.requeue_after.filter(|_| self.fault != Fault::ForgetRequeue) {
             Some(after) => drop(self.due.insert(key, c.now().saturating_add(after).expect("a time"))),
             None => drop(self.due.remove(&key)),
         }
-        let mut words: Vec<String> = Vec::new();
+        let mut done: Vec<String> = Vec::new();
         let places = plan.steps.len() as u64 + 1;
-        let dies_at = luck.filter(|n| n % 4 == 0 || places > 4).map(|n| usize::try_from(n / 4 % places).expect("small"));
+        let dies_at = crash.filter(|n| n % 4 == 0 || places > 4).map(|n| usize::try_from(n / 4 % places).expect("small"));
         for (i, step) in plan.steps.iter().enumerate() {
             if dies_at == Some(i) {
-                self.died = true;
-                c.cover.death(i, false);
-                return Ok((None, words.join(", ")));
+                self.crashed = true;
+                c.coverage.crash(i, false);
+                return Ok((None, done.join(", ")));
             }
-            c.cover.step(step);
-            judge::step(c, &about, step)?;
+            c.coverage.step(step);
+            invariants::step(c, &about, step)?;
             match c.apply(step) {
                 Answer::Done if matches!(step, Step::ConfirmGone { .. }) => {}
-                Answer::Done => words.push(step.description()),
-                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", words.join(", "), step.description()))),
+                Answer::Done => done.push(step.description()),
+                Answer::Quiet => return Ok((None, format!("{}; {} is tried again", done.join(", "), step.description()))),
                 Answer::Refused(why) => {
                     if let Some(status) = &mut plan.status {
                         set_apply_failed(status, before, &why, object.generation, c.now());
@@ -200,15 +193,19 @@ impl Operator {
             }
         }
         if dies_at == Some(plan.steps.len()) {
-            self.died = true;
-            c.cover.death(plan.steps.len(), plan.status.is_some());
-            return Ok((None, words.join(", ")));
+            self.crashed = true;
+            c.coverage.crash(plan.steps.len(), plan.status.is_some());
+            return Ok((None, done.join(", ")));
         }
-        Ok((plan.status, words.join(", ")))
+        Ok((plan.status, done.join(", ")))
     }
 
-    fn did(title: &str, words: &str, wrote: bool) -> Did {
-        if words.is_empty() && !wrote { Did::Nothing } else { Did::Something(format!("{title}: [{words}], status written: {wrote}")) }
+    fn did(title: &str, done: &str, wrote: bool) -> RoundResult {
+        if done.is_empty() && !wrote {
+            RoundResult::Nothing
+        } else {
+            RoundResult::Something(format!("{title}: [{done}], status written: {wrote}"))
+        }
     }
 
     fn current<K: Object>(c: &Cluster, seen: &K) -> bool {
@@ -216,36 +213,39 @@ impl Operator {
         c.get::<K>(name(meta)).is_some_and(|o| o.meta().resource_version == meta.resource_version)
     }
 
-    fn project(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
+    fn project(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let view = &self.seen;
-        let Some(object) = view.projects.get(title).cloned() else { return Ok(Did::Nothing) };
+        let Some(object) = view.projects.get(title).cloned() else { return Ok(RoundResult::Nothing) };
         let bases = bases(view, &[uid(&object.metadata)]);
         let origins: BTreeSet<String> =
             view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
-        let seen = project::Observed { project: object.clone(), terminating: view.terminating, bases, origins, nodes: self.nodes.clone() };
-        let mut plan = project::plan(&seen, c.now());
-        if let (Some(rules), Some(_)) = (&self.settings.network, &plan.status) {
-            let existing: Vec<_> = view.policies.values().cloned().collect();
-            plan.steps.splice(0..0, network::ensure(NS, rules, &existing));
-        }
+        let seen = project::Observed {
+            project: object.clone(),
+            terminating: view.terminating,
+            bases,
+            origins,
+            nodes: self.nodes.clone(),
+            network_policies: view.policies.values().cloned().collect(),
+        };
+        let plan = project::plan(&seen, &self.settings, c.now());
         let before = object.status.clone().unwrap_or_default();
-        let (status, words) = self.carry_out(c, (Governed::Project, &object.metadata), plan, &before.conditions, luck)?;
-        let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::Project, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status else { return Ok(Self::did(title, &done, false)) };
         self.fault.conditions(c, &mut status.conditions);
         let wrote = sorted(status.clone()) != sorted(before.clone());
         if wrote && Self::current(c, &*object) {
-            judge::project(c, title, &before, &status)?;
+            invariants::project(c, title, &before, &status)?;
             c.change::<YoiProject>(title, |p| p.status = Some(status));
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
-    fn workspace(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
+    fn workspace(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let view = &self.seen;
-        let Some(object) = view.workspaces.get(title).cloned() else { return Ok(Did::Nothing) };
+        let Some(object) = view.workspaces.get(title).cloned() else { return Ok(RoundResult::Nothing) };
         let project = object.spec.source.project.as_ref().and_then(|p| view.projects.get(&p.name)).cloned();
-        let lineage = lineage_of(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.metadata.uid.clone()));
-        let lineage = lineage.unwrap_or_else(|| uid(&object.metadata).to_owned());
+        let parent_uid = base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.metadata.uid.clone()));
+        let parent_uid = parent_uid.unwrap_or_else(|| uid(&object.metadata).to_owned());
         let users: Vec<_> = view.yoipods.values().filter(|y| workspace_name(y) == title).cloned().collect();
         let bears = |p: &Pod, key: &str, named: &str| label_of(&p.metadata, key) == Some(named);
         let of_users = |p: &&Arc<Pod>| users.iter().any(|u| bears(p, label::YOIPOD, name(&u.metadata)));
@@ -255,24 +255,25 @@ impl Operator {
             workspace: object.clone(),
             terminating: view.terminating,
             parent: object.spec.source.workspace.as_ref().and_then(|w| view.workspaces.get(&w.name)).cloned(),
-            bases: bases(view, &[&lineage]),
+            bases: bases(view, &[&parent_uid]),
             agents: view.pods.values().filter(of_users).cloned().collect(),
             populators: view.pods.values().filter(fills).cloned().collect(),
             claim: view.claims.get(title).filter(|_| claimed).cloned(),
             volume: view.volumes.get(&names::volume(uid(&object.metadata))).filter(|_| claimed).cloned(),
             nodes: self.nodes.clone(),
+            network_policies: view.policies.values().cloned().collect(),
             users,
             project,
         };
-        let plan = self.fenced(workspace::plan(&seen, &self.settings, c.now()));
+        let plan = workspace::plan(&seen, &self.settings, c.now());
         let before = own_workspace(object.status.clone().unwrap_or_default());
-        let (status, words) = self.carry_out(c, (Governed::Workspace, &object.metadata), plan, &before.conditions, luck)?;
-        let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::Workspace, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status.map(own_workspace) else { return Ok(Self::did(title, &done, false)) };
         self.fault.conditions(c, &mut status.conditions);
         self.fault.workspace(c, &object, &mut status);
-        let wrote = sorted(status.clone()) != sorted(before.clone()) || self.fault == Fault::SayItAgain;
+        let wrote = sorted(status.clone()) != sorted(before.clone()) || self.fault == Fault::WriteUnchangedStatus;
         if wrote && Self::current(c, &*object) && self.fault != Fault::LoseStatus {
-            judge::workspace(c, &object, &sorted(before), &sorted(status.clone()))?;
+            invariants::workspace(c, &object, &sorted(before), &sorted(status.clone()))?;
             c.change::<AgentWorkspace>(title, |w| {
                 let stood = w.status.take().unwrap_or_default();
                 status.provider = stood.provider;
@@ -281,39 +282,40 @@ impl Operator {
                 w.status = Some(status);
             });
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
-    fn yoipod(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
+    fn yoipod(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let view = &self.seen;
-        let Some(object) = view.yoipods.get(title).cloned() else { return Ok(Did::Nothing) };
+        let Some(object) = view.yoipods.get(title).cloned() else { return Ok(RoundResult::Nothing) };
         let project = view.projects.get(&object.spec.project_ref.name).cloned();
         let works_in = workspace_name(&object);
         let workspace = view.workspaces.get(works_in).cloned();
         let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
         let forked = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
-        let lineages = [project.as_ref().map(|p| uid(&p.metadata)), workspace.as_ref().map(|w| uid(&w.metadata))];
+        let parents = [project.as_ref().map(|p| uid(&p.metadata)), workspace.as_ref().map(|w| uid(&w.metadata))];
         let session_claim = view.claims.get(&session_claim_name(&object)).cloned();
         let volume = session_claim.as_ref().and_then(|c| view.volumes.get(c.spec.as_ref()?.volume_name.as_ref()?));
         let mine = |meta: &ObjectMeta| label_of(meta, label::YOIPOD) == Some(title);
         let seen = yoipod::Observed {
             terminating: view.terminating,
             users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
-            bases: bases(view, &lineages.into_iter().flatten().collect::<Vec<_>>()),
+            bases: bases(view, &parents.into_iter().flatten().collect::<Vec<_>>()),
             parent: forked.and_then(|w| view.workspaces.get(&w.name)).cloned(),
             pods: view.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
             session_volume: volume.cloned(),
             session_claim,
             manifests: view.maps.values().filter(|m| mine(&m.metadata)).cloned().collect(),
             nodes: self.nodes.clone(),
+            network_policies: view.policies.values().cloned().collect(),
             yoipod: object.clone(),
             project,
             workspace,
         };
-        let plan = self.fenced(yoipod::plan(&seen, &self.settings, c.now()));
+        let plan = yoipod::plan(&seen, &self.settings, c.now());
         let before = own_yoipod(object.status.clone().unwrap_or_default());
-        let (status, words) = self.carry_out(c, (Governed::YoiPod, &object.metadata), plan, &before.conditions, luck)?;
-        let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::YoiPod, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status.map(own_yoipod) else { return Ok(Self::did(title, &done, false)) };
         self.fault.conditions(c, &mut status.conditions);
         self.fault.yoipod(&before, &mut status);
         let wrote = sorted(status.clone()) != sorted(before.clone());
@@ -323,50 +325,56 @@ impl Operator {
         }
         if wrote && Self::current(c, &*stood) {
             let before = own_yoipod(stood.status.clone().unwrap_or_default());
-            judge::yoipod(c, &stood, &sorted(before), &sorted(status.clone()))?;
+            invariants::yoipod(c, &stood, &sorted(before), &sorted(status.clone()))?;
             c.change::<YoiPod>(title, |y| {
                 let stood = y.status.take().unwrap_or_default();
                 y.status =
                     Some(YoiPodStatus { session: stood.session, task: stood.task, live: stood.live, report: stood.report, ..status });
             });
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
-    fn peer(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
+    fn peer(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let view = &self.seen;
-        let Some(object) = view.peers.get(title).cloned() else { return Ok(Did::Nothing) };
+        let Some(object) = view.peers.get(title).cloned() else { return Ok(RoundResult::Nothing) };
         let member = |i: usize| object.spec.members.get(i).and_then(|m| view.yoipods.get(m)).cloned();
         let seen = peer::Observed { peer: object.clone(), terminating: view.terminating, members: [member(0), member(1)] };
         let plan = peer::plan(&seen, c.now());
         let before = object.status.clone().unwrap_or_default();
-        let (status, words) = self.carry_out(c, (Governed::Peer, &object.metadata), plan, &before.conditions, luck)?;
-        let Some(mut status) = status else { return Ok(Self::did(title, &words, false)) };
+        let (status, done) = self.carry_out(c, (Reconciled::Peer, &object.metadata), plan, &before.conditions, crash)?;
+        let Some(mut status) = status else { return Ok(Self::did(title, &done, false)) };
         self.fault.peer(view_members(&self.seen, &object), &mut status);
         let wrote = sorted(status.clone()) != sorted(before.clone());
         if wrote && Self::current(c, &*object) {
-            judge::peer(c, title, &before, &status)?;
+            invariants::peer(c, title, &before, &status)?;
             c.change::<YoiPeer>(title, |p| p.status = Some(status));
         }
-        Ok(Self::did(title, &words, wrote))
+        Ok(Self::did(title, &done, wrote))
     }
 
-    /// What a node that is no more left behind.
-    fn offer(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
-        let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(Did::Nothing) };
-        self.tend(c, (Governed::Offer, &object.metadata), left_over(&object, &self.nodes), luck)
+    /// A WorkspaceNode.
+    fn offer(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
+        let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(RoundResult::Nothing) };
+        self.carry_out_steps(c, (Reconciled::Offer, &object.metadata), left_over(&object, &self.nodes), crash)
     }
 
-    /// A claim that is being deleted.
-    fn claim(&mut self, c: &mut Cluster, title: &str, luck: Option<u64>) -> Result<Did, Broken> {
-        let Some(object) = self.seen.claims.get(title).filter(|c| deleting(&c.metadata)).cloned() else { return Ok(Did::Nothing) };
-        self.tend(c, (Governed::Claim, &object.metadata), nudge_deleting_claims::plan(&object, c.now()), luck)
+    /// A PersistentVolumeClaim that is being deleted.
+    fn claim(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
+        let Some(object) = self.seen.claims.get(title).filter(|c| deleting(&c.metadata)).cloned() else { return Ok(RoundResult::Nothing) };
+        self.carry_out_steps(c, (Reconciled::Claim, &object.metadata), nudge_deleting_claims::plan(&object, c.now()), crash)
     }
 
-    fn tend(&mut self, c: &mut Cluster, about: (Governed, &ObjectMeta), plan: Plan<Infallible>, luck: Option<u64>) -> Result<Did, Broken> {
+    fn carry_out_steps(
+        &mut self,
+        c: &mut Cluster,
+        about: (Reconciled, &ObjectMeta),
+        plan: Plan<Infallible>,
+        crash: Option<u64>,
+    ) -> Result<RoundResult, Violation> {
         let plan: Plan<YoiPodStatus> = Plan { steps: plan.steps, status: None, requeue_after: plan.requeue_after };
-        let (_, words) = self.carry_out(c, about, plan, &[], luck)?;
-        Ok(Self::did(name(about.1), &words, false))
+        let (_, done) = self.carry_out(c, about, plan, &[], crash)?;
+        Ok(Self::did(name(about.1), &done, false))
     }
 }
 
@@ -393,6 +401,6 @@ fn sorted<S: Conditions>(mut status: S) -> S {
     status
 }
 
-fn bases(view: &Objects, lineages: &[&str]) -> Vec<Arc<AgentWorkspace>> {
-    view.workspaces.values().filter(|w| lineage_of(w).is_some_and(|l| lineages.contains(&l))).cloned().collect()
+fn bases(view: &Objects, parents: &[&str]) -> Vec<Arc<AgentWorkspace>> {
+    view.workspaces.values().filter(|w| base_parent_uid(w).is_some_and(|l| parents.contains(&l))).cloned().collect()
 }

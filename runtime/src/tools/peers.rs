@@ -69,7 +69,7 @@ pub async fn send(caller: &RequestClient, unsettled: &Unsettled, args: &SendArgs
                 None => return unknown(&said.message),
             },
             None if unsent(&error) => End::failed(sentence(&error)),
-            None => return unknown(&error.fault().message),
+            None => return unknown(&error.failure().message),
         },
         Err(_) => return unknown(&format!("there was no answer within {} s", limit.as_secs())),
     };
@@ -123,7 +123,7 @@ fn refused(said: &Refusal, to: &str) -> Option<String> {
 fn sentence(error: &CallError) -> String {
     match refusal(error) {
         Some(said) => said.message,
-        None => format!("The gateway could not be asked: {}", error.fault()),
+        None => format!("The gateway could not be asked: {}", error.failure()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ground that is measured on, and the bare system calls.
+//! The file system for the measurements, and the bare system calls.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use yoi_workspace::{DataRoot, Provider, ProviderKind, Uid, ensure_loop_btrfs};
 
-/// A Btrfs of its own in a file; gone when dropped, also by a panic.
+/// A Btrfs in a file. It is removed when dropped, also by a panic.
 pub struct Pool {
     at: PathBuf,
     root: Option<DataRoot>,
@@ -17,7 +17,7 @@ impl Pool {
     pub fn new(temp: &Path, name: &str) -> Self {
         let at = temp.join(name);
         ensure_loop_btrfs(&temp.join(name).with_extension("btrfs"), 8 << 30, &at).unwrap();
-        // The loop device holds it: whatever ends this process, the space comes back.
+        // Only the loop device holds the file now, so its space comes back however this process ends.
         fs::remove_file(temp.join(name).with_extension("btrfs")).unwrap();
         let root = Some(DataRoot::open(&at).unwrap());
         Self { at, root }
@@ -27,7 +27,7 @@ impl Pool {
         self.root.as_ref().unwrap()
     }
 
-    pub fn hand(&self) -> &dyn Provider {
+    pub fn provider(&self) -> &dyn Provider {
         self.root().provider(ProviderKind::Btrfs).unwrap()
     }
 
@@ -41,7 +41,11 @@ impl Pool {
         File::open(self.at.join(name)).unwrap()
     }
 
-    /// Bytes of the device that are taken.
+    pub fn sync(&self) {
+        sync(&File::open(&self.at).unwrap());
+    }
+
+    /// Used bytes of the device.
     pub fn used(&self) -> u64 {
         rustix::fs::statvfs(&self.at).map(|v| (v.f_blocks - v.f_bfree) * v.f_frsize).unwrap()
     }
@@ -50,33 +54,39 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.root = None;
-        // Lazily: a failure may leave descriptors open, and the loop device goes with the last of them.
+        // Lazily, because a failure may leave descriptors open. The loop device goes with the last of them.
         _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
-/// In a mount namespace of its own, before any thread is there: what is mounted goes with the process, however it ends.
-pub fn alone() {
+/// Enters a new mount namespace: its mounts go with the process, however it ends. Call it before there is another thread.
+pub fn enter_mount_namespace() {
     use rustix::mount::{MountPropagationFlags, mount_change};
     // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
-/// Waits until the kernel has taken apart every snapshot that was deleted (since 6.13; before, it goes on in the background).
+/// Writes all dirty data of the file system, commits, and wakes the cleaner of deleted subvolumes.
+fn sync(any: &File) {
+    const SYNC: u32 = 0x94 << 8 | 8;
+    // SAFETY: SYNC takes no argument.
+    let done = unsafe { libc::ioctl(any.as_raw_fd(), SYNC as _) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Waits until the kernel has cleaned up every deleted snapshot (since 6.13; an older kernel does it in the background).
 ///
-/// The queue is counted again and again: the kernel's own wait for it (`FOR_QUEUED`) was seen to sleep on with an empty queue (6.18).
+/// It polls the length of the queue, because the kernel's own wait (`FOR_QUEUED`) was seen to sleep on with an empty queue (6.18).
 pub fn wait_for_the_cleaner(any: &File) {
     /// `struct btrfs_ioctl_subvol_wait`: a subvolume's id, what is asked, a count.
     #[repr(C)]
     struct Wait(u64, u32, u32);
     const SUBVOL_SYNC_WAIT: u32 = 1 << 30 | 16 << 16 | 0x94 << 8 | 65;
     const COUNT: u32 = 2;
-    const SYNC: u32 = 0x94 << 8 | 8;
     let begun = std::time::Instant::now();
     loop {
-        // SAFETY: SYNC takes no argument.
-        unsafe { libc::ioctl(any.as_raw_fd(), SYNC as _) };
+        sync(any);
         let mut queued = Wait(0, COUNT, 0);
         // SAFETY: SUBVOL_SYNC_WAIT reads and writes a btrfs_ioctl_subvol_wait.
         let asked = unsafe { libc::ioctl(any.as_raw_fd(), SUBVOL_SYNC_WAIT as _, &raw mut queued) };
@@ -88,7 +98,7 @@ pub fn wait_for_the_cleaner(any: &File) {
     }
 }
 
-/// What a record of the journal costs without a journal.
+/// Writes a file as the journal writes a record, without the journal.
 pub fn one_flushed_file(dir: &Path, handle: &File, name: &str) {
     let temporary = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&temporary).unwrap();

@@ -1,12 +1,12 @@
-//! What making a workspace costs over the bare system calls: `cargo bench -p yoi-workspace`. Needs root. With `YOI_BENCH_OUT=FOLDER` the
+//! Compares making a workspace with the bare system calls: `cargo bench -p yoi-workspace`. Needs root. With `YOI_BENCH_OUT=FOLDER` the
 //! rows are also written to `FOLDER/workspace.json`.
 //!
-//! Ours and the bare call take turns on the same file system, and what is compared with each other (sizes, numbers) takes turns as well, so
-//! that a busy moment hits all of them. Numbers are measured one after the other too, because a node has one data root.
+//! Our call and the bare call take turns on the same file system. Sizes that are compared with each other take turns, too, and so do numbers,
+//! so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it is told by the environment where to write")]
 
-mod crowd;
 mod disk;
+mod many_trees;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Pool, one_flushed_file, snapshot};
 use serde_json::{Value, json};
-use yoi_workspace::{CloneAccess, Journal, Making, Owner, Provider, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, Journal, Owner, Provider, ProviderKind, TreeOrigin, Uid};
 
 const KIND: ProviderKind = ProviderKind::Btrfs;
 const SAMPLES: usize = 150;
@@ -28,12 +28,12 @@ fn main() {
         println!("workspace: NOT RUN: needs root");
         return;
     }
-    disk::alone();
+    disk::enter_mount_namespace();
     let temp = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let mut table = Table::default();
     sizes(temp.path(), &mut table);
-    crowd::numbers(temp.path(), &mut table);
+    many_trees::numbers(temp.path(), &mut table);
     println!("\n{:.0?} in all", began.elapsed());
     if let Some(folder) = std::env::var_os("YOI_BENCH_OUT") {
         fs::write(PathBuf::from(folder).join("workspace.json"), serde_json::to_vec_pretty(&table.rows).unwrap()).unwrap();
@@ -45,7 +45,7 @@ struct Table {
     rows: Vec<Value>,
 }
 
-/// Times of one deed.
+/// How long one action took, each time.
 #[derive(Default)]
 struct Times(Vec<Duration>);
 
@@ -72,7 +72,7 @@ impl Table {
         println!("\n{title}\n{:<44} {:>9} {:>9} {:>6} {:>9}  bar", "", "ours us", "bare us", "ratio", "p99 us");
     }
 
-    /// A row of ours over the bare call. `bar` is the most that the ratio may be.
+    /// Adds a row of our call over the bare call. `bar` is the highest allowed ratio.
     fn over(&mut self, name: &str, ours: &Times, bare: &Times, bar: Option<f64>) {
         let (p50, p99, other) = (ours.p50(), ours.at(0.99), bare.p50());
         let ratio = p50 / other;
@@ -87,7 +87,7 @@ impl Table {
             "bare_p99": bare_p99, "bar": bar }));
     }
 
-    /// One figure that has no bare twin.
+    /// Adds a figure that is not compared with a bare call.
     fn figure(&mut self, name: &str, ratio: f64, words: &str, verdict: &str) {
         println!("{name:<44} {words:>33}  {verdict}");
         self.rows.push(
@@ -102,7 +102,7 @@ fn met(yes: bool, bar: &str) -> String {
 
 fn uid() -> Uid {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Spread as random UIDs are.
+    // Spread over the shards as random UIDs are.
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
@@ -110,11 +110,11 @@ fn uid() -> Uid {
     Uid::from_bytes(bytes)
 }
 
-/// A sealed base of so many small files, and its root for the bare call.
+/// Makes a sealed base with this number of small files, and opens its root for the bare call.
 fn base(pool: &Pool, files: usize) -> (Uid, File) {
     let base = uid();
-    let hand = pool.hand();
-    hand.create_empty(base, Owner { uid: 0, gid: 0 }).unwrap();
+    let provider = pool.provider();
+    provider.create_empty(base, Owner { uid: 0, gid: 0 }).unwrap();
     let path = pool.path(base);
     for n in 0..files {
         let dir = path.join(format!("d{}", n / 100));
@@ -123,17 +123,17 @@ fn base(pool: &Pool, files: usize) -> (Uid, File) {
         }
         fs::write(dir.join(format!("f{n}")), vec![b'x'; 200 + n * 37 % 4_000]).unwrap();
     }
-    hand.seal(base).unwrap();
+    provider.seal(base).unwrap();
     (base, File::open(path).unwrap())
 }
 
-fn make(hand: &dyn Provider, from: Uid) -> Uid {
+fn make(provider: &dyn Provider, from: Uid) -> Uid {
     let new = uid();
-    hand.clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
+    provider.clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
     new
 }
 
-/// Both, now the one first and now the other: what comes second finds the disk as the first has left it.
+/// Runs both, in alternating order, because the second finds the disk as the first has left it.
 fn take_turns(n: usize, one: impl FnOnce(), other: impl FnOnce()) {
     if n.is_multiple_of(2) {
         one();
@@ -146,7 +146,7 @@ fn take_turns(n: usize, one: impl FnOnce(), other: impl FnOnce()) {
 
 fn sizes(temp: &Path, table: &mut Table) {
     let pool = Pool::new(temp, "sizes");
-    let hand = pool.hand();
+    let provider = pool.provider();
     let bases: Vec<_> = SIZES.iter().map(|files| base(&pool, *files)).collect();
     let parent = pool.folder("bare");
     let mut times: Vec<_> = SIZES.iter().map(|_| (Times::default(), Times::default())).collect();
@@ -154,10 +154,10 @@ fn sizes(temp: &Path, table: &mut Table) {
         for k in 0..bases.len() {
             let at = (n + k) % bases.len();
             let ((from, root), (ours, bare)) = (&bases[at], &mut times[at]);
-            take_turns(n, || ours.time(|| _ = make(hand, *from)), || bare.time(|| snapshot(root, &parent, &format!("{n}-{from}"))));
+            take_turns(n, || ours.time(|| _ = make(provider, *from)), || bare.time(|| snapshot(root, &parent, &format!("{n}-{from}"))));
         }
     }
-    table.head("Making a workspace, by files in the tree (the Provider's verb alone)");
+    table.head("TreeOrigin a workspace, by files in the tree (the Provider's verb alone)");
     for (files, (ours, bare)) in SIZES.iter().zip(&times) {
         table.over(&format!("verb over ioctl, {files} files"), ours, bare, Some(1.2));
     }
@@ -171,7 +171,7 @@ fn sizes(temp: &Path, table: &mut Table) {
     live_fork(&pool, bases[2].0, table);
 }
 
-/// The journal's share of a making: the intent before, and the word after.
+/// The journal's share of making a workspace: the intent before, and the record after.
 fn journal(temp: &Path, table: &mut Table) {
     let journal = Journal::open(&temp.join("journal")).unwrap();
     let dir = temp.join("bare-journal");
@@ -180,10 +180,10 @@ fn journal(temp: &Path, table: &mut Table) {
     let (mut intent, mut done, mut bare) = (Times::default(), Times::default(), Times::default());
     for _ in 0..SAMPLES {
         let new = uid();
-        let making = Making::Clone { from: new, access: CloneAccess::ReadWrite };
-        intent.time(|| _ = journal.begin_create(new, KIND, making).unwrap());
+        let origin = TreeOrigin::Clone { from: new, access: CloneAccess::ReadWrite };
+        intent.time(|| _ = journal.begin_create(new, KIND, origin).unwrap());
         bare.time(|| one_flushed_file(&dir, &handle, &new.to_string()));
-        done.time(|| journal.created(new).unwrap());
+        done.time(|| journal.record_created(new).unwrap());
     }
     table.head("The journal, apart (on the disk of the kubelet's folder; a record is a file, flushed, renamed, its folder flushed)");
     table.over("journal: the intent, over the bare flushes", &intent, &bare, None);
@@ -191,12 +191,12 @@ fn journal(temp: &Path, table: &mut Table) {
 }
 
 fn rate(pool: &Pool, from: Uid, root: &File, table: &mut Table) {
-    let hand = pool.hand();
+    let provider = pool.provider();
     let (mut one_parent, mut ours) = (Vec::new(), Vec::new());
     for round in 0..3 {
         let parent = pool.folder(&format!("one-parent{round}"));
         one_parent.push(per_second(|n| snapshot(root, &parent, &n.to_string())));
-        ours.push(per_second(|_| _ = make(hand, from)));
+        ours.push(per_second(|_| _ = make(provider, from)));
     }
     let middle = |rates: &mut Vec<f64>| {
         rates.sort_by(f64::total_cmp);
@@ -222,40 +222,40 @@ fn per_second(act: impl Fn(usize) + Sync) -> f64 {
     (THREADS * EACH) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// What a commit after each making would cost.
+/// What a commit after each clone would cost.
 fn group(pool: &Pool, from: Uid, table: &mut Table) {
-    let hand = pool.hand();
+    let provider = pool.provider();
     let (mut plain, mut committed) = (Times::default(), Times::default());
     for n in 0..SAMPLES {
         take_turns(
             n,
-            || plain.time(|| _ = make(hand, from)),
+            || plain.time(|| _ = make(provider, from)),
             || {
                 committed.time(|| {
-                    make(hand, from);
-                    hand.settle().unwrap();
+                    make(provider, from);
+                    pool.sync();
                 });
             },
         );
     }
-    table.head("A commit of the file system after each making (not done: see the reason in `Provider::clone_tree`)");
+    table.head("A commit of the file system after each clone (not done: see Durability in `Provider`)");
     table.over("verb and commit over verb", &committed, &plain, None);
 }
 
 fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
-    let hand = pool.hand();
-    let live = make(hand, from);
+    let provider = pool.provider();
+    let live = make(provider, from);
     let path = pool.path(live);
     for n in 0..200 {
         fs::write(path.join(format!("d{n}/f{}", n * 100)), vec![b'y'; 50_000]).unwrap();
     }
-    hand.settle().unwrap();
+    pool.sync();
     let before = pool.used();
     let mut times = Times::default();
     let mut fork = live;
-    times.time(|| fork = make(hand, live));
-    hand.settle().unwrap();
-    let (disk, data) = (pool.used().saturating_sub(before), hand.usage(fork).unwrap().exclusive_bytes);
+    times.time(|| fork = make(provider, live));
+    pool.sync();
+    let (disk, data) = (pool.used().saturating_sub(before), provider.usage(fork).unwrap().exclusive_bytes);
     table.head("Fork of a live tree of 57,000 files");
     let words = format!("{data} bytes of data, {disk} on disk");
     let most = data.max(disk) as f64;

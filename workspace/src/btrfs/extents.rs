@@ -1,10 +1,10 @@
-//! Which bytes of a file no other tree shares, by FIEMAP.
+//! The bytes of a file that no other tree shares, by FIEMAP.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::SysError;
-use crate::error::RecoveryStep;
+use crate::error::StepContext;
 
 const FS_IOC_FIEMAP: u32 = 3 << 30 | (32 << 16) | (0x66 << 8) | 11;
 const SYNC: u32 = 1;
@@ -38,7 +38,7 @@ struct Fiemap {
     extents: [Extent; BATCH],
 }
 
-/// Sum of the extents that only this file holds. Data small enough to live in the metadata does not count.
+/// The sum of the extents that only this file uses, in bytes. Data that is stored inline in the metadata does not count.
 pub fn exclusive_bytes(file: &OwnedFd) -> Result<u64, SysError> {
     let empty = Extent { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
     let mut sum = 0;

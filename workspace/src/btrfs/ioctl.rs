@@ -1,4 +1,4 @@
-//! The Btrfs ioctls, as the kernel's `linux/btrfs.h` lays them out.
+//! The Btrfs ioctls of the kernel's `linux/btrfs.h`.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,7 +11,7 @@ const SPEC_BY_ID: u64 = 1 << 4;
 /// The inode number of every subvolume's root.
 pub const ROOT_INODE: u64 = 256;
 
-pub(super) const fn code(direction: u32, number: u32, size: usize) -> u32 {
+pub(super) const fn request_code(direction: u32, number: u32, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | MAGIC << 8 | number
 }
 pub(super) const WRITE: u32 = 1;
@@ -41,15 +41,15 @@ impl VolArgs {
 }
 
 /// SAFETY: `arg` must be what ioctl `request` reads and writes.
-pub(super) unsafe fn call<T>(fd: impl AsFd, request: u32, arg: *mut T) -> io::Result<()> {
-    // SAFETY: by the caller's word; the descriptor lives through the call.
+pub(super) unsafe fn raw_ioctl<T>(fd: impl AsFd, request: u32, arg: *mut T) -> io::Result<()> {
+    // SAFETY: the caller guarantees `arg`; the descriptor lives through the call.
     match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request as _, arg) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// True if the descriptor lies on Btrfs.
+/// True if the descriptor is on Btrfs.
 pub fn is_btrfs(fd: impl AsFd) -> rustix::io::Result<bool> {
     #[allow(clippy::unnecessary_cast)] // The field's type differs by target.
     Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == SUPER_MAGIC)
@@ -64,77 +64,77 @@ pub fn is_subvolume(fd: impl AsFd) -> bool {
 pub fn create(parent: impl AsFd, name: &CStr) -> io::Result<()> {
     let mut args = VolArgs::named(name)?;
     // SAFETY: SUBVOL_CREATE_V2 reads a vol_args_v2.
-    unsafe { call(parent, code(WRITE, 24, size_of::<VolArgs>()), &mut *args) }
+    unsafe { raw_ioctl(parent, request_code(WRITE, 24, size_of::<VolArgs>()), &mut *args) }
 }
 
-/// Makes a snapshot of the subvolume whose root `source` is. Returns once it is committed.
+/// Makes a snapshot of the subvolume with the root `source`. Returns once it is committed.
 pub fn snapshot(source: impl AsFd, parent: impl AsFd, name: &CStr, read_only: bool) -> io::Result<()> {
     let mut args = VolArgs::named(name)?;
     args.fd = i64::from(source.as_fd().as_raw_fd());
     args.flags = if read_only { SUBVOL_RDONLY } else { 0 };
     // SAFETY: SNAP_CREATE_V2 reads a vol_args_v2.
-    unsafe { call(parent, code(WRITE, 23, size_of::<VolArgs>()), &mut *args) }
+    unsafe { raw_ioctl(parent, request_code(WRITE, 23, size_of::<VolArgs>()), &mut *args) }
 }
 
 /// Deletes a subvolume that holds no other, by name.
 pub fn delete(parent: impl AsFd, name: &CStr) -> io::Result<()> {
     let mut args = VolArgs::named(name)?;
     // SAFETY: SNAP_DESTROY_V2 reads a vol_args_v2.
-    unsafe { call(parent, code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
+    unsafe { raw_ioctl(parent, request_code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
 }
 
-/// Deletes a subvolume that holds no other, by id, wherever it stands in the file system of `any`.
+/// Deletes a subvolume that holds no other, by id, wherever it is in the file system of `any`.
 pub fn delete_by_id(any: impl AsFd, id: u64) -> io::Result<()> {
     let mut args = VolArgs::named(c"")?;
     args.flags = SPEC_BY_ID;
     args.name[..8].copy_from_slice(&id.to_ne_bytes());
     // SAFETY: SNAP_DESTROY_V2 reads a vol_args_v2.
-    unsafe { call(any, code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
+    unsafe { raw_ioctl(any, request_code(WRITE, 63, size_of::<VolArgs>()), &mut *args) }
 }
 
-/// Sets or clears the read-only flag of the subvolume whose root this is. Returns once it is committed.
+/// Sets or clears the read-only flag of the subvolume with this root. Returns once it is committed.
 pub fn set_read_only(subvolume: impl AsFd, read_only: bool) -> io::Result<()> {
     let mut flags = 0u64;
     // SAFETY: SUBVOL_GETFLAGS writes a u64.
-    unsafe { call(&subvolume, code(READ, 25, size_of::<u64>()), &mut flags)? };
+    unsafe { raw_ioctl(&subvolume, request_code(READ, 25, size_of::<u64>()), &mut flags)? };
     let wanted = if read_only { flags | SUBVOL_RDONLY } else { flags & !SUBVOL_RDONLY };
     if wanted == flags {
         return Ok(());
     }
     let mut wanted = wanted;
     // SAFETY: SUBVOL_SETFLAGS reads a u64.
-    unsafe { call(subvolume, code(WRITE, 26, size_of::<u64>()), &mut wanted) }
+    unsafe { raw_ioctl(subvolume, request_code(WRITE, 26, size_of::<u64>()), &mut wanted) }
 }
 
-/// Writes all dirty data of the file system and commits; wakes the cleaner of deleted subvolumes.
+/// Writes all dirty data of the file system, commits, and wakes the cleaner of deleted subvolumes.
 pub fn sync(any: impl AsFd) -> io::Result<()> {
     // SAFETY: IOC_SYNC takes no argument.
-    unsafe { call(any, code(0, 8, 0), std::ptr::null_mut::<u8>()) }
+    unsafe { raw_ioctl(any, request_code(0, 8, 0), std::ptr::null_mut::<u8>()) }
 }
 
-/// Asks the kernel's own thread to commit the transaction that runs now, and tells which it is. Returns once the commit has begun, which may be
-/// late: see [`super::commit`].
+/// Asks the kernel's thread to commit the current transaction, and returns its number. Returns once the commit has begun, which may be late:
+/// see [`super::commit`].
 pub(super) fn start_sync(any: impl AsFd) -> io::Result<u64> {
     let mut transid = 0u64;
     // SAFETY: START_SYNC writes a u64.
-    unsafe { call(any, code(READ, 24, size_of::<u64>()), &mut transid)? };
+    unsafe { raw_ioctl(any, request_code(READ, 24, size_of::<u64>()), &mut transid)? };
     Ok(transid)
 }
 
 /// Waits until a transaction is committed.
 pub(super) fn wait_sync(any: impl AsFd, mut transid: u64) -> io::Result<()> {
     // SAFETY: WAIT_SYNC reads a u64.
-    unsafe { call(any, code(WRITE, 22, size_of::<u64>()), &mut transid) }
+    unsafe { raw_ioctl(any, request_code(WRITE, 22, size_of::<u64>()), &mut transid) }
 }
 
-/// What the kernel says of a subvolume.
+/// What the kernel knows of a subvolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SubvolumeFacts {
+pub struct Subvolume {
     pub id: u64,
     /// The transaction that last changed it. Being cloned is a change.
     pub generation: u64,
     /// The transaction that made it.
-    pub made_in: u64,
+    pub created_transid: u64,
     pub uuid: [u8; 16],
     /// The subvolume it is a snapshot of, or zeros.
     pub parent_uuid: [u8; 16],
@@ -160,21 +160,21 @@ struct SubvolInfo {
     reserved: [u64; 8],
 }
 
-/// Asks about the subvolume that `fd` lies in.
-pub fn facts(fd: impl AsFd) -> io::Result<SubvolumeFacts> {
+/// Reads the facts of the subvolume that contains `fd`.
+pub fn subvolume(fd: impl AsFd) -> io::Result<Subvolume> {
     // SAFETY: all fields are plain numbers, for which zero is a value.
     let mut info: Box<SubvolInfo> = Box::new(unsafe { std::mem::zeroed() });
     // SAFETY: GET_SUBVOL_INFO writes a get_subvol_info_args.
-    unsafe { call(fd, code(READ, 60, size_of::<SubvolInfo>()), &mut *info)? };
-    let SubvolInfo { treeid: id, generation, otransid: made_in, uuid, parent_uuid, .. } = *info;
-    Ok(SubvolumeFacts { id, generation, made_in, uuid, parent_uuid })
+    unsafe { raw_ioctl(fd, request_code(READ, 60, size_of::<SubvolInfo>()), &mut *info)? };
+    let SubvolInfo { treeid: id, generation, otransid: created_transid, uuid, parent_uuid, .. } = *info;
+    Ok(Subvolume { id, generation, created_transid, uuid, parent_uuid })
 }
 
-/// A subvolume that stands inside another.
+/// A subvolume inside another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Child {
+pub struct ChildSubvolume {
     pub id: u64,
-    /// The directory it stands in, an inode of the parent.
+    /// The inode of the directory that contains it, in the parent.
     pub dir: u64,
 }
 
@@ -187,17 +187,17 @@ struct RootRefs {
     align: [u8; 7],
 }
 
-/// The subvolumes that stand directly inside the one that `fd` lies in; at most 255 of them, so ask again after removing some.
-pub fn children(fd: impl AsFd) -> io::Result<Vec<Child>> {
+/// Lists the subvolumes directly inside the one that contains `fd`: at most 255 of them, so call it again after removing some.
+pub fn children(fd: impl AsFd) -> io::Result<Vec<ChildSubvolume>> {
     let mut args = Box::new(RootRefs { min_treeid: 0, refs: [[0; 2]; 255], num_items: 0, align: [0; 7] });
     // SAFETY: GET_SUBVOL_ROOTREF reads and writes a get_subvol_rootref_args.
-    match unsafe { call(fd, code(READ | WRITE, 61, size_of::<RootRefs>()), &mut *args) } {
+    match unsafe { raw_ioctl(fd, request_code(READ | WRITE, 61, size_of::<RootRefs>()), &mut *args) } {
         Ok(()) => {}
         // There are more; the first 255 are in the buffer.
         Err(e) if e.raw_os_error() == Some(libc::EOVERFLOW) => {}
         Err(e) => return Err(e),
     }
-    Ok(args.refs.iter().take(usize::from(args.num_items)).map(|&[id, dir]| Child { id, dir }).collect())
+    Ok(args.refs.iter().take(usize::from(args.num_items)).map(|&[id, dir]| ChildSubvolume { id, dir }).collect())
 }
 
 /// `struct file_handle` with the content that Btrfs gives it.
@@ -210,7 +210,7 @@ struct Handle {
     generation: u32,
 }
 
-/// Opens a directory by subvolume and inode, with no path that an agent could bend.
+/// Opens a directory by subvolume and inode, without a path that an agent could change.
 pub fn open_inode(any: BorrowedFd, subvolume: u64, inode: u64) -> io::Result<OwnedFd> {
     /// `FILEID_BTRFS_WITHOUT_PARENT`.
     const KIND: i32 = 0x4d;

@@ -1,13 +1,13 @@
-//! Which inodes of a subvolume changed since a transaction, and where they stand.
+//! The inodes of a subvolume that changed since a transaction, and their paths.
 
 use std::io;
 use std::os::fd::AsFd;
 
-use super::ioctl::{self, READ, WRITE, call, code};
+use super::ioctl::{self, READ, WRITE, raw_ioctl, request_code};
 
-/// An inode that was written after the transaction that was asked about.
+/// An inode that changed in or after the given transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedInode {
     pub inode: u64,
     pub is_dir: bool,
 }
@@ -35,9 +35,9 @@ struct Search {
     buffer: [u8; BUFFER],
 }
 
-/// All inodes of the subvolume that `tree` lies in whose last change was in `first` or a later transaction. Sees only what is
-/// committed: sync before.
-pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<Changed>> {
+/// Lists all inodes of the subvolume that contains `tree` whose last change was in `first` or a later transaction. It sees only what is
+/// committed, so sync before.
+pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<ChangedInode>> {
     let mut found = Vec::new();
     // SAFETY: all fields are plain numbers, for which zero is a value; zeroed on the heap, as it is too large for a stack.
     let mut search: Box<Search> = unsafe { Box::<Search>::new_zeroed().assume_init() };
@@ -48,20 +48,20 @@ pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<Changed>> {
         (search.min_transid, search.max_transid) = (first, u64::MAX);
         (search.items, search.buffer_size) = (u32::MAX, BUFFER as u64);
         // SAFETY: TREE_SEARCH_V2 reads the head and writes at most `buffer_size` bytes behind it; its code is made with the head's size.
-        unsafe { call(&tree, code(READ | WRITE, 17, std::mem::offset_of!(Search, buffer)), &mut *search)? };
+        unsafe { raw_ioctl(&tree, request_code(READ | WRITE, 17, std::mem::offset_of!(Search, buffer)), &mut *search)? };
         if search.items == 0 {
             return Ok(found);
         }
         let mut at = 0;
         let mut last = next;
         for _ in 0..search.items {
-            let word = |offset: usize| read_u64(&search.buffer, at + offset);
-            let (object, offset, kind_and_length) = (word(8)?, word(16)?, word(24)?);
+            let field = |offset: usize| read_u64(&search.buffer, at + offset);
+            let (object, offset, kind_and_length) = (field(8)?, field(16)?, field(24)?);
             let (kind, length) = (kind_and_length as u32, (kind_and_length >> 32) as usize);
             let item = at + HEADER;
             if kind == INODE_ITEM && read_u64(&search.buffer, item + 8)? >= first {
                 let mode = read_u64(&search.buffer, item + 52)? as u32;
-                found.push(Changed { inode: object, is_dir: mode & libc::S_IFMT == libc::S_IFDIR });
+                found.push(ChangedInode { inode: object, is_dir: mode & libc::S_IFMT == libc::S_IFDIR });
             }
             last = (object, kind, offset);
             at = item + length;
@@ -94,7 +94,7 @@ struct Lookup {
 pub fn path_of_dir(tree: impl AsFd, inode: u64) -> io::Result<Option<Vec<u8>>> {
     let mut args = Box::new(Lookup { tree: 0, object: inode, name: [0; 4080] });
     // SAFETY: INO_LOOKUP reads and writes an ino_lookup_args.
-    match unsafe { call(tree, code(READ | WRITE, 18, size_of::<Lookup>()), &mut *args) } {
+    match unsafe { raw_ioctl(tree, request_code(READ | WRITE, 18, size_of::<Lookup>()), &mut *args) } {
         Ok(()) => {}
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
         Err(e) => return Err(e),
@@ -112,7 +112,7 @@ struct InodePaths {
     answer: u64,
 }
 
-/// `struct btrfs_data_container` with room for what the kernel gives at most.
+/// `struct btrfs_data_container` with room for the most that the kernel returns.
 #[repr(C)]
 struct Paths {
     bytes_left: u32,
@@ -122,13 +122,13 @@ struct Paths {
     values: [u64; 510],
 }
 
-/// Every path of a file from the root of its subvolume; none if it is gone. An error if they are too many for one answer.
+/// Every path of a file from the root of its subvolume; none if it is gone. An error if they are too many for one call.
 pub fn paths_of_file(tree: impl AsFd, inode: u64) -> io::Result<Vec<Vec<u8>>> {
     let mut paths = Box::new(Paths { bytes_left: 0, bytes_missing: 0, count: 0, missed: 0, values: [0; 510] });
     let answer = std::ptr::from_mut(&mut *paths) as u64;
     let mut args = InodePaths { inode, size: size_of::<Paths>() as u64, reserved: [0; 4], answer };
     // SAFETY: INO_PATHS reads an ino_path_args and writes at most `size` bytes at `answer`.
-    match unsafe { call(tree, code(READ | WRITE, 35, size_of::<InodePaths>()), &mut args) } {
+    match unsafe { raw_ioctl(tree, request_code(READ | WRITE, 35, size_of::<InodePaths>()), &mut args) } {
         Ok(()) => {}
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
         Err(e) => return Err(e),

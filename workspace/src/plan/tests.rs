@@ -1,5 +1,5 @@
 use super::*;
-use crate::{CloneAccess, Making, Owner, Seal, TreeManifest};
+use crate::{CloneAccess, Owner, Seal, TreeManifest, TreeOrigin};
 
 const UID: Uid = Uid::from_bytes([7; 16]);
 
@@ -32,9 +32,9 @@ fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
     assert_eq!(passed_over.reason, "Copy: works (Btrfs: no ioctl)");
 }
 
-/// A disk and a journal for one tree, that remember.
+/// What disk and journal hold of one tree; steps change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct World {
+struct OneTree {
     record: Option<RecordState>,
     /// Marked or not.
     building: Option<bool>,
@@ -43,30 +43,30 @@ struct World {
     trash: Option<bool>,
 }
 
-impl World {
-    fn all() -> impl Iterator<Item = World> {
+impl OneTree {
+    fn all() -> impl Iterator<Item = OneTree> {
         let records =
             [RecordState::Creating, RecordState::Ready, RecordState::Sealing, RecordState::Sealed, RecordState::Destroying].map(Some);
         let records: Vec<_> = [None].into_iter().chain(records).collect();
         let three = [None, Some(false), Some(true)];
         records.into_iter().flat_map(move |record| {
             three.into_iter().flat_map(move |building| {
-                three.into_iter().flat_map(move |live| three.into_iter().map(move |trash| World { record, building, live, trash }))
+                three.into_iter().flat_map(move |live| three.into_iter().map(move |trash| OneTree { record, building, live, trash }))
             })
         })
     }
 
-    fn seen(&self) -> (Contents, Inventory) {
-        let making = Making::Empty { owner: Owner { uid: 0, gid: 0 } };
+    fn observed(&self) -> (JournalContents, Inventory) {
+        let origin = TreeOrigin::Empty { owner: Owner { uid: 0, gid: 0 } };
         let marker = |sealed: bool| {
             let manifest = TreeManifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
             let sealed = sealed.then_some(Seal { manifest, transid: None });
-            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, making, sealed }
+            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, sealed }
         };
-        let entry = |place, marker| DataRootEntry { uid: UID, place, marker };
-        let building = self.building.map(|marked| entry(Place::Building, marked.then(|| marker(false))));
-        let live = self.live.map(|sealed| entry(Place::Live, Some(marker(sealed))));
-        let trash = self.trash.map(|marked| entry(Place::Trash, marked.then(|| marker(false))));
+        let entry = |location, marker| DataRootEntry { uid: UID, location, marker };
+        let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false))));
+        let live = self.live.map(|sealed| entry(EntryLocation::Live, Some(marker(sealed))));
+        let trash = self.trash.map(|marked| entry(EntryLocation::Trash, marked.then(|| marker(false))));
         let entries = [building, live, trash].into_iter().flatten().collect();
         let records = self
             .record
@@ -74,17 +74,17 @@ impl World {
             .map(|state| Record {
                 uid: UID,
                 provider: ProviderKind::Copy,
-                making,
+                origin,
                 state: *state,
-                since: crate::journal::Since::Unknown,
-                of: None,
+                since: crate::journal::ChangeBase::Unknown,
+                object: None,
             })
             .collect();
-        (Contents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
+        (JournalContents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
     }
 
     fn plan(&self) -> Recovery {
-        let (journal, found) = self.seen();
+        let (journal, found) = self.observed();
         recover(&journal, &found)
     }
 
@@ -115,29 +115,29 @@ impl World {
 }
 
 #[test]
-fn from_any_world_and_after_a_crash_at_any_step_recovery_ends_and_stays_ended() {
-    let mut worlds = 0;
-    for start in World::all() {
+fn from_any_state_and_after_a_crash_at_any_step_recovery_ends_and_stays_ended() {
+    let mut states = 0;
+    for start in OneTree::all() {
         for crash_after in 0..=start.plan().steps.len() {
-            let mut world = start;
-            start.plan().steps.iter().take(crash_after).for_each(|step| world.apply(step));
-            world.plan().steps.iter().for_each(|step| world.apply(step));
-            let rest = world.plan();
-            assert_eq!(rest.steps, [], "from {start:?}, crash after {crash_after}, at {world:?}");
-            assert_eq!((world.building, world.trash), (None, None), "from {start:?}");
-            assert!(!matches!(world.record, Some(RecordState::Creating | RecordState::Destroying)), "from {start:?}");
-            worlds += 1;
+            let mut tree = start;
+            start.plan().steps.iter().take(crash_after).for_each(|step| tree.apply(step));
+            tree.plan().steps.iter().for_each(|step| tree.apply(step));
+            let rest = tree.plan();
+            assert_eq!(rest.steps, [], "from {start:?}, crash after {crash_after}, at {tree:?}");
+            assert_eq!((tree.building, tree.trash), (None, None), "from {start:?}");
+            assert!(!matches!(tree.record, Some(RecordState::Creating | RecordState::Destroying)), "from {start:?}");
+            states += 1;
         }
     }
-    assert!(worlds > 300, "only {worlds} worlds");
+    assert!(states > 300, "only {states} states");
 }
 
 #[test]
 fn a_live_tree_goes_only_if_its_destruction_was_meant() {
-    for start in World::all().filter(|w| w.live.is_some()) {
-        let mut world = start;
-        start.plan().steps.iter().for_each(|step| world.apply(step));
-        assert_eq!(world.live.is_none(), start.record == Some(RecordState::Destroying), "{start:?}");
+    for start in OneTree::all().filter(|w| w.live.is_some()) {
+        let mut tree = start;
+        start.plan().steps.iter().for_each(|step| tree.apply(step));
+        assert_eq!(tree.live.is_none(), start.record == Some(RecordState::Destroying), "{start:?}");
         assert_eq!(start.plan().orphans.len(), usize::from(start.record.is_none()), "{start:?}");
     }
 }
@@ -145,7 +145,7 @@ fn a_live_tree_goes_only_if_its_destruction_was_meant() {
 #[test]
 fn a_promised_tree_that_is_nowhere_is_lost_and_its_record_stays() {
     for state in [RecordState::Ready, RecordState::Sealing, RecordState::Sealed] {
-        let nowhere = World { record: Some(state), building: None, live: None, trash: None };
+        let nowhere = OneTree { record: Some(state), building: None, live: None, trash: None };
         assert_eq!(nowhere.plan(), Recovery { lost: vec![UID], ..Recovery::default() });
     }
 }
@@ -153,16 +153,16 @@ fn a_promised_tree_that_is_nowhere_is_lost_and_its_record_stays() {
 #[test]
 fn of_a_tree_whose_record_or_entry_cannot_be_read_nothing_is_touched_and_the_others_are_recovered() {
     let other = Uid::from_bytes([8; 16]);
-    for start in World::all() {
+    for start in OneTree::all() {
         for damaged in [true, false] {
-            let (mut journal, mut found) = start.seen();
+            let (mut journal, mut found) = start.observed();
             if damaged {
                 let why = "the file is no JSON".to_owned();
-                (journal.records, journal.damaged) = (vec![], vec![crate::journal::Damaged { uid: UID, why }]);
+                (journal.records, journal.damaged) = (vec![], vec![crate::journal::DamagedRecord { uid: UID, why }]);
             } else {
-                found.unreadable = vec![crate::Unreadable { uid: UID, why: "input/output error".into() }];
+                found.unreadable = vec![crate::UnreadableEntry { uid: UID, why: "input/output error".into() }];
             }
-            found.entries.push(DataRootEntry { uid: other, place: Place::Building, marker: None });
+            found.entries.push(DataRootEntry { uid: other, location: EntryLocation::Building, marker: None });
             let plan = recover(&journal, &found);
             assert_eq!(plan.steps, [RecoveryStep::Disk(DiskStep::Discard { uid: other })], "{start:?}");
             assert_eq!((plan.orphans, plan.lost), (vec![], vec![]), "{start:?}");
@@ -180,7 +180,7 @@ fn steps_and_markers_keep_their_spelling() {
         version: 1,
         uid: UID,
         provider: ProviderKind::Btrfs,
-        making: Making::Clone { from: UID, access: CloneAccess::ReadOnly },
+        origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
         sealed: Some(Seal {
             manifest: TreeManifest {
                 files: u64::MAX,
@@ -193,6 +193,9 @@ fn steps_and_markers_keep_their_spelling() {
         }),
     };
     let text = serde_json::to_string(&marker).unwrap();
+    assert!(text.contains(r#""making":{"Clone":{"from":"07070707-0707-0707-0707-070707070707","access":"ReadOnly"}}"#), "{text}");
     assert!(text.len() < 1000, "a link holds at most 4095 bytes");
     assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
+    let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None };
+    assert_eq!(serde_json::to_string(&entry).unwrap(), r#"{"uid":"07070707-0707-0707-0707-070707070707","place":"Trash","marker":null}"#);
 }

@@ -1,4 +1,4 @@
-//! A tree and its clone.
+//! A tree and its clones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use yoi_workspace::{CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
 
-use crate::lab::{Lab, Lane, content, fill_repository, git, is_root, me};
+use crate::fixture::{Fixture, Lane, content, current_owner, fill_repository, git, is_root};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
     ("w21_strange_names_are_cloned_compared_and_destroyed", w21),
     ("w40_five_clones_at_once", w40),
     ("w42_owners_modes_times_links_and_attributes_are_kept", w42),
-    ("every_verb_may_be_said_twice", twice),
+    ("every_operation_can_be_repeated", repeated),
     ("a_uid_never_stands_for_two_trees", conflict),
     ("equal_trees_have_equal_digests_under_every_provider", digests),
     ("a_sealed_tree_cannot_be_written_by_path_on_btrfs", sealed),
@@ -27,51 +27,51 @@ pub const CASES: &[Case] = &[
     ("an_existing_image_is_never_formatted", image),
 ];
 
-fn w1(lab: &Lab) -> Verdict {
-    let (base, source) = lab.base();
-    lab.provider().settle().unwrap();
-    let free = || rustix::fs::statvfs(&lab.dir).map(|v| v.f_bfree * v.f_frsize).unwrap();
+fn w1(fixture: &Fixture) -> Verdict {
+    let (base, source) = fixture.base();
+    fixture.sync();
+    let free = || rustix::fs::statvfs(&fixture.dir).map(|v| v.f_bfree * v.f_frsize).unwrap();
     let before = free();
     let started = Instant::now();
-    let (clone, path) = lab.clone_of(base);
+    let (clone, path) = fixture.clone_of(base);
     assert!(started.elapsed() < Duration::from_secs(3));
     assert_eq!(content(&path), content(&source));
     assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
-    lab.provider().settle().unwrap();
-    let usage = lab.provider().usage(clone).unwrap();
+    fixture.sync();
+    let usage = fixture.provider().usage(clone).unwrap();
     assert!(usage.logical_bytes > 3 << 20);
-    match lab.kind() {
+    match fixture.kind() {
         ProviderKind::Btrfs => {
             assert!(before.saturating_sub(free()) <= 512 << 10, "{} bytes", before - free());
             assert_eq!(usage.exclusive_bytes, 0);
         }
-        // Copy promises no lightness, and says what it weighs.
+        // A copy takes as much space as its source, and `usage` says so.
         ProviderKind::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
     }
     Verdict::Ran
 }
 
-fn w3(lab: &Lab) -> Verdict {
-    let (base, source) = lab.base();
-    let (before, digest) = (content(&source), lab.provider().seal(base).unwrap().digest);
-    let (clone, path) = lab.clone_of(base);
+fn w3(fixture: &Fixture) -> Verdict {
+    let (base, source) = fixture.base();
+    let (before, digest) = (content(&source), fixture.provider().seal(base).unwrap().digest);
+    let (clone, path) = fixture.clone_of(base);
     fs::write(path.join("src/file1.rs"), "edited").unwrap();
     fs::write(path.join("new"), "new").unwrap();
     fs::remove_file(path.join("src/file4.rs")).unwrap();
     fs::rename(path.join("src/deep"), path.join("deep")).unwrap();
     fs::set_permissions(path.join("src/file5.rs"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(content(&source), before);
-    // A fresh walk, not the remembered answer.
-    let again = lab.uid();
-    lab.provider().clone_tree(again, base, CloneAccess::ReadOnly).unwrap();
-    assert_eq!(lab.provider().seal(again).unwrap().digest, digest);
-    assert_ne!(lab.provider().seal(clone).unwrap().digest, digest);
+    // The digest of a new clone is computed again; that of `base` would be read from its marker.
+    let again = fixture.uid();
+    fixture.provider().clone_tree(again, base, CloneAccess::ReadOnly).unwrap();
+    assert_eq!(fixture.provider().seal(again).unwrap().digest, digest);
+    assert_ne!(fixture.provider().seal(clone).unwrap().digest, digest);
     Verdict::Ran
 }
 
-fn w4(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let ((_, one), (_, two)) = (lab.clone_of(base), lab.clone_of(base));
+fn w4(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let ((_, one), (_, two)) = (fixture.clone_of(base), fixture.clone_of(base));
     fs::write(one.join("src/file1.rs"), "one").unwrap();
     fs::write(two.join("src/file1.rs"), "two").unwrap();
     assert_eq!(fs::read_to_string(one.join("src/file1.rs")).unwrap(), "one");
@@ -79,19 +79,19 @@ fn w4(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn w5(lab: &Lab) -> Verdict {
-    let (base, source) = lab.base();
-    let (_, path) = lab.clone_of(base);
+fn w5(fixture: &Fixture) -> Verdict {
+    let (base, source) = fixture.base();
+    let (_, path) = fixture.clone_of(base);
     let status = git(&source, &["--no-optional-locks", "status", "--porcelain=v2", "--ignored"]);
     assert!(status.contains("untracked.txt") && status.contains("target/"));
     assert_eq!(git(&path, &["status", "--porcelain=v2", "--ignored"]), status);
-    let manifest = lab.provider().seal(base).unwrap();
+    let manifest = fixture.provider().seal(base).unwrap();
     assert_eq!(manifest.git_head.as_deref(), Some(git(&source, &["rev-parse", "HEAD"]).trim()));
     Verdict::Ran
 }
 
-fn w21(lab: &Lab) -> Verdict {
-    let (base, path) = lab.empty();
+fn w21(fixture: &Fixture) -> Verdict {
+    let (base, path) = fixture.empty();
     let names: Vec<_> = [&b"a b"[..], b"c:d", b"e,f", b"g\\h", b"i\nj", b"\xff\xfe", b"-rf", b"deep.0"].to_vec();
     for name in &names {
         let dir = path.join(std::ffi::OsString::from_vec(name.to_vec()));
@@ -99,38 +99,38 @@ fn w21(lab: &Lab) -> Verdict {
         fs::write(dir.join("file"), name).unwrap();
     }
     let before = content(&path);
-    lab.provider().seal(base).unwrap();
-    let (clone, copy) = lab.clone_of(base);
+    fixture.provider().seal(base).unwrap();
+    let (clone, copy) = fixture.clone_of(base);
     assert_eq!(content(&copy), before);
     fs::remove_dir_all(copy.join(std::ffi::OsString::from_vec(b"\xff\xfe".to_vec()))).unwrap();
-    let changes = lab.provider().changes(clone, base).unwrap();
+    let changes = fixture.provider().changes(clone, base).unwrap();
     assert_eq!(changes.len(), 2);
-    lab.provider().destroy(clone).unwrap();
-    lab.assert_only(&[base]);
+    fixture.provider().destroy(clone).unwrap();
+    fixture.assert_only(&[base]);
     Verdict::Ran
 }
 
-fn w40(lab: &Lab) -> Verdict {
-    let (base, source) = lab.base();
-    let uids: Vec<_> = (0..5).map(|_| lab.uid()).collect();
+fn w40(fixture: &Fixture) -> Verdict {
+    let (base, source) = fixture.base();
+    let uids: Vec<_> = (0..5).map(|_| fixture.uid()).collect();
     std::thread::scope(|scope| {
         for uid in &uids {
-            scope.spawn(|| lab.provider().clone_tree(*uid, base, CloneAccess::ReadWrite).unwrap());
+            scope.spawn(|| fixture.provider().clone_tree(*uid, base, CloneAccess::ReadWrite).unwrap());
         }
     });
-    let paths: BTreeSet<_> = uids.iter().map(|uid| lab.path(*uid)).collect();
+    let paths: BTreeSet<_> = uids.iter().map(|uid| fixture.path(*uid)).collect();
     assert_eq!(paths.len(), 5);
     paths.iter().for_each(|path| assert_eq!(content(path), content(&source)));
     Verdict::Ran
 }
 
-fn w42(lab: &Lab) -> Verdict {
+fn w42(fixture: &Fixture) -> Verdict {
     if !is_root() {
         return Verdict::Lacks("needs root to give files away");
     }
-    let uid = lab.uid();
-    lab.provider().create_empty(uid, Owner { uid: 1000, gid: 1001 }).unwrap();
-    let path = lab.path(uid);
+    let uid = fixture.uid();
+    fixture.provider().create_empty(uid, Owner { uid: 1000, gid: 1001 }).unwrap();
+    let path = fixture.path(uid);
     let facts = |path: &std::path::Path| {
         let m = fs::symlink_metadata(path).unwrap();
         (m.uid(), m.gid(), m.mode(), m.mtime(), m.mtime_nsec(), m.nlink(), m.len())
@@ -151,8 +151,8 @@ fn w42(lab: &Lab) -> Verdict {
     std::os::unix::fs::symlink("/nowhere", path.join("dangling")).unwrap();
     fs::create_dir(path.join("closed")).unwrap();
     fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
-    lab.provider().seal(uid).unwrap();
-    let (_, copy) = lab.clone_of(uid);
+    fixture.provider().seal(uid).unwrap();
+    let (_, copy) = fixture.clone_of(uid);
     for name in ["", "file", "twin", "pipe", "sparse", "dangling", "closed"] {
         assert_eq!(facts(&copy.join(name)), facts(&path.join(name)), "{name}");
     }
@@ -164,95 +164,95 @@ fn w42(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn twice(lab: &Lab) -> Verdict {
-    let (base, path) = lab.empty();
+fn repeated(fixture: &Fixture) -> Verdict {
+    let (base, path) = fixture.empty();
     fs::write(path.join("file"), "x").unwrap();
-    assert_eq!(lab.provider().create_empty(base, me()).unwrap().uid, base);
+    assert_eq!(fixture.provider().create_empty(base, current_owner()).unwrap().uid, base);
     assert!(path.join("file").exists());
-    let sealed = lab.provider().seal(base).unwrap();
-    assert_eq!(lab.provider().seal(base).unwrap(), sealed);
-    let (clone, path) = lab.clone_of(base);
+    let sealed = fixture.provider().seal(base).unwrap();
+    assert_eq!(fixture.provider().seal(base).unwrap(), sealed);
+    let (clone, path) = fixture.clone_of(base);
     fs::write(path.join("mine"), "x").unwrap();
-    lab.provider().clone_tree(clone, base, CloneAccess::ReadWrite).unwrap();
+    fixture.provider().clone_tree(clone, base, CloneAccess::ReadWrite).unwrap();
     assert!(path.join("mine").exists());
     Verdict::Ran
 }
 
-fn conflict(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (other, _) = lab.base();
-    let (clone, _) = lab.clone_of(base);
+fn conflict(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (other, _) = fixture.base();
+    let (clone, _) = fixture.clone_of(base);
     let conflicts = |r: Result<_, Error>| assert!(matches!(r, Err(Error::Conflict { .. })), "{r:?}");
-    conflicts(lab.provider().clone_tree(clone, other, CloneAccess::ReadWrite));
-    conflicts(lab.provider().clone_tree(clone, base, CloneAccess::ReadOnly));
-    conflicts(lab.provider().clone_tree(clone, clone, CloneAccess::ReadWrite));
-    conflicts(lab.provider().create_empty(clone, me()));
-    let missing = lab.provider().clone_tree(lab.uid(), lab.uid(), CloneAccess::ReadWrite).unwrap_err();
+    conflicts(fixture.provider().clone_tree(clone, other, CloneAccess::ReadWrite));
+    conflicts(fixture.provider().clone_tree(clone, base, CloneAccess::ReadOnly));
+    conflicts(fixture.provider().clone_tree(clone, clone, CloneAccess::ReadWrite));
+    conflicts(fixture.provider().create_empty(clone, current_owner()));
+    let missing = fixture.provider().clone_tree(fixture.uid(), fixture.uid(), CloneAccess::ReadWrite).unwrap_err();
     assert_eq!(missing.reason(), ErrorReason::SourceNotFound);
     Verdict::Ran
 }
 
-fn digests(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (clone, _) = lab.clone_of(base);
-    let (a, b) = (lab.provider().seal(base).unwrap(), lab.provider().seal(clone).unwrap());
+fn digests(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, _) = fixture.clone_of(base);
+    let (a, b) = (fixture.provider().seal(base).unwrap(), fixture.provider().seal(clone).unwrap());
     assert_eq!(a, b);
     assert!(a.files > 40 && a.dirs > 4 && a.bytes > 3 << 20, "{a:?}");
     Verdict::Ran
 }
 
-fn sealed(lab: &Lab) -> Verdict {
-    let (_, path) = lab.base();
+fn sealed(fixture: &Fixture) -> Verdict {
+    let (_, path) = fixture.base();
     let written = fs::write(path.join("late"), "x");
-    match lab.kind() {
+    match fixture.kind() {
         ProviderKind::Btrfs => assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem),
-        // A directory cannot refuse root; `publish` shows it read-only instead, see `mounts`.
+        // Root can always write to a directory. `publish` mounts it read-only instead, see `mounts`.
         ProviderKind::Copy => written.unwrap(),
     }
     Verdict::Ran
 }
 
-fn probe(lab: &Lab) -> Verdict {
+fn probe(fixture: &Fixture) -> Verdict {
     for _ in 0..2 {
-        let probe = lab.root.probe().unwrap();
+        let probe = fixture.root.probe().unwrap();
         let offered = |kind| probe.offers.iter().find(|o| o.provider == kind).unwrap();
         assert!(offered(ProviderKind::Copy).available);
-        assert_eq!(offered(ProviderKind::Btrfs).available, lab.on_btrfs(), "{probe:?}");
+        assert_eq!(offered(ProviderKind::Btrfs).available, fixture.on_btrfs(), "{probe:?}");
         assert!(probe.free_bytes > 0 && probe.total_bytes > probe.free_bytes && !probe.kernel.release.is_empty());
     }
-    if !lab.on_btrfs() {
-        assert_eq!(lab.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
+    if !fixture.on_btrfs() {
+        assert_eq!(fixture.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
     }
     Verdict::Ran
 }
 
-fn image(lab: &Lab) -> Verdict {
-    if lab.lane != Lane::Copy {
+fn image(fixture: &Fixture) -> Verdict {
+    if fixture.lane != Lane::Copy {
         return Verdict::NotRun("one lane is enough");
     }
     if !is_root() {
         return Verdict::Lacks("needs root");
     }
-    let (image, at) = (lab.dir.join("image"), lab.dir.join("at"));
+    let (image, at) = (fixture.dir.join("image"), fixture.dir.join("at"));
     let ensure = || ensure_loop_btrfs(&image, 512 << 20, &at);
-    assert_eq!(ensure().unwrap(), loopback::Ensured::Formatted);
+    assert_eq!(ensure().unwrap(), loopback::LoopOutcome::Formatted);
     fill_repository(&at);
     let before = content(&at);
-    assert_eq!(ensure().unwrap(), loopback::Ensured::AlreadyMounted);
+    assert_eq!(ensure().unwrap(), loopback::LoopOutcome::AlreadyMounted);
     loopback::release(&at).unwrap();
     loopback::release(&at).unwrap();
-    assert_eq!(ensure().unwrap(), loopback::Ensured::Attached);
+    assert_eq!(ensure().unwrap(), loopback::LoopOutcome::Attached);
     assert_eq!(content(&at), before);
-    let second = ensure_loop_btrfs(&lab.dir.join("other"), 512 << 20, &at);
+    let second = ensure_loop_btrfs(&fixture.dir.join("other"), 512 << 20, &at);
     assert!(matches!(second, Err(loopback::LoopError::Occupied { .. })), "{second:?}");
     let busy = fs::File::open(&at).unwrap();
     assert!(matches!(loopback::release(&at), Err(loopback::LoopError::Busy { .. })));
     drop(busy);
     loopback::release(&at).unwrap();
 
-    fs::write(lab.dir.join("stranger"), vec![1u8; 1 << 20]).unwrap();
-    let refused = ensure_loop_btrfs(&lab.dir.join("stranger"), 512 << 20, &at);
+    fs::write(fixture.dir.join("foreign"), vec![1u8; 1 << 20]).unwrap();
+    let refused = ensure_loop_btrfs(&fixture.dir.join("foreign"), 512 << 20, &at);
     assert!(matches!(refused, Err(loopback::LoopError::NotBtrfs { .. })), "{refused:?}");
-    assert_eq!(fs::read(lab.dir.join("stranger")).unwrap(), vec![1u8; 1 << 20]);
+    assert_eq!(fs::read(fixture.dir.join("foreign")).unwrap(), vec![1u8; 1 << 20]);
     Verdict::Ran
 }

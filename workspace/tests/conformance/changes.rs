@@ -1,4 +1,4 @@
-//! What differs between a tree and its base.
+//! Change lists: what differs between a tree and its base.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,40 +7,40 @@ use std::path::{Path, PathBuf};
 
 use yoi_workspace::{Change, ChangeKind, CloneAccess, ErrorReason, NodeKind, ProviderKind};
 
-use crate::lab::{Lab, content};
+use crate::fixture::{Fixture, content};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
     ("an_untouched_clone_has_no_changes", none),
-    ("every_kind_of_change_is_told_once", every),
-    ("a_change_that_hides_its_size_and_time_is_told", hidden),
+    ("every_kind_of_change_is_listed_once", every),
+    ("a_change_that_keeps_size_and_time_is_listed", hidden),
     ("a_clone_of_a_clone_is_compared_with_the_first_base", indirect),
-    ("a_tree_that_began_empty_is_told_from_nothing", from_nothing),
+    ("a_tree_that_began_empty_is_compared_with_nothing", from_nothing),
     ("a_fork_whose_parent_is_gone_is_compared_with_their_base", gone_parent),
     ("changes_since_a_live_tree_are_refused", live),
     ("on_btrfs_a_change_list_visits_only_what_changed", only_changed),
-    ("any_run_of_edits_is_told_as_a_plain_comparison_tells_it", any),
+    ("any_run_of_edits_is_listed_as_by_a_plain_comparison", any),
 ];
 
-fn told(lab: &Lab, uid: yoi_workspace::Uid, since: yoi_workspace::Uid) -> Vec<(ChangeKind, NodeKind, String)> {
-    let changes = lab.provider().changes(uid, since).unwrap();
+fn changes_of(fixture: &Fixture, uid: yoi_workspace::Uid, since: yoi_workspace::Uid) -> Vec<(ChangeKind, NodeKind, String)> {
+    let changes = fixture.provider().changes(uid, since).unwrap();
     changes.into_iter().map(|Change { path, kind, node }| (kind, node, path.to_str().unwrap().to_owned())).collect()
 }
 
-fn none(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (clone, path) = lab.clone_of(base);
-    assert_eq!(told(lab, clone, base), []);
+fn none(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, path) = fixture.clone_of(base);
+    assert_eq!(changes_of(fixture, clone, base), []);
     content(&path);
-    assert_eq!(told(lab, clone, base), []);
+    assert_eq!(changes_of(fixture, clone, base), []);
     Verdict::Ran
 }
 
-fn every(lab: &Lab) -> Verdict {
+fn every(fixture: &Fixture) -> Verdict {
     use ChangeKind::{Added, Deleted, Modified};
     use NodeKind::{Dir, File, Symlink};
-    let (base, _) = lab.base();
-    let (clone, path) = lab.clone_of(base);
+    let (base, _) = fixture.base();
+    let (clone, path) = fixture.clone_of(base);
     fs::write(path.join("src/file1.rs"), "edited").unwrap();
     fs::remove_file(path.join("src/file4.rs")).unwrap();
     fs::rename(path.join("src/deep"), path.join("moved")).unwrap();
@@ -70,11 +70,11 @@ fn every(lab: &Lab) -> Verdict {
         (Deleted, File, "untracked.txt"),
         (Added, Dir, "untracked.txt"),
     ];
-    assert_eq!(told(lab, clone, base), expected.map(|(kind, node, path)| (kind, node, path.to_owned())));
+    assert_eq!(changes_of(fixture, clone, base), expected.map(|(kind, node, path)| (kind, node, path.to_owned())));
     Verdict::Ran
 }
 
-/// Same length, and the mtime put back, as `cp -p` or a careless tool would.
+/// Changes the content and keeps size and mtime, as `cp -p` can.
 fn rewrite_quietly(path: &Path) {
     let before = fs::metadata(path).unwrap();
     let bytes: Vec<u8> = fs::read(path).unwrap().iter().map(|b| b ^ 1).collect();
@@ -83,84 +83,84 @@ fn rewrite_quietly(path: &Path) {
     fs::File::options().write(true).open(path).unwrap().set_times(times).unwrap();
 }
 
-fn from_nothing(lab: &Lab) -> Verdict {
-    let (base, path) = lab.base();
-    let told = lab.provider().contents(base).unwrap();
-    assert!(told.iter().all(|c| c.kind == ChangeKind::Added));
-    assert_eq!(told.iter().map(|c| c.path.clone()).collect::<Vec<_>>(), content(&path).into_iter().map(|(p, ..)| p).collect::<Vec<_>>());
+fn from_nothing(fixture: &Fixture) -> Verdict {
+    let (base, path) = fixture.base();
+    let listed = fixture.provider().contents(base).unwrap();
+    assert!(listed.iter().all(|c| c.kind == ChangeKind::Added));
+    assert_eq!(listed.iter().map(|c| c.path.clone()).collect::<Vec<_>>(), content(&path).into_iter().map(|(p, ..)| p).collect::<Vec<_>>());
     Verdict::Ran
 }
 
-fn gone_parent(lab: &Lab) -> Verdict {
-    if lab.kind() == ProviderKind::Copy {
+fn gone_parent(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Copy {
         return Verdict::NotRun("copy forks no live tree");
     }
-    let (base, _) = lab.base();
-    let (parent, path) = lab.clone_of(base);
+    let (base, _) = fixture.base();
+    let (parent, path) = fixture.clone_of(base);
     fs::write(path.join("of-the-parent"), "x").unwrap();
-    let (fork, path) = lab.clone_of(parent);
+    let (fork, path) = fixture.clone_of(parent);
     fs::write(path.join("of-the-fork"), "x").unwrap();
-    lab.provider().destroy(parent).unwrap();
+    fixture.provider().destroy(parent).unwrap();
     let added = |name: &str| (ChangeKind::Added, NodeKind::File, name.to_owned());
-    assert_eq!(told(lab, fork, base), [added("of-the-fork"), added("of-the-parent")]);
+    assert_eq!(changes_of(fixture, fork, base), [added("of-the-fork"), added("of-the-parent")]);
     Verdict::Ran
 }
 
-fn hidden(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (clone, path) = lab.clone_of(base);
+fn hidden(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, path) = fixture.clone_of(base);
     rewrite_quietly(&path.join("src/file7.rs"));
-    assert_eq!(told(lab, clone, base), [(ChangeKind::Modified, NodeKind::File, "src/file7.rs".to_owned())]);
+    assert_eq!(changes_of(fixture, clone, base), [(ChangeKind::Modified, NodeKind::File, "src/file7.rs".to_owned())]);
     Verdict::Ran
 }
 
-fn indirect(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (middle, path) = lab.clone_of(base);
+fn indirect(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (middle, path) = fixture.clone_of(base);
     rewrite_quietly(&path.join("src/file7.rs"));
-    lab.provider().seal(middle).unwrap();
-    let (last, path) = lab.clone_of(middle);
+    fixture.provider().seal(middle).unwrap();
+    let (last, path) = fixture.clone_of(middle);
     fs::write(path.join("new"), "x").unwrap();
     let expected =
         [(ChangeKind::Added, NodeKind::File, "new".to_owned()), (ChangeKind::Modified, NodeKind::File, "src/file7.rs".to_owned())];
-    assert_eq!(told(lab, last, base), expected);
-    assert_eq!(told(lab, last, middle), expected[..1]);
-    lab.provider().destroy(middle).unwrap();
-    assert_eq!(told(lab, last, base), expected);
+    assert_eq!(changes_of(fixture, last, base), expected);
+    assert_eq!(changes_of(fixture, last, middle), expected[..1]);
+    fixture.provider().destroy(middle).unwrap();
+    assert_eq!(changes_of(fixture, last, base), expected);
     Verdict::Ran
 }
 
-fn live(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (clone, _) = lab.clone_of(base);
-    let refused = lab.provider().changes(base, clone).unwrap_err();
+fn live(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, _) = fixture.clone_of(base);
+    let refused = fixture.provider().changes(base, clone).unwrap_err();
     assert_eq!(refused.reason(), ErrorReason::SourceNotSealed);
-    if lab.kind() == ProviderKind::Btrfs {
-        let checkpoint = lab.uid();
-        lab.provider().clone_tree(checkpoint, clone, CloneAccess::ReadOnly).unwrap();
-        assert_eq!(told(lab, clone, checkpoint), []);
-        fs::write(lab.path(clone).join("later"), "x").unwrap();
-        assert_eq!(told(lab, clone, checkpoint), [(ChangeKind::Added, NodeKind::File, "later".to_owned())]);
+    if fixture.kind() == ProviderKind::Btrfs {
+        let checkpoint = fixture.uid();
+        fixture.provider().clone_tree(checkpoint, clone, CloneAccess::ReadOnly).unwrap();
+        assert_eq!(changes_of(fixture, clone, checkpoint), []);
+        fs::write(fixture.path(clone).join("later"), "x").unwrap();
+        assert_eq!(changes_of(fixture, clone, checkpoint), [(ChangeKind::Added, NodeKind::File, "later".to_owned())]);
     }
     Verdict::Ran
 }
 
-fn only_changed(lab: &Lab) -> Verdict {
-    if lab.kind() == ProviderKind::Copy {
+fn only_changed(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Copy {
         return Verdict::NotRun("copy visits every file");
     }
-    let (base, path) = lab.empty();
+    let (base, path) = fixture.empty();
     for dir in 0..100 {
         fs::create_dir(path.join(format!("d{dir}"))).unwrap();
         (0..100).for_each(|n| fs::write(path.join(format!("d{dir}/f{n}")), "x").unwrap());
     }
-    lab.provider().seal(base).unwrap();
-    let (clone, path) = lab.clone_of(base);
+    fixture.provider().seal(base).unwrap();
+    let (clone, path) = fixture.clone_of(base);
     for n in 0..28 {
         fs::write(path.join(format!("d{n}/f{n}")), "changed").unwrap();
     }
-    lab.provider().settle().unwrap();
-    // The best of several, against a single visit of every file: a ratio, so that a busy machine does not matter.
+    fixture.sync();
+    // The ratio of the best of several runs to one visit of every file, so that the load of the machine does not matter.
     let time = |act: &dyn Fn()| {
         let once = || {
             let started = std::time::Instant::now();
@@ -169,55 +169,55 @@ fn only_changed(lab: &Lab) -> Verdict {
         };
         (0..5).map(|_| once()).min().unwrap()
     };
-    let listed = time(&|| assert_eq!(told(lab, clone, base).len(), 28));
-    let visited = time(&|| assert!(lab.provider().usage(clone).unwrap().entries > 10_000));
+    let listed = time(&|| assert_eq!(changes_of(fixture, clone, base).len(), 28));
+    let visited = time(&|| assert!(fixture.provider().usage(clone).unwrap().entries > 10_000));
     println!("    28 changes in 10,000 files: {listed:.2?}; a visit of every file: {visited:.2?}");
     assert!(listed * 4 < visited, "{listed:?} against {visited:?}");
     Verdict::Ran
 }
 
-/// A small generator with a seed, so that a failure can be seen again.
-struct Dice(u64);
+/// A random number generator with a seed, so that a failure can be repeated.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % sides
+        (self.0 >> 33) as usize % limit
     }
 
     fn pick(&mut self, root: &Path, dirs: bool) -> Option<PathBuf> {
         let all: Vec<_> = content(root).into_iter().map(|(p, ..)| p).filter(|p| !p.starts_with(".git")).collect();
         let right: Vec<_> = all.into_iter().filter(|p| fs::symlink_metadata(root.join(p)).unwrap().is_dir() == dirs).collect();
-        (!right.is_empty()).then(|| root.join(&right[self.roll(right.len())]))
+        (!right.is_empty()).then(|| root.join(&right[self.below(right.len())]))
     }
 }
 
-fn any(lab: &Lab) -> Verdict {
-    let (base, source) = lab.base();
+fn any(fixture: &Fixture) -> Verdict {
+    let (base, source) = fixture.base();
     for seed in 0..40 {
-        let mut dice = Dice(seed);
-        let (clone, root) = lab.clone_of(base);
-        edit(&mut dice, &root, 0);
-        check_against_model(lab, clone, base, &source, &root, seed);
-        if lab.kind() == ProviderKind::Btrfs {
-            let checkpoint = lab.uid();
-            lab.provider().clone_tree(checkpoint, clone, CloneAccess::ReadOnly).unwrap();
-            edit(&mut dice, &root, 100);
-            check_against_model(lab, clone, checkpoint, &lab.path(checkpoint), &root, seed);
-            lab.provider().destroy(checkpoint).unwrap();
+        let mut random = Random(seed);
+        let (clone, root) = fixture.clone_of(base);
+        edit(&mut random, &root, 0);
+        check_against_model(fixture, clone, base, &source, &root, seed);
+        if fixture.kind() == ProviderKind::Btrfs {
+            let checkpoint = fixture.uid();
+            fixture.provider().clone_tree(checkpoint, clone, CloneAccess::ReadOnly).unwrap();
+            edit(&mut random, &root, 100);
+            check_against_model(fixture, clone, checkpoint, &fixture.path(checkpoint), &root, seed);
+            fixture.provider().destroy(checkpoint).unwrap();
         }
-        lab.provider().destroy(clone).unwrap();
+        fixture.provider().destroy(clone).unwrap();
     }
     Verdict::Ran
 }
 
 /// Up to eleven edits of all kinds.
-fn edit(dice: &mut Dice, root: &Path, from: usize) {
-    for n in from..from + dice.roll(12) {
-        let (file, dir) = (dice.pick(root, false), dice.pick(root, true));
+fn edit(random: &mut Random, root: &Path, from: usize) {
+    for n in from..from + random.below(12) {
+        let (file, dir) = (random.pick(root, false), random.pick(root, true));
         let (Some(file), Some(dir)) = (file, dir) else { continue };
         let fresh = dir.join(format!("n{n}"));
-        match dice.roll(9) {
+        match random.below(9) {
             0 => fs::write(&fresh, "new").unwrap(),
             1 => fs::remove_file(file).unwrap(),
             2 => fs::rename(file, fresh).unwrap(),
@@ -238,7 +238,7 @@ fn edit(dice: &mut Dice, root: &Path, from: usize) {
     }
 }
 
-fn check_against_model(lab: &Lab, clone: yoi_workspace::Uid, base: yoi_workspace::Uid, source: &Path, root: &Path, seed: u64) {
+fn check_against_model(fixture: &Fixture, clone: yoi_workspace::Uid, base: yoi_workspace::Uid, source: &Path, root: &Path, seed: u64) {
     let index = |at| content(at).into_iter().map(|(p, mode, bytes)| (p, (mode, bytes))).collect::<BTreeMap<_, _>>();
     let (old, new) = (index(source), index(root));
     let kind = |mode: u32| mode & 0o170000;
@@ -247,11 +247,11 @@ fn check_against_model(lab: &Lab, clone: yoi_workspace::Uid, base: yoi_workspace
     let come: BTreeSet<_> = new.keys().filter(|p| !old.contains_key(*p) || replaced(p)).cloned().collect();
     let differs: BTreeSet<_> =
         new.iter().filter(|(p, now)| !replaced(p) && old.get(*p).is_some_and(|was| was != *now)).map(|(p, _)| p.clone()).collect();
-    let told = lab.provider().changes(clone, base).unwrap();
-    let of = |kind| told.iter().filter(|c| c.kind == kind).map(|c| c.path.clone()).collect::<BTreeSet<_>>();
+    let listed = fixture.provider().changes(clone, base).unwrap();
+    let of = |kind| listed.iter().filter(|c| c.kind == kind).map(|c| c.path.clone()).collect::<BTreeSet<_>>();
     assert_eq!(of(ChangeKind::Deleted), gone, "seed {seed}");
     assert_eq!(of(ChangeKind::Added), come, "seed {seed}");
     assert!(of(ChangeKind::Modified).is_superset(&differs), "seed {seed}: {:?} misses some of {differs:?}", of(ChangeKind::Modified));
-    let sorted: BTreeSet<_> = told.iter().map(|c| (c.path.clone(), c.kind)).collect();
-    assert_eq!(sorted.len(), told.len(), "seed {seed}: a change is told twice");
+    let sorted: BTreeSet<_> = listed.iter().map(|c| (c.path.clone(), c.kind)).collect();
+    assert_eq!(sorted.len(), listed.len(), "seed {seed}: a change is listed twice");
 }

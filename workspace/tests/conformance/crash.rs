@@ -1,4 +1,4 @@
-//! The plug is pulled after every step of a life, once and again during the recovery.
+//! The process dies after each step of a tree's life, and again after each step of the recovery.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use yoi_workspace::{CloneAccess, DataRoot, Faults, Journal, Making, NoFaults, Place, Point, ProviderKind, RecordState, Uid};
+use yoi_workspace::{
+    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, RecordState, TreeOrigin, Uid,
+};
 
-use crate::lab::{Lab, me, nth_uid};
+use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, recover};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -16,71 +18,71 @@ pub const CASES: &[Case] = &[
     ("w32_a_crash_during_recovery_is_done_or_undone", again),
     ("planted_a_skipped_intent_is_found", planted),
     ("a_rename_lost_with_the_power_is_done_again", lost_rename),
-    ("a_tree_that_vanished_is_told_and_not_made_anew", vanished),
+    ("a_missing_tree_is_reported_and_not_made_again", missing_tree),
 ];
 
-/// Panics when the n-th point is passed.
-struct PullThePlug {
+/// Panics at the n-th point.
+struct CrashAt {
     left: AtomicUsize,
 }
 
 struct Crashed;
 
-impl Faults for PullThePlug {
-    fn reached(&self, _: Point) {
+impl Faults for CrashAt {
+    fn reached(&self, _: FaultPoint) {
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // Not panic!: the hook would print a trace for every one of hundreds.
+            // With panic! the hook would print a trace for each of hundreds of crashes.
             std::panic::resume_unwind(Box::new(Crashed));
         }
     }
 }
 
-fn plug(after: usize) -> Arc<dyn Faults> {
-    Arc::new(PullThePlug { left: AtomicUsize::new(after) })
+fn crash_after(after: usize) -> Arc<dyn Faults> {
+    Arc::new(CrashAt { left: AtomicUsize::new(after) })
 }
 
-/// Which intents a (wrong) caller forgets to write.
+/// Which intents a (wrong) caller does not write.
 #[derive(Clone, Copy, PartialEq)]
-enum Forgets {
-    Nothing,
+enum SkippedIntent {
+    None,
     Creating,
     Destroying,
 }
 
-/// A base, two clones, one of them destroyed: every verb, as the shim says them.
-fn life(root: &DataRoot, journal: &Journal, kind: ProviderKind, forgets: Forgets) {
-    let hand = root.provider(kind).unwrap();
+/// Makes a base and two clones, and destroys one of them: every operation, in the shim's order.
+fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: SkippedIntent) {
+    let provider = root.provider(kind).unwrap();
     let (base, kept, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
-    let create = |uid: Uid, making: Making| {
-        if forgets != Forgets::Creating {
-            journal.begin_create(uid, kind, making).unwrap();
+    let create = |uid: Uid, origin: TreeOrigin| {
+        if skipped != SkippedIntent::Creating {
+            journal.begin_create(uid, kind, origin).unwrap();
         }
-        match making {
-            Making::Empty { owner } => hand.create_empty(uid, owner).unwrap(),
-            Making::Clone { from, access } => hand.clone_tree(uid, from, access).unwrap(),
+        match origin {
+            TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
+            TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
         };
-        if forgets == Forgets::Creating {
-            journal.begin_create(uid, kind, making).unwrap();
+        if skipped == SkippedIntent::Creating {
+            journal.begin_create(uid, kind, origin).unwrap();
         }
-        journal.created(uid).unwrap();
+        journal.record_created(uid).unwrap();
     };
-    create(base, Making::Empty { owner: me() });
+    create(base, TreeOrigin::Empty { owner: current_owner() });
     if journal.get(base).unwrap().unwrap().state == RecordState::Ready {
         std::fs::write(path_of(root, base).join("file"), "x").unwrap();
     }
     journal.begin_seal(base).unwrap();
-    hand.seal(base).unwrap();
-    journal.sealed(base).unwrap();
-    create(kept, Making::Clone { from: base, access: CloneAccess::ReadWrite });
-    create(gone, Making::Clone { from: base, access: CloneAccess::ReadWrite });
-    if forgets != Forgets::Destroying {
+    provider.seal(base).unwrap();
+    journal.record_sealed(base).unwrap();
+    create(kept, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+    create(gone, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+    if skipped != SkippedIntent::Destroying {
         journal.begin_destroy(gone).unwrap();
     }
-    hand.destroy(gone).unwrap();
-    if forgets == Forgets::Destroying {
+    provider.destroy(gone).unwrap();
+    if skipped == SkippedIntent::Destroying {
         journal.begin_destroy(gone).unwrap();
     }
-    journal.destroyed(gone).unwrap();
+    journal.record_destroyed(gone).unwrap();
 }
 
 fn path_of(root: &DataRoot, uid: Uid) -> PathBuf {
@@ -89,80 +91,80 @@ fn path_of(root: &DataRoot, uid: Uid) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
 }
 
-/// A data root and journal of its own.
-struct Scene {
+/// A data root with its journal, for one run.
+struct Setup {
     dir: PathBuf,
     kind: ProviderKind,
 }
 
-impl Scene {
-    fn new(lab: &Lab, name: &str) -> Self {
-        let dir = lab.dir.join(name);
+impl Setup {
+    fn new(fixture: &Fixture, name: &str) -> Self {
+        let dir = fixture.dir.join(name);
         std::fs::create_dir(&dir).unwrap();
-        Self { dir, kind: lab.kind() }
+        Self { dir, kind: fixture.kind() }
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
-        let root = DataRoot::open_with(&self.dir, yoi_workspace::Expected::Any, faults.clone()).unwrap();
+        let root = DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults.clone()).unwrap();
         (root, Journal::open_with(&self.dir.join("journal"), faults).unwrap())
     }
 
-    /// True if it was cut short.
-    fn live_until(&self, after: usize, forgets: Forgets) -> bool {
-        let (root, journal) = self.open(plug(after));
-        crashed(|| life(&root, &journal, self.kind, forgets))
+    /// True if it crashed.
+    fn run_until(&self, after: usize, skipped: SkippedIntent) -> bool {
+        let (root, journal) = self.open(crash_after(after));
+        crashed(|| lifecycle(&root, &journal, self.kind, skipped))
     }
 
-    /// What a restart says that it cannot mend, or what it left undone.
-    fn complaint(&self) -> Option<String> {
+    /// Recovers, and returns what is still inconsistent.
+    fn inconsistency(&self) -> Option<String> {
         let (root, journal) = self.open(Arc::new(NoFaults));
-        root.recover(&journal).unwrap();
-        let rest = yoi_workspace::plan::recover(&journal.all().unwrap(), &root.inventory().unwrap());
-        if !rest.is_settled() {
+        recover(&root, &journal);
+        let rest = yoi_workspace::plan::recover(&journal.read_and_clean().unwrap(), &root.inventory().unwrap());
+        if !nothing_to_do(&rest) {
             return Some(format!("{rest:?}"));
         }
-        let records: BTreeMap<_, _> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+        let records: BTreeMap<_, _> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         let settled = records.values().all(|s| matches!(s, RecordState::Ready | RecordState::Sealed));
         let found = root.inventory().unwrap();
         let agree = found.entries.iter().map(|e| e.uid).eq(records.keys().copied())
-            && found.entries.iter().all(|e| e.place == Place::Live && e.marker.is_some());
+            && found.entries.iter().all(|e| e.location == EntryLocation::Live && e.marker.is_some());
         (!settled || !agree).then(|| format!("{records:?} against {found:?}"))
     }
 
-    /// The caller says everything again from the start, as a reconcile does.
+    /// Repeats every call from the start, as a reconcile does.
     fn finish(&self) {
         let (root, journal) = self.open(Arc::new(NoFaults));
-        let done = crashed(|| life_again(&root, &journal, self.kind));
+        let done = crashed(|| repeat_lifecycle(&root, &journal, self.kind));
         assert!(!done);
-        let uids: Vec<_> = journal.all().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
+        let uids: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(uids, [(nth_uid(1), RecordState::Sealed), (nth_uid(2), RecordState::Ready)]);
         assert_eq!(std::fs::read_to_string(path_of(&root, nth_uid(2)).join("file")).unwrap_or_default().len(), 1);
-        assert_eq!(self.complaint(), None);
+        assert_eq!(self.inconsistency(), None);
     }
 }
 
-/// As [`life`], but a tree that is already gone is wanted no more only at the end.
-fn life_again(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
+/// Like [`lifecycle`], for a data root where a part of it is done.
+fn repeat_lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
     let base = nth_uid(1);
-    // A base that was already sealed empty would be the test's fault, not the crash's: it is written before it is sealed.
+    // `lifecycle` writes to the base before it seals it, so it cannot run again on a sealed base.
     if journal.get(base).unwrap().is_some_and(|r| r.state == RecordState::Sealed) {
-        let hand = root.provider(kind).unwrap();
-        hand.seal(base).unwrap();
+        let provider = root.provider(kind).unwrap();
+        provider.seal(base).unwrap();
         for n in [2, 3] {
-            let (uid, making) = (nth_uid(n), Making::Clone { from: base, access: CloneAccess::ReadWrite });
-            journal.begin_create(uid, kind, making).unwrap();
-            hand.clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
-            journal.created(uid).unwrap();
+            let (uid, origin) = (nth_uid(n), TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+            journal.begin_create(uid, kind, origin).unwrap();
+            provider.clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
+            journal.record_created(uid).unwrap();
         }
         journal.begin_destroy(nth_uid(3)).unwrap();
-        hand.destroy(nth_uid(3)).unwrap();
-        journal.destroyed(nth_uid(3)).unwrap();
+        provider.destroy(nth_uid(3)).unwrap();
+        journal.record_destroyed(nth_uid(3)).unwrap();
     } else {
-        life(root, journal, kind, Forgets::Nothing);
+        lifecycle(root, journal, kind, SkippedIntent::None);
     }
 }
 
-/// False if it came to its end; passes on every panic that is not ours.
+/// True if `act` crashed at a point. Any other panic goes on.
 fn crashed(act: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(()) => false,
@@ -172,18 +174,18 @@ fn crashed(act: impl FnOnce()) -> bool {
 }
 
 fn remove(dir: &Path) {
-    // What a case leaves for the next one is only disk space, but subvolumes go by the provider alone.
+    // Subvolumes that cannot be removed this way only take space.
     let _ = std::fs::remove_dir_all(dir);
 }
 
-fn once(lab: &Lab) -> Verdict {
+fn once(fixture: &Fixture) -> Verdict {
     let mut points = 0;
     for after in 1.. {
-        let scene = Scene::new(lab, &format!("once{after}"));
-        let cut = scene.live_until(after, Forgets::Nothing);
-        assert_eq!(scene.complaint(), None, "after {after} points");
-        scene.finish();
-        remove(&scene.dir);
+        let setup = Setup::new(fixture, &format!("once{after}"));
+        let cut = setup.run_until(after, SkippedIntent::None);
+        assert_eq!(setup.inconsistency(), None, "after {after} points");
+        setup.finish();
+        remove(&setup.dir);
         if !cut {
             break;
         }
@@ -193,17 +195,17 @@ fn once(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn again(lab: &Lab) -> Verdict {
+fn again(fixture: &Fixture) -> Verdict {
     let mut second = 0;
     for after in 1.. {
         let mut cut = false;
         for then in 1.. {
-            let scene = Scene::new(lab, &format!("again{after}-{then}"));
-            cut = scene.live_until(after, Forgets::Nothing);
-            let (root, journal) = scene.open(plug(then));
-            let cut_again = crashed(|| drop(root.recover(&journal).unwrap()));
-            assert_eq!(scene.complaint(), None, "after {after} points, then {then}");
-            remove(&scene.dir);
+            let setup = Setup::new(fixture, &format!("again{after}-{then}"));
+            cut = setup.run_until(after, SkippedIntent::None);
+            let (root, journal) = setup.open(crash_after(then));
+            let cut_again = crashed(|| drop(recover(&root, &journal)));
+            assert_eq!(setup.inconsistency(), None, "after {after} points, then {then}");
+            remove(&setup.dir);
             if !cut_again {
                 break;
             }
@@ -217,41 +219,41 @@ fn again(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn planted(lab: &Lab) -> Verdict {
-    for (forgets, name) in [(Forgets::Creating, "creating"), (Forgets::Destroying, "destroying")] {
-        let mut complaints = 0;
+fn planted(fixture: &Fixture) -> Verdict {
+    for (skipped, name) in [(SkippedIntent::Creating, "creating"), (SkippedIntent::Destroying, "destroying")] {
+        let mut inconsistencies = 0;
         for after in 1.. {
-            let scene = Scene::new(lab, &format!("{name}{after}"));
-            let cut = scene.live_until(after, forgets);
-            complaints += usize::from(scene.complaint().is_some());
-            remove(&scene.dir);
+            let setup = Setup::new(fixture, &format!("{name}{after}"));
+            let cut = setup.run_until(after, skipped);
+            inconsistencies += usize::from(setup.inconsistency().is_some());
+            remove(&setup.dir);
             if !cut {
                 break;
             }
         }
-        assert!(complaints > 0, "the harness is blind to a forgotten intent of {name}");
+        assert!(inconsistencies > 0, "the harness does not find a skipped intent of {name}");
     }
     Verdict::Ran
 }
 
-fn lost_rename(lab: &Lab) -> Verdict {
-    let scene = Scene::new(lab, "lost");
-    let (root, journal) = scene.open(Arc::new(NoFaults));
-    life(&root, &journal, scene.kind, Forgets::Nothing);
+fn lost_rename(fixture: &Fixture) -> Verdict {
+    let setup = Setup::new(fixture, "lost");
+    let (root, journal) = setup.open(Arc::new(NoFaults));
+    lifecycle(&root, &journal, setup.kind, SkippedIntent::None);
     let kept = nth_uid(2);
-    let live = scene.dir.join("trees").join(kept.shard()).join(kept.to_string());
+    let live = setup.dir.join("trees").join(kept.shard()).join(kept.to_string());
     std::fs::rename(&live, live.with_extension("tmp")).unwrap();
-    assert_eq!(scene.complaint(), None);
+    assert_eq!(setup.inconsistency(), None);
     assert!(path_of(&root, kept).join("file").exists());
     Verdict::Ran
 }
 
-fn vanished(lab: &Lab) -> Verdict {
-    let scene = Scene::new(lab, "vanished");
-    let (root, journal) = scene.open(Arc::new(NoFaults));
-    life(&root, &journal, scene.kind, Forgets::Nothing);
-    root.provider(scene.kind).unwrap().destroy(nth_uid(2)).unwrap();
-    let plan = root.recover(&journal).unwrap();
+fn missing_tree(fixture: &Fixture) -> Verdict {
+    let setup = Setup::new(fixture, "missing");
+    let (root, journal) = setup.open(Arc::new(NoFaults));
+    lifecycle(&root, &journal, setup.kind, SkippedIntent::None);
+    root.provider(setup.kind).unwrap().destroy(nth_uid(2)).unwrap();
+    let plan = recover(&root, &journal);
     assert_eq!((plan.lost, plan.steps), (vec![nth_uid(2)], vec![]));
     assert!(journal.get(nth_uid(2)).unwrap().is_some());
     Verdict::Ran

@@ -1,4 +1,4 @@
-//! The end of a tree, whatever is in it and however often it is said.
+//! Destroying a tree, whatever is in it and however often it is destroyed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,9 +6,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{CloneAccess, Error, ErrorReason, Journal, Making, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, Error, ErrorReason, Journal, TreeOrigin, Uid, mountinfo};
 
-use crate::lab::{Lab, fill_repository, is_root, make_subvolume, me, set_immutable, set_read_only};
+use crate::fixture::{Fixture, current_owner, fill_repository, is_root, make_subvolume, set_immutable, set_read_only};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -17,83 +17,83 @@ pub const CASES: &[Case] = &[
     ("w35_what_an_agent_left_inside_does_not_matter", w35),
     ("w35_a_tree_deeper_than_any_stack_is_destroyed", deep),
     ("w35_trees_destroyed_at_once_do_not_wait_for_each_other", at_once),
-    ("w44_a_hundred_lives_leave_nothing", w44),
+    ("w44_a_hundred_trees_made_and_destroyed_leave_nothing", w44),
 ];
 
-fn w33(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
+fn w33(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
     for _ in 0..2 {
-        lab.provider().destroy(base).unwrap();
-        lab.provider().destroy(lab.uid()).unwrap();
+        fixture.provider().destroy(base).unwrap();
+        fixture.provider().destroy(fixture.uid()).unwrap();
     }
-    lab.assert_only(&[]);
+    fixture.assert_only(&[]);
     Verdict::Ran
 }
 
-fn w34(lab: &Lab) -> Verdict {
+fn w34(fixture: &Fixture) -> Verdict {
     for token in ["../../etc", "trees/00", "", "0198f0aa-5b1c-7d2e-8f00-0123456789ab/.."] {
         assert!(token.parse::<Uid>().is_err());
     }
-    // A directory under the right name that nobody marked, one marked for somebody else, and a link to elsewhere.
-    let shard = |uid: Uid| lab.dir.join("trees").join(uid.shard());
-    let (unmarked, (ours, _), linked) = (lab.uid(), lab.base(), lab.uid());
+    // A directory with the right name and no marker, one with the marker of another tree, and a link to another directory.
+    let shard = |uid: Uid| fixture.dir.join("trees").join(uid.shard());
+    let (unmarked, (ours, _), linked) = (fixture.uid(), fixture.base(), fixture.uid());
     let precious = shard(unmarked).join(unmarked.to_string()).join("tree");
     fs::create_dir_all(&precious).unwrap();
     fs::write(precious.join("file"), "precious").unwrap();
-    let borrowed = lab.uid();
+    let borrowed = fixture.uid();
     let other = shard(borrowed).join(borrowed.to_string());
     fs::create_dir_all(other.join("tree")).unwrap();
     let marker = fs::read_link(shard(ours).join(ours.to_string()).join("marker")).unwrap();
     std::os::unix::fs::symlink(marker, other.join("marker")).unwrap();
-    let elsewhere = lab.dir.join("elsewhere");
+    let elsewhere = fixture.dir.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("file"), "precious").unwrap();
     std::os::unix::fs::symlink(&elsewhere, shard(linked).join(linked.to_string())).unwrap();
 
     for uid in [unmarked, borrowed] {
         for refused in [
-            lab.provider().destroy(uid).err(),
-            lab.provider().seal(uid).err(),
-            lab.provider().create_empty(uid, me()).err(),
-            lab.provider().clone_tree(lab.uid(), uid, CloneAccess::ReadWrite).err(),
+            fixture.provider().destroy(uid).err(),
+            fixture.provider().seal(uid).err(),
+            fixture.provider().create_empty(uid, current_owner()).err(),
+            fixture.provider().clone_tree(fixture.uid(), uid, CloneAccess::ReadWrite).err(),
         ] {
             assert_eq!(refused.unwrap().reason(), ErrorReason::Foreign);
         }
     }
-    assert!(lab.provider().destroy(linked).is_err());
-    let in_trash = lab.uid();
-    fs::create_dir_all(lab.dir.join("trash").join(in_trash.to_string()).join("tree")).unwrap();
-    assert!(matches!(lab.provider().destroy(in_trash), Err(Error::Foreign { .. })));
-    for kept in [precious.join("file"), elsewhere.join("file"), other.join("tree"), lab.dir.join("trash").join(in_trash.to_string())] {
+    assert!(fixture.provider().destroy(linked).is_err());
+    let in_trash = fixture.uid();
+    fs::create_dir_all(fixture.dir.join("trash").join(in_trash.to_string()).join("tree")).unwrap();
+    assert!(matches!(fixture.provider().destroy(in_trash), Err(Error::Foreign { .. })));
+    for kept in [precious.join("file"), elsewhere.join("file"), other.join("tree"), fixture.dir.join("trash").join(in_trash.to_string())] {
         assert!(kept.exists(), "{}", kept.display());
     }
-    let found = lab.root.inventory().unwrap();
+    let found = fixture.root.inventory().unwrap();
     assert_eq!(found.foreign.len(), 1, "{found:?}");
     assert_eq!(found.entries.iter().filter(|e| e.marker.is_none()).count(), 3);
     Verdict::Ran
 }
 
-fn w35(lab: &Lab) -> Verdict {
+fn w35(fixture: &Fixture) -> Verdict {
     if !is_root() {
         return Verdict::Lacks("needs root for immutable files and mounts");
     }
-    let (uid, path) = lab.empty();
+    let (uid, path) = fixture.empty();
     fill_repository(&path);
-    let immutable_here = |path: &Path| assert!(set_immutable(path) || !lab.on_btrfs());
+    let immutable_here = |path: &Path| assert!(set_immutable(path) || !fixture.on_btrfs());
     immutable_here(&path.join("src/file1.rs"));
     immutable_here(&path.join("src/deep"));
     fs::create_dir_all(path.join("closed/inner")).unwrap();
     fs::write(path.join("closed/inner/file"), "x").unwrap();
     fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
 
-    let outside = lab.dir.join("outside");
+    let outside = fixture.dir.join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("file"), "precious").unwrap();
     fs::create_dir_all(path.join("mnt/one")).unwrap();
     rustix::mount::mount_bind(&outside, path.join("mnt/one")).unwrap();
     rustix::mount::mount_bind(&outside, path.join("mnt/one")).unwrap();
 
-    if lab.on_btrfs() {
+    if fixture.on_btrfs() {
         make_subvolume(&path.join("sub"));
         make_subvolume(&path.join("sub/inner"));
         fs::write(path.join("sub/inner/file"), "x").unwrap();
@@ -111,39 +111,39 @@ fn w35(lab: &Lab) -> Verdict {
         }
     }
     immutable_here(&path);
-    lab.provider().destroy(uid).unwrap();
-    lab.assert_only(&[]);
+    fixture.provider().destroy(uid).unwrap();
+    fixture.assert_only(&[]);
     assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "precious");
-    let inside = |m: &mountinfo::Mount| m.mount_point.starts_with(&lab.dir) && m.mount_point != lab.dir;
+    let inside = |m: &mountinfo::Mount| m.mount_point.starts_with(&fixture.dir) && m.mount_point != fixture.dir;
     assert!(!mountinfo::read().unwrap().iter().any(inside));
     Verdict::Ran
 }
 
-fn deep(lab: &Lab) -> Verdict {
-    let (uid, path) = lab.empty();
+fn deep(fixture: &Fixture) -> Verdict {
+    let (uid, path) = fixture.empty();
     let mut at = rustix::fs::open(&path, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     for _ in 0..3000 {
         rustix::fs::mkdirat(&at, "d", rustix::fs::Mode::RWXU).unwrap();
         at = rustix::fs::openat(&at, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     }
     drop(at);
-    let refused = lab.provider().usage(uid).unwrap_err();
+    let refused = fixture.provider().usage(uid).unwrap_err();
     assert_eq!(refused.reason(), ErrorReason::BackendError);
-    lab.provider().destroy(uid).unwrap();
-    lab.assert_only(&[]);
+    fixture.provider().destroy(uid).unwrap();
+    fixture.assert_only(&[]);
     Verdict::Ran
 }
 
-/// Btrfs commits by itself every 30 s; whoever asks for a commit while another one ends must not wait for that.
-fn at_once(lab: &Lab) -> Verdict {
+/// A destroy that asks for a commit while another commit ends must not wait for the periodic one, every 30 s.
+fn at_once(fixture: &Fixture) -> Verdict {
     let destroy = |after: [Duration; 3]| {
-        let trees = after.map(|after| (lab.empty().0, after));
+        let trees = after.map(|after| (fixture.empty().0, after));
         let begun = Instant::now();
         thread::scope(|scope| {
             for (uid, after) in trees {
                 scope.spawn(move || {
                     thread::sleep(after);
-                    lab.provider().destroy(uid).unwrap();
+                    fixture.provider().destroy(uid).unwrap();
                 });
             }
         });
@@ -153,7 +153,7 @@ fn at_once(lab: &Lab) -> Verdict {
         let took = destroy([0, 100, 300].map(|wait| Duration::from_micros(wait * turn % 2000)));
         assert!(took < Duration::from_secs(10), "turn {turn}: {took:?}");
     }
-    lab.assert_only(&[]);
+    fixture.assert_only(&[]);
     Verdict::Ran
 }
 
@@ -161,31 +161,31 @@ fn backing_of_ours(backing: &str, ground: &Path) -> bool {
     Path::new(backing.trim()).starts_with(ground)
 }
 
-fn w44(lab: &Lab) -> Verdict {
-    let journal_dir = lab.dir.join("journal");
+fn w44(fixture: &Fixture) -> Verdict {
+    let journal_dir = fixture.dir.join("journal");
     let journal = Journal::open(&journal_dir).unwrap();
-    let (base, path) = lab.empty();
+    let (base, path) = fixture.empty();
     fs::write(path.join("file"), "x").unwrap();
-    lab.provider().seal(base).unwrap();
+    fixture.provider().seal(base).unwrap();
     let count = || {
-        // Only what is ours: others mount on this machine, too.
-        let ground = lab.dir.parent().and_then(Path::parent).unwrap();
+        // Only what belongs to this run: other processes mount on this machine, too.
+        let ground = fixture.dir.parent().and_then(Path::parent).unwrap();
         let mounts = mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(ground)).count();
         let backing = |e: &fs::DirEntry| fs::read_to_string(e.path().join("loop/backing_file")).unwrap_or_default();
         let loops = fs::read_dir("/sys/block").unwrap().filter(|e| backing_of_ours(&backing(e.as_ref().unwrap()), ground)).count();
         let fds = fs::read_dir("/proc/self/fd").unwrap().count();
-        (mounts, loops, fds, fs::read_dir(&journal_dir).unwrap().count(), lab.root.inventory().unwrap())
+        (mounts, loops, fds, fs::read_dir(&journal_dir).unwrap().count(), fixture.root.inventory().unwrap())
     };
     let before = count();
     for _ in 0..100 {
-        let (uid, making) = (lab.uid(), Making::Clone { from: base, access: CloneAccess::ReadWrite });
-        journal.begin_create(uid, lab.kind(), making).unwrap();
-        lab.provider().clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
-        journal.created(uid).unwrap();
-        fs::write(lab.path(uid).join("mine"), "x").unwrap();
+        let (uid, origin) = (fixture.uid(), TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
+        journal.begin_create(uid, fixture.kind(), origin).unwrap();
+        fixture.provider().clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
+        journal.record_created(uid).unwrap();
+        fs::write(fixture.path(uid).join("mine"), "x").unwrap();
         journal.begin_destroy(uid).unwrap();
-        lab.provider().destroy(uid).unwrap();
-        journal.destroyed(uid).unwrap();
+        fixture.provider().destroy(uid).unwrap();
+        journal.record_destroyed(uid).unwrap();
     }
     assert_eq!(count(), before);
     Verdict::Ran

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use yoi_workspace::{CloneAccess, Error, ErrorReason, ProviderKind};
 
-use crate::lab::{Lab, Stopped, content, make_subvolume};
+use crate::fixture::{Fixture, StopOnDrop, content, make_subvolume};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -18,84 +18,84 @@ pub const CASES: &[Case] = &[
     ("a_source_of_another_provider_is_refused", wrong_provider),
 ];
 
-fn w9(lab: &Lab) -> Verdict {
-    if !lab.on_btrfs() {
+fn w9(fixture: &Fixture) -> Verdict {
+    if !fixture.on_btrfs() {
         return Verdict::NotRun("no nested volumes on this file system");
     }
-    let (base, path) = lab.empty();
+    let (base, path) = fixture.empty();
     fs::create_dir(path.join("dir")).unwrap();
     make_subvolume(&path.join("dir/nested"));
     fs::write(path.join("dir/nested/file"), "x").unwrap();
-    assert_eq!(lab.provider().seal(base).unwrap_err().reason(), ErrorReason::NestedVolume);
-    if lab.kind() == ProviderKind::Btrfs {
-        let error = lab.provider().clone_tree(lab.uid(), base, CloneAccess::ReadWrite).unwrap_err();
+    assert_eq!(fixture.provider().seal(base).unwrap_err().reason(), ErrorReason::NestedVolume);
+    if fixture.kind() == ProviderKind::Btrfs {
+        let error = fixture.provider().clone_tree(fixture.uid(), base, CloneAccess::ReadWrite).unwrap_err();
         assert!(matches!(error, Error::NestedVolume { from } if from == base), "{error}");
     }
-    lab.assert_only(&[base]);
+    fixture.assert_only(&[base]);
     fs::remove_file(path.join("dir/nested/file")).unwrap();
     fs::remove_dir(path.join("dir/nested")).unwrap();
-    lab.provider().seal(base).unwrap();
-    lab.clone_of(base);
+    fixture.provider().seal(base).unwrap();
+    fixture.clone_of(base);
     Verdict::Ran
 }
 
-fn w24(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (original, path) = lab.clone_of(base);
+fn w24(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (original, path) = fixture.clone_of(base);
     fs::write(path.join("M1"), "1").unwrap();
-    if lab.kind() == ProviderKind::Copy {
+    if fixture.kind() == ProviderKind::Copy {
         return Verdict::NotRun("copy takes no checkpoint of a live tree");
     }
-    let checkpoint = lab.uid();
-    lab.provider().clone_tree(checkpoint, original, CloneAccess::ReadOnly).unwrap();
+    let checkpoint = fixture.uid();
+    fixture.provider().clone_tree(checkpoint, original, CloneAccess::ReadOnly).unwrap();
     fs::write(path.join("M2"), "2").unwrap();
-    let (_, fork) = lab.clone_of(checkpoint);
+    let (_, fork) = fixture.clone_of(checkpoint);
     assert!(fork.join("M1").exists() && !fork.join("M2").exists());
     assert!(path.join("M1").exists() && path.join("M2").exists());
-    assert!(fs::write(lab.path(checkpoint).join("x"), "x").is_err());
+    assert!(fs::write(fixture.path(checkpoint).join("x"), "x").is_err());
     Verdict::Ran
 }
 
-fn w25(lab: &Lab) -> Verdict {
-    let (base, source) = lab.base();
+fn w25(fixture: &Fixture) -> Verdict {
+    let (base, source) = fixture.base();
     let before = content(&source);
-    let (fork, path) = lab.clone_of(base);
-    lab.provider().destroy(base).unwrap();
-    lab.provider().settle().unwrap();
+    let (fork, path) = fixture.clone_of(base);
+    fixture.provider().destroy(base).unwrap();
+    fixture.sync();
     assert_eq!(content(&path), before);
     fs::write(path.join("after"), "x").unwrap();
-    lab.assert_only(&[fork]);
-    lab.provider().destroy(fork).unwrap();
-    lab.assert_only(&[]);
+    fixture.assert_only(&[fork]);
+    fixture.provider().destroy(fork).unwrap();
+    fixture.assert_only(&[]);
     Verdict::Ran
 }
 
-fn w26(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (middle, path) = lab.clone_of(base);
+fn w26(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (middle, path) = fixture.clone_of(base);
     fs::write(path.join("middle"), "x").unwrap();
-    lab.provider().seal(middle).unwrap();
-    let (last, path) = lab.clone_of(middle);
-    lab.provider().destroy(middle).unwrap();
+    fixture.provider().seal(middle).unwrap();
+    let (last, path) = fixture.clone_of(middle);
+    fixture.provider().destroy(middle).unwrap();
     assert!(path.join("middle").exists());
-    lab.assert_only(&[base, last]);
-    lab.provider().destroy(base).unwrap();
-    lab.provider().destroy(last).unwrap();
-    lab.assert_only(&[]);
+    fixture.assert_only(&[base, last]);
+    fixture.provider().destroy(base).unwrap();
+    fixture.provider().destroy(last).unwrap();
+    fixture.assert_only(&[]);
     Verdict::Ran
 }
 
-fn live(lab: &Lab) -> Verdict {
-    let (base, _) = lab.base();
-    let (parent, path) = lab.clone_of(base);
-    if lab.kind() == ProviderKind::Copy {
-        let error = lab.provider().clone_tree(lab.uid(), parent, CloneAccess::ReadWrite).unwrap_err();
+fn live(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (parent, path) = fixture.clone_of(base);
+    if fixture.kind() == ProviderKind::Copy {
+        let error = fixture.provider().clone_tree(fixture.uid(), parent, CloneAccess::ReadWrite).unwrap_err();
         assert_eq!(error.reason(), ErrorReason::SourceNotSealed);
-        lab.assert_only(&[base, parent]);
+        fixture.assert_only(&[base, parent]);
         return Verdict::Ran;
     }
-    // The writer always writes `a` before `b`: at no moment is `b` ahead. Synced, as by anyone who renames: of a new file's words that nobody
-    // synced, a Btrfs snapshot promises as much as a power cut, and one was seen in which such a file was empty.
+    // The writer always writes `a` before `b`, so `b` is never ahead. It syncs each file before the rename: a Btrfs snapshot holds what a power
+    // cut would leave, and of a new file that is not synced that may be nothing.
     let stop = AtomicBool::new(false);
     let number = |path: &std::path::Path| fs::read_to_string(path).ok().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
     std::thread::scope(|scope| {
@@ -111,9 +111,9 @@ fn live(lab: &Lab) -> Verdict {
                 }
             }
         });
-        let _writer = Stopped(&stop);
+        let _writer = StopOnDrop(&stop);
         for _ in 0..30 {
-            let (_, fork) = lab.clone_of(parent);
+            let (_, fork) = fixture.clone_of(parent);
             let (a, b) = (number(&fork.join("a")), number(&fork.join("b")));
             assert!(a == b || a == b + 1, "{a} and {b} are of no one moment");
         }
@@ -121,14 +121,14 @@ fn live(lab: &Lab) -> Verdict {
     Verdict::Ran
 }
 
-fn wrong_provider(lab: &Lab) -> Verdict {
-    if lab.kind() != ProviderKind::Btrfs {
+fn wrong_provider(fixture: &Fixture) -> Verdict {
+    if fixture.kind() != ProviderKind::Btrfs {
         return Verdict::NotRun("only one provider on this file system");
     }
-    let (base, _) = lab.base();
-    let copy = lab.root.provider(ProviderKind::Copy).unwrap();
-    assert!(matches!(copy.clone_tree(lab.uid(), base, CloneAccess::ReadWrite), Err(Error::WrongProvider { .. })));
+    let (base, _) = fixture.base();
+    let copy = fixture.root.provider(ProviderKind::Copy).unwrap();
+    assert!(matches!(copy.clone_tree(fixture.uid(), base, CloneAccess::ReadWrite), Err(Error::WrongProvider { .. })));
     assert!(matches!(copy.destroy(base), Err(Error::WrongProvider { .. })));
-    assert_eq!(lab.root.provider_of(base).unwrap().kind(), ProviderKind::Btrfs);
+    fixture.root.provider_of(base).unwrap().usage(base).unwrap();
     Verdict::Ran
 }

@@ -1,41 +1,43 @@
 //! One suite for every provider. `cargo test -p yoi-workspace --test conformance [FILTER]`.
 //!
-//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason and counted apart. Where the machine
-//! was given what it needs (`YOI_MUST_RUN`, set by `cargo xtask test`), one that lacks something is a failure.
+//! Each case runs in each lane. A lane or case that cannot run here is printed as NOT RUN with the reason, and counted separately. If
+//! `YOI_MUST_RUN` is set (by `cargo xtask test`), a lane or case that lacks something is a failure.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a harness of its own: it has a filter and calls git")]
 
 mod basics;
 mod changes;
 mod crash;
 mod destroy;
-mod faults;
+mod failing_syscalls;
+mod fixture;
 mod forks;
-mod lab;
+mod hostile_paths;
+mod link_races;
 mod mounts;
-mod paths;
+mod outside;
 mod power;
-mod tripwire;
+mod syscall_faults;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use lab::{Lab, Lane};
+use fixture::{Fixture, Lane};
 
 /// How a case ended, if it did not panic.
 pub enum Verdict {
     Ran,
-    /// It means nothing in this lane.
+    /// The case does not apply to this lane.
     NotRun(&'static str),
-    /// This machine, or this user, has not got what it needs.
+    /// This machine or this user lacks what the case needs.
     Lacks(&'static str),
 }
 
-pub type Case = (&'static str, fn(&Lab) -> Verdict);
+pub type Case = (&'static str, fn(&Fixture) -> Verdict);
 
 fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
-    let must = lab::must_run();
+    let must = fixture::must_run();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in [Lane::Copy, Lane::CopyOnBtrfs, Lane::Btrfs] {
         let cases = [
@@ -44,9 +46,10 @@ fn main() -> ExitCode {
             destroy::CASES,
             changes::CASES,
             crash::CASES,
-            faults::CASES,
+            failing_syscalls::CASES,
             mounts::CASES,
-            paths::CASES,
+            hostile_paths::CASES,
+            link_races::CASES,
             power::CASES,
         ];
         let mut wanted: Vec<(String, &Case)> = cases.into_iter().flatten().map(|c| (format!("{lane:?}::{}", c.0), c)).collect();
@@ -54,8 +57,8 @@ fn main() -> ExitCode {
         if wanted.is_empty() {
             continue;
         }
-        let ground = match lab::Ground::prepare(lane) {
-            Ok(ground) => ground,
+        let filesystem = match fixture::LaneFilesystem::prepare(lane) {
+            Ok(filesystem) => filesystem,
             Err(why) if must => {
                 wanted.iter().for_each(|(name, _)| println!("test {name} ... FAILED: it must run here: {why}"));
                 failed.extend(wanted.into_iter().map(|(name, _)| name));
@@ -69,7 +72,7 @@ fn main() -> ExitCode {
         };
         for (name, (_, case)) in wanted {
             let started = Instant::now();
-            match catch_unwind(AssertUnwindSafe(|| case(&Lab::new(&ground, &name)))) {
+            match catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(&filesystem, &name)))) {
                 Ok(Verdict::Ran) => {
                     println!("test {name} ... ok ({:.2?})", started.elapsed());
                     passed += 1;

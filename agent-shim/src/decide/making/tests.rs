@@ -46,7 +46,7 @@ fn an_empty_tree_belongs_to_its_owner_and_is_made_by_the_best_provider() {
     for (available, provider) in [(vec![Btrfs, Copy], Btrfs), (vec![Copy], Copy)] {
         let case = Case { offers: offers(&available), ..case(json!({ "status": { "owner": { "uid": 5, "gid": 6 } } })) };
         let Deed::Make { provider: chosen, making, .. } = case.deed() else { panic!("{:?}", case.deed()) };
-        assert_eq!((chosen, making), (provider, Making::Empty { owner: Owner { uid: 5, gid: 6 } }));
+        assert_eq!((chosen, making), (provider, TreeOrigin::Empty { owner: Owner { uid: 5, gid: 6 } }));
     }
 }
 
@@ -75,7 +75,7 @@ fn a_base_must_be_sealed_and_a_parent_need_not() {
         let case = Case { origin: Some(record(2, Btrfs, state)), ..case(over) };
         match makes {
             true => {
-                let wanted = Making::Clone { from: uid(2), access: CloneAccess::ReadWrite };
+                let wanted = TreeOrigin::Clone { from: uid(2), access: CloneAccess::ReadWrite };
                 assert!(matches!(case.deed(), Deed::Make { making, provider: Btrfs, .. } if making == wanted), "{kind} {state:?}");
             }
             false => assert_eq!(case.refused(), "SourceNotSealed", "{kind} {state:?}"),

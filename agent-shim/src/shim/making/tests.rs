@@ -65,7 +65,7 @@ async fn a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
     let gone = look(&stage, deleted.clone()).await;
     assert_eq!((reason(&gone, "CleanedUp"), &gone.next), ("Destroyed", &Next::LetGo));
     assert!(stage.fake.trees.lock().unwrap().is_empty());
-    assert_eq!(stage.world.journal.all().unwrap().records, []);
+    assert_eq!(stage.world.journal.read_and_clean().unwrap().records, []);
     assert_eq!(look(&stage, deleted).await.next, Next::LetGo, "said twice, and of what was never made");
 }
 
@@ -84,10 +84,10 @@ async fn a_crash_after_any_word_ends_well() {
     for crash in [RecordState::Creating, RecordState::Ready] {
         for on_disk in [false, true] {
             let stage = Stage::new();
-            let making = Making::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
+            let making = TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
             stage.world.journal.begin_create(uid(1), ProviderKind::Copy, making).unwrap();
             if crash == RecordState::Ready {
-                stage.world.journal.created(uid(1)).unwrap();
+                stage.world.journal.record_created(uid(1)).unwrap();
             }
             if on_disk || crash == RecordState::Ready {
                 let line: &dyn crate::mounter::client::Mounter = &*stage.fake;

@@ -92,7 +92,7 @@ async fn listed(stage: &Stage, living: &[AgentWorkspace], client: Client, times:
 /// Trees on the disk; the journal must name the same.
 fn standing(stage: &Stage) -> Vec<Uid> {
     let trees: Vec<Uid> = stage.fake.trees.lock().unwrap().keys().copied().collect();
-    let records: Vec<Uid> = stage.world.journal.contents().unwrap().records.iter().map(|r| r.uid).collect();
+    let records: Vec<Uid> = stage.world.journal.read().unwrap().records.iter().map(|r| r.uid).collect();
     assert_eq!(trees, records);
     trees
 }
@@ -177,7 +177,7 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
     let stage = restarted(&[base(1, json!([])), filled.clone(), filled]).await;
     stage.world.mounter.make(uid(3), ProviderKind::Copy, old()).await.unwrap();
     stage.world.journal.begin_create(uid(3), ProviderKind::Copy, old()).unwrap();
-    stage.world.journal.created(uid(3)).unwrap();
+    stage.world.journal.record_created(uid(3)).unwrap();
     let (client, asked) = server(&[gone(1)]);
     listed(&stage, &[], client, 3).await;
     assert_eq!(standing(&stage), [uid(1), uid(2), uid(3)]);
@@ -188,7 +188,7 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
 #[tokio::test(start_paused = true)]
 async fn a_tree_that_somebody_was_shown_never_goes_for_want_of_its_object() {
     let stage = restarted(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
-    stage.world.journal.shown(uid(1)).unwrap();
+    stage.world.journal.forget_object(uid(1)).unwrap();
     let (client, asked) = server(&[gone(2)]);
     listed(&stage, &[], client, 3).await;
     assert_eq!((standing(&stage), asked.lock().unwrap().len()), (vec![uid(1)], 1));
@@ -200,14 +200,14 @@ async fn a_mount_makes_a_tree_worth_more_than_its_object() {
     *stage.world.offers.write().unwrap() = crate::sample::offers(&[ProviderKind::Copy]);
     making::work(&stage.world, &workspace(1, json!({})), uid(1)).await.unwrap();
     stage.told(1, 7);
-    let of = || stage.world.journal.get(uid(1)).unwrap().and_then(|record| record.of);
+    let of = || stage.world.journal.get(uid(1)).unwrap().and_then(|record| record.object);
     assert_eq!(of().as_deref(), Some("team/ws-1"));
     stage.node().await.node_publish_volume(stage.tree(7, 1)).await.unwrap();
     assert_eq!(of(), None);
 }
 
-fn old() -> yoi_workspace::Making {
-    yoi_workspace::Making::Empty { owner: Owner { uid: 1000, gid: 1000 } }
+fn old() -> yoi_workspace::TreeOrigin {
+    yoi_workspace::TreeOrigin::Empty { owner: Owner { uid: 1000, gid: 1000 } }
 }
 
 #[tokio::test(start_paused = true)]

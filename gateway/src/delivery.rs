@@ -1,0 +1,258 @@
+//! Delivery of a message to its target's inbox.
+//!
+//! # Guarantees
+//! The answer is [`SendResponse`] only after the target's runtime has acknowledged that the message is durable. Every other answer tells whether the
+//! sender may repeat the message under the same id: the inbox takes an id once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{Method, Request, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use tokio::time::{Instant, timeout_at};
+use yoi_crds::pod::DesiredState;
+use yoi_line::{LineHandle, RequestError};
+use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendResponse, runtime_api};
+
+use crate::agent_index::AgentRecord;
+use crate::metrics::{DeliveryLabels, GatewayMetrics, OutcomeLabels};
+use crate::open_lines::OpenLines;
+
+/// The longest text of a message, in bytes.
+pub const MAX_TEXT: usize = 64 * 1024;
+/// The longest body that can hold such a text, in bytes: JSON may escape one byte as six.
+pub const MAX_BODY: usize = 6 * MAX_TEXT + 4096;
+/// The longest answer of an inbox, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+const MAX_ID: usize = 128;
+
+/// Delivers messages over the lines of this replica.
+pub struct MessageDelivery {
+    pub lines: Arc<OpenLines>,
+    pub metrics: Arc<GatewayMetrics>,
+    /// How long to wait for the target's line.
+    pub line_wait: Duration,
+    /// How long the acknowledgement may take.
+    pub ack_timeout: Duration,
+}
+
+/// Refuses a message that no inbox would take.
+pub fn validate(message_id: &str, text: &str) -> Result<(), Refusal> {
+    let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
+    if message_id.is_empty() || message_id.len() > MAX_ID || !message_id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
+        return invalid(format!("messageId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID"));
+    }
+    if text.is_empty() {
+        return invalid("the text is empty".to_owned());
+    }
+    if text.len() > MAX_TEXT {
+        return invalid(format!(
+            "the text has {} bytes, and {MAX_TEXT} is the most; put it into a file of the tree and name the file",
+            text.len()
+        ));
+    }
+    Ok(())
+}
+
+impl MessageDelivery {
+    /// The target's line.
+    ///
+    /// # Errors
+    /// `Unreachable`, with the reason.
+    pub async fn line_to(&self, target: &AgentRecord) -> Result<LineHandle, Refusal> {
+        let uid = &target.name.uid;
+        if let Some(pod_uid) = &target.pod_uid {
+            // The Pod of a stopped agent may still have its line. A new line will not come.
+            let within = if target.desired == DesiredState::Running { self.line_wait } else { Duration::ZERO };
+            if let Some(line) = self.lines.wait_for(uid, pod_uid, within).await {
+                return Ok(line.handle);
+            }
+        }
+        Err(unreachable(target))
+    }
+
+    /// Sends the message, waits for the acknowledgement, and logs the outcome for audit.
+    pub async fn deliver(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
+        let began = Instant::now();
+        let outcome = match validate(&message.message_id, &message.text) {
+            Ok(()) => self.send_to_inbox(target, message).await,
+            Err(refusal) => Err(refusal),
+        };
+        let labels = OutcomeLabels { outcome: if outcome.is_ok() { "sent" } else { "refused" } };
+        self.metrics.delivery_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+        self.audit(&message.from, &target.name.namespace, &target.name.name, Some(target), &message.message_id, outcome.as_ref().map(drop));
+        outcome
+    }
+
+    /// Logs one event for each message, whatever its outcome. The text of the message is never logged.
+    pub fn audit(
+        &self,
+        from: &MessageSender,
+        namespace: &str,
+        to: &str,
+        target: Option<&AgentRecord>,
+        id: &str,
+        outcome: Result<(), &Refusal>,
+    ) {
+        let label = outcome_label(outcome.map_err(|refusal| refusal.reason));
+        let (kind, agent, person) = match from {
+            MessageSender { agent: Some(agent), .. } => ("agent", Some(agent), None),
+            MessageSender { person, .. } => ("person", None, person.as_deref()),
+        };
+        let agent_name = agent.map(|agent| format!("{}/{}", agent.namespace, agent.name));
+        let agent_uid = agent.map(|agent| agent.uid.as_str());
+        let (object, message_id) = (format!("{namespace}/{}", log_safe(to)), log_safe(id));
+        let (uid, run) = (target.map(|target| target.name.uid.as_str()), target.map(|target| target.run_generation));
+        tracing::info!(target: "audit", agent = agent_name, agent_uid, person, object, uid, run, message_id, outcome = label, "message");
+        self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: label.to_owned() }).inc();
+    }
+
+    async fn send_to_inbox(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
+        let body = Bytes::from(
+            serde_json::to_vec(message).map_err(|error| receiver_failed(target, &format!("the message cannot be written: {error}")))?,
+        );
+        let deadline = Instant::now() + self.ack_timeout;
+        let lost = || Refusal {
+            reason: RefusalReason::Unacknowledged,
+            message: format!(
+                "{} did not acknowledge the message, and may have it all the same: send it again under the same id",
+                target.name.name
+            ),
+        };
+        loop {
+            let line = self.line_to(target).await?;
+            let answer = timeout_at(deadline, async {
+                let response = match line.request(inbox_request(body.clone())).await {
+                    Ok(response) => response,
+                    Err(error) => return Err(Some(error)),
+                };
+                let status = response.status();
+                let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|_| None)?;
+                Ok((status, body.to_bytes()))
+            });
+            match answer.await {
+                Ok(Ok((status, answer))) => return parse_acknowledgement(target, message, status, &answer),
+                // The target has not seen the message, and the line is closed: another line of the target may carry it.
+                Ok(Err(Some(RequestError::Unsent(_)))) if Instant::now() < deadline => {
+                    if line.is_closed() {
+                        continue;
+                    }
+                    return Err(unreachable(target));
+                }
+                Ok(Err(_)) | Err(_) => return Err(lost()),
+            }
+        }
+    }
+}
+
+/// The outcome in the metric and in the audit log: the reason as the wire spells it, because dashboards match on it.
+fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
+    match outcome {
+        Ok(()) => "Sent",
+        Err(RefusalReason::NotAnAgent) => "NotAnAgent",
+        Err(RefusalReason::NotVisible) => "NotVisible",
+        Err(RefusalReason::NotAPeer) => "NotAPeer",
+        Err(RefusalReason::Unreachable) => "Unreachable",
+        Err(RefusalReason::InboxFull) => "InboxFull",
+        Err(RefusalReason::Invalid) => "Invalid",
+        Err(RefusalReason::ReceiverFailed) => "ReceiverFailed",
+        Err(RefusalReason::Unacknowledged) => "Unacknowledged",
+    }
+}
+
+/// A name or id that the sender chose, cut to what a log may hold.
+fn log_safe(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(MAX_ID).collect()
+}
+
+fn inbox_request(body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = axum::http::Uri::from_static(runtime_api::INBOX);
+    request.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    request
+}
+
+/// The meaning of the runtime's answer. Only an answer that names this message's id is an acknowledgement.
+fn parse_acknowledgement(target: &AgentRecord, message: &DeliverRequest, status: StatusCode, body: &[u8]) -> Result<SendResponse, Refusal> {
+    if status.is_success() || status == StatusCode::CONFLICT {
+        let sent = serde_json::from_slice::<SendResponse>(body).ok().filter(|sent| sent.message_id == message.message_id);
+        if let Some(sent) = sent {
+            return Ok(SendResponse { duplicate: sent.duplicate || status == StatusCode::CONFLICT, ..sent });
+        }
+    }
+    if let Ok(refusal) = serde_json::from_slice::<Refusal>(body) {
+        return Err(refusal);
+    }
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        let message = format!("the inbox of {} is full; wait until it has read", target.name.name);
+        return Err(Refusal { reason: RefusalReason::InboxFull, message });
+    }
+    Err(receiver_failed(target, &format!("its runtime answered {status} without an acknowledgement")))
+}
+
+fn receiver_failed(target: &AgentRecord, why: &str) -> Refusal {
+    Refusal { reason: RefusalReason::ReceiverFailed, message: format!("{} did not take the message: {why}", target.name.name) }
+}
+
+fn unreachable(target: &AgentRecord) -> Refusal {
+    let AgentRecord { name, desired, unready, .. } = target;
+    let why = match (desired, unready) {
+        (DesiredState::Stopped, _) => "is Stopped".to_owned(),
+        (DesiredState::Running, Some((reason, _))) => format!("has no line to the gateway ({reason})"),
+        (DesiredState::Unknown, _) => "has a desiredState of another version of Yoi".to_owned(),
+        (DesiredState::Running, None) => "has no line to the gateway".to_owned(),
+    };
+    Refusal { reason: RefusalReason::Unreachable, message: format!("{} {why}; nothing was sent", name.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent_index::GatewayStatus;
+    use yoi_wire::entry::AgentRef;
+
+    fn answer(status: u16, body: &str) -> Result<SendResponse, RefusalReason> {
+        let target = AgentRecord {
+            name: AgentRef { namespace: "ns".into(), name: "b".into(), uid: "u".into() },
+            resource_version: String::new(),
+            desired: DesiredState::Running,
+            run_generation: 1,
+            pod_uid: None,
+            gateway_status: GatewayStatus::default(),
+            unready: None,
+        };
+        let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into() };
+        parse_acknowledgement(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn only_an_answer_with_the_messages_id_is_an_acknowledgement() {
+        assert!(!answer(200, r#"{"messageId":"m1"}"#).unwrap().duplicate);
+        assert!(answer(409, r#"{"messageId":"m1"}"#).unwrap().duplicate);
+        assert_eq!(answer(200, r#"{"messageId":"m2"}"#), Err(RefusalReason::ReceiverFailed));
+        assert_eq!(answer(200, ""), Err(RefusalReason::ReceiverFailed));
+        assert_eq!(answer(429, ""), Err(RefusalReason::InboxFull));
+        assert_eq!(answer(500, r#"{"reason":"ReceiverFailed","message":"disk"}"#), Err(RefusalReason::ReceiverFailed));
+    }
+
+    #[test]
+    fn an_outcome_is_spelled_as_on_the_wire() {
+        use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
+        for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged] {
+            assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));
+        }
+        assert_eq!(outcome_label(Ok(())), "Sent");
+    }
+
+    #[test]
+    fn ids_and_texts_have_bounds() {
+        assert!(validate("0198-ab", "x").is_ok());
+        assert!(validate("", "x").is_err());
+        assert!(validate("a b", "x").is_err());
+        assert!(validate("a", "").is_err());
+        assert!(validate("a", &"x".repeat(MAX_TEXT)).is_ok());
+        assert!(validate("a", &"x".repeat(MAX_TEXT + 1)).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! The state that all ports share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use yoi_line::ConnectionLimits;
+
+use crate::access::AccessReviewer;
+use crate::agent_concurrency::AgentConcurrency;
+use crate::agent_index::{AgentIndex, Watches};
+use crate::delivery::MessageDelivery;
+use crate::identity::Authenticator;
+use crate::liveness::LivenessReconciler;
+use crate::metrics::GatewayMetrics;
+use crate::open_lines::OpenLines;
+use crate::status::StatusWriter;
+
+/// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewaySettings {
+    /// How long the result of a TokenReview or of a granted SubjectAccessReview is cached.
+    pub review_ttl: Duration,
+    /// How long one review by the API server may take.
+    pub review_timeout: Duration,
+    /// How long to wait in the cache for a YoiPod whose status names the token's Pod, before reading from the API server.
+    pub pod_wait: Duration,
+    /// How long to wait for a target's line.
+    pub line_wait: Duration,
+    /// How long the acknowledgement of a message may take.
+    pub ack_timeout: Duration,
+    /// How long the head of a runtime's response to a log or diff may take.
+    pub answer_timeout: Duration,
+    /// From the opening of a line until `status.live` is set, unless a report has set it.
+    pub set_live_delay: Duration,
+    /// From the end of a line until `status.live` is cleared, unless another line has opened.
+    pub clear_live_delay: Duration,
+    /// From the first listing until `status.live` without a line is cleared.
+    pub stale_live_delay: Duration,
+    /// How often the certificate's files are read.
+    pub certificate_poll_interval: Duration,
+    /// How long requests in flight may take after a stop was requested.
+    pub drain: Duration,
+    /// How long a request of a runtime may take, from its head to the response.
+    pub request_timeout: Duration,
+    /// Requests of one agent that are answered at once. More requests wait.
+    pub requests_per_agent: usize,
+    /// Requests in flight on one connection of a runtime. More requests wait at the runtime.
+    pub streams: u32,
+    /// Unauthenticated connections of each port, and connections of one agent.
+    pub connections: ConnectionLimits,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        GatewaySettings {
+            review_ttl: Duration::from_secs(10),
+            review_timeout: Duration::from_secs(5),
+            pod_wait: Duration::from_millis(1500),
+            line_wait: Duration::from_secs(2),
+            ack_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(30),
+            set_live_delay: Duration::from_millis(500),
+            clear_live_delay: Duration::from_secs(3),
+            stale_live_delay: Duration::from_secs(60),
+            certificate_poll_interval: Duration::from_secs(3),
+            drain: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            requests_per_agent: 64,
+            // With these limits, unauthenticated clients hold less than a third of the chart's memory limit, and one agent less than a fifth.
+            streams: 64,
+            connections: ConnectionLimits {
+                unauthenticated: 256,
+                unauthenticated_per_address: 64,
+                authenticate_within: Duration::from_secs(10),
+                per_client: 8,
+            },
+        }
+    }
+}
+
+/// The parts of the gateway, as the ports use them.
+pub struct Gateway {
+    pub settings: GatewaySettings,
+    pub metrics: Arc<GatewayMetrics>,
+    pub agents: Arc<AgentIndex>,
+    pub lines: Arc<OpenLines>,
+    pub authenticator: Authenticator,
+    pub access: AccessReviewer,
+    pub writer: Arc<StatusWriter>,
+    pub delivery: MessageDelivery,
+    pub concurrency: AgentConcurrency,
+    pub liveness: LivenessReconciler,
+    pub stopping: CancellationToken,
+    pub(crate) runtimes_up: AtomicBool,
+    pub(crate) api_up: AtomicBool,
+}
+
+impl Gateway {
+    /// The gateway, the watches that fill its index, and the UIDs of changed agents for [`LivenessReconciler::run`].
+    pub fn new(
+        client: Client,
+        settings: GatewaySettings,
+        stopping: CancellationToken,
+    ) -> (Arc<Self>, Watches, mpsc::UnboundedReceiver<String>) {
+        let GatewaySettings { review_ttl, review_timeout, pod_wait, line_wait, ack_timeout, .. } = settings;
+        let metrics = Arc::new(GatewayMetrics::default());
+        let (agents, watches, changes) = AgentIndex::new();
+        let lines = Arc::new(OpenLines::default());
+        let writer = Arc::new(StatusWriter::new(client.clone(), agents.clone(), metrics.clone()));
+        let authenticator = Authenticator::new(client.clone(), agents.clone(), metrics.clone(), review_ttl, pod_wait, review_timeout);
+        let gateway = Gateway {
+            authenticator,
+            access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
+            delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
+            liveness: LivenessReconciler {
+                agents: agents.clone(),
+                lines: lines.clone(),
+                writer: writer.clone(),
+                metrics: metrics.clone(),
+                settings,
+                stopping: stopping.clone(),
+            },
+            concurrency: AgentConcurrency::new(settings.requests_per_agent),
+            settings,
+            metrics,
+            agents,
+            lines,
+            writer,
+            stopping,
+            runtimes_up: AtomicBool::new(false),
+            api_up: AtomicBool::new(false),
+        };
+        (Arc::new(gateway), watches, changes)
+    }
+
+    /// Why the gateway is not ready. Empty when it is.
+    pub fn unready_reasons(&self) -> Vec<&'static str> {
+        let checks = [
+            (!self.stopping.is_cancelled(), "stopping"),
+            (self.agents.is_listed(), "YoiPods and YoiPeers are not listed yet"),
+            (self.runtimes_up.load(Ordering::Relaxed), "the runtimes' port waits for its certificate"),
+            (self.api_up.load(Ordering::Relaxed), "the API port waits for its certificate or for the front proxy's ConfigMap"),
+        ];
+        checks.into_iter().filter(|(there, _)| !there).map(|(_, lack)| lack).collect()
+    }
+}

@@ -1,0 +1,342 @@
+//! What the tests share: certificates, replicas of the gateway, agents with lines, and users behind a front proxy.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use futures::Stream;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use yoi_gateway::{GatewaySettings, Ports, run};
+use yoi_line::{BackoffPolicy, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
+use yoi_wire::hub::{
+    Activity, DeliverRequest, Refusal, RefusalReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
+};
+
+use crate::api::FakeApiServer;
+
+pub const NAME: &str = "gateway.test";
+/// Longer than anything in these tests takes.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+pub struct Ca {
+    pub pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+pub struct Pair {
+    pub cert: String,
+    pub key: String,
+}
+
+impl Ca {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Ca { pem, issuer: Issuer::new(params, key) }
+    }
+
+    pub fn server(&self) -> Pair {
+        self.sign(CertificateParams::new(vec![NAME.to_owned()]).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    pub fn client(&self, common_name: &str) -> Pair {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Pair {
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { cert, key: key.serialize_pem() }
+    }
+}
+
+pub struct Replica {
+    pub runtimes: SocketAddr,
+    pub api: SocketAddr,
+    pub health: SocketAddr,
+    pub tls_dir: tempfile::TempDir,
+    pub stop: CancellationToken,
+    pub task: JoinHandle<Result<(), yoi_gateway::TaskEnded>>,
+}
+
+pub struct TestCluster {
+    pub api: FakeApiServer,
+    pub ca: Ca,
+    pub front: Ca,
+}
+
+pub fn quick_settings() -> GatewaySettings {
+    GatewaySettings {
+        pod_wait: Duration::from_secs(1),
+        line_wait: Duration::from_secs(1),
+        ack_timeout: Duration::from_secs(5),
+        set_live_delay: Duration::from_millis(50),
+        clear_live_delay: Duration::from_millis(200),
+        certificate_poll_interval: Duration::from_millis(50),
+        drain: Duration::from_secs(2),
+        ..GatewaySettings::default()
+    }
+}
+
+impl TestCluster {
+    pub fn new() -> Self {
+        let cluster = TestCluster { api: FakeApiServer::new(), ca: Ca::new(), front: Ca::new() };
+        cluster.api.put(
+            "configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "kube-system", "name": "extension-apiserver-authentication", "uid": "cm"},
+            "data": {
+                "requestheader-client-ca-file": cluster.front.pem,
+                "requestheader-allowed-names": r#"["front-proxy-client"]"#,
+                "requestheader-username-headers": r#"["X-Remote-User"]"#,
+                "requestheader-group-headers": r#"["X-Remote-Group"]"#,
+                "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
+            }}),
+        );
+        cluster
+    }
+
+    pub fn write_keys(&self, dir: &std::path::Path, pair: &Pair) {
+        std::fs::write(dir.join("tls.crt"), &pair.cert).unwrap();
+        std::fs::write(dir.join("tls.key"), &pair.key).unwrap();
+    }
+
+    /// A replica that is not ready yet, and has no certificate.
+    pub async fn replica_without_keys(&self, settings: GatewaySettings) -> Replica {
+        let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ports = Ports { runtimes: listen().await, api: listen().await, health: listen().await };
+        let at = |listener: &TcpListener| listener.local_addr().unwrap();
+        let (runtimes, api, health) = (at(&ports.runtimes), at(&ports.api), at(&ports.health));
+        let tls_dir = tempfile::tempdir().unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run(self.api.client(), tls_dir.path().to_owned(), ports, settings, stop.clone()));
+        Replica { runtimes, api, health, tls_dir, stop, task }
+    }
+
+    pub async fn replica(&self) -> Replica {
+        let replica = self.replica_without_keys(quick_settings()).await;
+        self.write_keys(replica.tls_dir.path(), &self.ca.server());
+        wait_for("readiness", async {
+            while replica.health("/readyz").await.0 != StatusCode::OK {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        replica
+    }
+
+    /// A YoiPod of namespace `ns`, whose Pod's token is `token-<pod uid>`.
+    pub fn agent(&self, name: &str, uid: &str, pod_uid: &str) {
+        self.api.token(&format!("token-{pod_uid}"), "ns", pod_uid, "gateway.yoi.dev");
+        self.put_agent(name, uid, pod_uid, "Running");
+    }
+
+    pub fn put_agent(&self, name: &str, uid: &str, pod_uid: &str, desired: &str) {
+        let pod = if pod_uid.is_empty() { Value::Null } else { json!({"name": format!("{name}-1"), "uid": pod_uid}) };
+        self.api.put(
+            "yoipods",
+            json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": {"namespace": "ns", "name": name, "uid": uid, "generation": 1},
+                "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}, "desiredState": desired},
+                "status": {"runGeneration": 1, "pod": pod, "conditions": []}}),
+        );
+    }
+
+    pub fn peer(&self, a: (&str, &str), b: (&str, &str)) {
+        self.api.put(
+            "yoipeers",
+            json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer",
+                "metadata": {"namespace": "ns", "name": format!("{}.{}", a.0, b.0), "uid": format!("{}.{}", a.1, b.1)},
+                "spec": {"members": [a.0, b.0]},
+                "status": {"members": [{"name": a.0, "uid": a.1}, {"name": b.0, "uid": b.1}], "conditions": [
+                    {"type": "Ready", "status": "True", "reason": "MembersBound", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        );
+    }
+
+    pub fn dial(&self, replica: &Replica, token: &str) -> Dial {
+        Dial {
+            address: replica.runtimes.to_string(),
+            server_name: NAME.into(),
+            ca_pem: TextSource::fixed(self.ca.pem.clone()),
+            path: gateway_api::LINE.into(),
+            token: TextSource::fixed(token),
+            timings: Timings::default(),
+        }
+    }
+
+    pub fn caller(&self, replica: &Replica, token: &str) -> RequestClient {
+        RequestClient::new(self.dial(replica, token))
+    }
+
+    /// A runtime with a line to each of these replicas.
+    pub async fn runtime(&self, replicas: &[&Replica], token: &str) -> Runtime {
+        let (got, messages) = mpsc::unbounded_channel();
+        let state = Arc::new(RuntimeState { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
+        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(state.clone());
+        let addresses: Vec<SocketAddr> = replicas.iter().map(|replica| replica.runtimes).collect();
+        let wanted = addresses.len();
+        let resolver = Resolver::from_fn(move || futures::future::ready(Ok(addresses.clone())));
+        let backoff = BackoffPolicy { first: Duration::from_millis(50), ..BackoffPolicy::default() };
+        let policy = KeepPolicy { backoff, ..KeepPolicy::default() };
+        let lines = LineSet::keep(resolver, self.dial(replicas[0], token), routes, policy, Arc::new(|| 0.5));
+        let mut lines_state = lines.state();
+        wait_for("lines", lines_state.wait_for(|state| state.up() == wanted)).await.unwrap();
+        Runtime { state, messages, lines }
+    }
+
+    /// Sends a request to the API port as the front proxy does for a user.
+    pub async fn request(&self, replica: &Replica, user: &str, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+        let pair = self.front.client("front-proxy-client");
+        let response = self.request_with(replica.api, Some(&pair), user, method, path, body).await;
+        json_of(response).await
+    }
+
+    pub async fn request_with(
+        &self,
+        address: SocketAddr,
+        pair: Option<&Pair>,
+        user: &str,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Response<Incoming> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.ca.pem.as_bytes()).unwrap()).unwrap();
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match pair {
+            Some(pair) => config
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+            None => config.with_no_client_auth(),
+        };
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(NAME).unwrap(), tcp).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
+        tokio::spawn(connection);
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", NAME)
+            .header("content-type", "application/json")
+            .header("x-remote-user", user)
+            .header("x-remote-group", "system:authenticated")
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        sender.send_request(request).await.unwrap()
+    }
+}
+
+pub async fn json_of(response: Response<Incoming>) -> (StatusCode, Value) {
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned())))
+}
+
+impl Replica {
+    pub async fn health(&self, path: &str) -> (StatusCode, String) {
+        let tcp = TcpStream::connect(self.health).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tcp)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "x").body(Full::<Bytes>::default()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        let status = response.status();
+        (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
+    }
+}
+
+/// The runtime of an agent, with the paths that the gateway uses.
+pub struct Runtime {
+    pub state: Arc<RuntimeState>,
+    pub messages: mpsc::UnboundedReceiver<DeliverRequest>,
+    pub lines: LineSet,
+}
+
+pub struct RuntimeState {
+    got: mpsc::UnboundedSender<DeliverRequest>,
+    /// Acknowledgements wait for `release`.
+    pub hold: Mutex<bool>,
+    pub release: Notify,
+    /// The next log response.
+    pub log: Mutex<Option<Body>>,
+}
+
+async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
+    let message_id = message.message_id.clone();
+    state.got.send(message).unwrap();
+    if *state.hold.lock().unwrap() {
+        state.release.notified().await;
+    }
+    Json(SendResponse { message_id, duplicate: false })
+}
+
+async fn log(State(state): State<Arc<RuntimeState>>) -> Body {
+    state.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
+}
+
+/// A log body and its writer. The writer notices when the reader leaves.
+pub fn writable_log() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, Body) {
+    let (sender, receiver) = mpsc::channel(1);
+    (sender, Body::from_stream(stream(receiver)))
+}
+
+fn stream(receiver: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|item| (item, receiver)) })
+}
+
+pub fn report(activity: Activity) -> RuntimeReport {
+    RuntimeReport {
+        run_generation: 1,
+        ready: true,
+        reason: "Replayed".into(),
+        message: "replayed 3 entries".into(),
+        session: Some(SessionPointer { id: "s1".into(), segment: "g1".into() }),
+        task: None,
+        activity,
+    }
+}
+
+/// The status and the reason of a refusal.
+pub fn refusal_reason<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, RefusalReason) {
+    let (status, refusal) = refusal(answer);
+    (status, refusal.reason)
+}
+
+pub fn refusal<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, Refusal) {
+    match answer {
+        Err(CallError::Status { status, body, .. }) => (status.as_u16(), serde_json::from_slice(&body).unwrap()),
+        other => panic!("not refused: {other:?}"),
+    }
+}

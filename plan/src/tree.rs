@@ -1,0 +1,44 @@
+//! What the plans of YoiProjects, AgentWorkspaces and YoiPods share about trees: the bases that a tree is cloned from, the Pods that mount it, and the
+//! YoiPod that may.
+
+pub mod agent_pod;
+pub mod base_set;
+
+use yoi_crds::source::{GitSource, WorkspaceSource};
+use yoi_crds::{AgentWorkspace, YoiPod};
+
+use crate::meta;
+use crate::stored::Stored;
+
+/// The one YoiPod whose Pod may mount a workspace: the one that it was made for, else the oldest of those that name it. `users` are those that name it.
+pub(crate) fn holder<'a>(workspace: Stored<'_, AgentWorkspace>, users: &[Stored<'a, YoiPod>]) -> Option<Stored<'a, YoiPod>> {
+    let users = users.iter().copied();
+    match meta::controller(workspace.meta()).filter(|owner| owner.kind == "YoiPod") {
+        Some(owner) => users.into_iter().find(|user| user.uid().as_str() == owner.uid),
+        None => users.min_by_key(|user| (user.meta().creation_timestamp.as_ref().map(|t| t.0), user.name())),
+    }
+}
+
+/// What the spec of a workspace says its tree is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TreeSource<'a> {
+    /// The bases of the YoiProject of this name.
+    Project(&'a str),
+    /// The tree of the AgentWorkspace of this name.
+    Fork(&'a str),
+    Git(&'a GitSource),
+    /// Also for a source of another version, which is not accepted.
+    Empty,
+}
+
+impl<'a> TreeSource<'a> {
+    pub(crate) fn new(source: &'a WorkspaceSource) -> Self {
+        let WorkspaceSource { project, workspace, git, empty: _ } = source;
+        match (project, workspace, git) {
+            (Some(project), _, _) => TreeSource::Project(&project.name),
+            (None, Some(parent), _) => TreeSource::Fork(&parent.name),
+            (None, None, Some(git)) => TreeSource::Git(git),
+            (None, None, None) => TreeSource::Empty,
+        }
+    }
+}

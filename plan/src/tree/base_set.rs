@@ -1,0 +1,212 @@
+//! Bases: one sealed tree per generation and node, from which workspaces are cloned.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use yoi_crds::name::{finalizer, label};
+use yoi_crds::reason::{self, condition};
+use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
+use yoi_crds::workspace::{BaseRef, Binding};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
+
+use crate::nodes::Nodes;
+use crate::step::Step;
+use crate::stored::{Stored, Uid, delete_all};
+use crate::{meta, names};
+
+/// UID of the YoiProject or AgentWorkspace whose base this is; `None` for a workspace that is no base.
+#[must_use]
+pub fn base_parent_uid(base: &AgentWorkspace) -> Option<&str> {
+    base.spec.base.as_ref()?;
+    meta::controller(&base.metadata).map(|o| o.uid.as_str())
+}
+
+impl<'a> Stored<'a, AgentWorkspace> {
+    pub(crate) fn conditions(self) -> &'a [Condition] {
+        self.get().status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+    }
+
+    pub(crate) fn is_true(self, type_: &str) -> bool {
+        conditions::is_true(self.conditions(), type_)
+    }
+
+    /// The node that makes and holds the tree.
+    pub(crate) fn node_name(self) -> Option<&'a str> {
+        self.get().status.as_ref()?.node_name.as_deref()
+    }
+
+    /// The node of a tree that is made.
+    pub(crate) fn provisioned_on(self) -> Option<&'a str> {
+        self.node_name().filter(|_| self.is_true(condition::PROVISIONED))
+    }
+}
+
+/// A workspace that is a base.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ObservedBase<'a> {
+    pub workspace: Stored<'a, AgentWorkspace>,
+    pub generation: &'a str,
+    pub node: &'a str,
+}
+
+impl<'a> ObservedBase<'a> {
+    /// The bases among `workspaces`.
+    pub(crate) fn all(workspaces: &'a [Arc<AgentWorkspace>]) -> Vec<Self> {
+        Stored::all(workspaces).into_iter().filter_map(Self::new).collect()
+    }
+
+    /// `None` for a workspace that is no base.
+    pub(crate) fn new(workspace: Stored<'a, AgentWorkspace>) -> Option<Self> {
+        let BaseRef { generation, node } = workspace.get().spec.base.as_ref()?;
+        Some(ObservedBase { workspace, generation, node })
+    }
+
+    /// Trees can be cloned from it.
+    pub(crate) fn is_sealed(self) -> bool {
+        !self.workspace.is_deleting() && !self.has_lost_its_tree() && self.workspace.is_true(condition::SEALED)
+    }
+
+    /// Its node came back with an empty disk. What the base held can be fetched again.
+    fn has_lost_its_tree(self) -> bool {
+        conditions::find(self.workspace.conditions(), condition::PROVISIONED).is_some_and(|c| c.reason == *reason::TREE_LOST)
+    }
+
+    /// The commit that the first sealed base of the same content holds, among `observed`. A later base takes the same, though the branch has moved on.
+    pub(crate) fn pinned_revision(self, observed: &[Self]) -> Option<String> {
+        observed
+            .iter()
+            .filter(|other| other.workspace.uid() != self.workspace.uid() && other.is_sealed() && other.generation == self.generation)
+            .min_by_key(|other| other.workspace.name())
+            .and_then(|other| other.workspace.get().status.as_ref()?.volume.as_ref()?.revision.clone())
+    }
+}
+
+/// All bases of one content: the current source of a project, or of one workspace with a direct git source.
+#[derive(Clone, Debug)]
+pub(crate) struct BaseSet<'a> {
+    parent: OwnerReference,
+    parent_uid: Uid<'a>,
+    namespace: &'a str,
+    /// Name of the YoiProject; absent for a workspace's own bases.
+    project: Option<&'a str>,
+    source: WorkspaceSource,
+    path: &'a str,
+    owner: TreeOwner,
+    pub provider: ProviderName,
+    pub generation: String,
+    /// Bases of the parent, of every generation.
+    observed: &'a [ObservedBase<'a>],
+    nodes: &'a Nodes,
+}
+
+impl<'a> BaseSet<'a> {
+    /// The bases of a project. `observed` are all bases that it controls.
+    pub(crate) fn of_project(project: Stored<'a, YoiProject>, observed: &'a [ObservedBase<'a>], nodes: &'a Nodes) -> Self {
+        let spec = &project.get().spec;
+        let source = WorkspaceSource { git: spec.source.git.clone(), empty: spec.source.empty.clone(), ..WorkspaceSource::default() };
+        let generation = names::generation(project.uid().as_str(), &source, spec.owner, &spec.path, spec.provider);
+        BaseSet {
+            parent: project.owner_reference(),
+            parent_uid: project.uid(),
+            namespace: project.namespace(),
+            project: Some(project.name()),
+            source,
+            path: &spec.path,
+            owner: spec.owner,
+            provider: spec.provider,
+            generation,
+            observed,
+            nodes,
+        }
+    }
+
+    /// The bases of a workspace with a direct git source.
+    pub(crate) fn of_workspace(workspace: Stored<'a, AgentWorkspace>, observed: &'a [ObservedBase<'a>], nodes: &'a Nodes) -> Self {
+        let spec = &workspace.get().spec;
+        let owner = spec.owner.unwrap_or_default();
+        BaseSet {
+            parent: workspace.owner_reference(),
+            parent_uid: workspace.uid(),
+            namespace: workspace.namespace(),
+            project: None,
+            source: spec.source.clone(),
+            path: &spec.path,
+            owner,
+            provider: spec.provider,
+            generation: names::generation(workspace.uid().as_str(), &spec.source, owner, &spec.path, spec.provider),
+            observed,
+            nodes,
+        }
+    }
+
+    /// The bases of this content that are not being deleted.
+    fn members(&self) -> impl Iterator<Item = ObservedBase<'a>> {
+        self.observed.iter().copied().filter(|base| {
+            base.workspace.is_controlled_by(self.parent_uid) && !base.workspace.is_deleting() && base.generation == self.generation
+        })
+    }
+
+    /// Those that trees can be cloned from, now or once they are sealed: their node exists and has not lost the tree.
+    pub(crate) fn living(&self) -> impl Iterator<Item = ObservedBase<'a>> {
+        self.members().filter(|base| !self.is_lost(*base))
+    }
+
+    /// Nothing can be cloned from it ever again.
+    fn is_lost(&self, base: ObservedBase<'_>) -> bool {
+        base.has_lost_its_tree() || !self.nodes.exists(base.node)
+    }
+
+    /// Steps that delete the lost bases: their names are needed for new ones.
+    pub(crate) fn delete_lost(&self) -> Vec<Step> {
+        delete_all(self.members().filter(|base| self.is_lost(*base)).map(|base| base.workspace))
+    }
+
+    /// Names of the nodes that hold this content sealed, sorted.
+    pub(crate) fn sealed_nodes(&self) -> Vec<&'a str> {
+        let mut nodes: Vec<&str> = self.members().filter(|base| base.is_sealed()).map(|base| base.node).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The base on `node`, sealed or not.
+    pub(crate) fn on(&self, node: &str) -> Option<ObservedBase<'a>> {
+        self.members().find(|base| !base.has_lost_its_tree() && base.node == node)
+    }
+
+    /// The step that makes a base on the best node that `allowed` lets through; `None` when no eligible node is free for one.
+    pub(crate) fn make_next(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
+        self.nodes.eligible(self.provider).into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node))
+    }
+
+    /// The step that makes the base on `node`; `None` while a base of its name exists, even one that is being deleted.
+    pub(crate) fn make_on(&self, node: &str) -> Option<Step> {
+        let title = names::base(&self.generation, node);
+        if self.observed.iter().any(|base| base.workspace.name() == title) {
+            return None;
+        }
+        let labels = self.project.map(|project| BTreeMap::from([(label::PROJECT.to_owned(), project.to_owned())]));
+        let spec = AgentWorkspaceSpec {
+            source: self.source.clone(),
+            provider: self.provider,
+            path: self.path.to_owned(),
+            owner: Some(self.owner),
+            claim: false,
+            binding: Binding::default(),
+            read_only: false,
+            ttl_after_release: None,
+            base: Some(BaseRef { generation: self.generation.clone(), node: node.to_owned() }),
+        };
+        let mut base = AgentWorkspace::new(&title, spec);
+        base.metadata = ObjectMeta {
+            name: base.metadata.name,
+            namespace: Some(self.namespace.to_owned()),
+            labels,
+            owner_references: Some(vec![self.parent.clone()]),
+            // From the first write on, so that no crash leaves a tree without anybody to clean it up.
+            finalizers: Some(vec![finalizer::OPERATOR.to_owned(), finalizer::NODE_DATA.to_owned()]),
+            ..ObjectMeta::default()
+        };
+        Some(Step::EnsureWorkspace(Box::new(base)))
+    }
+}

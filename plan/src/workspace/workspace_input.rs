@@ -1,0 +1,104 @@
+//! The validated input of a workspace's plan.
+
+use k8s_openapi::api::core::v1::Pod;
+use yoi_crds::source::{GitSource, TreeOwner};
+use yoi_crds::workspace::Origin;
+use yoi_crds::{AgentWorkspace, YoiProject};
+
+use super::Observed;
+use super::claim::ObservedClaim;
+use crate::nodes::Nodes;
+use crate::stored::Stored;
+use crate::tree::agent_pod::AgentPod;
+use crate::tree::base_set::{BaseSet, ObservedBase};
+use crate::tree::{TreeSource, holder};
+
+/// What the tree is made from: the spec's source, and the object that it names.
+pub(super) enum Source<'a> {
+    Project { name: &'a str, project: Option<Stored<'a, YoiProject>> },
+    Fork { name: &'a str, parent: Option<Stored<'a, AgentWorkspace>> },
+    Git(&'a GitSource),
+    Empty,
+}
+
+/// Who mounts the tree.
+pub(super) enum Consumer<'a> {
+    /// Any Pod that uses the workspace's claim.
+    Claim(ObservedClaim<'a>),
+    /// The Pod of one YoiPod, while there is one that was made for this tree.
+    Agent(Option<AgentPod<'a>>),
+}
+
+/// An [`Observed`] whose objects are all stored, and whose unions are enums.
+pub(super) struct WorkspaceInput<'a> {
+    pub workspace: Stored<'a, AgentWorkspace>,
+    pub source: Source<'a>,
+    pub consumer: Consumer<'a>,
+    /// The workspace itself, if it is a base.
+    pub base: Option<ObservedBase<'a>>,
+    /// The node that an earlier round has chosen.
+    pub node_name: Option<&'a str>,
+    /// What an earlier round has told that node to make the tree from.
+    pub origin: Option<&'a Origin>,
+    pub bases: Vec<ObservedBase<'a>>,
+    pub populators: Vec<Stored<'a, Pod>>,
+    pub nodes: &'a Nodes,
+}
+
+impl<'a> WorkspaceInput<'a> {
+    /// `None` for a workspace that no API server has stored. Other objects that are not stored are left out.
+    pub(super) fn new(seen: &'a Observed) -> Option<Self> {
+        let workspace = Stored::new(&*seen.workspace)?;
+        let source = match TreeSource::new(&seen.workspace.spec.source) {
+            TreeSource::Project(name) => Source::Project { name, project: Stored::of(&seen.project) },
+            TreeSource::Fork(name) => Source::Fork { name, parent: Stored::of(&seen.parent) },
+            TreeSource::Git(git) => Source::Git(git),
+            TreeSource::Empty => Source::Empty,
+        };
+        let consumer = if seen.workspace.spec.claim {
+            Consumer::Claim(ObservedClaim::new(workspace, Stored::of(&seen.claim), Stored::of(&seen.volume)))
+        } else {
+            Consumer::Agent(agent_pod(workspace, seen))
+        };
+        let status = seen.workspace.status.as_ref();
+        Some(WorkspaceInput {
+            workspace,
+            source,
+            consumer,
+            base: ObservedBase::new(workspace),
+            node_name: workspace.node_name(),
+            origin: status.and_then(|status| status.origin.as_ref()),
+            bases: ObservedBase::all(&seen.bases),
+            populators: Stored::all(&seen.populators),
+            nodes: &seen.nodes,
+        })
+    }
+
+    /// The bases that the tree can be cloned from; `None` when it is made without one.
+    pub(super) fn base_set(&self) -> Option<BaseSet<'_>> {
+        match &self.source {
+            Source::Project { project, .. } => project.map(|project| BaseSet::of_project(project, &self.bases, self.nodes)),
+            Source::Git(_) if self.base.is_none() => Some(BaseSet::of_workspace(self.workspace, &self.bases, self.nodes)),
+            Source::Git(_) | Source::Fork { .. } | Source::Empty => None,
+        }
+    }
+
+    /// TreeOwner of the tree's files. A clone has the owner of what it was made from, whatever its own spec says.
+    pub(super) fn owner(&self) -> TreeOwner {
+        let reported = self.workspace.get().status.as_ref().and_then(|status| status.owner);
+        let of_source = match &self.source {
+            Source::Project { project, .. } => project.map(|project| project.spec.owner),
+            Source::Fork { parent, .. } => parent.and_then(|parent| parent.get().status.as_ref()?.owner),
+            Source::Git(_) | Source::Empty => None,
+        };
+        reported.filter(|_| self.origin.is_some()).or(of_source).or(self.workspace.spec.owner).or(reported).unwrap_or_default()
+    }
+}
+
+/// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a
+/// former tree of this name mounts another UID.
+fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<AgentPod<'a>> {
+    let holder = holder(workspace, &Stored::all(&seen.users))?;
+    let pods = Stored::all(&seen.agents).into_iter().filter(|pod| pod.is_controlled_by(holder.uid())).map(AgentPod::new);
+    pods.filter(|agent| agent.tree == Some(workspace.uid())).min_by_key(|agent| agent.run_generation)
+}

@@ -1,0 +1,92 @@
+//! The end of a workspace: in which order what it owns is deleted, and when it expires.
+
+use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
+use yoi_crds::name::finalizer;
+use yoi_crds::reason::{self, condition};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
+
+use super::workspace_input::{Consumer, WorkspaceInput};
+use crate::conditions::{ConditionSet, value_of};
+use crate::step::{Kind, Plan, Step};
+use crate::stored::delete_all;
+use crate::{duration, names};
+
+/// The claim first (it waits for its Pods), then the volume, then the shim's finalizer, then the operator's.
+pub(super) fn plan(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+    let workspace = input.workspace;
+    let (claim, volume) = match &input.consumer {
+        Consumer::Claim(claim) => (claim.own, claim.volume),
+        Consumer::Agent(_) => (None, None),
+    };
+    let mut steps: Vec<Step> = Vec::new();
+    steps.extend(claim.and_then(|claim| claim.delete()));
+    if claim.is_none() {
+        steps.extend(volume.and_then(|volume| volume.delete()));
+    }
+    steps.extend(delete_all(input.populators.iter().copied()));
+    let everything_is_gone = claim.is_none() && volume.is_none() && input.populators.is_empty();
+    let node_data = workspace.remove_finalizer(finalizer::NODE_DATA);
+    // Without a node, no shim ever made anything. Of a node that no longer exists, no shim will ever answer; NotReady is not enough for that.
+    let no_shim_answers = workspace.node_name().is_none_or(|node| !input.nodes.exists(node));
+    match node_data {
+        _ if !everything_is_gone => {}
+        Some(step) if no_shim_answers => steps.push(step),
+        Some(_) => {}
+        None => return Plan::only(release(input)),
+    }
+    if steps.is_empty() { Plan { status: Some(waiting_status(input, now)), ..Plan::nothing() } } else { Plan::only(steps) }
+}
+
+/// The last steps: the operator's finalizer goes.
+fn release(input: &WorkspaceInput<'_>) -> Vec<Step> {
+    let workspace = input.workspace;
+    let Some(last) = workspace.remove_finalizer(finalizer::OPERATOR) else { return Vec::new() };
+    let Consumer::Claim(_) = input.consumer else { return vec![last] };
+    let confirm_gone = |kind, namespace: &str, name: String| Step::ConfirmGone {
+        kind,
+        namespace: namespace.to_owned(),
+        name,
+        of: workspace.uid().as_str().to_owned(),
+    };
+    vec![
+        confirm_gone(Kind::Claim, workspace.namespace(), workspace.name().to_owned()),
+        // A volume has no owner, so the garbage collector would not delete it.
+        confirm_gone(Kind::Volume, "", names::volume(workspace.uid().as_str())),
+        last,
+    ]
+}
+
+/// The status of a workspace that waits for others: the shim's reason, where it has given one.
+fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWorkspaceStatus {
+    let before = input.workspace.get().status.clone().unwrap_or_default();
+    let mut conditions = ConditionSet::new(&before.conditions, input.workspace.meta().generation, now);
+    match find(&before.conditions, condition::CLEANED_UP) {
+        Some(c) if c.status != ConditionStatus::True => {
+            conditions.set(condition::READY, value_of(ConditionStatus::False, &c.reason, &c.message))
+        }
+        _ => conditions.set(
+            condition::READY,
+            ConditionValue::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree"),
+        ),
+    }
+    for type_ in [condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND] {
+        if let Some(c) = find(&before.conditions, type_) {
+            conditions.set(type_, value_of(c.status, &c.reason, &c.message));
+        }
+    }
+    let conditions = conditions.into_conditions();
+    AgentWorkspaceStatus { conditions, provider: None, volume: None, ..before }
+}
+
+/// When `ttlAfterRelease` ends, once a Pod has used the workspace and the last one has released it.
+pub(super) fn expires_at(workspace: &AgentWorkspace) -> Option<jiff::Timestamp> {
+    let ttl = duration::parse(workspace.spec.ttl_after_release.as_deref()?).ok()?;
+    let conditions = &workspace.status.as_ref()?.conditions;
+    let in_use = find(conditions, condition::IN_USE).filter(|c| c.status == ConditionStatus::False)?;
+    let since: jiff::Timestamp = in_use.last_transition_time.parse().ok()?;
+    // InUse is False from the beginning. The reason says that the tree was used and released. A shim of a former version said so only by a transition
+    // time later than the making, which it is not when both fall into one second.
+    let made: jiff::Timestamp = find(conditions, condition::PROVISIONED)?.last_transition_time.parse().ok()?;
+    let released = in_use.reason == *reason::RELEASED || since > made;
+    released.then(|| since.saturating_add(ttl).ok()).flatten()
+}

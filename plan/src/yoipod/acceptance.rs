@@ -1,0 +1,92 @@
+//! Whether the spec makes sense and what it names exists.
+
+use yoi_crds::YoiProject;
+use yoi_crds::condition::ConditionValue;
+use yoi_crds::reason;
+
+use super::manifest::{self, Resolved};
+use super::yoipod_input::{SessionClaim, YoiPodInput};
+use crate::stored::Stored;
+use crate::{conditions, meta, tree};
+
+/// What an accepted YoiPod has, and its Pod is made from.
+pub(super) struct Accepted<'a> {
+    pub project: Stored<'a, YoiProject>,
+    pub resolved: Resolved,
+}
+
+/// # Errors
+/// The condition Accepted says why not.
+pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, ConditionValue> {
+    let yoipod = input.yoipod;
+    if let Some(field) = yoipod.spec.unknown_field() {
+        return Err(conditions::not_understood(field));
+    }
+    let project_name = &yoipod.spec.project_ref.name;
+    let project = input.project.ok_or_else(|| missing(input, "YoiProject", project_name))?;
+    let resolved = manifest::resolve(yoipod.get(), project.get()).ok_or_else(|| {
+        let message = format!("no model: set spec.model here or spec.defaults.model of YoiProject {project_name}");
+        ConditionValue::no(reason::INVALID_SPEC, message)
+    })?;
+    accept_workspace(input)?;
+    match input.session_claim {
+        SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
+        SessionClaim::Former(claim) => {
+            let message = former_session(yoipod.name(), yoipod.namespace(), claim.name());
+            Err(ConditionValue::no(reason::INVALID_SPEC, message))
+        }
+        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project, resolved }),
+    }
+}
+
+fn missing(input: &YoiPodInput<'_>, kind: &str, title: &str) -> ConditionValue {
+    ConditionValue::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {}", input.yoipod.namespace()))
+}
+
+/// `spec.session` is immutable, so going on with that session takes a new object.
+fn former_session(yoipod: &str, namespace: &str, claim: &str) -> String {
+    format!(
+        "claim {claim} holds the session of a former agent of this name. To go on with it: `kubectl delete yoipod {yoipod} -n {namespace}`, then make it \
+         again with `spec.session.claimName: {claim}`. To begin anew, and lose that session: `kubectl delete pvc {claim} -n {namespace}`"
+    )
+}
+
+fn accept_workspace(input: &YoiPodInput<'_>) -> Result<(), ConditionValue> {
+    let yoipod = input.yoipod;
+    let title = input.workspace_name;
+    let invalid = |message: String| Err(ConditionValue::no(reason::INVALID_SPEC, message));
+    let spec = yoipod.get().spec.workspace.as_ref();
+    let by_ref = spec.is_some_and(|w| w.ref_.is_some());
+    let Some(workspace) = input.workspace else {
+        let forked = spec.and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
+        return match forked {
+            _ if by_ref => Err(missing(input, "AgentWorkspace", title)),
+            Some(parent) if input.parent.is_none_or(|p| p.is_deleting()) => Err(missing(input, "AgentWorkspace", &parent.name)),
+            _ => Ok(()),
+        };
+    };
+    if workspace.spec.base.is_some() {
+        return invalid(format!("AgentWorkspace {title} is a base, and a base is never written again"));
+    }
+    if workspace.spec.claim {
+        return invalid(format!("AgentWorkspace {title} has a claim for other Pods; a YoiPod needs one with claim: false"));
+    }
+    match meta::controller(workspace.meta()) {
+        Some(owner) if owner.uid == yoipod.uid().as_str() => {}
+        Some(owner) if !by_ref || owner.kind == "YoiPod" => {
+            return invalid(format!("AgentWorkspace {title} exists and belongs to {} {}", owner.kind, owner.name));
+        }
+        None if !by_ref => {
+            let message =
+                format!("AgentWorkspace {title} exists and was not made for this YoiPod; name it by spec.workspace.ref to use it");
+            return invalid(message);
+        }
+        Some(_) | None => {}
+    }
+    match tree::holder(workspace, &input.users) {
+        Some(holder) if holder.uid() != yoipod.uid() => {
+            invalid(format!("AgentWorkspace {title} is used by YoiPod {}; two agents cannot share a tree", holder.name()))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

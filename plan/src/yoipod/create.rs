@@ -1,0 +1,84 @@
+//! What a YoiPod needs and does not have yet: its workspace, and its Pod with the manifest.
+
+use yoi_crds::name::{finalizer, label};
+use yoi_crds::pod::ManifestRef;
+use yoi_crds::source::WorkspaceSource;
+use yoi_crds::workspace::Binding;
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
+
+use super::acceptance::Accepted;
+use super::yoipod_input::YoiPodInput;
+use super::{manifest, pod_spec};
+use crate::nodes::Hostname;
+use crate::settings::Settings;
+use crate::step::Step;
+use crate::stored::Stored;
+
+/// The steps that make a Pod, and the manifest that it mounts.
+pub(super) struct CreatedPod {
+    pub steps: Vec<Step>,
+    pub manifest: ManifestRef,
+}
+
+pub(super) fn pod(
+    input: &YoiPodInput<'_>,
+    accepted: &Accepted<'_>,
+    workspace: Stored<'_, AgentWorkspace>,
+    settings: &Settings,
+    run_generation: i64,
+    runtime_digest: &str,
+    hostnames: Vec<Hostname>,
+) -> CreatedPod {
+    let yoipod = input.yoipod;
+    let manifest = manifest::manifest(yoipod.get(), &workspace.spec.path, &accepted.resolved, settings);
+    let (map, manifest) = manifest::config_map(yoipod, &manifest);
+    let exists = input.manifests.iter().any(|m| m.name() == manifest.name && m.is_controlled_by(yoipod.uid()));
+    let tree_owner = |workspace: Stored<'_, AgentWorkspace>| workspace.get().status.as_ref().and_then(|status| status.owner);
+    let owner = tree_owner(workspace).or(input.parent.and_then(tree_owner)).or(workspace.spec.owner).unwrap_or(accepted.project.spec.owner);
+    let pod = pod_spec::pod(pod_spec::PodContext {
+        yoipod,
+        workspace,
+        owner,
+        resolved: &accepted.resolved,
+        manifest: &manifest.name,
+        session_claim: &input.session_claim_name,
+        run_generation,
+        runtime_digest,
+        hostnames,
+        settings,
+    });
+    let map = (!exists).then(|| Step::EnsureConfigMap(Box::new(map)));
+    CreatedPod { steps: map.into_iter().chain([Step::EnsurePod(Box::new(pod))]).collect(), manifest }
+}
+
+/// The workspace of a YoiPod that names none.
+pub(super) fn workspace(input: &YoiPodInput<'_>, accepted: &Accepted<'_>) -> AgentWorkspace {
+    let yoipod = input.yoipod;
+    let project = accepted.project;
+    let template = yoipod.spec.workspace.as_ref().and_then(|w| w.template.clone()).unwrap_or_default();
+    let of_project = WorkspaceSource { project: Some(yoipod.spec.project_ref.clone()), ..WorkspaceSource::default() };
+    let source = template.source.unwrap_or(of_project);
+    let is_clone = source.project.is_some() || source.workspace.is_some();
+    let spec = AgentWorkspaceSpec {
+        source,
+        provider: template.provider.unwrap_or(project.spec.provider),
+        path: project.spec.path.clone(),
+        // A clone has the owner of what it is made from.
+        owner: (!is_clone).then_some(project.spec.owner),
+        claim: false,
+        binding: Binding::default(),
+        read_only: false,
+        ttl_after_release: None,
+        base: None,
+    };
+    let mut workspace = AgentWorkspace::new(yoipod.name(), spec);
+    workspace.metadata.namespace = Some(yoipod.namespace().to_owned());
+    workspace.metadata.labels = Some(
+        [(label::YOIPOD, yoipod.name()), (label::PROJECT, yoipod.spec.project_ref.name.as_str())]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+    );
+    workspace.metadata.owner_references = Some(vec![yoipod.owner_reference()]);
+    workspace.metadata.finalizers = Some(vec![finalizer::OPERATOR.to_owned(), finalizer::NODE_DATA.to_owned()]);
+    workspace
+}

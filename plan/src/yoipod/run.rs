@@ -1,0 +1,229 @@
+//! Which Pod runs the agent: whether one is wanted, and whether the one that exists stays.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use yoi_crds::condition::ConditionValue;
+use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
+use yoi_crds::reason;
+
+use super::acceptance::Accepted;
+use super::placement::Placement;
+use super::yoipod_input::YoiPodInput;
+use super::{create, session, yoipod_conditions};
+use crate::nodes::Hostname;
+use crate::settings::Settings;
+use crate::step::Step;
+use crate::stored::{PodPhase, delete_all};
+use crate::tree::agent_pod::AgentPod;
+use crate::{names, restricted};
+
+/// How long a Pod may wait for a node before another node gets the base.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a Pod that failed stays after its creation, so that one that fails at once is not made again at once.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Whether a Pod runs the agent.
+pub(super) enum RunState<'a> {
+    /// The spec asks for no Pod; `stopping` while one is still going down.
+    NotWanted { stopping: bool },
+    /// A Pod cannot be made yet.
+    Waits(ConditionValue),
+    /// This plan makes what the Pod needs, or the Pod; or a former Pod is going down first.
+    Starting,
+    /// The Pod exists.
+    Exists(AgentPod<'a>),
+}
+
+/// The fields of the status that a run changes.
+#[derive(Clone, Default)]
+pub(super) struct RunRecord {
+    pub run_generation: Option<i64>,
+    pub manifest: Option<ManifestRef>,
+    pub pod: Option<PodRef>,
+}
+
+/// What to make and delete for the Pod, and what came of it.
+pub(super) struct RunPlan<'a> {
+    pub state: RunState<'a>,
+    pub steps: Vec<Step>,
+    pub record: RunRecord,
+    pub requeue_after: Option<Duration>,
+}
+
+impl<'a> RunPlan<'a> {
+    fn new(state: RunState<'a>, steps: Vec<Step>, record: RunRecord) -> Self {
+        RunPlan { state, steps, record, requeue_after: None }
+    }
+
+    fn after(self, earlier: Vec<Step>) -> Self {
+        RunPlan { steps: earlier.into_iter().chain(self.steps).collect(), ..self }
+    }
+}
+
+/// `accepted` is why the spec is not accepted, or what a Pod is made from.
+pub(super) fn plan<'a>(
+    input: &YoiPodInput<'a>,
+    accepted: Result<&Accepted<'_>, &ConditionValue>,
+    settings: &Settings,
+    now: jiff::Timestamp,
+) -> RunPlan<'a> {
+    let record = record_before(input);
+    if !is_wanted(input) {
+        let state = RunState::NotWanted { stopping: !input.own_pods.is_empty() };
+        return RunPlan::new(state, delete_all(input.own_pods.iter().map(|agent| agent.pod)), record);
+    }
+    match (input.own_pods.split_first(), accepted) {
+        (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
+        (None, Ok(accepted)) => start(input, accepted, settings, record).after(session::steps(input, settings)),
+        // What the spec no longer finds is not needed any more: there is a Pod.
+        (Some((newest, older)), Ok(_) | Err(_)) => {
+            let mut steps = session::steps(input, settings);
+            steps.extend(delete_all(older.iter().map(|agent| agent.pod)));
+            keep(input, *newest, settings, record, now).after(steps)
+        }
+    }
+}
+
+/// What earlier plans wrote. When the Pod that the status names is gone, the next one is another run; the status says so before that Pod is made.
+fn record_before(input: &YoiPodInput<'_>) -> RunRecord {
+    let before = &input.before;
+    let record = RunRecord { run_generation: before.run_generation, manifest: before.manifest.clone(), pod: before.pod.clone() };
+    let exists = |pod: &PodRef| input.own_pods.iter().any(|agent| agent.pod.uid().as_str() == pod.uid);
+    if before.pod.as_ref().is_none_or(exists) {
+        return record;
+    }
+    let next = before.run_generation.unwrap_or(0).saturating_add(1).min(MOST_RUNS);
+    RunRecord { run_generation: Some(next), pod: None, ..record }
+}
+
+fn is_wanted(input: &YoiPodInput<'_>) -> bool {
+    match input.yoipod.spec.desired_state {
+        DesiredState::Stopped => false,
+        // A spec of another version is not accepted: its Pod goes on, and no new one is made.
+        DesiredState::Unknown => true,
+        DesiredState::Running => input.yoipod.spec.completion != Completion::Stop || !yoipod_conditions::is_task_done(input),
+    }
+}
+
+/// Keeps the Pod, or replaces it when it can no longer run the agent.
+fn keep<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, settings: &Settings, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+    let pod = agent.pod;
+    let tree = input.workspace.map(|workspace| workspace.uid());
+    let is_former = agent.run_generation < record.run_generation.unwrap_or(0) || agent.tree != tree;
+    // A Pod that does not run yet waits for the tree; a tree that is being deleted is never mounted again, and waits for the Pod.
+    let waits_for_ever = pod.phase() != PodPhase::Running && input.workspace.is_some_and(|workspace| workspace.is_deleting());
+    if pod.is_deleting() || is_former || waits_for_ever {
+        return RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
+    }
+    let record = RunRecord {
+        run_generation: Some(agent.run_generation),
+        pod: Some(PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
+        manifest: input.manifest_of(agent).map_or(record.manifest, |map| manifest_ref(map.get())),
+    };
+    match pod.phase() {
+        PodPhase::Failed | PodPhase::Succeeded => replace(agent, record, now),
+        PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, agent, settings) => replace(agent, record, now),
+        PodPhase::Running | PodPhase::Other => find_room(input, agent, record, now),
+    }
+}
+
+fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {
+    let text = map.data.as_ref()?.get(yoi_wire::identity::MANIFEST_FILE)?;
+    Some(ManifestRef { name: map.metadata.name.clone()?, digest: names::sha256(text.as_bytes()) })
+}
+
+/// The gateway's keys are of another CA than the one in the Pod's manifest: the Pod can dial no gateway any more, and nobody reaches it.
+fn trusts_former_gateway(input: &YoiPodInput<'_>, agent: AgentPod<'_>, settings: &Settings) -> bool {
+    let map = input.manifest_of(agent);
+    let text = map.as_ref().and_then(|map| map.data.as_ref()?.get(yoi_wire::identity::MANIFEST_FILE));
+    let manifest = text.and_then(|text| serde_json::from_str::<yoi_wire::manifest::AgentManifest>(text).ok());
+    manifest.is_some_and(|manifest| manifest.gateway.ca != settings.gateway.ca)
+}
+
+/// A Pod that was evicted, whose node was deleted, or that nobody can reach: another one takes its place.
+fn replace<'a>(agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+    let made = agent.pod.meta().creation_timestamp.as_ref().map_or(now, |t| t.0);
+    let left = time_left(made, PAUSE, now);
+    let steps = if left.is_none() { agent.pod.delete().into_iter().collect() } else { Vec::new() };
+    RunPlan { requeue_after: left, ..RunPlan::new(RunState::Exists(agent), steps, record) }
+}
+
+/// When no node with the base has room for the Pod, another node gets the base; then a Pod is made that may go there.
+fn find_room<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+    let pod = agent.pod.get();
+    let stays = |steps| RunPlan::new(RunState::Exists(agent), steps, record);
+    let (Some(workspace), Some(since)) = (input.workspace, unschedulable_since(pod)) else { return stays(Vec::new()) };
+    if workspace.node_name().is_some() {
+        return stays(Vec::new());
+    }
+    if let Some(left) = time_left(since, PATIENCE, now) {
+        return RunPlan { requeue_after: Some(left), ..stays(Vec::new()) };
+    }
+    let placement = Placement::new(input, workspace);
+    let allowed = restricted::allowed_hostnames(pod.spec.as_ref().and_then(|s| s.affinity.as_ref()));
+    let selector = pod.spec.as_ref().and_then(|s| s.node_selector.as_ref());
+    // A base on a node that the Pod's own selector forbids would help nobody, and the next round would make one more.
+    let fits = |node: &str| input.nodes.bears(node, selector);
+    let is_new = |node: &&str| fits(node) && !allowed.contains(&input.nodes.hostname(node).as_str());
+    let has_new_node = placement.nodes().is_ok_and(|nodes| nodes.iter().any(is_new));
+    let step = if has_new_node { agent.pod.delete() } else { placement.another_base(fits) };
+    stays(step.into_iter().collect())
+}
+
+fn unschedulable_since(pod: &Pod) -> Option<jiff::Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let c = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))?;
+    c.last_transition_time.as_ref().map(|t| t.0)
+}
+
+/// What is left of `period` since `start`; `None` when it is over.
+fn time_left(start: jiff::Timestamp, period: Duration, now: jiff::Timestamp) -> Option<Duration> {
+    let due = start.saturating_add(period).unwrap_or(now);
+    Duration::try_from(due.duration_since(now)).ok().filter(|left| !left.is_zero())
+}
+
+/// Makes what the first Pod needs, in order, and then the Pod.
+fn start<'a>(input: &YoiPodInput<'a>, accepted: &Accepted<'_>, settings: &Settings, record: RunRecord) -> RunPlan<'a> {
+    let generation = record.run_generation.unwrap_or(1);
+    let record = RunRecord { run_generation: Some(generation), ..record };
+    let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
+    let Some(workspace) = input.workspace else {
+        let workspace = create::workspace(input, accepted);
+        return RunPlan::new(RunState::Starting, vec![Step::EnsureWorkspace(Box::new(workspace))], record);
+    };
+    if workspace.is_deleting() {
+        let message = format!("AgentWorkspace {} is being deleted; it must be gone first", workspace.name());
+        return waits(ConditionValue::no(reason::CREATING, message), Vec::new());
+    }
+    let placement = Placement::new(input, workspace);
+    let nodes = match placement.nodes() {
+        Ok(nodes) => nodes,
+        Err(why) => return waits(why, placement.base_for_session().into_iter().collect()),
+    };
+    // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
+    let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
+    if !is_recorded || input.session_claim.observed().is_none() {
+        return RunPlan::new(RunState::Starting, Vec::new(), record);
+    }
+    let (runtime_digest, hostnames) = match runtime(input, settings, &nodes) {
+        Ok(found) => found,
+        Err(why) => return waits(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why), Vec::new()),
+    };
+    let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, hostnames);
+    RunPlan::new(RunState::Starting, created.steps, RunRecord { manifest: Some(created.manifest), ..record })
+}
+
+/// The digest of the runtime that the Pod runs, and the hostnames of those of `nodes` that offer it; or why there is none.
+fn runtime(input: &YoiPodInput<'_>, settings: &Settings, nodes: &[&str]) -> Result<(String, Vec<Hostname>), String> {
+    let Some(digest) = input.nodes.runtime_digest(settings.runtime_digest.as_deref(), nodes) else {
+        let why = "no node with the tree offers a yoi-runtime binary; see `kubectl get workspacenodes -o yaml`, status.runtimeDigests";
+        return Err(why.to_owned());
+    };
+    let able = nodes.iter().filter(|node| input.nodes.0.get(**node).is_some_and(|node| node.has_runtime(&digest)));
+    let hostnames: Vec<Hostname> = able.map(|node| input.nodes.hostname(node)).collect();
+    if hostnames.is_empty() {
+        return Err(format!("no node with the tree offers yoi-runtime {digest}; the yoi-agent-shim Pods may be of another version"));
+    }
+    Ok((digest, hostnames))
+}

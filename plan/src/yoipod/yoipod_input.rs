@@ -1,0 +1,98 @@
+//! The validated input of a YoiPod's plan.
+
+use std::cmp::Reverse;
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
+
+use super::session::MADE_FOR;
+use super::{Observed, session_claim_name, workspace_name};
+use crate::meta;
+use crate::nodes::Nodes;
+use crate::stored::Stored;
+use crate::tree::agent_pod::AgentPod;
+use crate::tree::base_set::ObservedBase;
+
+/// The claim that holds the session.
+#[derive(Clone, Copy)]
+pub(super) enum SessionClaim<'a> {
+    /// The spec names it, and the plan never changes it; `None` while it does not exist.
+    Named(Option<Stored<'a, PersistentVolumeClaim>>),
+    /// The plan makes it; `None` while it does not exist.
+    Own(Option<Stored<'a, PersistentVolumeClaim>>),
+    /// It was made for a former YoiPod of this name.
+    Former(Stored<'a, PersistentVolumeClaim>),
+}
+
+impl<'a> SessionClaim<'a> {
+    fn new(yoipod: Stored<'_, YoiPod>, claim: Option<Stored<'a, PersistentVolumeClaim>>) -> Self {
+        let made_for = |claim: Stored<'_, PersistentVolumeClaim>| meta::annotation(claim.meta(), MADE_FOR) == Some(yoipod.uid().as_str());
+        match claim {
+            _ if yoipod.spec.session.claim_name.is_some() => SessionClaim::Named(claim),
+            Some(claim) if !made_for(claim) => SessionClaim::Former(claim),
+            _ => SessionClaim::Own(claim),
+        }
+    }
+
+    /// The claim, whoever it belongs to.
+    pub(super) fn observed(self) -> Option<Stored<'a, PersistentVolumeClaim>> {
+        match self {
+            SessionClaim::Named(claim) | SessionClaim::Own(claim) => claim,
+            SessionClaim::Former(claim) => Some(claim),
+        }
+    }
+}
+
+/// An [`Observed`] whose objects are all stored.
+pub(super) struct YoiPodInput<'a> {
+    pub yoipod: Stored<'a, YoiPod>,
+    pub before: YoiPodStatus,
+    pub project: Option<Stored<'a, YoiProject>>,
+    pub workspace_name: &'a str,
+    pub workspace: Option<Stored<'a, AgentWorkspace>>,
+    pub users: Vec<Stored<'a, YoiPod>>,
+    pub bases: Vec<ObservedBase<'a>>,
+    pub parent: Option<Stored<'a, AgentWorkspace>>,
+    /// Agent Pods that bear this name.
+    pub pods: Vec<AgentPod<'a>>,
+    /// Those that this YoiPod controls, the newest run first.
+    pub own_pods: Vec<AgentPod<'a>>,
+    pub session_claim_name: String,
+    pub session_claim: SessionClaim<'a>,
+    pub session_volume: Option<Stored<'a, PersistentVolume>>,
+    pub manifests: Vec<Stored<'a, ConfigMap>>,
+    pub nodes: &'a Nodes,
+}
+
+impl<'a> YoiPodInput<'a> {
+    /// `None` for a YoiPod that no API server has stored. Other objects that are not stored are left out.
+    pub(super) fn new(seen: &'a Observed) -> Option<Self> {
+        let yoipod = Stored::new(&*seen.yoipod)?;
+        let pods: Vec<AgentPod<'a>> = Stored::all(&seen.pods).into_iter().map(AgentPod::new).collect();
+        let mut own_pods: Vec<AgentPod<'a>> = pods.iter().copied().filter(|agent| agent.pod.is_controlled_by(yoipod.uid())).collect();
+        own_pods.sort_by_key(|agent| Reverse(agent.run_generation));
+        Some(YoiPodInput {
+            yoipod,
+            before: yoipod.get().status.clone().unwrap_or_default(),
+            project: Stored::of(&seen.project),
+            workspace_name: workspace_name(yoipod.get()),
+            workspace: Stored::of(&seen.workspace),
+            users: Stored::all(&seen.users),
+            bases: ObservedBase::all(&seen.bases),
+            parent: Stored::of(&seen.parent),
+            pods,
+            own_pods,
+            session_claim_name: session_claim_name(yoipod.get()),
+            session_claim: SessionClaim::new(yoipod, Stored::of(&seen.session_claim)),
+            session_volume: Stored::of(&seen.session_volume),
+            manifests: Stored::all(&seen.manifests),
+            nodes: &seen.nodes,
+        })
+    }
+
+    /// The ConfigMap that a Pod mounts as its manifest.
+    pub(super) fn manifest_of(&self, agent: AgentPod<'_>) -> Option<Stored<'a, ConfigMap>> {
+        let title = agent.manifest?;
+        self.manifests.iter().copied().find(|map| map.name() == title)
+    }
+}

@@ -1,0 +1,30 @@
+//! The end of a YoiPod: the Pod goes before the object, so that nothing holds the name's claim and tree any more.
+
+use yoi_crds::YoiPodStatus;
+use yoi_crds::name::finalizer;
+
+use super::session;
+use super::yoipod_input::YoiPodInput;
+use crate::names;
+use crate::step::{Kind, Plan, Step};
+use crate::stored::delete_all;
+
+pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
+    let yoipod = input.yoipod;
+    if !input.own_pods.is_empty() {
+        return Plan::only(delete_all(input.own_pods.iter().map(|agent| agent.pod)));
+    }
+    let Some(last) = yoipod.remove_finalizer(finalizer::OPERATOR) else {
+        // Somebody wrote the shim's finalizer here. No shim looks at YoiPods, so nobody else would remove it.
+        return Plan::only(yoipod.remove_finalizer(finalizer::NODE_DATA).into_iter().collect());
+    };
+    let mut steps = session::last_steps(input);
+    steps.extend(input.before.run_generation.map(|run| Step::ConfirmGone {
+        kind: Kind::Pod,
+        namespace: yoipod.namespace().to_owned(),
+        name: names::pod(yoipod.name(), run),
+        of: yoipod.uid().as_str().to_owned(),
+    }));
+    steps.push(last);
+    Plan::only(steps)
+}

@@ -1,0 +1,244 @@
+//! What happened in the simulations. What never happens is not tested, so everything listed here must happen at least once.
+
+use std::collections::BTreeMap;
+
+use yoi_crds::reason::{self, Reason};
+use yoi_plan::step::{Kind, Step};
+
+/// What happens beside the operator's own steps.
+pub const FEATURES: &[&str] = &[
+    "project: empty source",
+    "project: git source",
+    "project: no source at all",
+    "project: no model",
+    "project: new source",
+    "workspace: of a project",
+    "workspace: fork",
+    "workspace: fork of itself",
+    "workspace: git source",
+    "workspace: empty source",
+    "workspace: two sources",
+    "workspace: no source at all",
+    "workspace: without claim",
+    "workspace: claim bound late",
+    "workspace: claim bound at once",
+    "workspace: ttlAfterRelease",
+    "workspace: a base that a user made",
+    "yoipod: workspace of the project",
+    "yoipod: workspace by name",
+    "yoipod: workspace by template",
+    "yoipod: template that forks",
+    "yoipod: task, Keep",
+    "yoipod: task, Stop",
+    "yoipod: stopped",
+    "yoipod: started",
+    "yoipod: task changed",
+    "yoipod: session kept",
+    "yoipod: session goes along",
+    "yoipod: session's fate changed",
+    "yoipod: claimTemplate",
+    "yoipod: claimName",
+    "yoipod: nodeSelector",
+    "yoipod: made again while its former session is kept",
+    "peer: made",
+    "peer: of one with itself",
+    "peer: of three",
+    "peer: member made again",
+    "node: goes",
+    "node: comes",
+    "node: comes back with another UID and its disk",
+    "node: comes back with another UID and an empty disk",
+    "node: not ready",
+    "node: ready again",
+    "node: its shim offers nothing",
+    "node: its shim is gone",
+    "node: full",
+    "network policy: deleted",
+    "network policy: opened",
+    "namespace: terminating",
+    "deleted: project",
+    "deleted: workspace",
+    "deleted: yoipod",
+    "deleted: peer",
+    "deleted: pod",
+    "deleted: claim",
+    "deleted: volume",
+    "deleted: manifest",
+    "deleted: and made again under the name",
+    "foreign: pod",
+    "foreign: workspace",
+    "foreign: claim",
+    "foreign: volume",
+    "foreign: config map",
+    "foreign: with our labels",
+    "foreign: taken away",
+    "foreign finalizer",
+    "pod: evicted",
+    "pod: container waits",
+    "pod: container ended",
+    "pod: no room",
+    "pod: a job takes a claim",
+    "pod: a job ends",
+    "populator: fails",
+    "session volume: local to a node",
+    "session volume: of the network",
+    "session volume: lost",
+    "claim: Kubernetes misses the end of its last Pod",
+    "shim: cannot make a tree",
+    "shim: dies before it tells of a tree",
+    "shim: loses a tree",
+    "runtime: reports a failure",
+    "runtime: reports a run that is over",
+    "task: fails",
+    "operator: dies before its first step",
+    "operator: dies between steps",
+    "operator: dies after its fourth step",
+    "operator: dies before the status",
+    "operator: old view",
+    "operator: what it made is not seen yet",
+    "operator: restarts",
+    "operator: waits for its hour",
+];
+
+/// Every step that a plan can have.
+const STEPS: &[&str] = &[
+    "AddFinalizers of YoiPod",
+    "AddFinalizers of AgentWorkspace",
+    "RemoveFinalizer operator of YoiPod",
+    "RemoveFinalizer operator of AgentWorkspace",
+    "RemoveFinalizer node-data of AgentWorkspace",
+    "EnsureWorkspace",
+    "EnsureWorkspace base",
+    "EnsureNetworkPolicy",
+    "EnsureClaim of a session",
+    "EnsureClaim of a workspace",
+    "EnsureVolume",
+    "EnsureConfigMap",
+    "EnsurePod agent",
+    "EnsurePod populator",
+    "OwnClaim",
+    "RetainVolume",
+    "UnselectNode",
+    "NudgeClaim",
+    "ConfirmGone Pod",
+    "ConfirmGone PersistentVolumeClaim",
+    "ConfirmGone PersistentVolume",
+    "Delete AgentWorkspace",
+    "Delete PersistentVolumeClaim",
+    "Delete PersistentVolume",
+    "Delete ConfigMap",
+    "Delete Pod",
+    "Delete WorkspaceNode",
+];
+
+#[derive(Clone, Default)]
+pub struct Coverage {
+    features: BTreeMap<&'static str, u64>,
+    steps: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<&'static str, u64>,
+    /// What happened, in order; recorded only when it is to be printed.
+    pub trace: Option<Vec<String>>,
+}
+
+impl Coverage {
+    pub fn feature(&mut self, name: &'static str) {
+        debug_assert!(FEATURES.contains(&name), "{name} is not on the list");
+        self.record(|| name.to_owned());
+        *self.features.entry(name).or_default() += 1;
+    }
+
+    pub fn record(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(line());
+        }
+    }
+
+    pub fn step(&mut self, step: &Step) {
+        *self.steps.entry(variant(step)).or_default() += 1;
+        self.record(|| format!("    {}", step.description()));
+    }
+
+    /// The operator crashed after `done` steps of a plan. `before_status`: all steps were done and the status was not written.
+    pub fn crash(&mut self, done: usize, before_status: bool) {
+        match done {
+            _ if before_status => self.feature("operator: dies before the status"),
+            0 => self.feature("operator: dies before its first step"),
+            _ => self.feature("operator: dies between steps"),
+        }
+        if done >= 4 {
+            self.feature("operator: dies after its fourth step");
+        }
+    }
+
+    pub fn reason(&mut self, name: &str) {
+        match Reason::named(name) {
+            Some(reason) => *self.reasons.entry(reason.word()).or_default() += 1,
+            None => panic!("{name} is the reason of a condition and not among reason::ALL"),
+        }
+    }
+
+    pub fn add(&mut self, other: &Coverage) {
+        let Coverage { features, steps, reasons, trace: _ } = other;
+        for (mine, theirs) in [(&mut self.features, features), (&mut self.steps, steps), (&mut self.reasons, reasons)] {
+            for (name, n) in theirs {
+                *mine.entry(name).or_default() += n;
+            }
+        }
+    }
+
+    /// Everything that is listed and did not happen.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let all = [(FEATURES.to_vec(), &self.features), (STEPS.to_vec(), &self.steps), (reason_names(), &self.reasons)];
+        all.into_iter().flat_map(|(wanted, had)| wanted.into_iter().filter(|w| !had.contains_key(w))).collect()
+    }
+
+    pub fn print(&self) {
+        for (title, counted) in [("features", &self.features), ("steps", &self.steps), ("reasons", &self.reasons)] {
+            let all: Vec<String> = counted.iter().map(|(name, n)| format!("{name} {n}")).collect();
+            println!("{title} ({}): {}", counted.len(), all.join(", "));
+        }
+    }
+}
+
+fn reason_names() -> Vec<&'static str> {
+    reason::ALL.iter().map(|r| r.word()).collect()
+}
+
+fn variant(step: &Step) -> &'static str {
+    match step {
+        Step::AddFinalizers { of, .. } if of.kind == Kind::YoiPod => "AddFinalizers of YoiPod",
+        Step::AddFinalizers { .. } => "AddFinalizers of AgentWorkspace",
+        Step::RemoveFinalizer { of, .. } if of.kind == Kind::YoiPod => "RemoveFinalizer operator of YoiPod",
+        Step::RemoveFinalizer { finalizer, .. } if *finalizer == yoi_crds::name::finalizer::NODE_DATA => {
+            "RemoveFinalizer node-data of AgentWorkspace"
+        }
+        Step::RemoveFinalizer { .. } => "RemoveFinalizer operator of AgentWorkspace",
+        Step::EnsureWorkspace(w) if w.spec.base.is_some() => "EnsureWorkspace base",
+        Step::EnsureWorkspace(_) => "EnsureWorkspace",
+        Step::EnsureClaim(c) if yoi_plan::meta::controller(&c.metadata).is_some_and(|o| o.kind == "AgentWorkspace") => {
+            "EnsureClaim of a workspace"
+        }
+        Step::EnsureClaim(_) => "EnsureClaim of a session",
+        Step::EnsureVolume(_) => "EnsureVolume",
+        Step::EnsureConfigMap(_) => "EnsureConfigMap",
+        Step::EnsurePod(p) if crate::kubernetes::is_agent(p) => "EnsurePod agent",
+        Step::EnsurePod(_) => "EnsurePod populator",
+        Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
+        Step::OwnClaim { .. } => "OwnClaim",
+        Step::UnselectNode { .. } => "UnselectNode",
+        Step::NudgeClaim { .. } => "NudgeClaim",
+        Step::RetainVolume { .. } => "RetainVolume",
+        Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
+        Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",
+        Step::ConfirmGone { .. } => "ConfirmGone PersistentVolume",
+        Step::Delete(t) => match t.kind {
+            Kind::Workspace => "Delete AgentWorkspace",
+            Kind::Claim => "Delete PersistentVolumeClaim",
+            Kind::Volume => "Delete PersistentVolume",
+            Kind::ConfigMap => "Delete ConfigMap",
+            Kind::Pod => "Delete Pod",
+            Kind::WorkspaceNode => "Delete WorkspaceNode",
+            Kind::YoiPod => "Delete YoiPod",
+        },
+    }
+}

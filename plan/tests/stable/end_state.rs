@@ -1,0 +1,277 @@
+//! What must hold when nothing changes any more: agents that can run do, deleted objects are gone, and nothing is left over.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::condition::{find, is_true};
+use yoi_crds::pod::DesiredState;
+use yoi_crds::reason::{self, Reason, condition};
+use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
+use yoi_plan::meta::{controlled_by, deleting, name, uid};
+use yoi_plan::network;
+use yoi_plan::workspace::claim::tree_behind;
+
+use crate::cluster::{Cluster, NS, Violation};
+use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
+use crate::operator::network;
+use crate::users::foreign_objects;
+
+type Verdict = Result<(), Violation>;
+
+fn broken<T>(why: String) -> Result<T, Violation> {
+    Err(Violation(why))
+}
+
+fn ready(conditions: &[Condition]) -> (bool, Reason, &str) {
+    let reported = find(conditions, condition::READY);
+    let why = reported.and_then(|c| Reason::named(&c.reason)).unwrap_or(reason::OTHER);
+    (is_true(conditions, condition::READY), why, reported.map_or("", |c| &c.message))
+}
+
+pub fn check(c: &Cluster) -> Verdict {
+    // While a node is NotReady for ever, nothing on it ends, and nothing more is guaranteed.
+    if c.now.machines.values().any(|m| !m.alive) {
+        return Ok(());
+    }
+    leavings(c)?;
+    if c.now.terminating {
+        return emptied(c);
+    }
+    c.now.workspaces.values().try_for_each(|w| workspace(c, w))?;
+    c.now.yoipods.values().try_for_each(|y| yoipod(c, y))?;
+    let policies: Vec<_> = c.now.policies.values().cloned().collect();
+    let open = network::ensure(NS, &network(), &policies);
+    if let (Some(step), true) = (open.first(), c.now.projects.values().any(|p| !deleting(&p.metadata))) {
+        return broken(format!("a namespace with a project rests without its network policy: {}", step.description()));
+    }
+    for (title, project) in &c.now.projects {
+        let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let (fine, why, message) = ready(conditions);
+        let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
+        let odd = why == reason::INVALID_SPEC && project.spec.unknown_field().is_some();
+        if !(fine || none || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
+            return broken(format!("project {title} rests at {why}: {message}"));
+        }
+    }
+    for (title, peer) in &c.now.peers {
+        let conditions = peer.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let bound = peer.status.as_ref().map(|s| s.members.as_slice()).unwrap_or_default();
+        let same = |m: &yoi_crds::peer::BoundMember| c.get::<YoiPod>(&m.name).is_some_and(|y| uid(&y.metadata) == m.uid);
+        let joined = bound.len() == 2 && bound.iter().all(same);
+        if ready(conditions).0 != joined && !deleting(&peer.metadata) {
+            return broken(format!("peer {title} says {:?} of {bound:?}", ready(conditions)));
+        }
+    }
+    Ok(())
+}
+
+/// Somebody else's object has a name that the operator needs.
+fn blocked(c: &Cluster, why: Reason) -> bool {
+    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING) && (!foreign_objects(c).is_empty() || kept(c))
+}
+
+/// Somebody else's finalizer keeps an object that is being deleted.
+fn kept(c: &Cluster) -> bool {
+    let held = |m: &ObjectMeta| m.finalizers.iter().flatten().any(|f| f.starts_with("example.com/"));
+    c.now.workspaces.values().any(|o| held(&o.metadata))
+        || c.now.projects.values().any(|o| held(&o.metadata))
+        || c.now.yoipods.values().any(|o| held(&o.metadata))
+        || c.now.claims.values().any(|o| held(&o.metadata))
+        || c.now.volumes.values().any(|o| held(&o.metadata))
+        || c.now.maps.values().any(|o| held(&o.metadata))
+        || c.now.pods.values().any(|o| held(&o.metadata))
+}
+
+/// Whether a node has lost a tree: that workspace waits for a person.
+fn lost_trees(c: &Cluster) -> bool {
+    let lost = |w: &AgentWorkspace| {
+        let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        find(conditions, condition::PROVISIONED).is_some_and(|p| p.reason == *reason::TREE_LOST || p.reason == *reason::SOURCE_NOT_SEALED)
+    };
+    c.now.workspaces.values().any(|w| lost(w))
+}
+
+/// Nothing that the operator made is left without an owner.
+fn leavings(c: &Cluster) -> Verdict {
+    let owners: BTreeSet<&str> = c
+        .now
+        .projects
+        .values()
+        .map(|o| uid(&o.metadata))
+        .chain(c.now.workspaces.values().map(|o| uid(&o.metadata)))
+        .chain(c.now.yoipods.values().map(|o| uid(&o.metadata)))
+        .collect();
+    for (title, volume) in &c.now.volumes {
+        if tree_behind(volume).is_some_and(|of| !owners.contains(of) && !c.forced.contains(of)) {
+            return broken(format!("volume {title} is left over"));
+        }
+    }
+    for (title, offer) in &c.now.offers {
+        if !c.exists(title) && !deleting(&offer.metadata) {
+            return broken(format!("what node {title} offered is left over"));
+        }
+    }
+    for (title, y) in &c.now.yoipods {
+        let mine = |m: &ObjectMeta| controlled_by(m, uid(&y.metadata)) && !deleting(m);
+        let maps = c.now.maps.values().filter(|m| mine(&m.metadata)).count();
+        let pods = c.now.pods.values().filter(|p| mine(&p.metadata) && !is_over(p)).count();
+        if maps > 1 || pods > 1 {
+            return broken(format!("{title} has {maps} manifests and {pods} Pods"));
+        }
+    }
+    let origins: BTreeSet<&str> =
+        c.now.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.as_deref()).collect();
+    for project in c.now.projects.values().filter(|p| !deleting(&p.metadata) && p.status.as_ref().is_some_and(|s| ready(&s.conditions).0)) {
+        let current = project.status.as_ref().and_then(|s| s.generation.as_ref()).map(|g| g.name.as_str());
+        let old = c.now.workspaces.values().find(|w| {
+            let other = w.spec.base.as_ref().is_some_and(|b| Some(b.generation.as_str()) != current);
+            other && controlled_by(&w.metadata, uid(&project.metadata)) && !deleting(&w.metadata) && !origins.contains(uid(&w.metadata))
+        });
+        if let Some(old) = old {
+            return broken(format!("base {} of a former generation is left over", name(&old.metadata)));
+        }
+    }
+    Ok(())
+}
+
+/// A namespace that is being deleted becomes empty.
+fn emptied(c: &Cluster) -> Verdict {
+    let o = &c.now;
+    let left: Vec<String> = o
+        .workspaces
+        .keys()
+        .map(|n| format!("AgentWorkspace {n}"))
+        .chain(o.yoipods.keys().map(|n| format!("YoiPod {n}")))
+        .chain(o.claims.keys().map(|n| format!("claim {n}")))
+        .chain(o.pods.keys().map(|n| format!("Pod {n}")))
+        .chain(o.maps.keys().map(|n| format!("ConfigMap {n}")))
+        .collect();
+    if left.is_empty() || kept(c) { Ok(()) } else { broken(format!("the namespace never goes: {left:?} is left")) }
+}
+
+fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
+    let title = name(&w.metadata);
+    let used = mounted(c).contains(uid(&w.metadata));
+    // A tree in use stays until its agent stops, as claims do.
+    if deleting(&w.metadata) && !used && !kept(c) && !is_used(c, title) {
+        return broken(format!("workspace {title} never goes: {:?}", w.metadata));
+    }
+    if deleting(&w.metadata) {
+        return Ok(());
+    }
+    let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let (fine, why, message) = ready(conditions);
+    let source = &w.spec.source;
+    let excused = match why {
+        reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
+        reason::NO_ELIGIBLE_NODE => c.now.machines.is_empty(),
+        reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
+            let project = source.project.as_ref().is_some_and(|p| !c.now.projects.contains_key(&p.name));
+            let tree = |p: &AgentWorkspace| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
+            let parent = source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name));
+            project || parent.is_some_and(|p| p.is_none_or(|p| deleting(&p.metadata) || !tree(p))) || lost_trees(c)
+        }
+        reason::PROJECT_NOT_READY => project_is_not_ready(c, source.project.as_ref().map(|p| p.name.as_str())),
+        reason::INVALID_SPEC if c.now.claims.get(title).is_some_and(|x| deleting(&x.metadata)) => true,
+        reason::WAITING_FOR_CONSUMER => !c.now.pods.values().any(|p| {
+            !is_over(p)
+                && p.spec.as_ref().is_some_and(|s| s.node_name.is_some())
+                && crate::kubernetes::mounts(c, p).as_deref() == Some(uid(&w.metadata))
+        }),
+        reason::PARENT_ON_OTHER_NODE => true,
+        reason::TREE_LOST => lost_trees(c),
+        reason::POPULATING => blocked(c, why) || lost_trees(c) || project_is_not_ready(c, source.project.as_ref().map(|p| p.name.as_str())),
+        reason::CLAIM_LOST => c
+            .now
+            .claims
+            .get(title)
+            .is_some_and(|x| deleting(&x.metadata) || x.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Lost"))),
+        // A base that a user made, on a node that does not exist or from a source that no base has.
+        _ => {
+            blocked(c, why)
+                || w.spec.base.is_some() && !c.ours.contains_key(uid(&w.metadata))
+                || why == reason::INVALID_SPEC && message.contains("fork of itself")
+        }
+    };
+    let odd = why == reason::INVALID_SPEC && w.spec.unknown_field().is_some();
+    if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
+}
+
+/// A project that is being deleted does not change its conditions any more.
+fn project_is_not_ready(c: &Cluster, title: Option<&str>) -> bool {
+    let ready = |p: &YoiProject| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY));
+    title.and_then(|t| c.now.projects.get(t)).is_none_or(|p| deleting(&p.metadata) || !ready(p))
+}
+
+fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
+    let title = name(&y.metadata);
+    if deleting(&y.metadata) {
+        return if kept(c) { Ok(()) } else { broken(format!("{title} never goes")) };
+    }
+    let conditions = y.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let (fine, why, message) = ready(conditions);
+    let pods: Vec<_> = c.now.pods.values().filter(|p| is_agent(p) && controlled_by(&p.metadata, uid(&y.metadata))).collect();
+    if y.spec.desired_state == DesiredState::Stopped {
+        let rests = why == reason::STOPPED || !is_true(conditions, condition::ACCEPTED);
+        return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {message}")) };
+    }
+    let workspace = c.now.workspaces.get(yoi_plan::yoipod::workspace_name(y));
+    let excused = match why {
+        reason::STOPPED => {
+            y.status.as_ref().is_some_and(|s| s.task.as_ref().is_some_and(|t| ["Succeeded", "Failed"].contains(&t.state.as_str())))
+        }
+        reason::SOURCE_NOT_FOUND | reason::INVALID_SPEC => {
+            // Its own reason, or its workspace's.
+            let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);
+            !is_true(conditions, condition::ACCEPTED) || theirs
+        }
+        reason::NO_ELIGIBLE_NODE => c.now.machines.is_empty(),
+        reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
+        reason::PROJECT_NOT_READY => {
+            let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
+            project_is_not_ready(c, Some(cloned))
+        }
+        reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
+        reason::POPULATING => blocked(c, why) || lost_trees(c),
+        reason::POD_PENDING => {
+            !foreign_objects(c).is_empty()
+                || project_is_not_ready(c, Some(&y.spec.project_ref.name))
+                || !could_run(c, y, workspace.map(|w| &**w))
+        }
+        reason::SESSION_TOPOLOGY_CONFLICT => !could_run(c, y, workspace.map(|w| &**w)),
+        // Its volume is gone, and the data with it.
+        reason::CLAIM_LOST | reason::STARTING => session_is_lost(c, y) || blocked(c, reason::APPLY_FAILED),
+        reason::CREATING => {
+            workspace.is_some_and(|w| deleting(&w.metadata)) && (kept(c) || mounted(c).contains(workspace.map_or("", |w| uid(&w.metadata))))
+        }
+        reason::STOPPING => kept(c),
+        _ => blocked(c, why),
+    };
+    if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }
+}
+
+fn session_is_lost(c: &Cluster, y: &YoiPod) -> bool {
+    let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
+    claim.is_none_or(|x| deleting(&x.metadata) || x.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Lost")))
+}
+
+/// Whether some node could run the agent: by its selector, room, tree and session.
+fn could_run(c: &Cluster, y: &YoiPod, workspace: Option<&AgentWorkspace>) -> bool {
+    let Some(workspace) = workspace else { return true };
+    if session_is_lost(c, y) {
+        return false;
+    }
+    let known = nodes(&c.now.machines, &c.now.offers);
+    let placed = workspace.status.as_ref().and_then(|s| s.node_name.clone());
+    let forked =
+        workspace.spec.source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name).and_then(|p| p.status.as_ref()?.node_name.clone()));
+    let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
+    let volume = claim.and_then(|x| c.now.volumes.get(x.spec.as_ref()?.volume_name.as_ref()?));
+    c.now.machines.iter().any(|(node, m)| {
+        let labels = m.metadata.labels.as_ref().expect("labels");
+        let selected = y.spec.pod.node_selector.iter().all(|(k, v)| labels.get(k) == Some(v));
+        let at = placed.as_ref().is_none_or(|p| p == node) && forked.as_ref().is_none_or(|p| p.as_ref() == Some(node));
+        let reached = volume.is_none_or(|v| known.reaches(node, v));
+        m.alive && !m.full && selected && at && reached && c.now.offers.contains_key(node)
+    })
+}

@@ -1,0 +1,161 @@
+//! Failures of machines, containers, shims, network policies and the namespace.
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateWaiting, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::WorkspaceNode;
+use yoi_crds::name::TOPOLOGY_NODE;
+use yoi_plan::meta::{deleting, uid};
+use yoi_plan::nodes::HOSTNAME;
+
+use crate::cluster::{Cluster, Machine};
+use crate::kubernetes::{ended, is_agent, is_over, may_mount, node_of, phase, pod_status};
+use crate::node_side::offered;
+use crate::users::Random;
+
+pub fn machine(c: &mut Cluster, title: &str) {
+    let labels = [(HOSTNAME, format!("host-{title}")), (TOPOLOGY_NODE, title.to_owned()), ("zone", format!("z-{title}"))];
+    let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    let metadata = ObjectMeta { name: Some(title.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+    c.create(Machine { metadata, alive: true, full: false });
+}
+
+pub fn fail(c: &mut Cluster, random: &mut Random) {
+    match random.roll(8) {
+        0 | 1 => node(c, random),
+        2 | 3 => pod(c, random),
+        4..=6 => policy(c, random),
+        _ => shim(c, random),
+    }
+}
+
+/// From now on Kubernetes misses what happens to the claims of ours that are being deleted. It may miss other claims' events, too, but the operator does
+/// nothing about those.
+pub fn missed_ends(c: &mut Cluster) {
+    let going = c.now.claims.values().filter(|x| deleting(&x.metadata) && c.ours.contains_key(uid(&x.metadata)));
+    let going: Vec<_> = going.map(|x| (uid(&x.metadata).to_owned(), x.metadata.resource_version.clone())).collect();
+    if !going.is_empty() {
+        c.coverage.feature("claim: Kubernetes misses the end of its last Pod");
+    }
+    c.missed_ends.extend(going);
+}
+
+fn node(c: &mut Cluster, random: &mut Random) {
+    let title = random.pick(&["n1", "n2", "n3"]).map(|n| (*n).to_owned()).expect("names");
+    let there = c.get::<Machine>(&title).map(|m| m.alive);
+    let feature = match (there, random.roll(6)) {
+        (None, _) if !c.disks.contains_key(&title) => {
+            machine(c, &title);
+            "node: comes"
+        }
+        (None, n) => {
+            machine(c, &title);
+            if n < 3 {
+                "node: comes back with another UID and its disk"
+            } else {
+                c.disks.insert(title, std::collections::BTreeSet::new());
+                "node: comes back with another UID and an empty disk"
+            }
+        }
+        (Some(_), 0) => {
+            c.disks.entry(title.clone()).or_default();
+            c.purge::<Machine>(&title);
+            "node: goes"
+        }
+        (Some(true), 1) => {
+            c.change::<Machine>(&title, |m| m.alive = false);
+            "node: not ready"
+        }
+        (Some(false), _) => {
+            c.change::<Machine>(&title, |m| m.alive = true);
+            "node: ready again"
+        }
+        (Some(true), _) => {
+            c.change::<Machine>(&title, |m| m.full = !m.full);
+            "node: full"
+        }
+    };
+    c.coverage.feature(feature);
+}
+
+fn pod(c: &mut Cluster, random: &mut Random) {
+    let Some(title) = random.pick(&c.names::<Pod>()).cloned() else { return };
+    let pod = c.now.pods[&title].clone();
+    let Some(node) = node_of(&pod).filter(|n| c.alive(n)) else { return };
+    if is_over(&pod) || deleting(&pod.metadata) {
+        return;
+    }
+    let reason = |word: &str| Some(word.to_owned());
+    let (feature, status) = match (is_agent(&pod), random.roll(4)) {
+        (_, 0) => ("pod: evicted", pod_status(&pod, "Failed", ended(c.now(), 137))),
+        (true, 1) if phase(&pod) == "Running" => ("pod: container ended", pod_status(&pod, "Running", ended(c.now(), 1))),
+        (true, n) if phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
+            let word = if n == 1 { "ImagePullBackOff" } else { "CrashLoopBackOff" };
+            let waiting = ContainerStateWaiting { reason: reason(word), message: reason("it waits") };
+            ("pod: container waits", pod_status(&pod, "Running", ContainerState { waiting: Some(waiting), ..Default::default() }))
+        }
+        (false, _) if pod.metadata.owner_references.is_some() && may_mount(c, &pod, node) => {
+            ("populator: fails", pod_status(&pod, "Failed", ended(c.now(), 128)))
+        }
+        _ => return,
+    };
+    c.coverage.feature(feature);
+    c.change::<Pod>(&title, |p| p.status = Some(status));
+}
+
+fn shim(c: &mut Cluster, random: &mut Random) {
+    let Some(title) = random.pick(&c.names::<WorkspaceNode>()).cloned() else { return };
+    if random.one_in(3) {
+        c.coverage.feature("node: its shim is gone");
+        c.purge::<WorkspaceNode>(&title);
+    } else {
+        let ready = random.one_in(2);
+        if !ready {
+            c.coverage.feature("node: its shim offers nothing");
+        }
+        c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, ready)));
+    }
+}
+
+fn policy(c: &mut Cluster, random: &mut Random) {
+    let mut changed_policies = c.names::<NetworkPolicy>();
+    // Both at once make the longest plans.
+    changed_policies.truncate(if random.one_in(3) { 1 } else { 2 });
+    for title in changed_policies {
+        if random.one_in(2) {
+            c.coverage.feature("network policy: deleted");
+            c.purge::<NetworkPolicy>(&title);
+        } else {
+            c.coverage.feature("network policy: opened");
+            c.change::<NetworkPolicy>(&title, |p| p.spec = None);
+        }
+        c.changed_policies.insert(title);
+    }
+}
+
+/// Repairs what can be repaired. What is still broken stays so.
+pub fn repair(c: &mut Cluster, random: &mut Random) {
+    let stays_dead = random.one_in(20);
+    for title in c.names::<Machine>() {
+        if !c.alive(&title) && !stays_dead {
+            c.change::<Machine>(&title, |m| m.alive = true);
+        }
+    }
+    for title in c.names::<WorkspaceNode>() {
+        if c.exists(&title) {
+            c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, true)));
+        }
+    }
+    // Containers that failed start in the end.
+    for title in c.names::<Pod>() {
+        let pod = c.now.pods[&title].clone();
+        let up = is_agent(&pod) && phase(&pod) == "Running" && node_of(&pod).is_some_and(|n| c.alive(n));
+        if up {
+            c.change::<Pod>(&title, |p| p.status = Some(pod_status(&pod, "Running", crate::kubernetes::running())));
+        }
+    }
+    if random.one_in(8) {
+        c.coverage.feature("namespace: terminating");
+        c.now.terminating = true;
+    }
+}

@@ -1,0 +1,314 @@
+//! What must hold at every single write, however old the operator's caches are: no write changes an object of somebody else, names an object without its
+//! UID, or comes too early.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::condition::{Condition, find, is_true};
+use yoi_crds::name::annotation::REMINDED;
+use yoi_crds::name::{finalizer, label};
+use yoi_crds::reason::condition;
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
+use yoi_plan::meta::{annotation, controlled_by, controller, deleting, label as label_of, uid};
+use yoi_plan::names;
+use yoi_plan::network;
+use yoi_plan::step::{Kind, Step, Target};
+use yoi_plan::workspace::claim::tree_behind;
+use yoi_plan::yoipod::{MADE_FOR, run_generation};
+
+use crate::cluster::{Cluster, NS, Violation, made_for};
+use crate::kubernetes::{is_agent, is_over, mounts};
+
+/// The object that is reconciled.
+pub struct About {
+    /// `None` for a YoiProject or YoiPeer, which no step changes.
+    pub kind: Option<Kind>,
+    pub uid: String,
+    /// All caches were up to date.
+    pub fresh: bool,
+}
+
+type Verdict = Result<(), Violation>;
+
+fn require(fits: bool, why: &str, step: &Step) -> Verdict {
+    if fits { Ok(()) } else { Err(Violation(format!("{why}: {}", step.description()))) }
+}
+
+pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
+    let target = |t: &Target| {
+        require(!t.uid.is_empty(), "an object is touched by its name alone", step)?;
+        let place = if matches!(t.kind, Kind::Volume | Kind::WorkspaceNode) { "" } else { NS };
+        require(t.namespace == place, "a step reaches into another namespace", step)
+    };
+    let making = |meta: &ObjectMeta| {
+        require(meta.namespace.as_deref() == Some(NS), "something is made in another namespace", step)?;
+        require(!(c.now.terminating && about.fresh), "something is made in a terminating namespace", step)
+    };
+    match step {
+        Step::AddFinalizers { of, resource_version, all } => {
+            target(of)?;
+            let Some(now) = current(c, about, of, resource_version, step)? else { return Ok(()) };
+            let kept = now.iter().all(|f| all.contains(f));
+            let added = all.iter().all(|f| now.contains(f) || f.starts_with("yoi.dev/"));
+            require(kept && added, "somebody's finalizer is lost or forged", step)
+        }
+        Step::RemoveFinalizer { of, resource_version, finalizer, left } => {
+            target(of)?;
+            let Some(now) = current(c, about, of, resource_version, step)? else { return Ok(()) };
+            let rest: Vec<&String> = now.iter().filter(|f| f != finalizer).collect();
+            require(rest == left.iter().collect::<Vec<_>>(), "somebody's finalizer is lost", step)?;
+            let going = c.by_uid(of.kind, &of.uid).is_some_and(deleting);
+            require(going, "a finalizer is taken from an object that stays", step)?;
+            if *finalizer == finalizer::NODE_DATA { node_data(c, about, of, step) } else { check_finalizers(c, of, &now, step) }
+        }
+        Step::EnsureWorkspace(w) => {
+            making(&w.metadata)?;
+            let finalizers = w.metadata.finalizers.clone().unwrap_or_default();
+            require(finalizers.len() == 2, "a workspace is born without its finalizers", step)?;
+            require(controller(&w.metadata).is_some(), "a workspace is made for nobody", step)
+        }
+        Step::EnsureClaim(claim) => {
+            making(&claim.metadata)?;
+            require(made_for(claim, &about.uid), "a claim is made for another object", step)?;
+            let named = claim.spec.as_ref().is_some_and(|s| s.volume_name.is_some());
+            require(!named, "a claim names its volume, and binds 14 s later", step)
+        }
+        Step::EnsureVolume(volume) => volume_made(c, about, volume, step),
+        Step::EnsureConfigMap(map) => {
+            making(&map.metadata)?;
+            require(controlled_by(&map.metadata, &about.uid), "a manifest is made for another object", step)
+        }
+        Step::EnsurePod(pod) => {
+            making(&pod.metadata)?;
+            require(controlled_by(&pod.metadata, &about.uid), "a Pod is made for another object", step)?;
+            if c.get::<Pod>(pod.metadata.name.as_deref().unwrap_or_default()).is_some() {
+                return Ok(());
+            }
+            if is_agent(pod) { agent_made(c, about, pod, step) } else { populator_made(c, about, step) }
+        }
+        Step::EnsureNetworkPolicy(policy) => {
+            making(&policy.metadata)?;
+            let both = ["Ingress".to_owned(), "Egress".to_owned()];
+            let closed = policy.spec.as_ref().is_some_and(|s| s.policy_types.as_deref() == Some(&both) && s.ingress.is_none());
+            require(closed, "a network policy lets somebody in", step)?;
+            let same = c.get::<NetworkPolicy>(policy.metadata.name.as_deref().unwrap_or_default()).is_some_and(|p| p.spec == policy.spec);
+            require(!same || !about.fresh, "a network policy is applied and says nothing new", step)
+        }
+        Step::OwnClaim { claim, owners } => {
+            target(claim)?;
+            let there = c.by_uid(Kind::Claim, &claim.uid);
+            let mine = there.is_none_or(|m| annotation(m, MADE_FOR) == Some(&about.uid));
+            require(mine, "an object that is not ours is patched", step)?;
+            require(owners.iter().all(|o| o.uid == about.uid), "a claim is given to another object", step)
+        }
+        Step::RetainVolume { volume } => {
+            target(volume)?;
+            let there = c.now.volumes.values().find(|v| uid(&v.metadata) == volume.uid);
+            let claim = there.and_then(|v| v.spec.as_ref()?.claim_ref.as_ref()?.uid.clone());
+            let claim = claim.and_then(|uid| c.by_uid(Kind::Claim, &uid));
+            let mine = claim.is_none_or(|m| annotation(m, MADE_FOR) == Some(&about.uid));
+            require(mine, "an object that is not ours is patched", step)
+        }
+        Step::UnselectNode { claim } => {
+            target(claim)?;
+            let mine = c.by_uid(Kind::Claim, &claim.uid).is_none_or(|m| controlled_by(m, &about.uid));
+            require(mine, "an object that is not ours is patched", step)
+        }
+        Step::NudgeClaim { claim, times } => {
+            target(claim)?;
+            let Some(there) = c.by_uid(Kind::Claim, &claim.uid) else { return Ok(()) };
+            let workspaces = controller(there).is_some_and(|o| o.kind == "AgentWorkspace");
+            require(workspaces || annotation(there, MADE_FOR).is_some(), "an object that is not ours is patched", step)?;
+            require(deleting(there), "Kubernetes is nudged about a claim that stays", step)?;
+            let written = annotation(there, REMINDED).and_then(|t| t.parse::<u32>().ok()).unwrap_or(0);
+            require(!about.fresh || *times > written, "Kubernetes is nudged again and nothing is due", step)
+        }
+        Step::ConfirmGone { of, .. } => require(*of == about.uid, "the API server is asked for what was made for another object", step),
+        Step::Delete(t) => {
+            target(t)?;
+            deleted(c, about, t, step)
+        }
+    }
+}
+
+/// Finalizers of the object as it is now; `None` when the API server refuses the step, because the object has changed.
+fn current(c: &Cluster, about: &About, of: &Target, version: &str, step: &Step) -> Result<Option<Vec<String>>, Violation> {
+    require(of.uid == about.uid && Some(of.kind) == about.kind, "another object's finalizers are touched", step)?;
+    require(!version.is_empty(), "finalizers are set without a resource version", step)?;
+    let there = c.by_uid(of.kind, &of.uid).filter(|m| m.resource_version.as_deref() == Some(version));
+    Ok(there.map(|m| m.finalizers.clone().unwrap_or_default()))
+}
+
+fn node_data(c: &Cluster, about: &About, of: &Target, step: &Step) -> Verdict {
+    let node = c.get::<AgentWorkspace>(&of.name).and_then(|w| w.status.as_ref()?.node_name.clone());
+    require(!about.fresh || node.is_none_or(|n| !c.exists(&n)), "a finalizer goes while the tree is on its node", step)
+}
+
+fn check_finalizers(c: &Cluster, of: &Target, now: &[String], step: &Step) -> Verdict {
+    let pods = c.now.pods.values().any(|p| controlled_by(&p.metadata, &of.uid));
+    let data = of.kind == Kind::Workspace && now.iter().any(|f| f == finalizer::NODE_DATA);
+    let claims = of.kind == Kind::Workspace && c.now.claims.values().any(|x| controlled_by(&x.metadata, &of.uid));
+    let volumes = c.now.volumes.values().any(|v| tree_behind(v) == Some(&of.uid));
+    // Populators are deleted before the node's data; an agent's Pod uses the session and the name.
+    let pods = pods && (of.kind == Kind::YoiPod);
+    require(!(pods || data || claims || volumes), "a finalizer goes before what it guards", step)
+}
+
+fn volume_made(c: &Cluster, about: &About, volume: &PersistentVolume, step: &Step) -> Verdict {
+    let spec = volume.spec.as_ref().expect("a spec");
+    let claim = spec.claim_ref.as_ref().and_then(|r| r.uid.as_deref()).unwrap_or_default();
+    require(!claim.is_empty(), "a volume is made before its claim", step)?;
+    require(tree_behind(volume) == Some(&about.uid), "a volume shows another object's tree", step)?;
+    let owner = c.now.workspaces.values().find(|w| uid(&w.metadata) == about.uid).and_then(|w| w.status.as_ref());
+    let made = owner.is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
+    require(made || !about.fresh, "a volume is made before its tree", step)?;
+    let same = c.by_uid(Kind::Claim, claim).is_some_and(|m| controlled_by(m, &about.uid));
+    require(same || !about.fresh, "a volume is made for a claim that is not its own", step)
+}
+
+/// The policy exists as it should be. One that somebody deleted or opened counts too: the project's next round applies it again, and no Pod waits for
+/// that.
+fn has_policy(c: &Cluster, policy: &str) -> bool {
+    c.changed_policies.contains(policy) || c.get::<NetworkPolicy>(policy).is_some()
+}
+
+fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
+    let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+    let map = volumes.iter().find_map(|v| v.config_map.as_ref()).map(|m| m.name.clone()).unwrap_or_default();
+    let ours = c.now.maps.get(&map).is_some_and(|m| controlled_by(&m.metadata, &about.uid));
+    require(ours || !about.fresh, "a Pod is made before its manifest", step)?;
+    require(has_policy(c, network::AGENTS), "an agent is made before its network policy", step)?;
+    let claim = volumes.iter().find_map(|v| v.persistent_volume_claim.as_ref()).map(|m| m.claim_name.clone()).unwrap_or_default();
+    let named = c.now.yoipods.values().any(|y| uid(&y.metadata) == about.uid && y.spec.session.claim_name.is_some());
+    let session = c.get::<PersistentVolumeClaim>(&claim);
+    require(session.is_some() || !about.fresh, "a Pod is made before its session's claim", step)?;
+    require(
+        named || session.is_none_or(|s| annotation(&s.metadata, MADE_FOR) == Some(&about.uid)),
+        "a Pod is given another's session",
+        step,
+    )?;
+    let highest = c.runs.get(&about.uid).copied().unwrap_or(0);
+    require(run_generation(pod) > highest, "the run generation was not raised for another Pod", step)?;
+    let other = c.now.pods.values().find(|p| controlled_by(&p.metadata, &about.uid) && !deleting(&p.metadata) && !is_over(p));
+    require(other.is_none(), "two Pods for one YoiPod", step)
+}
+
+fn populator_made(c: &Cluster, about: &About, step: &Step) -> Verdict {
+    let base = c.now.workspaces.values().find(|w| uid(&w.metadata) == about.uid);
+    require(has_policy(c, network::POPULATORS), "a populator is made before its network policy", step)?;
+    let conditions = base.and_then(|b| b.status.as_ref()).map(|s| s.conditions.as_slice()).unwrap_or_default();
+    require(!about.fresh || !is_true(conditions, condition::SEALED), "a sealed base is filled again", step)?;
+    require(!about.fresh || is_true(conditions, condition::PROVISIONED), "a base is filled before it is made", step)
+}
+
+fn deleted(c: &Cluster, about: &About, t: &Target, step: &Step) -> Verdict {
+    let Some(there) = c.by_uid(t.kind, &t.uid) else { return Ok(()) };
+    require(there.name.as_deref() == Some(&t.name), "one is named and another is meant", step)?;
+    if t.kind == Kind::WorkspaceNode {
+        return require(!about.fresh || !c.exists(&t.name), "what a living node offers is deleted", step);
+    }
+    if t.kind == Kind::Workspace && t.uid == about.uid {
+        let ttl = c.get::<AgentWorkspace>(&t.name).is_some_and(|w| w.spec.ttl_after_release.is_some());
+        return require(ttl, "a workspace deletes itself unasked", step);
+    }
+    require(c.ours.contains_key(&t.uid), "an object that is not ours is deleted", step)?;
+    require(annotation(there, MADE_FOR).is_none(), "a session is deleted", step)?;
+    let fits = match t.kind {
+        Kind::Volume => t.name == names::volume(&about.uid),
+        // A base belongs to a project or to a workspace, and a YoiPod's plan may make one for either.
+        _ => controlled_by(there, &about.uid),
+    };
+    require(fits, "another object's part is deleted", step)?;
+    let base = c.now.workspaces.values().any(|w| uid(&w.metadata) == t.uid && w.spec.base.is_some());
+    require(t.kind != Kind::Workspace || base, "a tree that is no base is deleted", step)
+}
+
+/// Every condition has a known reason, and its transition time changes only with its status.
+fn check_conditions(c: &mut Cluster, title: &str, before: &[Condition], after: &[Condition]) -> Verdict {
+    for new in after {
+        let was = find(before, &new.type_);
+        if was.is_none_or(|w| w.reason != new.reason) {
+            c.coverage.reason(&new.reason);
+        }
+        let same = was.is_some_and(|w| w.status == new.status);
+        if same && was.is_some_and(|w| w.last_transition_time != new.last_transition_time) {
+            return Err(Violation(format!("{title}: {} changes its time and not its status", new.type_)));
+        }
+        if new.message.is_empty() && new.reason != *yoi_crds::reason::ALL_MET {
+            return Err(Violation(format!("{title}: {} has no sentence for {}", new.type_, new.reason)));
+        }
+    }
+    Ok(())
+}
+
+/// A status is written only when it changes.
+fn check_changed<S: PartialEq>(title: &str, before: &S, after: &S) -> Verdict {
+    if before == after { Err(Violation(format!("the status of {title} is written and says nothing new"))) } else { Ok(()) }
+}
+
+pub fn project(c: &mut Cluster, title: &str, before: &yoi_crds::YoiProjectStatus, after: &yoi_crds::YoiProjectStatus) -> Verdict {
+    check_changed(title, before, after)?;
+    check_conditions(c, title, &before.conditions, &after.conditions)
+}
+
+pub fn peer(c: &mut Cluster, title: &str, before: &YoiPeerStatus, after: &YoiPeerStatus) -> Verdict {
+    check_changed(title, before, after)?;
+    if !before.members.is_empty() && before.members != after.members {
+        return Err(Violation(format!("peer {title} is bound to others than before")));
+    }
+    check_conditions(c, title, &before.conditions, &after.conditions)
+}
+
+/// `before` holds the fields that the operator owns.
+pub fn workspace(c: &mut Cluster, object: &AgentWorkspace, before: &AgentWorkspaceStatus, after: &AgentWorkspaceStatus) -> Verdict {
+    let title = object.metadata.name.as_deref().unwrap_or_default();
+    let broken = |why: &str| Err(Violation(format!("{title} {why}")));
+    check_changed(title, before, after)?;
+    let id = uid(&object.metadata).to_owned();
+    let bound = label_of(&object.metadata, label::YOIPOD).is_some();
+    if bound && before.node_name.is_none() && after.node_name.is_some() && after.pod_uid.is_none() {
+        return broken("is asked for before its Pod is bound");
+    }
+    let stands = |node: &String| c.exists(node) && c.disks.get(node).is_some_and(|d| d.contains(&id));
+    if before.node_name != after.node_name && before.node_name.as_ref().is_some_and(stands) {
+        return broken("leaves its tree behind on another node");
+    }
+    let made = object.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
+    if made && before.origin.is_some() && before.origin != after.origin {
+        return broken("changes what its tree was made from");
+    }
+    if let Some(former) = before.pod_uid.as_ref().filter(|_| before.pod_uid != after.pod_uid && after.pod_uid.is_some()) {
+        let alive = c.now.pods.values().any(|p| uid(&p.metadata) == former && !is_over(p));
+        if alive {
+            return broken("is given to a second writer while the first one lives");
+        }
+    }
+    if let Some(pod) = &after.pod_uid {
+        let there = c.now.pods.values().find(|p| uid(&p.metadata) == pod);
+        if there.is_some_and(|p| !c.ours.contains_key(pod) || mounts(c, p).as_deref() != Some(id.as_str())) {
+            return broken("is given to a Pod that was not made for it");
+        }
+    }
+    check_conditions(c, title, &before.conditions, &after.conditions)
+}
+
+pub fn yoipod(c: &mut Cluster, object: &Arc<YoiPod>, before: &YoiPodStatus, after: &YoiPodStatus) -> Verdict {
+    let title = object.metadata.name.as_deref().unwrap_or_default();
+    check_changed(title, before, after)?;
+    if after.run_generation < before.run_generation {
+        return Err(Violation(format!(
+            "the run generation of {title} falls from {:?} to {:?}",
+            before.run_generation, after.run_generation
+        )));
+    }
+    if let Some(pod) = after.pod.as_ref().and_then(|p| c.now.pods.values().find(|x| uid(&x.metadata) == p.uid)) {
+        let run = run_generation(pod);
+        c.runs.entry(uid(&object.metadata).to_owned()).and_modify(|r| *r = run.max(*r)).or_insert(run);
+        if !controlled_by(&pod.metadata, uid(&object.metadata)) {
+            return Err(Violation(format!("{title} names a Pod that is not its own")));
+        }
+    }
+    check_conditions(c, title, &before.conditions, &after.conditions)
+}

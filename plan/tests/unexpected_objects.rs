@@ -1,0 +1,136 @@
+//! Objects that another version of Yoi wrote, or somebody with bad intent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yoi_plan::nodes::{Node, Nodes};
+use yoi_plan::settings::Settings;
+use yoi_plan::step::Step;
+use yoi_plan::{project, workspace, yoipod};
+
+fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
+    Arc::new(serde_json::from_value(object).expect("an object of the kind"))
+}
+
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
+}
+
+fn settings() -> Settings {
+    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
+    Settings::new("agent", gateway)
+}
+
+fn nodes() -> Arc<Nodes> {
+    let offer = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"runtimeDigests": ["d"],
+        "providers": [{"name": "Btrfs", "available": true, "reason": "here"}, {"name": "Tomorrow", "available": true, "reason": "here"}]}});
+    Arc::new(Nodes(BTreeMap::from([("n".to_owned(), Node { labels: BTreeMap::new(), offer: Some(made(offer)) })])))
+}
+
+fn meta(name: &str, more: Value) -> Value {
+    let mut meta = json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "generation": 1,
+        "finalizers": ["yoi.dev/operator", "yoi.dev/node-data"]});
+    meta.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    meta
+}
+
+fn agent(meta: Value, spec: Value, status: Value, pods: Vec<Value>) -> yoipod::Observed {
+    let mut whole = json!({"projectRef": {"name": "p"}, "agent": {"builtin": {}}, "model": {"provider": "OpenAI", "name": "m"}});
+    whole.as_object_mut().expect("an object").extend(spec.as_object().cloned().unwrap_or_default());
+    yoipod::Observed {
+        yoipod: made(json!({"metadata": meta, "spec": whole, "status": status})),
+        terminating: false,
+        project: Some(made(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"source": {"empty": {}}}}))),
+        workspace: None,
+        users: Vec::new(),
+        bases: Vec::new(),
+        parent: None,
+        pods: pods.into_iter().map(made).collect(),
+        session_claim: None,
+        session_volume: None,
+        manifests: Vec::new(),
+        nodes: nodes(),
+        network_policies: Vec::new(),
+    }
+}
+
+fn pod(name: &str, generation: &str) -> Value {
+    let owner = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true}]);
+    json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "ownerReferences": owner,
+        "annotations": {"yoi.dev/run-generation": generation}}, "spec": {"containers": []}})
+}
+
+#[test]
+fn a_forged_run_generation_stays_within_bounds() {
+    let gone = json!({"runGeneration": i64::MAX, "pod": {"name": "a-1", "uid": "a-1"}});
+    let plan = yoipod::plan(&agent(meta("a", json!({})), json!({}), gone, Vec::new()), &settings(), now());
+    assert_eq!(plan.status.expect("a status").run_generation, Some(yoi_crds::pod::MOST_RUNS));
+    for forged in ["9223372036854775807", "-9223372036854775808", "nonsense"] {
+        let seen = agent(meta("a", json!({})), json!({}), Value::Null, vec![pod("a-1", forged)]);
+        let plan = yoipod::plan(&seen, &settings(), now());
+        assert!(plan.status.expect("a status").run_generation.is_none_or(|g| (0..=yoi_crds::pod::MOST_RUNS).contains(&g)), "{forged}");
+    }
+}
+
+#[test]
+fn a_value_of_another_version_is_reported_and_nothing_is_made_or_deleted() {
+    let assert_reported = |conditions: &[yoi_crds::Condition], type_: &str| {
+        let found = conditions.iter().find(|c| c.type_ == type_).expect("the condition");
+        assert_eq!(
+            (found.reason.as_str(), found.message.contains("this version of Yoi does not know")),
+            ("InvalidSpec", true),
+            "{found:?}"
+        );
+    };
+    for spec in
+        [json!({"desiredState": "Tomorrow"}), json!({"agent": {"tomorrow": {}}}), json!({"model": {"provider": "Tomorrow", "name": "m"}})]
+    {
+        let plan = yoipod::plan(&agent(meta("a", json!({})), spec.clone(), Value::Null, Vec::new()), &settings(), now());
+        assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
+        assert_reported(&plan.status.expect("a status").conditions, "Accepted");
+    }
+    let seen = agent(meta("a", json!({})), json!({"desiredState": "Tomorrow"}), Value::Null, vec![pod("a-1", "1")]);
+    let plan = yoipod::plan(&seen, &settings(), now());
+    assert_reported(&plan.status.expect("a status").conditions, "Accepted");
+
+    for spec in [json!({"source": {"tomorrow": {}}}), json!({"source": {"empty": {}}, "provider": "Tomorrow"})] {
+        let seen = project::Observed {
+            project: made(json!({"metadata": meta("p", json!({})), "spec": spec})),
+            terminating: false,
+            bases: Vec::new(),
+            origins: std::collections::BTreeSet::new(),
+            nodes: nodes(),
+            network_policies: Vec::new(),
+        };
+        let plan = project::plan(&seen, &settings(), now());
+        assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
+        assert_reported(&plan.status.expect("a status").conditions, "Ready");
+
+        let seen = workspace::Observed {
+            workspace: made(json!({"metadata": meta("w", json!({})), "spec": spec})),
+            terminating: false,
+            project: None,
+            parent: None,
+            bases: Vec::new(),
+            users: Vec::new(),
+            agents: Vec::new(),
+            populators: Vec::new(),
+            claim: None,
+            volume: None,
+            nodes: nodes(),
+            network_policies: Vec::new(),
+        };
+        let plan = workspace::plan(&seen, &settings(), now());
+        assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
+        assert_reported(&plan.status.expect("a status").conditions, "Ready");
+    }
+}
+
+#[test]
+fn a_shims_finalizer_that_somebody_wrote_on_a_yoipod_is_removed() {
+    let deleting = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["yoi.dev/node-data", "somebody.example/else"]});
+    let plan = yoipod::plan(&agent(meta("a", deleting), json!({}), Value::Null, Vec::new()), &settings(), now());
+    let left = plan.steps.iter().find_map(|s| if let Step::RemoveFinalizer { left, .. } = s { Some(left.clone()) } else { None });
+    assert_eq!(left, Some(vec!["somebody.example/else".to_owned()]));
+}

@@ -1,0 +1,166 @@
+//! Each system call that an operation makes on the disk fails once with each error that a disk can give. The process also dies before each of them.
+
+mod operations;
+mod setup;
+
+use std::fs;
+
+use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
+use yoi_workspace::{RecordState, TreeOrigin, Uid};
+
+use self::operations::{
+    CORRECT, Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_without_journal, recover_as_the_shim,
+};
+use self::setup::Setup;
+use crate::fixture::{Fixture, Lane, current_owner, is_root};
+use crate::syscall_faults::{Counted, Fault};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("w32_whatever_disk_operation_fails_a_tree_is_made_or_not", make),
+    ("w32_whatever_disk_operation_fails_a_fork_is_made_or_not", fork),
+    ("w32_whatever_disk_operation_fails_a_tree_is_sealed_or_not", seal),
+    ("w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not", publish),
+    ("w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not", destroy),
+    ("w32_whatever_disk_operation_fails_a_recovery_goes_on_where_it_stopped", recover),
+    ("planted_an_intent_written_too_late_is_found", late_intent),
+    ("planted_a_name_given_before_the_marker_is_found", late_marker),
+    ("planted_a_destruction_by_name_alone_is_found", by_name),
+    ("planted_a_trash_that_is_never_emptied_is_found", full_trash),
+    ("planted_a_recovery_that_makes_a_tree_anew_is_found", anew),
+];
+
+/// To die before a call that only reads is the same as to die before the next call that changes something.
+const ERRORS: [(Counted, Fault); 5] = [
+    (Counted::Changes, Fault::Death),
+    (Counted::All, Fault::Once(libc::EIO)),
+    (Counted::Changes, Fault::Once(libc::ENOSPC)),
+    (Counted::Changes, Fault::Once(libc::EDQUOT)),
+    (Counted::Changes, Fault::Once(libc::EROFS)),
+];
+
+fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
+    if let Some(verdict) = not_here(fixture) {
+        return verdict;
+    }
+    let setup = Setup::new(fixture, CORRECT);
+    let (mut cases, mut each) = (0, Vec::new());
+    for (mut counted, fault) in ERRORS {
+        // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
+        if operation == Operation::Recover && fixture.lane == Lane::Copy {
+            counted = Counted::Changes;
+        }
+        let n = setup.run_all(operation, counted, fault).unwrap_or_else(|complaint| panic!("{complaint}"));
+        each.push(n);
+        cases += n;
+    }
+    println!(
+        "    {cases} cases: dies before each of {}, EIO at each of {}, ENOSPC, EDQUOT and EROFS at each of {}",
+        each[0], each[1], each[2]
+    );
+    assert!(cases >= at_least, "only {cases} cases");
+    Verdict::Ran
+}
+
+fn not_here(fixture: &Fixture) -> Option<Verdict> {
+    if fixture.lane == Lane::CopyOnBtrfs {
+        return Some(Verdict::NotRun("the lanes Copy and Btrfs are enough"));
+    }
+    (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
+}
+
+fn make(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Make, 80)
+}
+
+fn fork(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Fork, 80)
+}
+
+fn seal(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Seal, 100)
+}
+
+fn publish(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Publish, 30)
+}
+
+fn destroy(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Destroy, 100)
+}
+
+fn recover(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Recover, 150)
+}
+
+/// The harness must find the fault in these operations.
+fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) -> Verdict {
+    if let Some(verdict) = not_here(fixture) {
+        return verdict;
+    }
+    let complaint = Setup::new(fixture, operations).run_all(operation, Counted::Changes, Fault::Death).expect_err("the harness is blind");
+    println!("    found: {complaint}");
+    Verdict::Ran
+}
+
+fn late_intent(fixture: &Fixture) -> Verdict {
+    fn make(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
+        make_without_journal(process, uid, origin)?;
+        described(process.journal.begin_create(uid, process.kind, origin))?;
+        described(process.journal.record_created(uid))
+    }
+    must_find(fixture, Operations { make, ..CORRECT }, Operation::Fork)
+}
+
+fn late_marker(fixture: &Fixture) -> Verdict {
+    /// Gives the entry its final name before its marker.
+    fn make(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
+        described(process.journal.begin_create(uid, process.kind, origin))?;
+        let live = process.dir.join("trees").join(uid.shard()).join(uid.to_string());
+        if !live.exists() {
+            make_without_journal(process, uid, origin)?;
+            let marker = described(fs::read_link(live.join("marker")))?;
+            described(fs::remove_file(live.join("marker")))?;
+            described(std::os::unix::fs::symlink(marker, live.join("marker")))?;
+        }
+        described(process.journal.record_created(uid))
+    }
+    must_find(fixture, Operations { make, ..CORRECT }, Operation::Fork)
+}
+
+fn by_name(fixture: &Fixture) -> Verdict {
+    fn destroy(process: &Process, uid: Uid) -> Outcome {
+        match destroy_as_the_shim(process, uid) {
+            Ok(()) => Ok(()),
+            Err(_) => described(fs::remove_dir_all(process.dir.join("trees").join(uid.shard()).join(uid.to_string()))),
+        }
+    }
+    must_find(fixture, Operations { destroy, ..CORRECT }, Operation::Destroy)
+}
+
+fn full_trash(fixture: &Fixture) -> Verdict {
+    fn recover(process: &Process) -> Outcome {
+        for step in &plan::recover(&described(process.journal.read_and_clean())?, &described(process.root.inventory())?).steps {
+            match step {
+                RecoveryStep::Disk(DiskStep::Purge { .. }) => {}
+                RecoveryStep::Disk(step) => described(process.root.perform(step))?,
+                RecoveryStep::Journal(step) => described(process.journal.apply(step))?,
+            }
+        }
+        Ok(())
+    }
+    must_find(fixture, Operations { recover, ..CORRECT }, Operation::Destroy)
+}
+
+fn anew(fixture: &Fixture) -> Verdict {
+    /// Makes every tree again that has a record of its creation, instead of looking for it on disk.
+    fn recover(process: &Process) -> Outcome {
+        for record in described(process.journal.read_and_clean())?.records.iter().filter(|r| r.state == RecordState::Creating) {
+            let provider = described(process.root.provider(process.kind))?;
+            described(provider.destroy(record.uid))?;
+            described(provider.create_empty(record.uid, current_owner()))?;
+        }
+        recover_as_the_shim(process)
+    }
+    must_find(fixture, Operations { recover, ..CORRECT }, Operation::Fork)
+}

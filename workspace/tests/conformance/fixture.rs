@@ -1,0 +1,320 @@
+//! What every case gets: a data root in its own directory, on the file system of its lane.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{IFlags, Mode, OFlags};
+use yoi_workspace::plan::{self, Recovery, RecoveryStep};
+use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Provider Copy on ext4, or without root in a temporary directory.
+    Copy,
+    /// Provider Copy on Btrfs.
+    CopyOnBtrfs,
+    Btrfs,
+}
+
+/// The file system of a lane. It is unmounted and removed when dropped.
+pub struct LaneFilesystem {
+    pub lane: Lane,
+    pub dir: PathBuf,
+    mounted: bool,
+    _temp: tempfile::TempDir,
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// True if `cargo xtask test` has prepared the machine so that every case can run.
+pub fn must_run() -> bool {
+    std::env::var_os("YOI_MUST_RUN").is_some()
+}
+
+impl LaneFilesystem {
+    pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
+        // In memory if possible, so that a flush does not wait for what other processes write to the disk.
+        let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
+        let loops = Path::new("/dev/loop-control").exists();
+        let mounted = match lane {
+            Lane::Copy if is_root() && loops && is_installed("mkfs.ext4") => {
+                make_ext4(&image, 1 << 30, &dir);
+                true
+            }
+            Lane::Copy if must_run() => return Err("needs root, loop devices and mkfs.ext4"),
+            Lane::Copy => {
+                fs::create_dir(&dir).unwrap();
+                false
+            }
+            Lane::CopyOnBtrfs | Lane::Btrfs if !is_root() => return Err("needs root"),
+            Lane::CopyOnBtrfs | Lane::Btrfs if !loops => return Err("needs loop devices"),
+            Lane::CopyOnBtrfs | Lane::Btrfs if !is_installed("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
+            Lane::CopyOnBtrfs | Lane::Btrfs => {
+                loopback::ensure_loop_btrfs(&image, 1 << 30, &dir).unwrap();
+                true
+            }
+        };
+        Ok(Self { lane, dir, mounted, _temp: temp })
+    }
+}
+
+pub fn is_installed(program: &str) -> bool {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+}
+
+/// Makes an ext4 in a new file and mounts it.
+pub fn make_ext4(image: &Path, size: u64, at: &Path) {
+    fs::File::create(image).unwrap().set_len(size).unwrap();
+    run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image]);
+    fs::create_dir(at).unwrap();
+    mount_ext4(image, at);
+}
+
+pub fn mount_ext4(image: &Path, at: &Path) {
+    run("mount", &["-t".as_ref(), "ext4".as_ref(), "-o".as_ref(), "loop".as_ref(), image, at]);
+}
+
+pub fn run(program: &str, args: &[&Path]) {
+    let out = Command::new(program).args(args).output().unwrap();
+    assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+impl Drop for LaneFilesystem {
+    fn drop(&mut self) {
+        if self.mounted {
+            rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+        }
+    }
+}
+
+/// The data root of one case.
+pub struct Fixture {
+    pub lane: Lane,
+    pub dir: PathBuf,
+    pub root: DataRoot,
+    next: AtomicU64,
+}
+
+impl Fixture {
+    pub fn new(filesystem: &LaneFilesystem, name: &str) -> Self {
+        let dir = filesystem.dir.join(name.replace("::", "-"));
+        fs::create_dir(&dir).unwrap();
+        Self { lane: filesystem.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
+    }
+
+    pub fn kind(&self) -> ProviderKind {
+        match self.lane {
+            Lane::Copy | Lane::CopyOnBtrfs => ProviderKind::Copy,
+            Lane::Btrfs => ProviderKind::Btrfs,
+        }
+    }
+
+    pub fn on_btrfs(&self) -> bool {
+        self.lane != Lane::Copy
+    }
+
+    pub fn provider(&self) -> &dyn Provider {
+        self.root.provider(self.kind()).unwrap()
+    }
+
+    /// Opens the same data root again, with fault injection.
+    pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
+        DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults).unwrap()
+    }
+
+    pub fn sync(&self) {
+        sync(&self.dir, self.on_btrfs());
+    }
+
+    pub fn uid(&self) -> Uid {
+        nth_uid(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn path(&self, uid: Uid) -> PathBuf {
+        let tree = self.root.open_tree(uid).unwrap();
+        fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
+    }
+
+    /// Makes an empty tree.
+    pub fn empty(&self) -> (Uid, PathBuf) {
+        let uid = self.uid();
+        self.provider().create_empty(uid, current_owner()).unwrap();
+        (uid, self.path(uid))
+    }
+
+    /// Makes a sealed base: a small git repository with staged, unstaged, untracked and ignored files.
+    pub fn base(&self) -> (Uid, PathBuf) {
+        let (uid, path) = self.empty();
+        fill_repository(&path);
+        self.provider().seal(uid).unwrap();
+        (uid, path)
+    }
+
+    pub fn clone_of(&self, from: Uid) -> (Uid, PathBuf) {
+        let uid = self.uid();
+        self.provider().clone_tree(uid, from, yoi_workspace::CloneAccess::ReadWrite).unwrap();
+        (uid, self.path(uid))
+    }
+
+    /// Checks that the data root holds the given trees and nothing else.
+    pub fn assert_only(&self, expected: &[Uid]) {
+        let found = self.root.inventory().unwrap();
+        assert_eq!(found.foreign, Vec::<String>::new());
+        let names: Vec<_> = found.entries.iter().map(|e| (e.uid, e.location)).collect();
+        let mut expected: Vec<_> = expected.iter().map(|uid| (*uid, yoi_workspace::EntryLocation::Live)).collect();
+        expected.sort();
+        assert_eq!(names, expected);
+    }
+}
+
+/// Writes all dirty data of the file system to the device. On Btrfs it also wakes the cleaner of deleted subvolumes.
+pub fn sync(at: &Path, is_btrfs: bool) {
+    match is_btrfs {
+        true => run("btrfs", &["filesystem".as_ref(), "sync".as_ref(), at]),
+        false => rustix::fs::syncfs(fs::File::open(at).unwrap()).unwrap(),
+    }
+}
+
+/// Plans a recovery and does every step. The plan is returned.
+pub fn recover(root: &DataRoot, journal: &Journal) -> Recovery {
+    let plan = plan::recover(&journal.read_and_clean().unwrap(), &root.inventory().unwrap());
+    for step in &plan.steps {
+        match step {
+            RecoveryStep::Disk(step) => root.perform(step).unwrap(),
+            RecoveryStep::Journal(step) => journal.apply(step).unwrap(),
+        }
+    }
+    plan
+}
+
+/// True if disk and journal agree and there is nothing to report.
+pub fn nothing_to_do(plan: &Recovery) -> bool {
+    let Recovery { steps, orphans, lost, foreign, unknown } = plan;
+    steps.is_empty() && orphans.is_empty() && lost.is_empty() && foreign.is_empty() && unknown.is_empty()
+}
+
+pub fn nth_uid(n: u64) -> Uid {
+    let mut bytes = *b"\x01\x98\xf0\xaa\x5b\x1c\x7d\x2e\x8f\0\0\0\0\0\0\0";
+    bytes[8..].copy_from_slice(&n.to_be_bytes());
+    Uid::from_bytes(bytes)
+}
+
+pub fn current_owner() -> Owner {
+    Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+pub fn git(at: &Path, args: &[&str]) -> String {
+    let out = Command::new("git")
+        .current_dir(at)
+        .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "safe.directory=*", "-c", "init.defaultBranch=main"])
+        .args(args)
+        .output()
+        .expect("git is needed by this suite");
+    assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+pub fn fill_repository(at: &Path) {
+    fs::create_dir_all(at.join("src/deep/er")).unwrap();
+    fs::write(at.join(".gitignore"), "target/\n").unwrap();
+    for n in 0..40 {
+        fs::write(at.join(format!("src/file{n}.rs")), format!("fn f{n}() {{}}\n").repeat(50)).unwrap();
+    }
+    fs::write(at.join("src/deep/er/still.rs"), "// still\n").unwrap();
+    std::os::unix::fs::symlink("file1.rs", at.join("src/link.rs")).unwrap();
+    git(at, &["init", "-q"]);
+    git(at, &["add", "."]);
+    git(at, &["commit", "-q", "-m", "one"]);
+    fs::create_dir(at.join("target")).unwrap();
+    fs::write(at.join("target/ignored.bin"), vec![7u8; 3 << 20]).unwrap();
+    fs::write(at.join("src/file2.rs"), "staged\n").unwrap();
+    git(at, &["add", "src/file2.rs"]);
+    fs::write(at.join("src/file3.rs"), "unstaged\n").unwrap();
+    fs::write(at.join("untracked.txt"), "untracked\n").unwrap();
+}
+
+/// Every path below `at` with mode and content, but without times.
+pub fn content(at: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    fn descend(at: &Path, below: &Path, out: &mut Vec<(PathBuf, u32, Vec<u8>)>) {
+        use std::os::unix::fs::MetadataExt;
+        for entry in fs::read_dir(at.join(below)).unwrap() {
+            let path = below.join(entry.unwrap().file_name());
+            let meta = fs::symlink_metadata(at.join(&path)).unwrap();
+            let bytes = if meta.is_file() {
+                fs::read(at.join(&path)).unwrap()
+            } else if meta.is_symlink() {
+                fs::read_link(at.join(&path)).unwrap().as_os_str().as_bytes().to_vec()
+            } else {
+                Vec::new()
+            };
+            out.push((path.clone(), meta.mode(), bytes));
+            if meta.is_dir() {
+                descend(at, &path, out);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    descend(at, Path::new(""), &mut out);
+    out.sort();
+    out
+}
+
+/// Makes a subvolume, as an agent can.
+pub fn make_subvolume(path: &Path) {
+    #[repr(C)]
+    struct Args {
+        fd: i64,
+        name: [u8; 4088],
+    }
+    const SUBVOL_CREATE: u32 = 1 << 30 | 4096 << 16 | 0x94 << 8 | 14;
+    let parent = fs::File::open(path.parent().unwrap()).unwrap();
+    let mut args = Args { fd: 0, name: [0; 4088] };
+    let name = path.file_name().unwrap().as_bytes();
+    args.name[..name.len()].copy_from_slice(name);
+    // SAFETY: SUBVOL_CREATE reads a btrfs_ioctl_vol_args.
+    let done = unsafe { libc::ioctl(parent.as_raw_fd(), SUBVOL_CREATE as _, &mut args) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+pub fn set_read_only(subvolume: &Path) {
+    const SUBVOL_SETFLAGS: u32 = 1 << 30 | 8 << 16 | 0x94 << 8 | 26;
+    let dir = fs::File::open(subvolume).unwrap();
+    let mut flags = 2u64;
+    // SAFETY: SUBVOL_SETFLAGS reads a u64.
+    let done = unsafe { libc::ioctl(dir.as_raw_fd(), SUBVOL_SETFLAGS as _, &mut flags) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// False where the file system has no such flag.
+pub fn set_immutable(path: &Path) -> bool {
+    let file = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    let flags = rustix::fs::ioctl_getflags(file.as_fd());
+    flags.is_ok_and(|flags| rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).is_ok())
+}
+
+/// Tells a thread to end, also when an assertion fails; else the thread's scope would wait for ever.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends the case with `Lacks` unless it runs as root.
+macro_rules! needs_root {
+    () => {
+        if !$crate::fixture::is_root() {
+            return $crate::Verdict::Lacks("needs root to mount");
+        }
+    };
+}
+pub(crate) use needs_root;

@@ -1,0 +1,224 @@
+//! Directories become links while a tree is destroyed, measured, compared or mounted: nothing outside of the data root changes.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use yoi_workspace::mount::{TargetRoot, unbind};
+use yoi_workspace::{CloneAccess, ProviderKind, mountinfo};
+
+use crate::fixture::{Fixture, StopOnDrop, needs_root};
+use crate::outside::Outside;
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("a_tree_is_destroyed_while_its_folders_become_links", destroyed),
+    ("planted_a_removal_by_path_is_found", by_path),
+    ("a_tree_is_measured_sealed_and_compared_while_its_folders_become_links", read),
+    ("a_tree_is_mounted_while_the_path_to_its_target_becomes_a_link", mounted),
+    ("planted_a_mount_by_path_is_found", mounted_by_path),
+];
+
+const SWAPS: usize = 5_000;
+
+/// Exchanges directories with links as fast as it can, until it is stopped.
+struct Swapper {
+    stop: AtomicBool,
+    done: AtomicUsize,
+}
+
+impl Swapper {
+    fn new() -> Self {
+        Self { stop: AtomicBool::new(false), done: AtomicUsize::new(0) }
+    }
+
+    fn swap(&self, at: &OwnedFd, pairs: &[(String, String)]) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let mut any = false;
+            for (a, b) in pairs {
+                if rustix::fs::renameat_with(at, &**a, at, &**b, RenameFlags::EXCHANGE).is_ok() {
+                    any = true;
+                    self.done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            if !any {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Runs `act` while the directories are exchanged.
+    fn during<T>(&self, at: &Path, pairs: &[(String, String)], act: impl FnOnce() -> T) -> T {
+        self.stop.store(false, Ordering::Relaxed);
+        let dir = rustix::fs::open(at, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let (before, wanted) = (self.done.load(Ordering::Relaxed), pairs.len());
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.swap(&dir, pairs));
+            let _stop = StopOnDrop(&self.stop);
+            while self.done.load(Ordering::Relaxed) < before + wanted {
+                std::thread::yield_now();
+            }
+            act()
+        })
+    }
+}
+
+/// Fills a tree with directories, and beside each a link to outside, where the same names are.
+fn fill_with_links(path: &Path, outside: &Outside) -> Vec<(String, String)> {
+    let dirs = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for dir in dirs {
+        for n in 0..4 {
+            fs::create_dir_all(path.join(dir).join(format!("sub{n}"))).unwrap();
+            for m in 0..4 {
+                fs::write(path.join(dir).join(format!("f{m}")), "x").unwrap();
+                fs::write(path.join(dir).join(format!("sub{n}/f{m}")), "x").unwrap();
+            }
+        }
+        std::os::unix::fs::symlink(&outside.dir, path.join(format!("{dir}-link"))).unwrap();
+    }
+    dirs.map(|dir| (dir.to_owned(), format!("{dir}-link"))).to_vec()
+}
+
+fn destroyed(fixture: &Fixture) -> Verdict {
+    let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
+    let mut rounds = 0;
+    while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 20 {
+        let (uid, path) = fixture.empty();
+        let pairs = fill_with_links(&path, &outside);
+        // A directory that is a link at the moment may stop a call; the next call goes on.
+        swapper.during(&path, &pairs, || (0..50).any(|_| fixture.provider().destroy(uid).is_ok()));
+        fixture.provider().destroy(uid).unwrap();
+        assert_eq!(outside.harm(), None, "after {} swaps", swapper.done.load(Ordering::Relaxed));
+        rounds += 1;
+    }
+    fixture.assert_only(&[]);
+    println!("    {} swaps, {rounds} trees", swapper.done.load(Ordering::Relaxed));
+    Verdict::Ran
+}
+
+/// The planted fault: checks a path, and then uses the path again.
+fn remove_by_path(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        match fs::symlink_metadata(entry.path()) {
+            Ok(meta) if meta.is_dir() => remove_by_path(&entry.path()),
+            _ => _ = fs::remove_file(entry.path()),
+        }
+    }
+    _ = fs::remove_dir(path);
+}
+
+fn by_path(fixture: &Fixture) -> Verdict {
+    let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
+    for rounds in 1..500 {
+        let path = fixture.dir.join(format!("tree{rounds}"));
+        fs::create_dir(&path).unwrap();
+        let pairs = fill_with_links(&path, &outside);
+        swapper.during(&path, &pairs, || remove_by_path(&path));
+        if let Some(harm) = outside.harm() {
+            println!("    found: {harm}, after {} swaps, {rounds} trees", swapper.done.load(Ordering::Relaxed));
+            return Verdict::Ran;
+        }
+    }
+    panic!("the harness is blind");
+}
+
+fn read(fixture: &Fixture) -> Verdict {
+    let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
+    let (base, path) = fixture.empty();
+    fill_with_links(&path, &outside);
+    fixture.provider().seal(base).unwrap();
+    let (mut rounds, mut answers) = (0, 0);
+    while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 10 {
+        let (uid, path) = fixture.clone_of(base);
+        let pairs: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|d| (d.to_owned(), format!("{d}-link"))).to_vec();
+        swapper.during(&path, &pairs, || {
+            for _ in 0..5 {
+                // A call may fail, but it must not follow a link.
+                if let Ok(usage) = fixture.provider().usage(uid) {
+                    assert!(usage.logical_bytes < 1 << 40, "it weighed what is outside");
+                    answers += 1;
+                }
+                if let Ok(changes) = fixture.provider().changes(uid, base) {
+                    assert!(!changes.iter().any(|c| c.path.ends_with("canary")), "it told what is outside");
+                    answers += 1;
+                }
+            }
+            if fixture.kind() == ProviderKind::Btrfs {
+                let fork = fixture.uid();
+                fixture.provider().clone_tree(fork, uid, CloneAccess::ReadWrite).unwrap();
+                assert!(fixture.provider().usage(fork).unwrap().logical_bytes < 1 << 40);
+                fixture.provider().destroy(fork).unwrap();
+            }
+            if let Ok(manifest) = fixture.provider().seal(uid) {
+                assert!(manifest.bytes < 1 << 40, "it sealed what is outside");
+                answers += 1;
+            }
+        });
+        fixture.provider().destroy(uid).unwrap();
+        rounds += 1;
+    }
+    assert!(answers > rounds, "only {answers} answers");
+    assert_eq!(outside.harm(), None);
+    println!("    {} swaps, {rounds} trees, {answers} answers", swapper.done.load(Ordering::Relaxed));
+    Verdict::Ran
+}
+
+/// A path to a target. One component is exchanged with a link to outside, where the rest of the path exists, too.
+fn target_path(fixture: &Fixture) -> (PathBuf, Outside, Vec<(String, String)>) {
+    let dir = fixture.dir.join("pods");
+    fs::create_dir_all(dir.join("pod/sub0")).unwrap();
+    let outside = Outside::new(fixture, "outside");
+    std::os::unix::fs::symlink(&outside.dir, dir.join("pod-link")).unwrap();
+    (dir, outside, vec![("pod".to_owned(), "pod-link".to_owned())])
+}
+
+fn mounted(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let (base, _) = fixture.base();
+    let (dir, outside, pairs) = target_path(fixture);
+    let (root, target, swapper) = (TargetRoot::open(&dir).unwrap(), Path::new("pod/sub0/mount"), Swapper::new());
+    let (mut rounds, mut mounted) = (0, 0);
+    swapper.during(&dir, &pairs, || {
+        while swapper.done.load(Ordering::Relaxed) < SWAPS || rounds < 200 {
+            mounted += usize::from(fixture.root.publish(base, &root, target, false).is_ok());
+            _ = unbind(&root, target);
+            rounds += 1;
+        }
+    });
+    if dir.join("pod").is_symlink() {
+        rustix::fs::renameat_with(CWD, dir.join("pod"), CWD, dir.join("pod-link"), RenameFlags::EXCHANGE).unwrap();
+    }
+    unbind(&root, target).unwrap();
+    assert_eq!(outside.harm(), None);
+    assert!(!mountinfo::read().unwrap().iter().any(|m| m.mount_point.starts_with(&dir)));
+    assert!(mounted > 0, "it was never mounted");
+    println!("    {} swaps, {rounds} attempts, {mounted} mounted", swapper.done.load(Ordering::Relaxed));
+    Verdict::Ran
+}
+
+fn mounted_by_path(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let (_, tree) = fixture.base();
+    let (dir, outside, pairs) = target_path(fixture);
+    let (target, swapper) = (dir.join("pod/sub0"), Swapper::new());
+    let harm = swapper.during(&dir, &pairs, || {
+        (0..50_000).find_map(|_| {
+            // The planted fault: checks the path and then uses it again, with other work between.
+            let judged = target.canonicalize().is_ok_and(|real| real.starts_with(&dir));
+            std::thread::yield_now();
+            if judged && rustix::mount::mount_bind(&tree, &target).is_ok() {
+                let harm = outside.harm();
+                _ = rustix::mount::unmount(&target, rustix::mount::UnmountFlags::DETACH);
+                return harm;
+            }
+            None
+        })
+    });
+    for mount in mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(&fixture.dir)) {
+        _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+    }
+    println!("    found: {}, after {} swaps", harm.expect("the harness is blind"), swapper.done.load(Ordering::Relaxed));
+    Verdict::Ran
+}
