@@ -1,20 +1,26 @@
-//! Names that objects, controllers and people share.
+//! Names of field managers, finalizers, labels, annotations and classes.
 
-/// Field managers of server-side apply. Disjoint owners of one status.
+/// Field managers of server-side apply. Each owns its own fields of a status.
 pub mod field_manager {
+    /// The operator.
     pub const OPERATOR: &str = "yoi-operator";
+    /// The gateway.
     pub const GATEWAY: &str = "yoi-gateway";
+    /// The shim of a node.
     pub const SHIM: &str = "yoi-agent-shim";
+    /// The kubectl plugin, for a person.
     pub const PLUGIN: &str = "kubectl-yoi";
 }
 
+/// Finalizers. Each is removed by the process that adds it.
 pub mod finalizer {
-    /// The operator's: what the object owns in the cluster is gone.
+    /// Of the operator, until everything that the object owns in the cluster is gone.
     pub const OPERATOR: &str = "yoi.dev/operator";
-    /// The shim's: what the workspace holds on the node is gone.
+    /// Of the shim, until everything that the workspace has on the node is gone.
     pub const NODE_DATA: &str = "yoi.dev/node-data";
 }
 
+/// Labels.
 pub mod label {
     /// Name of the YoiPod that a Pod, claim, ConfigMap or workspace was made for.
     pub const YOIPOD: &str = "yoi.dev/yoipod";
@@ -24,10 +30,13 @@ pub mod label {
     pub const WORKSPACE: &str = "yoi.dev/workspace";
     /// `agent` or `populator`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
+    /// Role of the Pod of an agent.
     pub const ROLE_AGENT: &str = "agent";
+    /// Role of the Pod that fills a base.
     pub const ROLE_POPULATOR: &str = "populator";
 }
 
+/// Annotations.
 pub mod annotation {
     /// Run generation that a Pod was made for.
     pub const RUN_GENERATION: &str = "yoi.dev/run-generation";
@@ -35,6 +44,7 @@ pub mod annotation {
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// How often Kubernetes was made to look again at a claim that is being deleted.
     pub const REMINDED: &str = "yoi.dev/reminded";
+    /// The provisioner of a volume, as Kubernetes writes it.
     pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 }
 

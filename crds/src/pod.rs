@@ -6,7 +6,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::word::words;
+use crate::open_enum::open_enum;
 use std::collections::BTreeMap;
 
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
@@ -121,7 +121,7 @@ pub enum Completion {
     #[schemars(skip)]
     Unknown,
 }
-words!(Completion: Keep, Stop);
+open_enum!(Completion: Keep, Stop);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum DesiredState {
@@ -132,7 +132,7 @@ pub enum DesiredState {
     #[schemars(skip)]
     Unknown,
 }
-words!(DesiredState: Running, Stopped);
+open_enum!(DesiredState: Running, Stopped);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -207,7 +207,7 @@ pub enum ImagePullPolicy {
     #[schemars(skip)]
     Unknown,
 }
-words!(ImagePullPolicy: Always, IfNotPresent, Never);
+open_enum!(ImagePullPolicy: Always, IfNotPresent, Never);
 
 /// Quantities as in a Pod: `cpu`, `memory`, `ephemeral-storage`, and what devices a cluster offers under names like `example.com/gpu`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -303,7 +303,7 @@ pub enum SessionRetain {
     #[schemars(skip)]
     Unknown,
 }
-words!(SessionRetain: Retain, Delete);
+open_enum!(SessionRetain: Retain, Delete);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! Condition types and their reasons: the vocabulary that users and alerts match on.
+//! Condition types and their reasons, which users and alerts match on.
 //!
 //! `docs/reasons.md` is generated from here, and `kubectl yoi` takes its advice from here.
 
@@ -8,7 +8,7 @@ use std::ops::Deref;
 /// Condition types.
 pub mod condition;
 
-/// A word of the vocabulary. Only this file can make one, so no condition bears a reason that is not on the page.
+/// A reason of a condition. Only this file can make one, so that `docs/reasons.md` has every reason.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reason {
     word: &'static str,
@@ -19,36 +19,37 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The reason that is written so.
+    /// The reason of this name.
     #[must_use]
     pub fn named(word: &str) -> Option<Reason> {
         ALL.iter().copied().find(|reason| reason.word == word)
     }
 
+    /// The name, as in a condition.
     #[must_use]
     pub const fn word(self) -> &'static str {
         self.word
     }
 
-    /// What is true when a condition bears it.
+    /// What is true when a condition has it.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         self.meaning.trim()
     }
 
-    /// What a person does about it, where there is something to do.
+    /// What a person does about it, if there is something to do.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         self.advice
     }
 
-    /// A command that mends it or shows more, for an object `$KIND $NAME` of `$NAMESPACE`. Other words in capitals are for the person to fill in.
+    /// A command that repairs it or shows more, for an object `$KIND $NAME` of `$NAMESPACE`. A person fills in the other words in capitals.
     #[must_use]
     pub const fn command(self) -> Option<&'static str> {
         self.command
     }
 
-    /// Whether its Event is a Warning while the condition is not True: somebody must act, or will want to find it in the story.
+    /// Whether its Event is a Warning while the condition is not True: somebody must act, or will look for it later.
     #[must_use]
     pub const fn warns(self) -> bool {
         self.warns

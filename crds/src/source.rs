@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::word::words;
+use crate::open_enum::open_enum;
 
 /// A git repository, cloned by a restricted populator Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
@@ -90,7 +90,7 @@ pub enum ProviderName {
     #[schemars(skip)]
     Unknown,
 }
-words!(ProviderName: Auto, Btrfs, Copy);
+open_enum!(ProviderName: Auto, Btrfs, Copy);
 
 /// Names of Secrets, claims and classes, as Kubernetes takes them.
 pub(crate) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
+use crate::open_enum::open_enum;
 use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource, default_path};
-use crate::word::words;
 
 /// One isolated, writable tree on one node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub enum Binding {
     #[schemars(skip)]
     Unknown,
 }
-words!(Binding: WaitForConsumer, Immediate);
+open_enum!(Binding: WaitForConsumer, Immediate);
 
 /// Which generation this workspace is the base of, and on which node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -152,7 +152,7 @@ pub enum OriginKind {
     #[schemars(skip)]
     Unknown,
 }
-words!(OriginKind: Empty, Base, Fork);
+open_enum!(OriginKind: Empty, Base, Fork);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SelectedProvider {

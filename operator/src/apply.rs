@@ -1,4 +1,4 @@
-//! Carries the steps of a plan out, in their order, each to its end.
+//! Carries out one step of a plan.
 
 use std::fmt::Debug;
 
@@ -17,25 +17,25 @@ use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::MADE_FOR;
 
-use crate::subject::{Subject, tell};
+use crate::log_subject::{LogSubject, log_for};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The view that the step was decided on is old; the next one comes by watch.
-    #[error("failed to {deed}: the object has changed since it was seen")]
-    Outdated { deed: String },
-    /// Somebody else's object bears the name.
-    #[error("failed to {deed}: an object of that name exists and was not made for this one; delete or rename it")]
-    Foreign { deed: String },
-    /// The namespace is on its way out: nothing more is made in it.
-    #[error("failed to {deed}: the namespace is being deleted")]
-    Terminating { deed: String },
-    #[error("failed to {deed}: {}", words(source))]
-    Refused { deed: String, source: Box<kube::Error> },
+    /// The step was planned on an old version of the object; the watch brings the new one.
+    #[error("failed to {operation}: the object has changed since it was seen")]
+    Outdated { operation: String },
+    /// The name is taken by an object that was made for another owner.
+    #[error("failed to {operation}: an object of that name exists and was not made for this one; delete or rename it")]
+    Foreign { operation: String },
+    /// Nothing can be created in a namespace that is being deleted.
+    #[error("failed to {operation}: the namespace is being deleted")]
+    Terminating { operation: String },
+    #[error("failed to {operation}: {}", api_message(source))]
+    Refused { operation: String, source: Box<kube::Error> },
 }
 
 impl Error {
-    /// True: a repetition with a newer view is all it takes, and nobody needs to hear of it.
+    /// Whether planning again with a newer view is enough, so that nobody needs to be told.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         match self {
@@ -44,24 +44,26 @@ impl Error {
         }
     }
 
-    pub(crate) fn from(deed: String, source: kube::Error) -> Self {
+    pub(crate) fn from(operation: String, source: kube::Error) -> Self {
         match &source {
-            kube::Error::Api(s) if s.is_conflict() => Error::Outdated { deed },
-            kube::Error::Api(s) if s.is_forbidden() && s.message.contains("because it is being terminated") => Error::Terminating { deed },
-            _ => Error::Refused { deed, source: Box::new(source) },
+            kube::Error::Api(s) if s.is_conflict() => Error::Outdated { operation },
+            kube::Error::Api(s) if s.is_forbidden() && s.message.contains("because it is being terminated") => {
+                Error::Terminating { operation }
+            }
+            _ => Error::Refused { operation, source: Box::new(source) },
         }
     }
 }
 
-/// The API server's sentence, where there is one.
-fn words(source: &kube::Error) -> String {
+/// The message of the API server, if the error has one.
+fn api_message(source: &kube::Error) -> String {
     match source {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
 }
 
-fn gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+fn ignore_not_found<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
     match result {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(s)) if s.is_not_found() => Ok(()),
@@ -69,58 +71,65 @@ fn gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
     }
 }
 
-/// Carries out one step. Said twice, it changes nothing the second time.
-pub async fn apply(client: &Client, subject: &Subject, step: &Step) -> Result<(), Error> {
-    let deed = step.description();
+/// Carries out one step. A repetition changes nothing.
+///
+/// # Errors
+/// Says whether the step is worth repeating: see [`Error::is_quiet`].
+pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result<(), Error> {
+    let operation = step.description();
     match step {
         Step::AddFinalizers { of, resource_version, all } => {
-            patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": all}}), &deed).await?;
+            patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": all}}), &operation).await?;
         }
         Step::RemoveFinalizer { of, resource_version, finalizer: _, left } => {
-            patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": left}}), &deed).await?;
+            patch(client, of, json!({"metadata": {"resourceVersion": resource_version, "finalizers": left}}), &operation).await?;
         }
-        Step::EnsureWorkspace(object) => create::<AgentWorkspace>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
+        Step::EnsureWorkspace(object) => {
+            create::<AgentWorkspace>(Api::namespaced(client.clone(), namespace_of(&**object)), object, &operation).await?
+        }
         Step::EnsureClaim(object) => {
-            create::<PersistentVolumeClaim>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?
+            create::<PersistentVolumeClaim>(Api::namespaced(client.clone(), namespace_of(&**object)), object, &operation).await?
         }
-        Step::EnsureVolume(object) => create::<PersistentVolume>(Api::all(client.clone()), object, &deed).await?,
-        Step::EnsureConfigMap(object) => create::<ConfigMap>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
-        Step::EnsurePod(object) => create::<Pod>(Api::namespaced(client.clone(), here(&**object)), object, &deed).await?,
+        Step::EnsureVolume(object) => create::<PersistentVolume>(Api::all(client.clone()), object, &operation).await?,
+        Step::EnsureConfigMap(object) => {
+            create::<ConfigMap>(Api::namespaced(client.clone(), namespace_of(&**object)), object, &operation).await?
+        }
+        Step::EnsurePod(object) => create::<Pod>(Api::namespaced(client.clone(), namespace_of(&**object)), object, &operation).await?,
         Step::EnsureNetworkPolicy(object) => {
-            let api: Api<NetworkPolicy> = Api::namespaced(client.clone(), here(&**object));
+            let api: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace_of(&**object));
             let params = PatchParams::apply(field_manager::OPERATOR).force();
-            api.patch(&object.name_any(), &params, &Patch::Apply(&**object)).await.map_err(|e| Error::from(deed.clone(), e))?;
+            api.patch(&object.name_any(), &params, &Patch::Apply(&**object)).await.map_err(|e| Error::from(operation.clone(), e))?;
         }
-        Step::OwnClaim { claim, owners } => patch(client, claim, json!({"metadata": {"ownerReferences": owners}}), &deed).await?,
+        Step::OwnClaim { claim, owners } => patch(client, claim, json!({"metadata": {"ownerReferences": owners}}), &operation).await?,
         Step::UnselectNode { claim } => {
-            patch(client, claim, json!({"metadata": {"annotations": {annotation::SELECTED_NODE: null}}}), &deed).await?;
+            patch(client, claim, json!({"metadata": {"annotations": {annotation::SELECTED_NODE: null}}}), &operation).await?;
         }
         Step::NudgeClaim { claim, times } => {
-            patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &deed).await?;
+            patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &operation).await?;
         }
         Step::RetainVolume { volume } => {
-            patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &deed).await?;
+            patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &operation).await?;
         }
         Step::ConfirmGone { kind, namespace, name, of } => {
-            if is_left(client, *kind, namespace, name, of).await.map_err(|e| Error::from(deed.clone(), e))? {
-                return Err(Error::Outdated { deed });
+            if exists_for(client, *kind, namespace, name, of).await.map_err(|e| Error::from(operation.clone(), e))? {
+                return Err(Error::Outdated { operation });
             }
         }
-        Step::Delete(target) => delete(client, target, &deed).await?,
+        Step::Delete(target) => delete(client, target, &operation).await?,
     }
-    // A look changes nothing.
+    // This step only reads.
     match step {
-        Step::ConfirmGone { .. } => tell!(debug, subject, deed, "step done"),
-        _ => tell!(info, subject, deed, "step done"),
+        Step::ConfirmGone { .. } => log_for!(debug, subject, operation, "step done"),
+        _ => log_for!(info, subject, operation, "step done"),
     }
     Ok(())
 }
 
-fn here<K: Resource>(object: &K) -> &str {
+fn namespace_of<K: Resource>(object: &K) -> &str {
     object.meta().namespace.as_deref().unwrap_or_default()
 }
 
-async fn create<K>(api: Api<K>, wanted: &K, deed: &str) -> Result<(), Error>
+async fn create<K>(api: Api<K>, wanted: &K, operation: &str) -> Result<(), Error>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
@@ -128,24 +137,26 @@ where
     match api.create(&params, wanted).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(s)) if s.is_already_exists() => {
-            let existing = api.get_opt(&wanted.name_any()).await.map_err(|e| Error::from(deed.to_owned(), e))?;
+            let existing = api.get_opt(&wanted.name_any()).await.map_err(|e| Error::from(operation.to_owned(), e))?;
             match existing {
-                Some(existing) if !same_making(wanted.meta(), existing.meta()) => Err(Error::Foreign { deed: deed.to_owned() }),
-                // On its way out: the next round makes another.
-                Some(existing) if existing.meta().deletion_timestamp.is_some() => Err(Error::Outdated { deed: deed.to_owned() }),
-                // The cache will show it.
+                Some(existing) if !has_same_owner(wanted.meta(), existing.meta()) => {
+                    Err(Error::Foreign { operation: operation.to_owned() })
+                }
+                // It is being deleted: the next round creates another.
+                Some(existing) if existing.meta().deletion_timestamp.is_some() => Err(Error::Outdated { operation: operation.to_owned() }),
+                // The cache does not show it yet.
                 Some(_) => Ok(()),
-                None => Err(Error::Outdated { deed: deed.to_owned() }),
+                None => Err(Error::Outdated { operation: operation.to_owned() }),
             }
         }
-        Err(e) => Err(Error::from(deed.to_owned(), e)),
+        Err(e) => Err(Error::from(operation.to_owned(), e)),
     }
 }
 
 type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Made for the same owner; objects without one say by annotation whose they are.
-fn same_making(wanted: &Meta, existing: &Meta) -> bool {
+/// Whether both were made for the same owner. An object without an owner reference names its owner in an annotation.
+fn has_same_owner(wanted: &Meta, existing: &Meta) -> bool {
     match meta::controller(wanted) {
         Some(owner) => meta::controlled_by(existing, &owner.uid),
         None => {
@@ -157,7 +168,7 @@ fn same_making(wanted: &Meta, existing: &Meta) -> bool {
 }
 
 /// Whether an object of that name exists that was made for `of`.
-async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &str) -> Result<bool, kube::Error> {
+async fn exists_for(client: &Client, kind: Kind, namespace: &str, name: &str, of: &str) -> Result<bool, kube::Error> {
     async fn meta<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<Meta>, kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -171,7 +182,7 @@ async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &
         Kind::Claim => owned(meta::<PersistentVolumeClaim>(client, namespace, name).await?),
         Kind::ConfigMap => owned(meta::<ConfigMap>(client, namespace, name).await?),
         Kind::Pod => owned(meta::<Pod>(client, namespace, name).await?),
-        // No owner: a volume says whose tree it shows.
+        // A volume has no owner reference: it names the workspace whose tree it shows.
         Kind::Volume => Api::<PersistentVolume>::all(client.clone()).get_opt(name).await?.is_some_and(|v| tree_behind(&v) == Some(of)),
         Kind::WorkspaceNode => {
             Api::<WorkspaceNode>::all(client.clone()).get_metadata_opt(name).await?.is_some_and(|o| meta::uid(&o.metadata) == of)
@@ -179,25 +190,25 @@ async fn is_left(client: &Client, kind: Kind, namespace: &str, name: &str, of: &
     })
 }
 
-/// With the UID that was meant: under its name another may stand by now. What is gone needs no patch.
-async fn patch(client: &Client, of: &Target, mut body: serde_json::Value, deed: &str) -> Result<(), Error> {
+/// Patches the object with the UID of the target, so that a new object of the same name is not changed. An object that is gone needs no patch.
+async fn patch(client: &Client, of: &Target, mut body: serde_json::Value, operation: &str) -> Result<(), Error> {
     body["metadata"]["uid"] = json!(of.uid);
-    gone(merge(client, of, &body).await).map_err(|e| Error::from(deed.to_owned(), e))
+    ignore_not_found(patch_kind(client, of, &body).await).map_err(|e| Error::from(operation.to_owned(), e))
 }
 
-async fn merge(client: &Client, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
+async fn patch_kind(client: &Client, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
     match of.kind {
-        Kind::YoiPod => patched::<YoiPod>(namespaced(client, of), of, patch).await,
-        Kind::Workspace => patched::<AgentWorkspace>(namespaced(client, of), of, patch).await,
-        Kind::Claim => patched::<PersistentVolumeClaim>(namespaced(client, of), of, patch).await,
-        Kind::Volume => patched::<PersistentVolume>(Api::all(client.clone()), of, patch).await,
-        Kind::ConfigMap => patched::<ConfigMap>(namespaced(client, of), of, patch).await,
-        Kind::Pod => patched::<Pod>(namespaced(client, of), of, patch).await,
-        Kind::WorkspaceNode => patched::<WorkspaceNode>(Api::all(client.clone()), of, patch).await,
+        Kind::YoiPod => merge_patch::<YoiPod>(namespaced(client, of), of, patch).await,
+        Kind::Workspace => merge_patch::<AgentWorkspace>(namespaced(client, of), of, patch).await,
+        Kind::Claim => merge_patch::<PersistentVolumeClaim>(namespaced(client, of), of, patch).await,
+        Kind::Volume => merge_patch::<PersistentVolume>(Api::all(client.clone()), of, patch).await,
+        Kind::ConfigMap => merge_patch::<ConfigMap>(namespaced(client, of), of, patch).await,
+        Kind::Pod => merge_patch::<Pod>(namespaced(client, of), of, patch).await,
+        Kind::WorkspaceNode => merge_patch::<WorkspaceNode>(Api::all(client.clone()), of, patch).await,
     }
 }
 
-async fn patched<K: Clone + Debug + DeserializeOwned>(api: Api<K>, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
+async fn merge_patch<K: Clone + Debug + DeserializeOwned>(api: Api<K>, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
     let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
     api.patch(&of.name, &params, &Patch::Merge(patch)).await.map(|_| ())
 }
@@ -209,24 +220,24 @@ where
     Api::namespaced(client.clone(), &of.namespace)
 }
 
-async fn delete(client: &Client, target: &Target, deed: &str) -> Result<(), Error> {
+async fn delete(client: &Client, target: &Target, operation: &str) -> Result<(), Error> {
     match target.kind {
-        Kind::YoiPod => deleted(namespaced::<YoiPod>(client, target), target, deed).await,
-        Kind::Workspace => deleted(namespaced::<AgentWorkspace>(client, target), target, deed).await,
-        Kind::Claim => deleted(namespaced::<PersistentVolumeClaim>(client, target), target, deed).await,
-        Kind::Volume => deleted(Api::<PersistentVolume>::all(client.clone()), target, deed).await,
-        Kind::ConfigMap => deleted(namespaced::<ConfigMap>(client, target), target, deed).await,
-        Kind::Pod => deleted(namespaced::<Pod>(client, target), target, deed).await,
-        Kind::WorkspaceNode => deleted(Api::<WorkspaceNode>::all(client.clone()), target, deed).await,
+        Kind::YoiPod => delete_one(namespaced::<YoiPod>(client, target), target, operation).await,
+        Kind::Workspace => delete_one(namespaced::<AgentWorkspace>(client, target), target, operation).await,
+        Kind::Claim => delete_one(namespaced::<PersistentVolumeClaim>(client, target), target, operation).await,
+        Kind::Volume => delete_one(Api::<PersistentVolume>::all(client.clone()), target, operation).await,
+        Kind::ConfigMap => delete_one(namespaced::<ConfigMap>(client, target), target, operation).await,
+        Kind::Pod => delete_one(namespaced::<Pod>(client, target), target, operation).await,
+        Kind::WorkspaceNode => delete_one(Api::<WorkspaceNode>::all(client.clone()), target, operation).await,
     }
 }
 
-async fn deleted<K: Clone + Debug + DeserializeOwned>(api: Api<K>, target: &Target, deed: &str) -> Result<(), Error> {
+async fn delete_one<K: Clone + Debug + DeserializeOwned>(api: Api<K>, target: &Target, operation: &str) -> Result<(), Error> {
     let preconditions = Preconditions { uid: Some(target.uid.clone()), resource_version: None };
     match api.delete(&target.name, &DeleteParams::background().preconditions(preconditions)).await {
         Ok(_) => Ok(()),
-        // Gone is done; and a conflict says that the one that we meant is gone and another bears its name.
+        // Not found: it is deleted. Conflict: it is deleted, and another object has its name.
         Err(kube::Error::Api(s)) if s.is_not_found() || s.is_conflict() => Ok(()),
-        Err(e) => Err(Error::from(deed.to_owned(), e)),
+        Err(e) => Err(Error::from(operation.to_owned(), e)),
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator is told: the only place that reads flags and environment.
+//! Flags and environment variables; nothing else reads them.
 
 use clap::{Parser, ValueEnum};
 use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
@@ -116,7 +116,7 @@ impl Args {
                 PullPolicy::IfNotPresent => ImagePullPolicy::IfNotPresent,
                 PullPolicy::Never => ImagePullPolicy::Never,
             }),
-            // A chart's empty value means "not said".
+            // A chart writes an empty value for one that is not set.
             runtime_digest: self.runtime_digest.clone().filter(|d| !d.is_empty()),
             default_session_class: self.default_session_class.clone().filter(|c| !c.is_empty()),
             gateway: Gateway {

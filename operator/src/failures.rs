@@ -1,10 +1,10 @@
-//! How often in a row each object's rounds failed, and so how long the next pause is.
+//! How often in a row the reconcile of each object failed; it gives the length of the next pause.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Kind, namespace, name. An object that is gone is forgotten.
+/// Kind, namespace and name.
 type Id = (String, String, String);
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ fn id(kind: &str, namespace: &str, name: &str) -> Id {
 }
 
 impl Failures {
-    /// The next pause after a failure: 1 s, doubled, at most 5 min.
+    /// Counts a failure and returns the pause after it: 1 s at first, doubled each time, at most 5 min.
     pub fn failed(&self, kind: &str, namespace: &str, name: &str) -> Duration {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.entry(id(kind, namespace, name)).or_default();
@@ -24,12 +24,12 @@ impl Failures {
         pause
     }
 
-    /// It succeeded, or it is no more.
+    /// Ends the count: the reconcile succeeded, or the object is gone.
     pub fn forget(&self, kind: &str, namespace: &str, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id(kind, namespace, name));
     }
 
-    /// Objects whose last round failed.
+    /// How many objects failed at their last reconcile.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -17,9 +17,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::lease::Standing;
-use crate::traffic::Writes;
-use crate::world::{World, is_ready};
+use crate::api_writes::ApiWrites;
+use crate::lease::LeaderStatus;
+use crate::triggers::is_ready;
+use crate::watch_caches::WatchCaches;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
@@ -40,8 +41,8 @@ pub struct Metrics {
     objects: Family<ByReady, Gauge>,
     leader: Gauge,
     failing: Gauge,
-    /// Counted by the client itself.
-    pub writes: Writes,
+    /// The client counts them.
+    pub writes: ApiWrites,
     registry: Arc<Registry>,
 }
 
@@ -53,7 +54,7 @@ impl Default for Metrics {
         let objects = Family::<ByReady, Gauge>::default();
         let leader = Gauge::default();
         let failing = Gauge::default();
-        let writes = Writes::default();
+        let writes = ApiWrites::default();
         let mut registry = Registry::with_prefix("yoi_operator");
         registry.register(
             "reconciles",
@@ -78,7 +79,7 @@ impl Default for Metrics {
     }
 }
 
-/// Observes the duration when the round is over, however it ends.
+/// Observes the duration of a reconcile when it is dropped.
 pub struct Timer {
     seconds: Family<OfKind, Histogram>,
     kind: OfKind,
@@ -107,30 +108,30 @@ impl Metrics {
         self.errors.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
     }
 
-    /// Counted when somebody asks: no bookkeeping that could drift.
-    fn count(&self, world: &World) {
+    /// Counts the objects in the caches at each scrape, so that no count can drift.
+    fn count(&self, caches: &WatchCaches) {
         let set = |kind: &str, states: Vec<bool>| {
             for ready in [true, false] {
                 let count = states.iter().filter(|s| **s == ready).count();
                 self.objects.get_or_create(&ByReady { kind: kind.to_owned(), ready }).set(i64::try_from(count).unwrap_or(i64::MAX));
             }
         };
-        let said = |c: Option<&Vec<yoi_crds::Condition>>| is_ready(c.map(Vec::as_slice));
-        set("YoiProject", world.projects.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
-        set("AgentWorkspace", world.workspaces.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
-        set("YoiPod", world.yoipods.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
-        set("YoiPeer", world.peers.all().iter().map(|o| said(o.status.as_ref().map(|s| &s.conditions))).collect());
+        let ready_status = |c: Option<&Vec<yoi_crds::Condition>>| is_ready(c.map(Vec::as_slice));
+        set("YoiProject", caches.projects.all().iter().map(|o| ready_status(o.status.as_ref().map(|s| &s.conditions))).collect());
+        set("AgentWorkspace", caches.workspaces.all().iter().map(|o| ready_status(o.status.as_ref().map(|s| &s.conditions))).collect());
+        set("YoiPod", caches.yoipods.all().iter().map(|o| ready_status(o.status.as_ref().map(|s| &s.conditions))).collect());
+        set("YoiPeer", caches.peers.all().iter().map(|o| ready_status(o.status.as_ref().map(|s| &s.conditions))).collect());
     }
 }
 
 #[derive(Clone)]
 pub struct Health {
     pub metrics: Metrics,
-    pub world: Arc<World>,
-    pub standing: watch::Receiver<Standing>,
+    pub caches: Arc<WatchCaches>,
+    pub leader_status: watch::Receiver<LeaderStatus>,
 }
 
-/// The lease loop says something at least so often while it lives.
+/// The lease loop publishes its status at least this often.
 const SILENCE: Duration = Duration::from_secs(30);
 
 impl Health {
@@ -139,24 +140,24 @@ impl Health {
     }
 }
 
-/// Alive: the lease loop turns. A process whose loop hangs would hold up its successor.
+/// Fails when the lease loop hangs: such a process would block its successor.
 async fn healthz(State(health): State<Health>) -> Response {
-    let standing = *health.standing.borrow();
-    if standing.at.elapsed() > SILENCE {
+    let leader_status = *health.leader_status.borrow();
+    if leader_status.at.elapsed() > SILENCE {
         return (StatusCode::SERVICE_UNAVAILABLE, "the lease loop is silent\n").into_response();
     }
     "ok\n".into_response()
 }
 
 async fn readyz(State(health): State<Health>) -> Response {
-    let standing = *health.standing.borrow();
-    if standing.at.elapsed() > SILENCE {
+    let leader_status = *health.leader_status.borrow();
+    if leader_status.at.elapsed() > SILENCE {
         return (StatusCode::SERVICE_UNAVAILABLE, "the lease loop is silent\n").into_response();
     }
-    if !standing.leader {
+    if !leader_status.leader {
         return "standby\n".into_response();
     }
-    let missing = health.world.missing();
+    let missing = health.caches.not_ready();
     if missing.is_empty() {
         return "leader\n".into_response();
     }
@@ -164,8 +165,8 @@ async fn readyz(State(health): State<Health>) -> Response {
 }
 
 async fn metrics(State(health): State<Health>) -> Response {
-    health.metrics.leader.set(i64::from(health.standing.borrow().leader));
-    health.metrics.count(&health.world);
+    health.metrics.leader.set(i64::from(health.leader_status.borrow().leader));
+    health.metrics.count(&health.caches);
     let mut text = String::new();
     match encode(&mut text, &health.metrics.registry) {
         Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
@@ -178,7 +179,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::traffic;
+    use crate::api_writes;
 
     /// The rows of `docs/metrics.md` for an OpenMetrics text.
     fn rows(text: &str) -> BTreeSet<String> {
@@ -200,7 +201,7 @@ mod tests {
         let of_kind = OfKind { kind: "YoiPod".to_owned() };
         drop((reconciles.get_or_create(&of_kind), errors.get_or_create(&of_kind), seconds.get_or_create(&of_kind)));
         drop(objects.get_or_create(&ByReady { kind: "YoiPod".to_owned(), ready: true }));
-        traffic::count(&writes, &axum::http::Request::post("/api/v1/namespaces/n/pods").body(()).unwrap());
+        api_writes::count(&writes, &axum::http::Request::post("/api/v1/namespaces/n/pods").body(()).unwrap());
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         assert_eq!(rows(&text), page("yoi_operator"));

@@ -1,7 +1,7 @@
 //! Leadership by Lease. At most one process acts, judged by its own clock only.
 //!
-//! A contender takes the Lease when it has seen the same resource version for the whole term: the holder's clock is never trusted. Every write
-//! is a compare-and-swap by resource version. A holder that has not renewed for [`RENEW`] ends before anybody else may take over.
+//! A candidate takes the Lease when it has seen the same resource version for the whole term: it does not trust the holder's clock. Every
+//! write is a compare-and-swap by resource version. A holder that has not renewed for [`RENEW`] ends before another may take over.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tracing::{info, warn};
 use yoi_crds::name::field_manager;
 
 pub const NAME: &str = "yoi-operator";
-/// How long a Lease that nobody renews is respected.
+/// How long a candidate waits for a Lease that is not renewed.
 const TERM: Duration = Duration::from_secs(15);
-/// How long a holder acts on after its last renewal.
+/// How long a holder acts after its last renewal.
 const RENEW: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -29,9 +29,9 @@ pub enum Error {
     NotRenewed,
 }
 
-/// Whether this process leads, and when the loop last turned.
+/// Whether this process leads, and when the loop last ran.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct LeaderStatus {
     pub leader: bool,
     pub at: Instant,
 }
@@ -39,35 +39,35 @@ pub struct Standing {
 pub struct Elector {
     api: Api<Lease>,
     identity: String,
-    /// The resource version that stands, and since when we have seen it.
+    /// The latest resource version, and when this process first saw it.
     seen: Option<(String, Instant)>,
     held: bool,
-    /// When the last write that won was begun.
+    /// When the last successful write began.
     renewed: Instant,
-    standing: watch::Sender<Standing>,
+    leader_status: watch::Sender<LeaderStatus>,
 }
 
 impl Elector {
     #[must_use]
-    pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<Standing>) {
-        let (standing, watched) = watch::channel(Standing { leader: false, at: Instant::now() });
+    pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<LeaderStatus>) {
+        let (leader_status, watched) = watch::channel(LeaderStatus { leader: false, at: Instant::now() });
         let api = Api::namespaced(client, namespace);
-        (Elector { api, identity: identity.to_owned(), seen: None, held: false, renewed: Instant::now(), standing }, watched)
+        (Elector { api, identity: identity.to_owned(), seen: None, held: false, renewed: Instant::now(), leader_status }, watched)
     }
 
-    fn say(&self, leader: bool) {
-        self.standing.send_replace(Standing { leader, at: Instant::now() });
+    fn publish_status(&self, leader: bool) {
+        self.leader_status.send_replace(LeaderStatus { leader, at: Instant::now() });
     }
 
     /// Returns when this process leads.
     pub async fn acquire(&mut self) {
-        let mut turn = interval(RETRY);
-        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(RETRY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            turn.tick().await;
+            ticks.tick().await;
             let began = Instant::now();
             let won = self.attempt().await;
-            self.say(won);
+            self.publish_status(won);
             if won {
                 (self.held, self.renewed) = (true, began);
                 info!(lease = NAME, identity = self.identity, "leading");
@@ -78,24 +78,24 @@ impl Elector {
 
     /// Renews for as long as it can; returns when leadership is lost, and the process must end then.
     pub async fn keep(&mut self) -> Error {
-        let mut turn = interval(RETRY);
-        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(RETRY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let end = self.renewed + RENEW;
-            if timeout_at(end, turn.tick()).await.is_err() {
-                self.say(false);
+            if timeout_at(end, ticks.tick()).await.is_err() {
+                self.publish_status(false);
                 return Error::NotRenewed;
             }
             let began = Instant::now();
-            // An attempt that outlives the end would act on while a successor does.
+            // An attempt that lasts past the end would let this process act beside its successor.
             match timeout_at(end.min(began + RENEW / 2), self.renew()).await {
                 Ok(Ok(true)) => {
                     self.renewed = began;
-                    self.say(true);
+                    self.publish_status(true);
                 }
                 Ok(Ok(false)) => {
                     self.held = false;
-                    self.say(false);
+                    self.publish_status(false);
                     return Error::Taken;
                 }
                 Ok(Err(error)) => warn!(%error, "lease not renewed; tried again"),
@@ -157,7 +157,7 @@ impl Elector {
         self.replace(current, !mine).await
     }
 
-    /// False: somebody else holds it.
+    /// False if another process holds it.
     async fn renew(&mut self) -> Result<bool, kube::Error> {
         let Some(current) = self.api.get_opt(NAME).await? else { return self.create().await };
         if current.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
@@ -176,7 +176,7 @@ impl Elector {
         }
     }
 
-    /// The resource version that was read stays in the object: the write is a compare-and-swap.
+    /// Writes with the resource version that was read: a compare-and-swap.
     async fn replace(&self, mut current: Lease, taken_over: bool) -> Result<bool, kube::Error> {
         current.spec = Some(self.spec(current.spec.as_ref(), taken_over));
         match self.api.replace(NAME, &params(), &current).await {
@@ -208,8 +208,8 @@ fn params() -> PostParams {
 mod tests {
     use super::*;
 
-    /// Answers nothing, ever.
-    fn deaf() -> Client {
+    /// Never answers.
+    fn silent_server() -> Client {
         let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
             std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
         });
@@ -218,12 +218,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_holder_that_hears_nothing_ends_before_its_term_does() {
-        let (mut elector, standing) = Elector::new(deaf(), "ns", "me");
+        let (mut elector, leader_status) = Elector::new(silent_server(), "ns", "me");
         let renewed = Instant::now();
         assert!(matches!(elector.keep().await, Error::NotRenewed));
         assert!(renewed.elapsed() <= RENEW, "acted on for {:?}", renewed.elapsed());
-        assert!(!standing.borrow().leader);
-        // Asked again, as while the process stops: the last renewal is no younger for it.
+        assert!(!leader_status.borrow().leader);
+        // A second call, as when the process stops, does not extend the last renewal.
         assert!(matches!(elector.keep().await, Error::NotRenewed));
         assert!(renewed.elapsed() <= RENEW);
     }

@@ -1,16 +1,17 @@
-//! The cluster rim: watches Yoi's objects, asks `yoi-plan` what should exist, carries it out and says what is true.
+//! The operator: watches Yoi's objects, asks `yoi-plan` what should exist, applies it and writes the status.
 //!
 //! # Flow
-//! One watch per kind fills a cache; every change wakes the objects that it concerns. A round reads the caches once (`observe`), decides
-//! (`yoi_plan`), carries the steps out (`apply`) and writes the status if it says something new (`report`), also when a step failed.
+//! One watch per kind (`kinds`) fills a cache (`watch_caches`). A change queues the objects that it concerns (`triggers`). A reconcile
+//! (`controller`) reads the caches once (`observe`), plans (`yoi_plan`), applies the steps (`apply`) and writes the status if it changed
+//! (`report`), also when a step failed.
 //!
 //! # Guarantees
-//! - Nothing is decided before every cache has listed.
-//! - A status is written with the resource version that the decision was made on; a decision of an old view is dropped and made again.
-//! - Every removal names the UID that it means; an object of ours that somebody else made is refused, not taken over.
-//! - A part that ends, or panics, ends the process. So does a lost Lease.
+//! - Nothing is planned before every kind is listed.
+//! - A status is written with the resource version that the plan was made on; a plan of an old version is dropped and made again.
+//! - Every delete names the UID. An object of the right name that was made for another owner is refused, not taken over.
+//! - The process ends when a part of it ends or panics, or when the Lease is lost.
 //!
-//! # Powers (verbs per resource)
+//! # Permissions (verbs per resource)
 //! | Group | Resource | Verbs |
 //! |---|---|---|
 //! | yoi.dev | yoiprojects, yoipeers | list, watch |
@@ -28,18 +29,21 @@
 //! | coordination.k8s.io, own namespace | leases | create; get, update of `yoi-operator` |
 //! | core, own namespace | secrets | create; get, update of `yoi-gateway-tls` |
 
+pub mod api_writes;
 pub mod apply;
 pub mod args;
-pub mod cache;
-pub mod control;
+pub mod cache_key;
+pub mod controller;
 pub mod failures;
 pub mod health;
-pub mod lean;
+mod kinds;
 pub mod lease;
+pub mod log_subject;
 pub mod observe;
 pub mod report;
 pub mod run;
-pub mod subject;
+pub mod start;
 pub mod tls;
-pub mod traffic;
-pub mod world;
+pub mod triggers;
+pub mod trim;
+pub mod watch_caches;

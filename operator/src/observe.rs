@@ -1,4 +1,4 @@
-//! Gathers the world that one decision looks at, once, from the caches.
+//! Gathers what a plan reads from the caches, once per reconcile.
 
 use std::sync::Arc;
 
@@ -8,91 +8,91 @@ use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{names, peer, project, workspace, yoipod};
 
-use crate::cache::Key;
-use crate::world::World;
+use crate::cache_key::CacheKey;
+use crate::watch_caches::WatchCaches;
 
 fn place<K: kube::Resource>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 #[must_use]
-pub fn project(world: &World, object: Arc<YoiProject>) -> project::Observed {
+pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observed {
     let (namespace, _) = place(&*object);
-    let bases = world.workspaces.by(&Key::Lineage(object.uid().unwrap_or_default()));
-    let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| world.workspaces.any(&Key::Origin(uid.clone())));
+    let bases = caches.workspaces.by_key(&CacheKey::BaseOf(object.uid().unwrap_or_default()));
+    let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| caches.workspaces.contains_key(&CacheKey::Origin(uid.clone())));
     project::Observed {
         origins: used.collect(),
         bases,
-        terminating: world.terminating(&namespace),
-        nodes: world.nodes(),
-        network_policies: world.policies.by(&Key::Namespace(namespace)),
+        terminating: caches.is_terminating(&namespace),
+        nodes: caches.observed_nodes(),
+        network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         project: object,
     }
 }
 
 #[must_use]
-pub fn workspace(world: &World, object: Arc<AgentWorkspace>) -> workspace::Observed {
+pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace::Observed {
     let (namespace, name) = place(&*object);
     let uid = object.uid().unwrap_or_default();
     let source = &object.spec.source;
-    let project = source.project.as_ref().and_then(|p| world.projects.get(&namespace, &p.name));
-    let parent = source.workspace.as_ref().and_then(|w| world.workspaces.get(&namespace, &w.name));
+    let project = source.project.as_ref().and_then(|p| caches.projects.get(&namespace, &p.name));
+    let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
     let lineage =
         base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
-    let users = world.yoipods.by(&Key::Workspace(namespace.clone(), name.clone()));
-    let agents = users.iter().flat_map(|u| world.pods.by(&Key::YoiPod(namespace.clone(), u.name_any()))).collect();
-    let pods = world.pods.by(&Key::Workspace(namespace.clone(), name.clone()));
+    let users = caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
+    let agents = users.iter().flat_map(|u| caches.pods.by_key(&CacheKey::YoiPod(namespace.clone(), u.name_any()))).collect();
+    let pods = caches.pods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
     let populators = pods.into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
     let claimed = object.spec.claim;
     workspace::Observed {
-        terminating: world.terminating(&namespace),
+        terminating: caches.is_terminating(&namespace),
         project,
         parent,
-        bases: world.workspaces.by(&Key::Lineage(lineage)),
+        bases: caches.workspaces.by_key(&CacheKey::BaseOf(lineage)),
         users,
         agents,
         populators,
-        claim: claimed.then(|| world.claims.get(&namespace, &name)).flatten(),
-        volume: claimed.then(|| world.volumes.get("", &names::volume(&uid))).flatten(),
-        nodes: world.nodes(),
-        network_policies: world.policies.by(&Key::Namespace(namespace)),
+        claim: claimed.then(|| caches.claims.get(&namespace, &name)).flatten(),
+        volume: claimed.then(|| caches.volumes.get("", &names::volume(&uid))).flatten(),
+        nodes: caches.observed_nodes(),
+        network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         workspace: object,
     }
 }
 
 #[must_use]
-pub fn yoipod(world: &World, object: Arc<YoiPod>) -> yoipod::Observed {
+pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
     let (namespace, name) = place(&*object);
-    let project = world.projects.get(&namespace, &object.spec.project_ref.name);
+    let project = caches.projects.get(&namespace, &object.spec.project_ref.name);
     let works_in = workspace_name(&object).to_owned();
-    let workspace = world.workspaces.get(&namespace, &works_in);
+    let workspace = caches.workspaces.get(&namespace, &works_in);
     let lineages = [project.as_ref().and_then(|p| p.uid()), workspace.as_ref().and_then(|w| w.uid())];
-    let bases = lineages.into_iter().flatten().flat_map(|uid| world.workspaces.by(&Key::Lineage(uid))).collect();
+    let bases = lineages.into_iter().flatten().flat_map(|uid| caches.workspaces.by_key(&CacheKey::BaseOf(uid))).collect();
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
     let forked = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
-    let session_claim = world.claims.get(&namespace, &session_claim_name(&object));
+    let session_claim = caches.claims.get(&namespace, &session_claim_name(&object));
     let volume_name = session_claim.as_ref().and_then(|c| c.spec.as_ref()?.volume_name.clone());
-    let mine = Key::YoiPod(namespace.clone(), name);
+    let mine = CacheKey::YoiPod(namespace.clone(), name);
     yoipod::Observed {
-        terminating: world.terminating(&namespace),
+        terminating: caches.is_terminating(&namespace),
         project,
         workspace,
-        users: world.yoipods.by(&Key::Workspace(namespace.clone(), works_in)),
+        users: caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), works_in)),
         bases,
-        parent: forked.and_then(|w| world.workspaces.get(&namespace, &w.name)),
-        pods: world.pods.by(&mine),
-        session_volume: volume_name.and_then(|v| world.volumes.get("", &v)),
+        parent: forked.and_then(|w| caches.workspaces.get(&namespace, &w.name)),
+        pods: caches.pods.by_key(&mine),
+        session_volume: volume_name.and_then(|v| caches.volumes.get("", &v)),
         session_claim,
-        manifests: world.manifests.by(&mine),
-        nodes: world.nodes(),
-        network_policies: world.policies.by(&Key::Namespace(namespace)),
+        manifests: caches.manifests.by_key(&mine),
+        nodes: caches.observed_nodes(),
+        network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         yoipod: object,
     }
 }
 
 #[must_use]
-pub fn peer(world: &World, object: Arc<YoiPeer>) -> peer::Observed {
+pub fn peer(caches: &WatchCaches, object: Arc<YoiPeer>) -> peer::Observed {
     let (namespace, _) = place(&*object);
-    let member = |i: usize| object.spec.members.get(i).and_then(|m| world.yoipods.get(&namespace, m));
-    peer::Observed { terminating: world.terminating(&namespace), members: [member(0), member(1)], peer: object }
+    let member = |i: usize| object.spec.members.get(i).and_then(|m| caches.yoipods.get(&namespace, m));
+    peer::Observed { terminating: caches.is_terminating(&namespace), members: [member(0), member(1)], peer: object }
 }

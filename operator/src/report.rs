@@ -1,4 +1,4 @@
-//! Says what was decided: the status, on change, and the story of the change.
+//! Writes the status if it changed, and publishes an Event for each change.
 
 use std::fmt::Debug;
 
@@ -15,31 +15,32 @@ use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, Yoi
 use yoi_plan::conditions::{Conditions, condition_events};
 
 use crate::apply;
-use crate::subject::{Subject, tell};
+use crate::log_subject::{LogSubject, log_for};
 
-/// Conditions of an AgentWorkspace that the operator says; the others are the shim's.
+/// Conditions of an AgentWorkspace that the operator writes; the shim writes the others.
 const WORKSPACE: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
 
-/// The operator's part of a status that has more than one writer.
-pub trait Share: Conditions + Clone + PartialEq + Default + Serialize {
+/// A status of which the operator owns some fields, and other writers the rest.
+pub trait OwnedFields: Conditions + Clone + PartialEq + Default + Serialize {
+    /// The status with the fields that the operator owns, and no others.
     #[must_use]
-    fn share(&self) -> Self;
+    fn owned_fields(&self) -> Self;
 }
 
-impl Share for YoiProjectStatus {
-    fn share(&self) -> Self {
+impl OwnedFields for YoiProjectStatus {
+    fn owned_fields(&self) -> Self {
         self.clone()
     }
 }
 
-impl Share for YoiPeerStatus {
-    fn share(&self) -> Self {
+impl OwnedFields for YoiPeerStatus {
+    fn owned_fields(&self) -> Self {
         self.clone()
     }
 }
 
-impl Share for AgentWorkspaceStatus {
-    fn share(&self) -> Self {
+impl OwnedFields for AgentWorkspaceStatus {
+    fn owned_fields(&self) -> Self {
         let AgentWorkspaceStatus { observed_generation, node_name, origin, owner, claim_name, pod_uid, provider: _, volume: _, conditions } =
             self.clone();
         let conditions = conditions.into_iter().filter(|c| WORKSPACE.contains(&c.type_.as_str())).collect();
@@ -57,8 +58,8 @@ impl Share for AgentWorkspaceStatus {
     }
 }
 
-impl Share for YoiPodStatus {
-    fn share(&self) -> Self {
+impl OwnedFields for YoiPodStatus {
+    fn owned_fields(&self) -> Self {
         let YoiPodStatus {
             observed_generation,
             run_generation,
@@ -88,26 +89,27 @@ impl Share for YoiPodStatus {
     }
 }
 
-fn sorted<S: Share>(mut status: S) -> S {
+fn sorted<S: OwnedFields>(mut status: S) -> S {
     status.conditions_mut().sort_by(|a, b| a.type_.cmp(&b.type_));
     status
 }
 
-/// Writes `after` if it says something new. With the resource version that the decision was made on: a decision of an old view is not written
-/// over a newer one.
-pub async fn status<K, S>(
+/// Writes `after` if it differs from `before`, and returns whether it did.
+///
+/// The write has the resource version of `object`: a status that was planned on an old version is refused as [`apply::Error::Outdated`].
+pub async fn write_status<K, S>(
     client: &Client,
     recorder: &Recorder,
-    subject: &Subject,
+    subject: &LogSubject,
     object: &K,
     before: Option<&S>,
     after: S,
 ) -> Result<bool, apply::Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    S: Share,
+    S: OwnedFields,
 {
-    let before = sorted(before.map(Share::share).unwrap_or_default());
+    let before = sorted(before.map(OwnedFields::owned_fields).unwrap_or_default());
     let after = sorted(after);
     if before == after {
         return Ok(false);
@@ -126,36 +128,36 @@ where
         Err(kube::Error::Api(s)) if s.is_not_found() => return Ok(false),
         Err(e) => return Err(apply::Error::from(format!("write the status of {} {name}", K::kind(&())), e)),
     }
-    tell!(debug, subject, "status written");
-    publish(recorder, subject, object, before.conditions(), after.conditions()).await;
+    log_for!(debug, subject, "status written");
+    publish_events(recorder, subject, object, before.conditions(), after.conditions()).await;
     Ok(true)
 }
 
-async fn publish<K: Resource<DynamicType = ()>>(
+async fn publish_events<K: Resource<DynamicType = ()>>(
     recorder: &Recorder,
-    subject: &Subject,
+    subject: &LogSubject,
     object: &K,
     before: &[Condition],
     after: &[Condition],
 ) {
     let about = object.object_ref(&());
-    for told in condition_events(before, after) {
+    for change in condition_events(before, after) {
         let event = Event {
-            type_: if told.warning { EventType::Warning } else { EventType::Normal },
-            reason: told.reason,
-            note: Some(cut(told.note)),
+            type_: if change.warning { EventType::Warning } else { EventType::Normal },
+            reason: change.reason,
+            note: Some(truncate(change.note)),
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        // The condition says the same; an Event that is lost costs nothing but the story.
+        // The condition holds the same message, so a lost Event is only logged.
         if let Err(error) = recorder.publish(&event, &about).await {
-            tell!(warn, subject, %error, reason = event.reason, "event not published");
+            log_for!(warn, subject, %error, reason = event.reason, "event not published");
         }
     }
 }
 
-/// An Event's note holds 1,024 bytes.
-fn cut(mut note: String) -> String {
+/// The API server takes at most 1,024 bytes.
+fn truncate(mut note: String) -> String {
     while note.len() > 1000 {
         note.pop();
     }

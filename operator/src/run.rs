@@ -1,16 +1,12 @@
-//! The process: lead, watch, reconcile, stop.
+//! The process: it waits for the Lease, starts the controllers and stops.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Request;
-use futures::{Stream, StreamExt};
 use kube::client::ClientBuilder;
-use kube::core::NamespaceResourceScope;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::watcher;
-use kube::{Api, Client, Config, Resource};
+use kube::{Client, Config};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -21,17 +17,17 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tower::util::MapRequestLayer;
 use tracing::{info, warn};
-use yoi_crds::name::{field_manager, label};
-use yoi_plan::meta;
+use yoi_crds::name::field_manager;
 
+use crate::api_writes::{self, ApiWrites};
 use crate::args::Args;
-use crate::cache::Key;
-use crate::control::{self, Context};
+use crate::controller::Context;
+use crate::failures::Failures;
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
+use crate::start::start_all;
 use crate::tls;
-use crate::traffic::{self, Writes};
-use crate::world::{Sources, Woken, World};
+use crate::watch_caches::WatchCaches;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -47,46 +43,49 @@ pub enum Error {
     Lease(#[from] lease::Error),
     #[error(transparent)]
     Tls(#[from] tls::Error),
-    /// The process ends rather than live on with a part that does not work.
+    /// The process ends when a part of it does.
     #[error("failed to go on: {part} ended{}", if *panicked { " by a panic" } else { "" })]
     Ended { part: &'static str, panicked: bool },
 }
 
-/// Time for the answer's head: kube has no such limit of its own, and watches may take for ever after it.
+/// Time until the headers of a response arrive. kube has no such limit; the body of a watch may take for ever.
 const HEADERS: Duration = Duration::from_secs(30);
 /// Requests at the same time; kube does not limit them.
 const REQUESTS: usize = 32;
-/// How often the certificate and the APIService are looked at.
+/// How often the certificate and the APIService are checked.
 const CERTIFICATE: Duration = Duration::from_secs(60);
 
-async fn client(writes: &Writes) -> Result<Client, Error> {
+async fn client(writes: &ApiWrites) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|e| Error::Config(Box::new(e)))?;
     let builder = ClientBuilder::try_from(config).map_err(|e| Error::Client(Box::new(e)))?;
     let writes = writes.clone();
     let counted = MapRequestLayer::new(move |request: Request<kube::client::Body>| {
-        traffic::count(&writes, &request);
+        api_writes::count(&writes, &request);
         request
     });
     Ok(builder.with_layer(&counted).with_layer(&TimeoutLayer::new(HEADERS)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
 }
 
-/// Runs until SIGTERM or SIGINT, which end it well, or until leadership or a part of it is lost.
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The process could not start, lost the Lease, or a part of it ended.
 pub async fn run(args: Args) -> Result<(), Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
-    let asked = async move {
+    let shutdown = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
-    tokio::pin!(asked);
+    tokio::pin!(shutdown);
     let metrics = Metrics::default();
     let client = client(&metrics.writes).await?;
-    let (world, sources, woken) = World::new();
-    let (mut elector, standing) = Elector::new(client.clone(), &args.namespace, &args.identity);
+    let (caches, writers, triggers) = WatchCaches::new();
+    let (mut elector, leader_status) = Elector::new(client.clone(), &args.namespace, &args.identity);
 
     let mut parts: JoinSet<&'static str> = JoinSet::new();
     let addr = args.health_addr;
     let listener = TcpListener::bind(addr).await.map_err(|source| Error::Listen { addr, source })?;
-    let health = Health { metrics: metrics.clone(), world: Arc::clone(&world), standing };
+    let health = Health { metrics: metrics.clone(), caches: Arc::clone(&caches), leader_status };
     parts.spawn(async move {
         // An error of the listener ends this part, and with it the process.
         let _ = axum::serve(listener, health.routes()).await;
@@ -95,42 +94,56 @@ pub async fn run(args: Args) -> Result<(), Error> {
 
     tokio::select! {
         () = elector.acquire() => {}
-        () = &mut asked => return Ok(()),
-        part = ended(&mut parts) => return Err(part),
+        () = &mut shutdown => return Ok(()),
+        part = first_to_end(&mut parts) => return Err(part),
     }
     let stop = CancellationToken::new();
-    let rounds = TaskTracker::new();
+    let under_way = TaskTracker::new();
     let outcome = tokio::select! {
-        // First, so that a lost Lease wins over everything that it stops.
+        // A lost Lease is checked first: nothing else may go on without it.
         biased;
         lost = elector.keep() => Err(lost.into()),
         outcome = async {
-            lead(&args, client, world, sources, woken, metrics, (&stop, &rounds), &mut parts).await?;
+            let ca = certificate_authority(&client, &args).await?;
+            parts.spawn(renew_certificate(client.clone(), args.clone()));
+            let reporter = Reporter { controller: field_manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
+            let context = Context {
+                recorder: Recorder::new(client.clone(), reporter),
+                client,
+                caches,
+                settings: args.settings(ca),
+                metrics,
+                concurrency: args.concurrency,
+                stop: stop.clone(),
+                under_way: under_way.clone(),
+                failures: Failures::default(),
+            };
+            start_all(&mut parts, writers, triggers, &Arc::new(context), args.watch_namespace.as_deref());
             tokio::select! {
-                () = &mut asked => Ok(()),
-                part = ended(&mut parts) => Err(part),
+                () = &mut shutdown => Ok(()),
+                part = first_to_end(&mut parts) => Err(part),
             }
         } => outcome,
     };
     if outcome.is_ok() {
         info!("stopping");
         stop.cancel();
-        rounds.close();
+        under_way.close();
         tokio::select! {
             lost = elector.keep() => return Err(lost.into()),
-            done = timeout(Duration::from_secs(args.stop_seconds), rounds.wait()) => if done.is_err() {
+            done = timeout(Duration::from_secs(args.stop_seconds), under_way.wait()) => if done.is_err() {
                 warn!("reconciles under way were cut off");
             },
         }
     }
-    // Nobody acts any more when the Lease is given up.
+    // The Lease is released after everything that acts has ended.
     parts.shutdown().await;
     elector.release().await;
     outcome
 }
 
-/// The first part that ends, although none should.
-async fn ended(parts: &mut JoinSet<&'static str>) -> Error {
+/// Waits for the first part to end, which is an error: all of them run for ever.
+async fn first_to_end(parts: &mut JoinSet<&'static str>) -> Error {
     match parts.join_next().await {
         Some(Ok(part)) => Error::Ended { part, panicked: false },
         Some(Err(error)) => Error::Ended { part: "a task", panicked: error.is_panic() },
@@ -138,96 +151,20 @@ async fn ended(parts: &mut JoinSet<&'static str>) -> Error {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the one place where everything meets")]
-async fn lead(
-    args: &Args,
-    client: Client,
-    world: Arc<World>,
-    sources: Sources,
-    woken: Woken,
-    metrics: Metrics,
-    (stop, rounds): (&CancellationToken, &TaskTracker),
-    parts: &mut JoinSet<&'static str>,
-) -> Result<(), Error> {
-    let names = args.gateway_names();
-    let ca = tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, jiff::Timestamp::now()).await?;
-    parts.spawn(certify(client.clone(), args.clone(), names));
-    let reporter = Reporter { controller: field_manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
-    let recorder = Recorder::new(client.clone(), reporter);
-    let context =
-        Arc::new(Context::new(client.clone(), Arc::clone(&world), args.settings(ca), recorder, metrics, stop.clone(), rounds.clone()));
-
-    let all = watcher::Config::default;
-    let tell = |f: fn(&World, &[Key])| {
-        let world = Arc::clone(&world);
-        move |keys: &[Key]| f(&world, keys)
-    };
-    let ours = || all().labels(label::ROLE);
-    let only = args.watch_namespace.as_deref();
-    watch(parts, sources.pods.stream(scoped(&client, only), ours(), tell(World::part_changed)));
-    watch(parts, sources.policies.stream(scoped(&client, only), ours(), tell(World::part_changed)));
-    watch(parts, sources.manifests.stream(scoped(&client, only), all().labels(label::YOIPOD), tell(World::part_changed)));
-    watch(parts, sources.volumes.stream(Api::all(client.clone()), all(), tell(World::part_changed)));
-    watch(parts, sources.namespaces.stream(Api::all(client.clone()), all(), |_: &[Key]| {}));
-    let machines_changed = |world: &World, _: &[Key]| world.machines_changed();
-    watch(parts, sources.machines.stream(Api::all(client.clone()), all(), tell(machines_changed)));
-    let offers = sources.offers.stream(Api::all(client.clone()), all(), tell(machines_changed));
-    let stored = world.offers.store();
-    control(parts, control::tend(offers, stored, woken.offers, Arc::clone(&context)));
-    let claims = sources.claims.stream(scoped(&client, only), all(), tell(World::part_changed));
-    // A cluster may have many, and all but these need nothing.
-    let going = claims.filter(|c| std::future::ready(c.as_ref().map_or(true, |c| meta::deleting(&c.metadata))));
-    control(parts, control::tend(going, world.claims.store(), futures::stream::empty(), Arc::clone(&context)));
-
-    let projects = sources.projects.stream(scoped(&client, only), all(), tell(World::project_changed));
-    let workspaces = sources.workspaces.stream(scoped(&client, only), all(), tell(World::workspace_changed));
-    let yoipods = sources.yoipods.stream(scoped(&client, only), all(), tell(World::yoipod_changed));
-    let peers = sources.peers.stream(scoped(&client, only), all(), |_: &[Key]| {});
-    let n = args.concurrency;
-    let stores = (world.projects.store(), world.workspaces.store(), world.yoipods.store(), world.peers.store());
-    control(parts, control::run(projects, stores.0, woken.projects, Arc::clone(&context), n));
-    control(parts, control::run(workspaces, stores.1, woken.workspaces, Arc::clone(&context), n));
-    control(parts, control::run(yoipods, stores.2, woken.yoipods, Arc::clone(&context), n));
-    control(parts, control::run(peers, stores.3, woken.peers, context, n));
-    Ok(())
+/// The certificate authority of the gateway in PEM, after its certificate is made or renewed.
+async fn certificate_authority(client: &Client, args: &Args) -> Result<String, tls::Error> {
+    tls::ensure(client, &args.namespace, &args.gateway_secret, &args.gateway_names(), jiff::Timestamp::now()).await
 }
 
-fn scoped<K>(client: &Client, only: Option<&str>) -> Api<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
-    only.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
-}
-
-fn watch<K: Send + 'static>(parts: &mut JoinSet<&'static str>, stream: impl Stream<Item = Result<K, watcher::Error>> + Send + 'static) {
-    parts.spawn(async move {
-        stream
-            .for_each(|event| async move {
-                if let Err(error) = event {
-                    warn!(%error, kind = std::any::type_name::<K>(), "watch failed; it is tried again");
-                }
-            })
-            .await;
-        "a watch"
-    });
-}
-
-fn control(parts: &mut JoinSet<&'static str>, controller: impl Future<Output = ()> + Send + 'static) {
-    parts.spawn(async move {
-        controller.await;
-        "a controller"
-    });
-}
-
-/// Renews the certificate in time, and puts the CA back where somebody took it away. A new CA is for new manifests: the process starts anew with it.
-async fn certify(client: Client, args: Args, names: Vec<String>) -> &'static str {
-    let mut turn = interval(CERTIFICATE);
-    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Renews the certificate in time, and sets the CA again where somebody removed it. Returns when the CA is another one: agents get the CA in
+/// their manifests, so the process must start again.
+async fn renew_certificate(client: Client, args: Args) -> &'static str {
+    let mut ticks = interval(CERTIFICATE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known: Option<String> = None;
     loop {
-        turn.tick().await;
-        let now = jiff::Timestamp::now();
-        let ca = match tls::ensure(&client, &args.namespace, &args.gateway_secret, &names, now).await {
+        ticks.tick().await;
+        let ca = match certificate_authority(&client, &args).await {
             Ok(ca) => ca,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "certificate not looked after; tried again");
@@ -237,7 +174,7 @@ async fn certify(client: Client, args: Args, names: Vec<String>) -> &'static str
         if known.get_or_insert_with(|| ca.clone()) != &ca {
             return "the certificate authority of this process";
         }
-        if let Err(error) = tls::trust(&client, &args.apiservice, &ca).await {
+        if let Err(error) = tls::set_ca_bundle(&client, &args.apiservice, &ca).await {
             warn!(error = &error as &dyn std::error::Error, "CA not set; tried again");
         }
     }

@@ -19,22 +19,22 @@ pub enum Error {
     Make(#[from] rcgen::Error),
     #[error("failed to make a certificate for the gateway: {0} is no date")]
     Date(jiff::Timestamp),
-    #[error("failed to {deed} Secret {name}")]
-    Secret { deed: &'static str, name: String, source: Box<kube::Error> },
-    #[error("failed to {deed} APIService {name}")]
-    ApiService { deed: &'static str, name: String, source: Box<kube::Error> },
+    #[error("failed to {operation} Secret {name}")]
+    Secret { operation: &'static str, name: String, source: Box<kube::Error> },
+    #[error("failed to {operation} APIService {name}")]
+    ApiService { operation: &'static str, name: String, source: Box<kube::Error> },
 }
 
 const CA_DAYS: i64 = 3650;
 const SERVING_DAYS: i64 = 90;
-/// A certificate with less than this left is made anew.
+/// A certificate is renewed when less than this is left.
 const RENEW_DAYS: i64 = 30;
-/// When each of the two ends, RFC 3339, so that no certificate needs to be parsed.
+/// Annotations with the end of each certificate, RFC 3339, so that no certificate needs to be parsed.
 const CA_UNTIL: &str = "yoi.dev/ca-not-after";
 const SERVING_UNTIL: &str = "yoi.dev/serving-not-after";
 const NAMES: &str = "yoi.dev/names";
 
-/// All four in PEM, with their ends.
+/// CA and serving certificate with their keys, in PEM, and when each ends.
 #[derive(Clone)]
 pub struct Bundle {
     ca: String,
@@ -54,19 +54,19 @@ fn ymd(at: jiff::Timestamp) -> Result<(i32, u8, u8), Error> {
     }
 }
 
-fn later(now: jiff::Timestamp, days: i64) -> Result<jiff::Timestamp, Error> {
+fn add_days(now: jiff::Timestamp, days: i64) -> Result<jiff::Timestamp, Error> {
     now.checked_add(jiff::SignedDuration::from_hours(24 * days)).map_err(|_| Error::Date(now))
 }
 
-/// From yesterday, so that clocks may differ, for `days`.
-fn span(params: &mut CertificateParams, now: jiff::Timestamp, days: i64) -> Result<jiff::Timestamp, Error> {
-    let until = later(now, days)?;
-    let (y, m, d) = ymd(later(now, -1)?)?;
+/// Makes the certificate valid for `days` from yesterday, since clocks differ. Returns the end.
+fn set_validity(params: &mut CertificateParams, now: jiff::Timestamp, days: i64) -> Result<jiff::Timestamp, Error> {
+    let until = add_days(now, days)?;
+    let (y, m, d) = ymd(add_days(now, -1)?)?;
     params.not_before = date_time_ymd(y, m, d);
     let (y, m, d) = ymd(until)?;
     params.not_after = date_time_ymd(y, m, d);
-    // Whole days: the end that we remember must not be later than the true one.
-    later(until, -1)
+    // The certificate ends at the start of a day: the end that is stored must not be later.
+    add_days(until, -1)
 }
 
 fn ca_params() -> Result<CertificateParams, Error> {
@@ -78,16 +78,16 @@ fn ca_params() -> Result<CertificateParams, Error> {
 }
 
 impl Bundle {
-    pub fn fresh(names: &[String], now: jiff::Timestamp) -> Result<Self, Error> {
+    pub fn generate(names: &[String], now: jiff::Timestamp) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = ca_params()?;
-        let ca_until = span(&mut params, now, CA_DAYS)?;
+        let ca_until = set_validity(&mut params, now, CA_DAYS)?;
         let ca = params.self_signed(&key)?.pem();
-        Self::signed(ca, key.serialize_pem(), ca_until, names, now)
+        Self::sign(ca, key.serialize_pem(), ca_until, names, now)
     }
 
-    /// A new serving certificate by the same CA: agents that hold the CA go on.
-    fn signed(ca: String, ca_key: String, ca_until: jiff::Timestamp, names: &[String], now: jiff::Timestamp) -> Result<Self, Error> {
+    /// A new serving certificate of the same CA, so that agents with the CA still connect.
+    fn sign(ca: String, ca_key: String, ca_until: jiff::Timestamp, names: &[String], now: jiff::Timestamp) -> Result<Self, Error> {
         let issuer = Issuer::new(ca_params()?, KeyPair::from_pem(&ca_key)?);
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names.to_vec())?;
@@ -95,24 +95,24 @@ impl Bundle {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let serving_until = span(&mut params, now, SERVING_DAYS)?;
+        let serving_until = set_validity(&mut params, now, SERVING_DAYS)?;
         let cert = params.signed_by(&key, &issuer)?.pem();
         Ok(Bundle { ca, ca_key, cert, key: key.serialize_pem(), ca_until, serving_until, names: names.to_vec() })
     }
 
-    /// What is still good of a former bundle, with new for old.
-    fn renewed(self, names: &[String], now: jiff::Timestamp) -> Result<(Self, bool), Error> {
-        let soon = later(now, RENEW_DAYS)?;
+    /// Renews what ends soon, and returns whether anything was renewed.
+    fn renew(self, names: &[String], now: jiff::Timestamp) -> Result<(Self, bool), Error> {
+        let soon = add_days(now, RENEW_DAYS)?;
         if self.ca_until < soon {
-            return Ok((Self::fresh(names, now)?, true));
+            return Ok((Self::generate(names, now)?, true));
         }
         if self.serving_until < soon || self.names != names {
-            return Ok((Self::signed(self.ca, self.ca_key, self.ca_until, names, now)?, true));
+            return Ok((Self::sign(self.ca, self.ca_key, self.ca_until, names, now)?, true));
         }
         Ok((self, false))
     }
 
-    fn read(secret: &Secret) -> Option<Self> {
+    fn from_secret(secret: &Secret) -> Option<Self> {
         let data = secret.data.as_ref()?;
         let text = |key: &str| data.get(key).and_then(|b| String::from_utf8(b.0.clone()).ok()).filter(|t| !t.is_empty());
         let note = |key: &str| secret.metadata.annotations.as_ref()?.get(key).cloned();
@@ -127,7 +127,7 @@ impl Bundle {
         })
     }
 
-    fn write(&self, name: &str, resource_version: Option<String>) -> Secret {
+    fn to_secret(&self, name: &str, resource_version: Option<String>) -> Secret {
         let notes = [(CA_UNTIL, self.ca_until.to_string()), (SERVING_UNTIL, self.serving_until.to_string()), (NAMES, self.names.join(","))];
         let data = [("ca.crt", &self.ca), ("ca.key", &self.ca_key), ("tls.crt", &self.cert), ("tls.key", &self.key)];
         Secret {
@@ -145,33 +145,35 @@ impl Bundle {
     }
 }
 
-/// Makes sure that the Secret holds a certificate that will do for a while; answers the CA in PEM.
+/// Creates or renews the Secret with the gateway's certificate if needed. Returns the CA in PEM.
 pub async fn ensure(client: &Client, namespace: &str, secret: &str, names: &[String], now: jiff::Timestamp) -> Result<String, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let failed = |deed: &'static str| move |source: kube::Error| Error::Secret { deed, name: secret.to_owned(), source: Box::new(source) };
+    let failed =
+        |operation: &'static str| move |source: kube::Error| Error::Secret { operation, name: secret.to_owned(), source: Box::new(source) };
     let params = PostParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PostParams::default() };
     let Some(existing) = api.get_opt(secret).await.map_err(failed("read"))? else {
-        let bundle = Bundle::fresh(names, now)?;
-        api.create(&params, &bundle.write(secret, None)).await.map_err(failed("create"))?;
+        let bundle = Bundle::generate(names, now)?;
+        api.create(&params, &bundle.to_secret(secret, None)).await.map_err(failed("create"))?;
         info!(secret, "certificate made");
         return Ok(bundle.ca);
     };
-    let (bundle, changed) = match Bundle::read(&existing) {
-        Some(bundle) => bundle.renewed(names, now)?,
-        None => (Bundle::fresh(names, now)?, true),
+    let (bundle, changed) = match Bundle::from_secret(&existing) {
+        Some(bundle) => bundle.renew(names, now)?,
+        None => (Bundle::generate(names, now)?, true),
     };
     if changed {
-        api.replace(secret, &params, &bundle.write(secret, existing.metadata.resource_version)).await.map_err(failed("replace"))?;
+        api.replace(secret, &params, &bundle.to_secret(secret, existing.metadata.resource_version)).await.map_err(failed("replace"))?;
         info!(secret, "certificate renewed");
     }
     Ok(bundle.ca)
 }
 
-/// Puts the CA into the APIService that the chart made. No APIService, no aggregated API: that is the chart's choice.
-pub async fn trust(client: &Client, name: &str, ca: &str) -> Result<(), Error> {
+/// Sets the CA in the APIService. Does nothing if the chart installed no APIService.
+pub async fn set_ca_bundle(client: &Client, name: &str, ca: &str) -> Result<(), Error> {
     let api: Api<APIService> = Api::all(client.clone());
-    let failed =
-        |deed: &'static str| move |source: kube::Error| Error::ApiService { deed, name: name.to_owned(), source: Box::new(source) };
+    let failed = |operation: &'static str| {
+        move |source: kube::Error| Error::ApiService { operation, name: name.to_owned(), source: Box::new(source) }
+    };
     let Some(existing) = api.get_opt(name).await.map_err(failed("read"))? else { return Ok(()) };
     let bundle = ByteString(ca.as_bytes().to_vec());
     if existing.spec.as_ref().and_then(|s| s.ca_bundle.as_ref()) == Some(&bundle) {
@@ -196,15 +198,15 @@ mod tests {
     fn a_certificate_is_renewed_by_the_same_ca_before_it_ends() {
         let names = vec!["yoi-gateway.yoi-system.svc".to_owned()];
         let start = at("2026-01-01T00:00:00Z");
-        let first = Bundle::fresh(&names, start).unwrap();
-        let read = Bundle::read(&first.write("s", None)).expect("what was written can be read");
-        let (same, changed) = read.clone().renewed(&names, at("2026-02-01T00:00:00Z")).unwrap();
+        let first = Bundle::generate(&names, start).unwrap();
+        let read = Bundle::from_secret(&first.to_secret("s", None)).expect("what was written can be read");
+        let (same, changed) = read.clone().renew(&names, at("2026-02-01T00:00:00Z")).unwrap();
         assert!(!changed && same.cert == first.cert);
-        let (next, changed) = read.clone().renewed(&names, at("2026-03-15T00:00:00Z")).unwrap();
+        let (next, changed) = read.clone().renew(&names, at("2026-03-15T00:00:00Z")).unwrap();
         assert!(changed && next.cert != first.cert && next.ca == first.ca);
-        let (named, changed) = read.clone().renewed(&["other".to_owned()], start).unwrap();
+        let (named, changed) = read.clone().renew(&["other".to_owned()], start).unwrap();
         assert!(changed && named.ca == first.ca);
-        let (anew, changed) = read.renewed(&names, at("2035-12-20T00:00:00Z")).unwrap();
+        let (anew, changed) = read.renew(&names, at("2035-12-20T00:00:00Z")).unwrap();
         assert!(changed && anew.ca != first.ca);
     }
 }

@@ -57,7 +57,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     }
     let status = project.status.clone().unwrap_or_default();
     let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
-    let plan = match project.spec.not_understood() {
+    let plan = match project.spec.unknown_field() {
         Some(field) => not_understood(&input, field, now),
         None => reconcile(&input, now),
     };

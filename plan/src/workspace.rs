@@ -142,7 +142,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
 
 fn accepted(input: &WorkspaceInput<'_>) -> ConditionValue {
     let workspace = input.workspace;
-    if let Some(field) = workspace.spec.not_understood() {
+    if let Some(field) = workspace.spec.unknown_field() {
         return conditions::not_understood(field);
     }
     if let Consumer::Claim(claim) = &input.consumer

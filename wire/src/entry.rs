@@ -22,11 +22,12 @@ pub struct Entry {
     pub run: u64,
     /// Wall clock of the writer, RFC 3339, UTC, milliseconds. For people; order is `seq`.
     pub at: String,
+    /// What happened.
     #[serde(flatten)]
     pub body: Body,
 }
 
-/// What an entry says. Unknown kinds are kept by readers as [`Body::Unknown`].
+/// What happened. A reader keeps a kind that it does not know as [`Body::Unknown`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "RawBody", into = "RawBody")]
 pub enum Body {
@@ -34,13 +35,13 @@ pub enum Body {
     SessionStarted(SessionStarted),
     /// A runtime took the lock and replayed up to here.
     RuntimeStarted(RuntimeStarted),
-    /// Words for the model: a task, a person's message. Starts a run, or is read by the one under way.
+    /// Text for the model: a task or a person's message. It starts a run, or the run under way reads it.
     Input(Input),
     /// A message from another agent, delivered once out of the inbox.
     PeerMessage(PeerMessage),
     /// A run begins: the model will be called.
     RunStarted(RunStarted),
-    /// The model answered. Tool calls in it are asked for, not begun.
+    /// The model answered. No tool call in it has begun.
     Assistant(Assistant),
     /// A tool call is about to begin. Durable before the tool starts.
     ToolStarted(ToolStarted),
@@ -51,22 +52,36 @@ pub enum Body {
     /// The runtime could not do something that a person may want to know (model unreachable, and so on). Not shown to the model.
     Notice(Notice),
     /// A kind that this version does not know.
-    Unknown { kind: String, optional: bool, fields: Value },
+    Unknown {
+        /// The kind in JSON.
+        kind: String,
+        /// Whether a runtime of this version may go on without it.
+        optional: bool,
+        /// The body in JSON.
+        fields: Value,
+    },
 }
 
+/// The session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionStarted {
+    /// UUID of the session.
     pub session: String,
+    /// The agent that it belongs to.
     pub agent: AgentRef,
+    /// [`FORMAT`] of the runtime that began it.
     pub format: u32,
 }
 
 /// A YoiPod's name together with the identity it had.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AgentRef {
+    /// Namespace of the YoiPod.
     pub namespace: String,
+    /// Name of the YoiPod.
     pub name: String,
+    /// UID of the YoiPod.
     pub uid: String,
 }
 
@@ -77,16 +92,20 @@ impl fmt::Display for AgentRef {
     }
 }
 
+/// A start of the runtime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeStarted {
+    /// UID of the Pod that runs it.
     pub pod_uid: String,
+    /// Hex SHA-256 of the manifest that it reads.
     pub manifest_digest: String,
     /// Bytes of a torn last line that were cut when the log was opened; 0 when it ended cleanly.
     #[serde(default)]
     pub cut_bytes: u64,
 }
 
+/// Who gave an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InputFrom {
@@ -96,39 +115,50 @@ pub enum InputFrom {
     Person,
 }
 
+/// Text for the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
+    /// Who gave it.
     pub from: InputFrom,
     /// The sender's id for it. An id already in the log is not taken twice.
     pub message_id: String,
     /// The authenticated user name of the person; absent for a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// What the model reads.
     pub text: String,
 }
 
+/// A message of another agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerMessage {
+    /// The sender's id for it. An id already in the log is not taken twice.
     pub message_id: String,
+    /// The sender, as the gateway authenticated it.
     pub from: AgentRef,
+    /// What the model reads.
     pub text: String,
 }
 
+/// The begin of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStarted {
     /// Id of the run; entries up to its `RunEnded` belong to it.
     pub run_id: String,
-    /// What woke the agent: the ids of the inputs and messages that this run answers first.
+    /// Ids of the inputs and messages that started it.
     pub cause: Vec<String>,
 }
 
+/// The model's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assistant {
+    /// What the model wrote beside its tool calls.
     pub text: String,
+    /// Tool calls that the model asks for, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// Tokens as the endpoint counted them; absent when it did not say.
@@ -136,44 +166,61 @@ pub struct Assistant {
     pub usage: Option<TokenUsage>,
 }
 
+/// A tool call that the model asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
+    /// The model's id for it.
     pub call_id: String,
+    /// Name of the tool.
     pub tool: String,
+    /// Arguments by the tool's schema.
     pub args: Value,
 }
 
+/// Tokens of one model call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenUsage {
+    /// Tokens that the model read.
     pub input_tokens: u64,
+    /// Tokens that the model wrote.
     pub output_tokens: u64,
 }
 
+/// The begin of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolStarted {
+    /// As in the [`ToolCall`].
     pub call_id: String,
+    /// Name of the tool.
     pub tool: String,
 }
 
+/// How a tool call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolOutcome {
+    /// The tool did what it was asked.
     Succeeded,
+    /// The tool ran, and reports an error.
     Failed,
     /// Refused before it began: unknown tool, bad arguments, policy.
     Refused,
+    /// It took longer than the limit, and was killed.
     TimedOut,
     /// The runtime died while it ran. It is not run again.
     Unknown,
 }
 
+/// The end of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolEnded {
+    /// As in the [`ToolCall`].
     pub call_id: String,
+    /// How it ended.
     pub outcome: ToolOutcome,
     /// What the model reads.
     pub output: String,
@@ -182,6 +229,7 @@ pub struct ToolEnded {
     pub millis: Option<u64>,
 }
 
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RunOutcome {
@@ -195,24 +243,30 @@ pub enum RunOutcome {
     Interrupted,
 }
 
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunEnded {
+    /// As in the [`RunStarted`].
     pub run_id: String,
+    /// How it ended.
     pub outcome: RunOutcome,
+    /// Why, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
+/// Something that a person may want to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Notice {
     /// CamelCase, of the same vocabulary as condition reasons.
     pub reason: String,
+    /// A sentence for people.
     pub message: String,
 }
 
-/// The shape on the line: `{"kind": "...", "optional": true?, "body": {...}}`.
+/// The JSON of a [`Body`]: `{"kind": "...", "optional": true?, "body": {...}}`.
 #[derive(Serialize, Deserialize)]
 struct RawBody {
     kind: String,
@@ -248,7 +302,7 @@ macro_rules! kinds {
             }
         }
         impl Body {
-            /// The kind as it stands on the line.
+            /// The kind in JSON.
             #[must_use]
             pub fn kind(&self) -> &str {
                 match self {

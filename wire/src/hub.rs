@@ -1,21 +1,22 @@
 //! Between runtime and gateway.
 //!
 //! The runtime dials `GET /v1/line` and then serves the paths in [`served`] on that connection; its own requests go to the paths in
-//! [`asked`] over an ordinary connection. Both bear the projected token; the gateway derives the caller's name from the token alone.
+//! [`gateway_api`] over an ordinary connection. Both carry the projected token; the gateway derives the caller's name from the token alone.
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::AgentRef;
+use crate::open::NamedValue;
 
 /// Paths that the gateway serves to runtimes.
 pub mod gateway_api {
     /// Upgrade to a line.
     pub const LINE: &str = "/v1/line";
-    /// `POST` [`super::Report`], answers [`super::ReportTaken`].
+    /// `POST` [`super::RuntimeReport`], answers [`super::ReportAccepted`].
     pub const REPORT: &str = "/v1/report";
     /// `POST` `{}`, answers [`super::PodList`].
     pub const LIST_PODS: &str = "/v1/pods";
-    /// `POST` [`super::SendToPeer`], answers [`super::Sent`] or [`super::Refusal`].
+    /// `POST` [`super::SendRequest`], answers [`super::SendResponse`] or [`super::Refusal`].
     pub const SEND: &str = "/v1/send";
 }
 
@@ -23,44 +24,56 @@ pub mod gateway_api {
 pub mod runtime_api {
     /// `GET ?after=<token>&follow=<bool>&tail=<n>`: NDJSON of [`crate::people::LogLine`].
     pub const LOG: &str = "/v1/log";
-    /// `POST` [`super::Deliver`], answers [`super::Sent`] (also to a duplicate) or [`super::Refusal`]: 400 or 413 for a message that no inbox
+    /// `POST` [`super::DeliverRequest`], answers [`super::SendResponse`] (also to a duplicate) or [`super::Refusal`]: 400 or 413 for a message that no inbox
     /// takes, 429 when it is full, 500 or 503 when the session cannot store it.
     pub const INBOX: &str = "/v1/inbox";
     /// `GET`: [`crate::people::Diff`].
     pub const DIFF: &str = "/v1/diff";
 }
 
-/// What the runtime last said of itself; the gateway writes it to `status`, on change.
+/// What a runtime reports of itself. The gateway writes it to `status` when it changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeReport {
+    /// Run generation of the Pod.
     pub run_generation: u64,
-    /// Replayed and locked.
+    /// The session is locked and replayed, and the agent can work.
     pub ready: bool,
     /// CamelCase; `Replayed` when ready, else SessionLocked, ReplayFailed, LogNewer, DiskFull, DiskFailed, SecretMissing, ModelUnreachable, Starting, Stopping.
     pub reason: String,
+    /// A sentence for people.
     pub message: String,
+    /// The session that is open, once it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionPointer>,
+    /// The task of the spec, once it is submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskReport>,
+    /// What the agent does.
     pub activity: Activity,
 }
 
+/// A session and its current segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPointer {
+    /// UUID of the session.
     pub id: String,
+    /// UUID of the segment that is written now.
     pub segment: String,
 }
 
+/// What an agent does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
+    /// It waits for input.
     Idle,
+    /// A run is under way.
     Running,
 }
 
 impl Activity {
+    /// The name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,22 +83,39 @@ impl Activity {
     }
 }
 
+impl NamedValue for Activity {
+    const ALL: &'static [Self] = &[Activity::Idle, Activity::Running];
+
+    fn as_str(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+/// A task and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskReport {
+    /// As in the manifest.
     pub id: String,
+    /// How far it is.
     pub state: TaskState,
 }
 
+/// How far a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskState {
+    /// It is in the log, and no run has begun.
     Submitted,
+    /// Its run is under way.
     Running,
+    /// Its run finished.
     Succeeded,
+    /// Its run failed or reached its limit.
     Failed,
 }
 
 impl TaskState {
+    /// The name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -97,6 +127,70 @@ impl TaskState {
     }
 }
 
+impl NamedValue for TaskState {
+    const ALL: &'static [Self] = &[TaskState::Submitted, TaskState::Running, TaskState::Succeeded, TaskState::Failed];
+
+    fn as_str(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+/// Why a runtime is ready, or is not. `yoi_crds::reason` has a reason of the same name for the condition Ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReportReason {
+    /// The session is locked and replayed: the only reason of a runtime that is ready.
+    Replayed,
+    /// The runtime starts.
+    Starting,
+    /// The runtime was told to stop.
+    Stopping,
+    /// Another runtime holds the session volume.
+    SessionLocked,
+    /// The session cannot be replayed: it is damaged or missing.
+    ReplayFailed,
+    /// A newer version wrote the session.
+    LogNewer,
+    /// The session volume is full.
+    DiskFull,
+    /// The session volume refuses reads or writes.
+    DiskFailed,
+    /// The Secret with the model's key, or the key in it, is missing.
+    SecretMissing,
+    /// The model endpoint does not answer.
+    ModelUnreachable,
+}
+
+impl NamedValue for ReportReason {
+    const ALL: &'static [Self] = &[
+        ReportReason::Replayed,
+        ReportReason::Starting,
+        ReportReason::Stopping,
+        ReportReason::SessionLocked,
+        ReportReason::ReplayFailed,
+        ReportReason::LogNewer,
+        ReportReason::DiskFull,
+        ReportReason::DiskFailed,
+        ReportReason::SecretMissing,
+        ReportReason::ModelUnreachable,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            ReportReason::Replayed => "Replayed",
+            ReportReason::Starting => "Starting",
+            ReportReason::Stopping => "Stopping",
+            ReportReason::SessionLocked => "SessionLocked",
+            ReportReason::ReplayFailed => "ReplayFailed",
+            ReportReason::LogNewer => "LogNewer",
+            ReportReason::DiskFull => "DiskFull",
+            ReportReason::DiskFailed => "DiskFailed",
+            ReportReason::SecretMissing => "SecretMissing",
+            ReportReason::ModelUnreachable => "ModelUnreachable",
+        }
+    }
+}
+
+/// Answer to a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportAccepted {
@@ -108,12 +202,15 @@ pub struct ReportAccepted {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodList {
+    /// The caller and its peers.
     pub pods: Vec<VisiblePod>,
 }
 
+/// One agent that the caller may see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VisiblePod {
+    /// Name of the YoiPod.
     pub name: String,
     /// Why the caller sees it.
     pub reasons: Vec<VisibilityReason>,
@@ -124,14 +221,18 @@ pub struct VisiblePod {
     pub state: String,
 }
 
+/// Why an agent is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum VisibilityReason {
+    /// It is the caller.
     #[serde(rename = "self")]
     Itself,
+    /// A YoiPeer joins both.
     Peer,
 }
 
+/// A message of an agent to one of its peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SendRequest {
@@ -139,6 +240,7 @@ pub struct SendRequest {
     pub to: String,
     /// UUID; a repetition with the same id is delivered once.
     pub message_id: String,
+    /// What the receiver's model reads.
     pub text: String,
 }
 
@@ -146,15 +248,19 @@ pub struct SendRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliverRequest {
+    /// As the sender chose it.
     pub message_id: String,
+    /// Who sent it, as the gateway authenticated it.
     pub from: MessageSender,
+    /// What the receiver's model reads.
     pub text: String,
 }
 
-/// Exactly one is set.
+/// Who sent a message. Exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessageSender {
+    /// Another agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentRef>,
     /// Authenticated user name.
@@ -162,10 +268,11 @@ pub struct MessageSender {
     pub person: Option<String>,
 }
 
-/// Durable at the receiver.
+/// The message is durable at the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SendResponse {
+    /// The id of the message that is stored.
     pub message_id: String,
     /// True when this id had been taken before.
     #[serde(default)]
@@ -177,22 +284,27 @@ pub struct SendResponse {
 #[serde(rename_all = "camelCase")]
 #[error("{message}")]
 pub struct Refusal {
+    /// For the program.
     pub reason: RefusalReason,
+    /// A sentence for people or the model.
     pub message: String,
 }
 
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalReason {
     /// No proof of identity, or it does not belong to a current agent's Pod.
     NotAnAgent,
-    /// No such agent that the caller may see: a stranger and a name that nobody bears get the same answer.
+    /// The caller may see no agent of this name. The answer is the same whether such an agent exists or not.
     NotVisible,
     /// A YoiPeer names both, but does not join them now: it is not bound, not Ready or being deleted, or the agent it joined is gone or
     /// replaced by a namesake.
     NotAPeer,
     /// No live line to the target.
     Unreachable,
+    /// The receiver takes no more messages for now.
     InboxFull,
+    /// The request is not well formed, or the message is too long.
     Invalid,
     /// The receiver's disk or log refused it. It may be found there all the same once the disk works again; the same id makes another try safe.
     ReceiverFailed,

@@ -1,4 +1,4 @@
-//! Fixed names that more than one process must agree on.
+//! Names that more than one process must agree on.
 
 /// Audience of the projected tokens of agents; worthless at the API server.
 pub const GATEWAY_AUDIENCE: &str = "gateway.yoi.dev";
@@ -27,9 +27,11 @@ pub const SHIM_SOCKET: &str = "shim.sock";
 pub const SESSION_MOUNT: &str = "/session";
 /// Folder of the manifest ConfigMap; the file is [`MANIFEST_FILE`].
 pub const MANIFEST_MOUNT: &str = "/etc/yoi";
+/// Name of the manifest in its folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// Folder of the projected token; the file is `token`.
 pub const TOKEN_MOUNT: &str = "/var/run/yoi";
+/// Name of the token in its folder.
 pub const TOKEN_FILE: &str = "token";
 
 /// Environment of the runtime's container.

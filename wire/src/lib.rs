@@ -1,13 +1,17 @@
-//! What Yoi's processes say to each other: types and paths, no sockets.
+//! The types and paths that Yoi's processes exchange. There are no sockets here.
 //!
-//! Everything here is data. A process that speaks one of these words opens its own connection (see `yoi-line`), and whoever reads one
-//! checks identity first: no field in here is ever proof of who sent it.
+//! Everything here is data. The sender opens its own connection (see `yoi-line`), and the receiver authenticates the sender first: no field
+//! in here is proof of who sent it.
+
+#![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod entry;
 pub mod hub;
 pub mod identity;
 pub mod manifest;
 pub mod node;
+pub mod open;
 pub mod people;
 
 mod error_chain;

@@ -1,25 +1,32 @@
-//! What an agent's runtime is told at its start: resolved, immutable, named by digest.
+//! The manifest that a runtime reads at its start. It is complete and immutable, and is named by its digest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::AgentRef;
 
-/// The whole of it, as it stands in `manifest.json` of the manifest ConfigMap.
+/// The content of `manifest.json` in the manifest ConfigMap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentManifest {
+    /// The agent that runs.
     pub agent: AgentRef,
     /// Where the tree is mounted; the working directory of every tool.
     pub path: String,
+    /// Settings of the runtime's own loop.
     pub builtin: Builtin,
+    /// The model endpoint.
     pub model: ModelEndpoint,
+    /// Given to the agent once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
+    /// Where the gateway is.
     pub gateway: Gateway,
+    /// Limits of a run.
     pub limits: RunLimits,
 }
 
+/// Settings of the runtime's own loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Builtin {
@@ -35,15 +42,15 @@ pub enum ModelProvider {
     OpenAI,
     /// Anthropic messages.
     Anthropic,
-    /// Of another version: an object that names it must stop no watch.
+    /// A provider of another version. An object that names one must break no watch.
     #[schemars(skip)]
     Unknown,
 }
 
 impl<'de> Deserialize<'de> for ModelProvider {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let word = <std::borrow::Cow<'de, str> as Deserialize>::deserialize(from)?;
-        Ok(match &*word {
+        let name = <std::borrow::Cow<'de, str> as Deserialize>::deserialize(from)?;
+        Ok(match &*name {
             "OpenAI" => ModelProvider::OpenAI,
             "Anthropic" => ModelProvider::Anthropic,
             _ => ModelProvider::Unknown,
@@ -51,10 +58,13 @@ impl<'de> Deserialize<'de> for ModelProvider {
     }
 }
 
+/// How to reach the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelEndpoint {
+    /// Wire format of the endpoint.
     pub provider: ModelProvider,
+    /// Name of the model, as the endpoint knows it.
     pub name: String,
     /// Base URL up to and including the version segment, e.g. `http://model.example/v1/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,23 +80,25 @@ pub struct ModelEndpoint {
 pub struct Task {
     /// Derived from the YoiPod's UID and the text.
     pub id: String,
+    /// What the model reads.
     pub text: String,
 }
 
-/// How to reach the hub.
+/// How to reach the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gateway {
-    /// Headless name and port: one line to every address behind it.
+    /// Headless Service and port. The runtime keeps one line to each address behind it.
     pub lines: String,
     /// Service name and port for the runtime's own requests.
     pub service: String,
-    /// Name that the gateway's certificate bears.
+    /// Name in the gateway's certificate.
     pub server_name: String,
-    /// CA that signed it, PEM.
+    /// CA of that certificate, PEM.
     pub ca: String,
 }
 
+/// Limits of a run and of its tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunLimits {

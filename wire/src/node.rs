@@ -5,27 +5,35 @@ use serde::{Deserialize, Serialize};
 /// `GET`: [`ChangeList`] of the tree that this Pod mounts.
 pub const CHANGES: &str = "/v1/changes";
 
+/// What differs between a tree and the base that it was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeList {
+    /// Sorted by path.
     pub changes: Vec<ChangedPath>,
     /// True when there were more than the shim's limit.
     #[serde(default)]
     pub cut: bool,
 }
 
+/// One path that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedPath {
     /// Relative to the tree's root; bytes that are not UTF-8 are shown as U+FFFD.
     pub path: String,
+    /// How it differs.
     pub kind: ChangeType,
 }
 
+/// How a path of a tree differs from its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChangeType {
+    /// Only the tree has it.
     Added,
+    /// Both have it, with another content, type or mode.
     Modified,
+    /// Only the base has it.
     Deleted,
 }

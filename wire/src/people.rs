@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::Entry;
 
-/// The aggregated API.
+/// API group of the aggregated API.
 pub const GROUP: &str = "runtime.yoi.dev";
+/// Its version.
 pub const VERSION: &str = "v1alpha1";
 
 /// One line of `yoipods/log`: NDJSON.
@@ -14,6 +15,7 @@ pub const VERSION: &str = "v1alpha1";
 pub struct LogLine {
     /// Where to go on reading: `?after=<token>`.
     pub token: String,
+    /// The entry of the log.
     pub entry: Entry,
 }
 
@@ -23,6 +25,7 @@ pub struct LogLine {
 pub struct PersonMessage {
     /// UUID of the sender's choice; a repetition is delivered once.
     pub message_id: String,
+    /// What the agent reads.
     pub text: String,
 }
 

@@ -1,13 +1,15 @@
-//! Condition types, and which of them stand on which kind.
+//! Condition types, and which kinds have them.
 
 use crate::name::field_manager;
 
 /// One condition of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConditionMeaning {
+    /// Type of the condition.
     pub type_: &'static str,
+    /// Kind of the objects that have it.
     pub kind: &'static str,
-    /// Field manager of who writes it.
+    /// Field manager that writes it.
     pub writer: &'static str,
     /// What is so when it is True.
     pub when_true: &'static str,
@@ -15,7 +17,8 @@ pub struct ConditionMeaning {
 
 macro_rules! conditions {
     ($($name:ident = $type:literal { $($kind:literal by $writer:ident: $when_true:literal;)+ })+) => {
-        $(pub const $name: &str = $type;)+
+        $(#[doc = concat!("The type `", $type, "`.")]
+        pub const $name: &str = $type;)+
         /// Every condition of every kind.
         pub const ALL: &[ConditionMeaning] = &[
             $($(ConditionMeaning { type_: $type, kind: $kind, writer: field_manager::$writer, when_true: $when_true },)+)+
@@ -23,7 +26,7 @@ macro_rules! conditions {
     };
 }
 
-/// Where a type stands in the story of an object: types become True in this order.
+/// Position of a type: the conditions of an object become True in this order.
 #[must_use]
 pub fn order(type_: &str) -> usize {
     ALL.iter().position(|c| c.type_ == type_).unwrap_or(ALL.len())

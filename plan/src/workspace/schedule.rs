@@ -102,7 +102,7 @@ fn base_is_gone(input: &WorkspaceInput<'_>, origin: &Origin) -> bool {
 }
 
 fn project_not_understood(project: Stored<'_, YoiProject>) -> Option<ConditionValue> {
-    let field = project.spec.not_understood()?;
+    let field = project.spec.unknown_field()?;
     let why = format!("YoiProject {}: {field} says something that this version of Yoi does not know", project.name());
     Some(ConditionValue::no(reason::PROJECT_NOT_READY, why))
 }

@@ -19,7 +19,7 @@ pub(super) struct Accepted<'a> {
 /// The condition Accepted says why not.
 pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, ConditionValue> {
     let yoipod = input.yoipod;
-    if let Some(field) = yoipod.spec.not_understood() {
+    if let Some(field) = yoipod.spec.unknown_field() {
         return Err(conditions::not_understood(field));
     }
     let project_name = &yoipod.spec.project_ref.name;

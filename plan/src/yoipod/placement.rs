@@ -23,7 +23,7 @@ impl<'a> Placement<'a> {
         let source = TreeSource::new(&workspace.get().spec.source);
         let base_set = match source {
             TreeSource::Project(title) => {
-                let project = input.project.filter(|p| p.name() == title && p.spec.not_understood().is_none());
+                let project = input.project.filter(|p| p.name() == title && p.spec.unknown_field().is_none());
                 project.map(|project| BaseSet::of_project(project, &input.bases, input.nodes))
             }
             TreeSource::Git(_) if workspace.spec.base.is_none() => Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes)),

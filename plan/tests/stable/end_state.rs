@@ -48,7 +48,7 @@ pub fn check(c: &Cluster) -> Verdict {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
         let (fine, why, message) = ready(conditions);
         let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
-        let odd = why == reason::INVALID_SPEC && project.spec.not_understood().is_some();
+        let odd = why == reason::INVALID_SPEC && project.spec.unknown_field().is_some();
         if !(fine || none || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
             return broken(format!("project {title} rests at {why}: {message}"));
         }
@@ -193,7 +193,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
                 || why == reason::INVALID_SPEC && message.contains("fork of itself")
         }
     };
-    let odd = why == reason::INVALID_SPEC && w.spec.not_understood().is_some();
+    let odd = why == reason::INVALID_SPEC && w.spec.unknown_field().is_some();
     if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
 }
 

@@ -1,4 +1,4 @@
-//! Counts what this process asks of the API server to change: by resource and verb, never by object.
+//! Counts the requests that change something at the API server, by resource and verb, never by object.
 
 use axum::http::{Method, Request};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -6,15 +6,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct Write {
+pub struct ApiWrite {
     /// Plural, with the subresource: `yoipods/status`.
     resource: String,
     verb: &'static str,
 }
 
-pub type Writes = Family<Write, Counter>;
+pub type ApiWrites = Family<ApiWrite, Counter>;
 
-/// What the operator has powers over, and so all that the label can be.
+/// The resources that the operator may change: all values of the label, beside `other`.
 const RESOURCES: &[&str] = &[
     "yoiprojects",
     "yoipods",
@@ -32,8 +32,8 @@ const RESOURCES: &[&str] = &[
     "apiservices",
 ];
 
-/// `None`: a read.
-fn write(method: &Method, path: &str) -> Option<Write> {
+/// `None` for a read.
+fn api_write(method: &Method, path: &str) -> Option<ApiWrite> {
     let verb = match *method {
         Method::POST => "create",
         Method::PUT => "update",
@@ -50,11 +50,11 @@ fn write(method: &Method, path: &str) -> Option<Write> {
     }
     let resource = RESOURCES.iter().find(|r| rest.first() == Some(*r)).copied().unwrap_or("other");
     let status = rest.get(2) == Some(&"status");
-    Some(Write { resource: if status { format!("{resource}/status") } else { resource.to_owned() }, verb })
+    Some(ApiWrite { resource: if status { format!("{resource}/status") } else { resource.to_owned() }, verb })
 }
 
-pub fn count<B>(writes: &Writes, request: &Request<B>) {
-    if let Some(write) = write(request.method(), request.uri().path()) {
+pub fn count<B>(writes: &ApiWrites, request: &Request<B>) {
+    if let Some(write) = api_write(request.method(), request.uri().path()) {
         writes.get_or_create(&write).inc();
     }
 }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_write_is_counted_by_resource_and_verb_and_never_by_name() {
-        let of = |method: Method, path: &str| write(&method, path).map(|w| format!("{} {}", w.verb, w.resource));
+        let of = |method: Method, path: &str| api_write(&method, path).map(|w| format!("{} {}", w.verb, w.resource));
         assert_eq!(of(Method::PATCH, "/apis/yoi.dev/v1alpha1/namespaces/n/yoipods/a/status").as_deref(), Some("patch yoipods/status"));
         assert_eq!(of(Method::POST, "/api/v1/namespaces/n/pods").as_deref(), Some("create pods"));
         assert_eq!(of(Method::DELETE, "/api/v1/persistentvolumes/yoi-1").as_deref(), Some("delete persistentvolumes"));

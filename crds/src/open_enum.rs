@@ -1,18 +1,19 @@
-//! Words and unions of another version: read as such, so that one object stops no watch, and never taken for something else.
+//! Enums and unions that another version may extend. A value that this version does not know is read as unknown: it breaks no watch, and is
+//! never taken for another value.
 
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, ModelProvider, PodSettings, SessionRetain};
 use crate::source::{ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
 use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
 
-/// Reads an enum of words. A word that is not listed becomes `Unknown`; the schema takes none.
-macro_rules! words {
-    ($type:ident: $($word:ident),+) => {
+/// Implements `Deserialize` and `Display` for an enum. Every value that is not listed is read as `Unknown`, which the schema refuses.
+macro_rules! open_enum {
+    ($type:ident: $($value:ident),+) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let word = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
-                Ok(match &*word {
-                    $(stringify!($word) => Self::$word,)+
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
+                Ok(match &*text {
+                    $(stringify!($value) => Self::$value,)+
                     _ => Self::Unknown,
                 })
             }
@@ -21,48 +22,48 @@ macro_rules! words {
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(match self {
-                    $(Self::$word => stringify!($word),)+
+                    $(Self::$value => stringify!($value),)+
                     Self::Unknown => "a word of another version",
                 })
             }
         }
     };
 }
-pub(crate) use words;
+pub(crate) use open_enum;
 
-fn first(found: &[(bool, &'static str)]) -> Option<&'static str> {
-    found.iter().find(|(strange, _)| *strange).map(|(_, field)| *field)
+fn first_unknown(found: &[(bool, &'static str)]) -> Option<&'static str> {
+    found.iter().find(|(is_unknown, _)| *is_unknown).map(|(_, field)| *field)
 }
 
-fn pod_strange(pod: &PodSettings) -> bool {
+fn has_unknown_pod_settings(pod: &PodSettings) -> bool {
     pod.image_pull_policy == Some(ImagePullPolicy::Unknown)
 }
 
-fn source_strange(source: &WorkspaceSource) -> bool {
+fn is_unknown_source(source: &WorkspaceSource) -> bool {
     let WorkspaceSource { project, workspace, git, empty } = source;
     [project.is_some(), workspace.is_some(), git.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
 }
 
 impl YoiProjectSpec {
-    /// The first field whose content this version does not know: a schema of another version let it in.
+    /// The first field whose value this version does not know, as a path. A schema of another version allowed it.
     #[must_use]
-    pub fn not_understood(&self) -> Option<&'static str> {
+    pub fn unknown_field(&self) -> Option<&'static str> {
         let defaults = &self.defaults;
-        first(&[
+        first_unknown(&[
             (self.source.git.is_some() == self.source.empty.is_some(), "spec.source"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (defaults.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.defaults.model.provider"),
-            (defaults.pod.as_ref().is_some_and(pod_strange), "spec.defaults.pod.imagePullPolicy"),
+            (defaults.pod.as_ref().is_some_and(has_unknown_pod_settings), "spec.defaults.pod.imagePullPolicy"),
         ])
     }
 }
 
 impl AgentWorkspaceSpec {
-    /// As [`YoiProjectSpec::not_understood`].
+    /// As [`YoiProjectSpec::unknown_field`].
     #[must_use]
-    pub fn not_understood(&self) -> Option<&'static str> {
-        first(&[
-            (source_strange(&self.source), "spec.source"),
+    pub fn unknown_field(&self) -> Option<&'static str> {
+        first_unknown(&[
+            (is_unknown_source(&self.source), "spec.source"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (self.binding == Binding::Unknown, "spec.binding"),
         ])
@@ -70,18 +71,18 @@ impl AgentWorkspaceSpec {
 }
 
 impl YoiPodSpec {
-    /// As [`YoiProjectSpec::not_understood`].
+    /// As [`YoiProjectSpec::unknown_field`].
     #[must_use]
-    pub fn not_understood(&self) -> Option<&'static str> {
+    pub fn unknown_field(&self) -> Option<&'static str> {
         let template = self.workspace.as_ref().and_then(|w| w.template.as_ref());
-        first(&[
+        first_unknown(&[
             (self.agent.builtin.is_none(), "spec.agent"),
             (self.workspace.as_ref().is_some_and(|w| w.ref_.is_some() == w.template.is_some()), "spec.workspace"),
-            (template.and_then(|t| t.source.as_ref()).is_some_and(source_strange), "spec.workspace.template.source"),
+            (template.and_then(|t| t.source.as_ref()).is_some_and(is_unknown_source), "spec.workspace.template.source"),
             (template.is_some_and(|t| t.provider == Some(ProviderName::Unknown)), "spec.workspace.template.provider"),
             (self.completion == Completion::Unknown, "spec.completion"),
             (self.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.model.provider"),
-            (pod_strange(&self.pod), "spec.pod.imagePullPolicy"),
+            (has_unknown_pod_settings(&self.pod), "spec.pod.imagePullPolicy"),
             (self.desired_state == DesiredState::Unknown, "spec.desiredState"),
             (self.session.retain == SessionRetain::Unknown, "spec.session.retain"),
         ])
@@ -93,16 +94,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_of_another_version_is_read_and_named_and_in_no_schema() {
+    fn a_value_of_another_version_is_read_and_named_and_in_no_schema() {
         let spec = r#"{"source":{"empty":{}},"provider":"Tomorrow"}"#;
         let spec: AgentWorkspaceSpec = serde_json::from_str(spec).expect("it is read");
         assert_eq!(spec.provider, ProviderName::Unknown);
-        assert_eq!(spec.not_understood(), Some("spec.provider"));
+        assert_eq!(spec.unknown_field(), Some("spec.provider"));
         let known: AgentWorkspaceSpec = serde_json::from_str(r#"{"source":{"empty":{}},"provider":"Copy"}"#).expect("it is read");
-        assert_eq!((known.provider, known.not_understood()), (ProviderName::Copy, None));
+        assert_eq!((known.provider, known.unknown_field()), (ProviderName::Copy, None));
         for crd in crate::all() {
             let text = serde_json::to_string(&crd.spec.versions[0].schema).expect("schemas are JSON");
-            // A condition's status is a word of Kubernetes.
+            // A condition's status is an enum of Kubernetes.
             let text = text.replace(r#"["True","False","Unknown"]"#, "");
             assert!(!text.contains(r#""Unknown""#), "{} may be written as Unknown", crd.spec.names.kind);
         }
@@ -111,8 +112,8 @@ mod tests {
     #[test]
     fn a_union_whose_member_is_of_another_version_is_not_taken_for_an_empty_one() {
         let tree: AgentWorkspaceSpec = serde_json::from_str(r#"{"source":{}}"#).expect("it is read");
-        assert_eq!(tree.not_understood(), Some("spec.source"));
+        assert_eq!(tree.unknown_field(), Some("spec.source"));
         let agent: YoiPodSpec = serde_json::from_str(r#"{"projectRef":{"name":"p"},"agent":{}}"#).expect("it is read");
-        assert_eq!(agent.not_understood(), Some("spec.agent"));
+        assert_eq!(agent.unknown_field(), Some("spec.agent"));
     }
 }

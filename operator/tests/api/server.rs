@@ -1,4 +1,4 @@
-//! An API server that says what it is told to say, and remembers what it was asked.
+//! An API server with scripted answers, which records the requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -9,40 +9,40 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ApiRequest {
     pub method: String,
     pub path: String,
     pub query: String,
     pub body: Value,
-    /// The kind of patch, or the wish for metadata only.
+    /// `Content-Type` and `Accept`: the kind of patch, and whether only metadata is wanted.
     pub headers: String,
 }
 
-pub type Said = Arc<Mutex<Vec<Asked>>>;
+pub type Requests = Arc<Mutex<Vec<ApiRequest>>>;
 
-pub fn server(answer: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) -> (Client, Said) {
-    let said = Said::default();
-    let (heard, answer) = (Arc::clone(&said), Arc::new(answer));
+pub fn server(answer: impl Fn(&ApiRequest) -> (u16, Value) + Send + Sync + 'static) -> (Client, Requests) {
+    let requests = Requests::default();
+    let (seen, answer) = (Arc::clone(&requests), Arc::new(answer));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (heard, answer) = (Arc::clone(&heard), Arc::clone(&answer));
+        let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
         async move {
             let (parts, body) = request.into_parts();
             let bytes = body.collect_bytes().await.expect("a body");
             let header = |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-            let asked = Asked {
+            let request = ApiRequest {
                 method: parts.method.to_string(),
                 path: parts.uri.path().to_owned(),
                 query: parts.uri.query().unwrap_or_default().to_owned(),
                 body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
                 headers: format!("{} {}", header("content-type"), header("accept")),
             };
-            let (code, answer) = answer(&asked);
-            heard.lock().expect("the lock").push(asked);
+            let (code, answer) = answer(&request);
+            seen.lock().expect("the lock").push(request);
             let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
             Ok::<_, Infallible>(response.expect("a response"))
         }
     });
-    (Client::new(service, "default"), said)
+    (Client::new(service, "default"), requests)
 }
 
 pub fn refusal(code: u16, reason: &str, message: &str) -> (u16, Value) {

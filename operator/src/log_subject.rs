@@ -1,9 +1,9 @@
-//! Whom a log line is about: the same fields on every one of them.
+//! The object that a log line is about: the same fields on every line.
 
 use kube::{Resource, ResourceExt};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Subject {
+pub struct LogSubject {
     pub kind: String,
     /// Empty for cluster-scoped kinds.
     pub namespace: String,
@@ -13,10 +13,10 @@ pub struct Subject {
     pub run_generation: Option<i64>,
 }
 
-impl Subject {
+impl LogSubject {
     #[must_use]
     pub fn of<K: Resource<DynamicType = ()>>(object: &K, run_generation: Option<i64>) -> Self {
-        Subject {
+        LogSubject {
             kind: K::kind(&()).into_owned(),
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
@@ -25,7 +25,7 @@ impl Subject {
         }
     }
 
-    /// As the logs of all our processes spell it.
+    /// `namespace/name`, as in the logs of all processes of Yoi.
     #[must_use]
     pub fn object(&self) -> String {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
@@ -33,9 +33,9 @@ impl Subject {
 }
 
 /// A log line about an object. The level means: error, someone must act; warn, recovered oddness; info, a change made; debug, a decision.
-macro_rules! tell {
+macro_rules! log_for {
     ($level:ident, $subject:expr, $($rest:tt)+) => {{
-        let about: &$crate::subject::Subject = $subject;
+        let about: &$crate::log_subject::LogSubject = $subject;
         tracing::$level!(
             kind = about.kind,
             object = about.object(),
@@ -45,4 +45,4 @@ macro_rules! tell {
         )
     }};
 }
-pub(crate) use tell;
+pub(crate) use log_for;

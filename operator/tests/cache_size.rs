@@ -1,19 +1,20 @@
 //! What one cached object costs, counted by the allocator: ten thousand agents must fit into 150 MiB with everything else.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::convert::identity;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::http::{Request, Response};
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::client::Body;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_operator::cache::{Cache, Key, cache};
-use yoi_operator::lean;
+use yoi_operator::cache_key::CacheKey;
+use yoi_operator::trim;
+use yoi_watch_cache::WatchCache;
 
 struct Counting;
 
@@ -158,46 +159,42 @@ async fn settled() -> usize {
 }
 
 /// Bytes per object that stay when the listing is in the cache.
-async fn bytes<K>(object: fn(&str) -> Value, keys: fn(&K) -> Vec<Key>, lean: fn(&mut K)) -> usize
+async fn bytes<K>(object: fn(&str) -> Value, trim: fn(K) -> K) -> usize
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
 {
     let before = settled().await;
-    let (seen, source): (Cache<K>, _) = cache(keys, lean);
-    let stream = source.stream(Api::all(server(object)), watcher::Config::default(), |_: &[Key]| {});
-    let watching = tokio::spawn(stream.for_each(|_| async {}));
-    tokio::time::timeout(Duration::from_secs(60), seen.wait()).await.expect("the cache is listed");
+    let keys = |object: &K| vec![CacheKey::YoiPod(object.namespace().unwrap_or_default(), object.name_any())];
+    let (cache, writer) = WatchCache::new(trim, keys);
+    let watching = tokio::spawn(writer.run(Api::all(server(object)), watcher::Config::default(), |_| {}));
+    tokio::time::timeout(Duration::from_secs(60), cache.wait_until_ready()).await.expect("the cache is listed");
     // What the listing itself took is given back when its task has gone on to the silent watch.
     let held = settled().await.saturating_sub(before) / COUNT;
-    assert_eq!(seen.all().len(), COUNT);
+    assert_eq!(cache.len(), COUNT);
     watching.abort();
     let _ = watching.await;
-    drop(seen);
+    drop(cache);
     held
-}
-
-fn of<K: Resource>(object: &K) -> Vec<Key> {
-    vec![Key::YoiPod(object.namespace().unwrap_or_default(), object.name_any())]
 }
 
 #[tokio::test]
 async fn ten_thousand_agents_with_their_workspaces_leave_room_below_the_bar() {
     let each = [
-        ("YoiPod", bytes::<YoiPod>(yoipod, of, lean::whole).await),
-        ("AgentWorkspace", bytes::<AgentWorkspace>(workspace, of, lean::whole).await),
-        ("Pod", bytes::<Pod>(pod, of, lean::pod).await),
-        ("PersistentVolumeClaim", bytes::<PersistentVolumeClaim>(claim, of, lean::claim).await),
-        ("PersistentVolume", bytes::<PersistentVolume>(volume, of, lean::volume).await),
-        ("ConfigMap", bytes::<ConfigMap>(manifest, of, lean::whole).await),
+        ("YoiPod", bytes::<YoiPod>(yoipod, identity).await),
+        ("AgentWorkspace", bytes::<AgentWorkspace>(workspace, identity).await),
+        ("Pod", bytes::<Pod>(pod, trim::pod).await),
+        ("PersistentVolumeClaim", bytes::<PersistentVolumeClaim>(claim, trim::claim).await),
+        ("PersistentVolume", bytes::<PersistentVolume>(volume, trim::volume).await),
+        ("ConfigMap", bytes::<ConfigMap>(manifest, identity).await),
     ];
-    let whole = bytes::<Pod>(pod, of, lean::whole).await;
-    println!("bytes per cached object: {each:?}; a Pod that is not made lean: {whole}");
+    let whole = bytes::<Pod>(pod, identity).await;
+    println!("bytes per cached object: {each:?}; a Pod that is not trimmed: {whole}");
     let cost = |kind: &str| each.iter().find(|(k, _)| *k == kind).map_or(0, |(_, bytes)| *bytes);
     let mib = |bytes: usize| bytes * 10_000 / (1024 * 1024);
     let bare = mib(cost("YoiPod") + cost("AgentWorkspace"));
     let running = mib(each.iter().map(|(_, bytes)| bytes).sum());
     println!("10,000 YoiPods and workspaces: {bare} MiB; each with a Pod, a session volume and a manifest, too: {running} MiB");
     assert!(bare <= 100, "{bare} MiB leave too little of 150 for the rest of the process");
-    assert!(cost("Pod") <= 6 * 1024 && cost("Pod") * 5 < whole, "a lean Pod costs {} bytes, a whole one {whole}", cost("Pod"));
+    assert!(cost("Pod") <= 6 * 1024 && cost("Pod") * 5 < whole, "a trimmed Pod costs {} bytes, a whole one {whole}", cost("Pod"));
     assert!(cost("PersistentVolumeClaim") <= 4 * 1024 && cost("PersistentVolume") <= 6 * 1024, "{each:?}");
 }

@@ -2,48 +2,48 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-type Powers = BTreeMap<String, BTreeSet<String>>;
+type Permissions = BTreeMap<String, BTreeSet<String>>;
 
-/// The first word of each entry; what stands behind it is for people.
+/// The first word of each entry; the rest is for readers.
 fn words(list: &str) -> Vec<String> {
     list.split(',').filter_map(|entry| entry.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-fn grant(powers: &mut Powers, group: &str, resources: &str, verbs: &str) {
+fn grant(permissions: &mut Permissions, group: &str, resources: &str, verbs: &str) {
     for resource in words(resources) {
         // The core group has no name.
-        powers.entry(format!("{group}/{resource}")).or_default().extend(words(verbs));
+        permissions.entry(format!("{group}/{resource}")).or_default().extend(words(verbs));
     }
 }
 
-fn table() -> Powers {
-    let mut powers = Powers::new();
+fn table() -> Permissions {
+    let mut permissions = Permissions::new();
     for line in include_str!("../src/lib.rs").lines().filter_map(|l| l.strip_prefix("//! | ")) {
         let cells: Vec<&str> = line.trim_end_matches('|').split('|').map(str::trim).collect();
         let [group, resources, verbs] = cells[..] else { panic!("three cells in {line:?}") };
         if group != "Group" && !group.contains("own namespace") {
-            grant(&mut powers, if group == "core" { "" } else { group }, resources, verbs);
+            grant(&mut permissions, if group == "core" { "" } else { group }, resources, verbs);
         }
     }
-    powers
+    permissions
 }
 
-fn chart() -> Powers {
+fn chart() -> Permissions {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/yoi-operator/templates/rbac-operator.yaml"));
     let text = text.expect("the chart lies beside this crate");
     let role = text.split("\n---").next().expect("a first object");
     let list = |line: &str, key: &str| Some(line.split_once(key)?.1.trim().trim_matches(['[', ']']).replace('"', ""));
-    let (mut powers, mut group, mut resources) = (Powers::new(), String::new(), String::new());
+    let (mut permissions, mut group, mut resources) = (Permissions::new(), String::new(), String::new());
     for line in role.lines() {
         if let Some(found) = list(line, "apiGroups:") {
             group = found;
         } else if let Some(found) = list(line, "resources:") {
             resources = found;
         } else if let Some(verbs) = list(line, "verbs:") {
-            grant(&mut powers, &group, &resources, &verbs);
+            grant(&mut permissions, &group, &resources, &verbs);
         }
     }
-    powers
+    permissions
 }
 
 #[test]

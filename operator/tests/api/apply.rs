@@ -1,15 +1,15 @@
-//! Every verb that removes or changes something says whom it means, and takes the answers for what they mean.
+//! Every delete and patch names the UID, and each answer of the API server has its meaning.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_operator::apply::{Error, apply};
-use yoi_operator::subject::Subject;
+use yoi_operator::log_subject::LogSubject;
 use yoi_plan::step::{Kind, Step, Target};
 
-use crate::script::{Asked, conflict, made, not_found, refusal, server};
+use crate::server::{ApiRequest, conflict, made, not_found, refusal, server};
 
-fn subject() -> Subject {
-    Subject { kind: "YoiPod".into(), namespace: "ns".into(), name: "a".into(), uid: "u".into(), run_generation: Some(1) }
+fn subject() -> LogSubject {
+    LogSubject { kind: "YoiPod".into(), namespace: "ns".into(), name: "a".into(), uid: "u".into(), run_generation: Some(1) }
 }
 
 fn target(kind: Kind) -> Target {
@@ -19,11 +19,14 @@ fn target(kind: Kind) -> Target {
 
 const KINDS: [Kind; 7] = [Kind::YoiPod, Kind::Workspace, Kind::Claim, Kind::Volume, Kind::ConfigMap, Kind::Pod, Kind::WorkspaceNode];
 
-async fn tried(step: &Step, answer: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) -> (Result<(), Error>, Vec<Asked>) {
-    let (client, said) = server(answer);
+async fn apply_to_server(
+    step: &Step,
+    answer: impl Fn(&ApiRequest) -> (u16, Value) + Send + Sync + 'static,
+) -> (Result<(), Error>, Vec<ApiRequest>) {
+    let (client, requests) = server(answer);
     let outcome = apply(&client, &subject(), step).await;
-    let said = said.lock().expect("the lock").clone();
-    (outcome, said)
+    let requests = requests.lock().expect("the lock").clone();
+    (outcome, requests)
 }
 
 fn success() -> (u16, Value) {
@@ -33,21 +36,21 @@ fn success() -> (u16, Value) {
 #[tokio::test]
 async fn every_delete_names_the_uid_that_it_means() {
     for kind in KINDS {
-        let (outcome, said) = tried(&Step::Delete(target(kind)), |_| success()).await;
+        let (outcome, requests) = apply_to_server(&Step::Delete(target(kind)), |_| success()).await;
         outcome.expect("it is deleted");
-        let [asked] = &said[..] else { panic!("one request for {kind:?}: {said:?}") };
-        assert_eq!(asked.method, "DELETE");
-        assert!(asked.path.ends_with("/x"), "{}", asked.path);
-        assert_eq!(asked.body["preconditions"]["uid"], "the-uid", "{kind:?}: {}", asked.body);
+        let [request] = &requests[..] else { panic!("one request for {kind:?}: {requests:?}") };
+        assert_eq!(request.method, "DELETE");
+        assert!(request.path.ends_with("/x"), "{}", request.path);
+        assert_eq!(request.body["preconditions"]["uid"], "the-uid", "{kind:?}: {}", request.body);
     }
 }
 
 #[tokio::test]
 async fn a_delete_of_what_is_gone_or_another_by_now_is_done() {
     for kind in KINDS {
-        assert!(tried(&Step::Delete(target(kind)), |_| not_found()).await.0.is_ok());
-        assert!(tried(&Step::Delete(target(kind)), |_| conflict()).await.0.is_ok());
-        let refused = tried(&Step::Delete(target(kind)), |_| refusal(403, "Forbidden", "no")).await.0;
+        assert!(apply_to_server(&Step::Delete(target(kind)), |_| not_found()).await.0.is_ok());
+        assert!(apply_to_server(&Step::Delete(target(kind)), |_| conflict()).await.0.is_ok());
+        let refused = apply_to_server(&Step::Delete(target(kind)), |_| refusal(403, "Forbidden", "no")).await.0;
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     }
 }
@@ -80,16 +83,17 @@ fn patches() -> Vec<(Step, Value)> {
 #[tokio::test]
 async fn every_patch_names_the_uid_and_finalizers_the_version_that_was_seen() {
     for (step, wanted) in patches() {
-        let (outcome, said) = tried(&step, |asked| (200, json!({"metadata": {"name": "x"}, "spec": spec_of(&asked.path)}))).await;
+        let (outcome, requests) =
+            apply_to_server(&step, |request| (200, json!({"metadata": {"name": "x"}, "spec": spec_of(&request.path)}))).await;
         outcome.unwrap_or_else(|e| panic!("{step:?}: {e}"));
-        let [asked] = &said[..] else { panic!("one request for {step:?}: {said:?}") };
-        assert_eq!(asked.method, "PATCH");
-        assert!(asked.headers.starts_with("application/merge-patch+json"), "{}", asked.headers);
-        assert_eq!(asked.body["metadata"]["uid"], "the-uid", "{step:?}");
+        let [request] = &requests[..] else { panic!("one request for {step:?}: {requests:?}") };
+        assert_eq!(request.method, "PATCH");
+        assert!(request.headers.starts_with("application/merge-patch+json"), "{}", request.headers);
+        assert_eq!(request.body["metadata"]["uid"], "the-uid", "{step:?}");
         for (key, value) in wanted.as_object().expect("an object") {
-            assert_eq!(&asked.body["metadata"][key], value, "{step:?}");
+            assert_eq!(&request.body["metadata"][key], value, "{step:?}");
         }
-        assert!(asked.query.contains("fieldManager=yoi-operator"), "{}", asked.query);
+        assert!(request.query.contains("fieldManager=yoi-operator"), "{}", request.query);
     }
 }
 
@@ -106,9 +110,9 @@ fn spec_of(path: &str) -> Value {
 #[tokio::test]
 async fn a_patch_of_another_object_by_now_is_looked_at_again_and_one_of_what_is_gone_is_done() {
     for (step, _) in patches() {
-        let outdated = tried(&step, |_| conflict()).await.0;
+        let outdated = apply_to_server(&step, |_| conflict()).await.0;
         assert!(matches!(&outdated, Err(e @ Error::Outdated { .. }) if e.is_quiet()), "{step:?}: {outdated:?}");
-        assert!(tried(&step, |_| not_found()).await.0.is_ok(), "{step:?}");
+        assert!(apply_to_server(&step, |_| not_found()).await.0.is_ok(), "{step:?}");
     }
 }
 
@@ -120,32 +124,32 @@ fn pod() -> Step {
 }
 
 /// A name that is taken: `there` stands under it.
-fn taken(there: Value) -> impl Fn(&Asked) -> (u16, Value) {
-    move |asked| if asked.method == "POST" { refusal(409, "AlreadyExists", "it exists") } else { (200, there.clone()) }
+fn taken(there: Value) -> impl Fn(&ApiRequest) -> (u16, Value) {
+    move |request| if request.method == "POST" { refusal(409, "AlreadyExists", "it exists") } else { (200, there.clone()) }
 }
 
 #[tokio::test]
 async fn a_name_that_is_taken_is_ours_or_refused_and_nothing_is_touched() {
     let owned = |uid: &str| json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": uid, "controller": true}]);
     let there = |uid: &str| json!({"metadata": {"name": "a-1", "ownerReferences": owned(uid)}, "spec": {"containers": []}});
-    let (mine, said) = tried(&pod(), taken(there("u"))).await;
+    let (mine, requests) = apply_to_server(&pod(), taken(there("u"))).await;
     assert!(mine.is_ok());
-    assert_eq!(said.iter().map(|a| a.method.as_str()).collect::<Vec<_>>(), ["POST", "GET"]);
-    let (theirs, said) = tried(&pod(), taken(there("another"))).await;
+    assert_eq!(requests.iter().map(|a| a.method.as_str()).collect::<Vec<_>>(), ["POST", "GET"]);
+    let (theirs, requests) = apply_to_server(&pod(), taken(there("another"))).await;
     assert!(matches!(&theirs, Err(e @ Error::Foreign { .. }) if !e.is_quiet()), "{theirs:?}");
-    assert!(said.iter().all(|a| ["POST", "GET"].contains(&a.method.as_str())), "{said:?}");
+    assert!(requests.iter().all(|a| ["POST", "GET"].contains(&a.method.as_str())), "{requests:?}");
     let mut going = there("u");
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert!(matches!(tried(&pod(), taken(going.clone())).await.0, Err(Error::Outdated { .. })));
-    // A stranger that goes is a stranger as long as it is there.
+    assert!(matches!(apply_to_server(&pod(), taken(going.clone())).await.0, Err(Error::Outdated { .. })));
+    // An object of another owner stays foreign until it is gone.
     going["metadata"]["ownerReferences"] = json!([]);
-    assert!(matches!(tried(&pod(), taken(going)).await.0, Err(Error::Foreign { .. })));
+    assert!(matches!(apply_to_server(&pod(), taken(going)).await.0, Err(Error::Foreign { .. })));
 }
 
 #[tokio::test]
 async fn a_namespace_that_goes_ends_the_round_in_silence() {
     let words = "pods \"a-1\" is forbidden: unable to create new content in namespace ns because it is being terminated";
-    let (outcome, _) = tried(&pod(), move |_| refusal(403, "Forbidden", words)).await;
+    let (outcome, _) = apply_to_server(&pod(), move |_| refusal(403, "Forbidden", words)).await;
     assert!(matches!(&outcome, Err(e @ Error::Terminating { .. }) if e.is_quiet()), "{outcome:?}");
 }
 
@@ -153,9 +157,9 @@ async fn a_namespace_that_goes_ends_the_round_in_silence() {
 async fn what_the_view_lacks_is_asked_for_before_a_finalizer_goes() {
     let step = |kind: Kind| Step::ConfirmGone { kind, namespace: "ns".into(), name: "x".into(), of: "u".into() };
     for kind in KINDS {
-        let (outcome, said) = tried(&step(kind), |_| not_found()).await;
+        let (outcome, requests) = apply_to_server(&step(kind), |_| not_found()).await;
         assert!(outcome.is_ok(), "{kind:?}: {outcome:?}");
-        assert!(said.iter().all(|a| a.method == "GET"), "a look changes nothing");
+        assert!(requests.iter().all(|a| a.method == "GET"), "a look changes nothing");
     }
     let owner = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "u", "controller": true}]);
     let meta = |more: Value| {
@@ -173,13 +177,13 @@ async fn what_the_view_lacks_is_asked_for_before_a_finalizer_goes() {
         (Kind::Pod, strange.clone(), true),
         (Kind::Claim, strange, true),
     ] {
-        let outcome = tried(&step(kind), move |_| answer.clone()).await.0;
+        let outcome = apply_to_server(&step(kind), move |_| answer.clone()).await.0;
         assert_eq!(outcome.is_ok(), gone, "{kind:?}: {outcome:?}");
     }
     let volume = |of: &str| {
         (200, json!({"metadata": {"name": "x"}, "spec": {"csi": {"driver": yoi_wire::identity::CSI_DRIVER, "volumeHandle": of}}}))
     };
     let (mine, theirs) = (volume("u"), volume("another"));
-    assert!(tried(&step(Kind::Volume), move |_| mine.clone()).await.0.is_err());
-    assert!(tried(&step(Kind::Volume), move |_| theirs.clone()).await.0.is_ok());
+    assert!(apply_to_server(&step(Kind::Volume), move |_| mine.clone()).await.0.is_err());
+    assert!(apply_to_server(&step(Kind::Volume), move |_| theirs.clone()).await.0.is_ok());
 }

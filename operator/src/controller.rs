@@ -1,0 +1,234 @@
+//! One controller per kind, all alike: observe, plan, apply, report.
+
+mod kinds;
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::controller::{Action, Config, Error as ControllerError};
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+use kube::runtime::{Controller, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, warn};
+use yoi_plan::conditions;
+use yoi_plan::settings::Settings;
+use yoi_plan::step::Plan;
+use yoi_watch_cache::{Queued, queue};
+
+use crate::failures::Failures;
+use crate::health::Metrics;
+use crate::log_subject::{LogSubject, log_for};
+use crate::report::OwnedFields;
+use crate::watch_caches::{CachedKind, WatchCaches};
+use crate::{apply, report};
+
+/// What every controller works with.
+pub struct Context {
+    pub client: Client,
+    pub caches: Arc<WatchCaches>,
+    pub settings: Settings,
+    pub recorder: Recorder,
+    pub metrics: Metrics,
+    /// Reconciles at the same time, of each kind.
+    pub concurrency: u16,
+    /// Cancelled when the process stops: no reconcile begins any more.
+    pub stop: CancellationToken,
+    /// Reconciles under way.
+    pub under_way: TaskTracker,
+    pub failures: Failures,
+}
+
+impl Context {
+    fn forget_failures(&self, kind: &str, namespace: &str, name: &str) {
+        self.failures.forget(kind, namespace, name);
+        self.metrics.failing(self.failures.count());
+    }
+}
+
+/// A kind that the operator reconciles, and whose status it writes.
+pub trait Reconciled:
+    CachedKind + Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+    type Status: OwnedFields + Send + Sync;
+
+    fn current_status(&self) -> Option<&Self::Status>;
+
+    fn log_subject(&self) -> LogSubject {
+        LogSubject::of(self, None)
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
+}
+
+/// A kind that the operator takes care of without writing a status.
+pub trait Maintained: CachedKind + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    /// False: the object is not queued.
+    fn needs_maintenance(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
+}
+
+/// Runs the controller of a kind. Never returns; panics if a reconcile does.
+pub async fn reconcile<K: Reconciled>(
+    events: impl Stream<Item = Result<Event<Arc<K>>, watcher::Error>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<Queued<K>>> + Send + 'static,
+    context: Arc<Context>,
+) {
+    let (queue, names) = queue(events);
+    let results = Arc::clone(&context);
+    Controller::for_stream(queue, names)
+        .with_config(Config::default().concurrency(context.concurrency))
+        .reconcile_on(triggers)
+        .run(
+            reconcile_queued::<K>,
+            |queued, error, context| requeue_after_error(&subject_of(&queued, &context, K::log_subject), error, &context),
+            context,
+        )
+        .for_each(|result| {
+            finish(result, &results);
+            std::future::ready(())
+        })
+        .await;
+}
+
+/// Runs the controller of a kind that is maintained, one object at a time. Never returns; panics if a round of it does.
+pub async fn maintain<K: Maintained>(
+    events: impl Stream<Item = Result<Event<Arc<K>>, watcher::Error>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<Queued<K>>> + Send + 'static,
+    context: Arc<Context>,
+) {
+    let (queue, names) = queue(events.filter(|event| std::future::ready(is_queued(event))));
+    let results = Arc::clone(&context);
+    Controller::for_stream(queue, names)
+        .with_config(Config::default().concurrency(1))
+        .reconcile_on(triggers)
+        .run(
+            maintain_queued::<K>,
+            |queued, error, context| {
+                requeue_after_error(&subject_of(&queued, &context, |object: &K| LogSubject::of(object, None)), error, &context)
+            },
+            context,
+        )
+        .for_each(|result| {
+            finish(result, &results);
+            std::future::ready(())
+        })
+        .await;
+}
+
+fn is_queued<K: Maintained, E>(event: &Result<Event<Arc<K>>, E>) -> bool {
+    match event {
+        Ok(Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) => object.needs_maintenance(),
+        Ok(Event::Init | Event::InitDone) | Err(_) => true,
+    }
+}
+
+fn cached<K: CachedKind>(queued: &Queued<K>, context: &Context) -> Option<Arc<K>> {
+    K::cache(&context.caches).get(&queued.namespace().unwrap_or_default(), &queued.name_any())
+}
+
+fn subject_of<K: CachedKind>(queued: &Queued<K>, context: &Context, subject: fn(&K) -> LogSubject) -> LogSubject {
+    cached(queued, context).map_or_else(|| LogSubject::of(queued, None), |object| subject(&object))
+}
+
+/// One round. The status is written whether the steps succeeded or not, and says so if they did not.
+async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.caches.wait_until_ready().await;
+    let _under_way = context.under_way.token();
+    if context.stop.is_cancelled() {
+        return Ok(Action::await_change());
+    }
+    let Some(object) = cached(&queued, &context) else {
+        // Deleted since it was queued: the deletion is queued, too.
+        return Ok(Action::await_change());
+    };
+    let _timer = context.metrics.reconcile(&K::kind(&()), Instant::now());
+    let now = jiff::Timestamp::now();
+    let plan = Arc::clone(&object).plan(&context, now);
+    let subject = object.log_subject();
+    log_for!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
+    let mut failure = None;
+    for step in &plan.steps {
+        if let Err(error) = apply::apply(&context.client, &subject, step).await {
+            failure = Some(error);
+            break;
+        }
+    }
+    if let Some(mut status) = plan.status {
+        let before = object.current_status();
+        if let Some(error) = failure.as_ref().filter(|e| !e.is_quiet()) {
+            let conditions = before.map(conditions::Conditions::conditions).unwrap_or_default();
+            conditions::set_apply_failed(&mut status, conditions, &error.to_string(), object.meta().generation, now);
+        }
+        // After an outdated step the status would be outdated too.
+        if failure.as_ref().is_none_or(|e| !e.is_quiet()) {
+            report::write_status(&context.client, &context.recorder, &subject, &*object, before, status).await?;
+        }
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => {
+            context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
+            Ok(requeue(plan.requeue_after))
+        }
+    }
+}
+
+async fn maintain_queued<K: Maintained>(queued: Arc<Queued<K>>, context: Arc<Context>) -> Result<Action, apply::Error> {
+    context.caches.wait_until_ready().await;
+    let _under_way = context.under_way.token();
+    if context.stop.is_cancelled() {
+        return Ok(Action::await_change());
+    }
+    let Some(object) = cached(&queued, &context) else { return Ok(Action::await_change()) };
+    let subject = LogSubject::of(&*object, None);
+    let plan = object.plan(&context, jiff::Timestamp::now());
+    for step in &plan.steps {
+        apply::apply(&context.client, &subject, step).await?;
+    }
+    context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
+    Ok(requeue(plan.requeue_after))
+}
+
+fn requeue(after: Option<Duration>) -> Action {
+    after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100))))
+}
+
+fn requeue_after_error(subject: &LogSubject, error: &apply::Error, context: &Context) -> Action {
+    if error.is_quiet() {
+        log_for!(debug, subject, %error, "looking again");
+        return Action::requeue(Duration::from_secs(1));
+    }
+    context.metrics.failed(&subject.kind);
+    let pause = context.failures.failed(&subject.kind, &subject.namespace, &subject.name);
+    context.metrics.failing(context.failures.count());
+    log_for!(warn, subject, %error, pause_seconds = pause.as_secs(), "reconcile failed");
+    Action::requeue(pause)
+}
+
+type RoundResult<K> = Result<(ObjectRef<K>, Action), ControllerError<apply::Error, watcher::Error>>;
+
+/// Logs what `requeue_after_error` did not, and forgets the failures of objects that are gone.
+fn finish<K: Resource<DynamicType = ()>>(result: RoundResult<K>, context: &Context) {
+    match result {
+        Ok(_) | Err(ControllerError::ReconcilerFailed(..)) => {}
+        Err(ControllerError::ObjectNotFound(gone)) => {
+            context.forget_failures(&K::kind(&()), gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+        }
+        Err(ControllerError::QueueError(error)) => {
+            warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again");
+        }
+        Err(error) => error!(kind = %K::kind(&()), %error, "controller failed"),
+    }
+}

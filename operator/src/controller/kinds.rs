@@ -1,0 +1,86 @@
+//! What each kind's controller plans.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use yoi_crds::{
+    AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
+};
+use yoi_plan::step::Plan;
+use yoi_plan::{meta, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
+
+use super::{Context, Maintained, Reconciled};
+use crate::log_subject::LogSubject;
+use crate::observe;
+
+impl Reconciled for YoiProject {
+    type Status = YoiProjectStatus;
+
+    fn current_status(&self) -> Option<&YoiProjectStatus> {
+        self.status.as_ref()
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+        project::plan(&observe::project(&context.caches, self), &context.settings, now)
+    }
+}
+
+impl Reconciled for AgentWorkspace {
+    type Status = AgentWorkspaceStatus;
+
+    fn current_status(&self) -> Option<&AgentWorkspaceStatus> {
+        self.status.as_ref()
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+        workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now)
+    }
+}
+
+impl Reconciled for YoiPod {
+    type Status = YoiPodStatus;
+
+    fn current_status(&self) -> Option<&YoiPodStatus> {
+        self.status.as_ref()
+    }
+
+    fn log_subject(&self) -> LogSubject {
+        LogSubject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
+        yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now)
+    }
+}
+
+impl Reconciled for YoiPeer {
+    type Status = YoiPeerStatus;
+
+    fn current_status(&self) -> Option<&YoiPeerStatus> {
+        self.status.as_ref()
+    }
+
+    fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
+        peer::plan(&observe::peer(&context.caches, self), now)
+    }
+}
+
+/// Deletes the WorkspaceNodes of nodes that no longer exist.
+impl Maintained for WorkspaceNode {
+    fn plan(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
+        nodes::left_over(self, &context.caches.observed_nodes())
+    }
+}
+
+/// Makes Kubernetes look again at claims that are being deleted.
+impl Maintained for PersistentVolumeClaim {
+    /// A cluster may have many claims, and the others need nothing.
+    fn needs_maintenance(&self) -> bool {
+        meta::deleting(&self.metadata)
+    }
+
+    fn plan(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
+        nudge_deleting_claims::plan(self, now)
+    }
+}

@@ -1,0 +1,78 @@
+//! Starts the watch of every kind in [`crate::kinds`], and its controller.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::core::{DeserializeGuard, NamespaceResourceScope, PartialObjectMeta};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource};
+use tokio::task::JoinSet;
+use tracing::warn;
+use yoi_crds::name::label;
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
+use yoi_watch_cache::{CacheChange, Queued};
+
+use crate::cache_key::CacheKey;
+use crate::controller::{Context, maintain, reconcile};
+use crate::kinds::for_each_kind;
+use crate::watch_caches::{CacheWriters, Triggers};
+
+/// Starts a task for every row of the table of kinds: its watch, and its controller if it has one. `watch_namespace` is the only namespace
+/// that this operator is responsible for.
+pub fn start_all(
+    parts: &mut JoinSet<&'static str>,
+    writers: CacheWriters,
+    triggers: Triggers,
+    context: &Arc<Context>,
+    watch_namespace: Option<&str>,
+) {
+    macro_rules! start {
+        ($($cache:ident: $kind:ty, $plural:literal, $scope:ident, $label:expr, $trim:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
+            $({
+                let api = $scope(&context.client, watch_namespace);
+                let caches = Arc::clone(&context.caches);
+                let on_change = move |change: &CacheChange<CacheKey>| caches.$on_change(&change.keys);
+                let events = writers.$cache.watch(api, labelled($label), on_change);
+                let work = $work::<$kind>(events, triggers.$cache, Arc::clone(context));
+                parts.spawn(async move {
+                    work.await;
+                    concat!("the task of ", $plural)
+                });
+            })+
+        };
+    }
+    for_each_kind!(start);
+}
+
+fn namespaced<K>(client: &Client, watch_namespace: Option<&str>) -> Api<DeserializeGuard<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    watch_namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+}
+
+fn cluster<K: Resource<DynamicType = ()>>(client: &Client, _: Option<&str>) -> Api<DeserializeGuard<K>> {
+    Api::all(client.clone())
+}
+
+fn labelled(label: Option<&str>) -> watcher::Config {
+    label.map_or_else(watcher::Config::default, |label| watcher::Config::default().labels(label))
+}
+
+/// Fills the cache of a kind that has no controller.
+async fn only_cache<K: Resource<DynamicType = ()>>(
+    events: impl Stream<Item = Result<Event<Arc<K>>, watcher::Error>>,
+    _: impl Stream<Item = ObjectRef<Queued<K>>>,
+    _: Arc<Context>,
+) {
+    let log = |event: Result<_, watcher::Error>| {
+        if let Err(error) = event {
+            warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again");
+        }
+        std::future::ready(())
+    };
+    events.for_each(log).await;
+}

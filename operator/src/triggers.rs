@@ -1,0 +1,183 @@
+//! Whom a change concerns: which objects are reconciled because another one changed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use futures::channel::mpsc;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+use yoi_crds::reason::condition;
+use yoi_crds::{AgentWorkspace, Condition, WorkspaceNodeStatus, YoiPod, condition as conditions};
+use yoi_plan::meta;
+use yoi_plan::nodes::{self, Nodes};
+use yoi_watch_cache::Queued;
+
+use crate::cache_key::{CacheKey, namespace_of};
+use crate::watch_caches::WatchCaches;
+
+type Sender<K> = mpsc::UnboundedSender<ObjectRef<Queued<K>>>;
+
+/// A receiver that is gone belongs to a process that is stopping; nothing is lost with it.
+fn trigger<K: Resource<DynamicType = ()>>(controller: &Sender<K>, namespace: &str, name: &str) {
+    let object = ObjectRef::new(name);
+    let _ = controller.unbounded_send(if namespace.is_empty() { object } else { object.within(namespace) });
+}
+
+fn trigger_all<K: Resource<DynamicType = ()>>(controller: &Sender<K>, objects: &[Arc<K>]) {
+    for object in objects {
+        trigger(controller, &namespace_of(&**object), &object.name_any());
+    }
+}
+
+/// One method for each entry in the table's column "on change". `keys` are those that the changed objects had before and have now.
+impl WatchCaches {
+    pub(crate) fn no_triggers(&self, _: &[CacheKey]) {}
+
+    /// The workspaces and YoiPods that start from the project. The project itself is reconciled by its own watch.
+    pub(crate) fn project_changed(&self, keys: &[CacheKey]) {
+        for key in keys {
+            if let CacheKey::Project(..) = key {
+                trigger_all(&self.senders.workspaces, &self.workspaces.by_key(key));
+                trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
+            }
+        }
+    }
+
+    pub(crate) fn workspace_changed(&self, keys: &[CacheKey]) {
+        for key in keys {
+            match key {
+                CacheKey::Workspace(namespace, name) => {
+                    trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
+                    // A fork waits for its parent's tree.
+                    let forks = CacheKey::Parent(namespace.clone(), name.clone());
+                    trigger_all(&self.senders.workspaces, &self.workspaces.by_key(&forks));
+                    trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&forks));
+                }
+                CacheKey::Itself(uid) => self.origin_changed(uid),
+                CacheKey::Origin(uid) => self.clones_changed(uid),
+                CacheKey::BaseOf(uid) => self.bases_changed(uid),
+                CacheKey::Parent(..) | CacheKey::Project(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
+            }
+        }
+    }
+
+    /// A project or a workspace decides by its bases, and so does what waits for a tree from one of them.
+    fn bases_changed(&self, owner_uid: &str) {
+        // All bases under one key have the same owner.
+        let bases = self.workspaces.by_key(&CacheKey::BaseOf(owner_uid.to_owned()));
+        let Some((base, owner)) = bases.iter().find_map(|base| Some((base, meta::controller(&base.metadata)?))) else { return };
+        let namespace = namespace_of(&**base);
+        if owner.kind == "YoiProject" {
+            trigger(&self.senders.projects, &namespace, &owner.name);
+            let project = CacheKey::Project(namespace, owner.name.clone());
+            let has_no_origin = |w: &AgentWorkspace| w.status.as_ref().is_none_or(|s| s.origin.is_none());
+            trigger_all(&self.senders.workspaces, &matching(self.workspaces.by_key(&project), has_no_origin));
+            trigger_all(&self.senders.yoipods, &matching(self.yoipods.by_key(&project), |y| !is_yoipod_ready(y)));
+        } else {
+            trigger(&self.senders.workspaces, &namespace, &owner.name);
+            trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&CacheKey::Workspace(namespace, owner.name.clone())));
+        }
+    }
+
+    /// The clones of the workspace: they may have lost their origin.
+    fn origin_changed(&self, uid: &str) {
+        trigger_all(&self.senders.workspaces, &self.workspaces.by_key(&CacheKey::Origin(uid.to_owned())));
+    }
+
+    /// When the last clone of a base is gone, the project may delete the base.
+    fn clones_changed(&self, base_uid: &str) {
+        if self.workspaces.contains_key(&CacheKey::Origin(base_uid.to_owned())) {
+            return;
+        }
+        for base in self.workspaces.by_key(&CacheKey::Itself(base_uid.to_owned())) {
+            if let Some(owner) = meta::controller(&base.metadata).filter(|o| o.kind == "YoiProject") {
+                trigger(&self.senders.projects, &namespace_of(&*base), &owner.name);
+            }
+        }
+    }
+
+    /// The peers that join the YoiPod, its workspace, which binds itself to the YoiPod's Pod, and other YoiPods that want the same workspace.
+    pub(crate) fn yoipod_changed(&self, keys: &[CacheKey]) {
+        for key in keys {
+            match key {
+                CacheKey::YoiPod(..) => trigger_all(&self.senders.peers, &self.peers.by_key(key)),
+                CacheKey::Workspace(namespace, name) => {
+                    trigger(&self.senders.workspaces, namespace, name);
+                    let users = self.yoipods.by_key(key);
+                    if users.len() > 1 {
+                        trigger_all(&self.senders.yoipods, &users);
+                    }
+                }
+                CacheKey::Parent(..)
+                | CacheKey::Project(..)
+                | CacheKey::Claim(..)
+                | CacheKey::BaseOf(_)
+                | CacheKey::Origin(_)
+                | CacheKey::Itself(_)
+                | CacheKey::Namespace(_) => {}
+            }
+        }
+    }
+
+    /// The owners of a Pod, ConfigMap, claim or volume, and the projects of a network policy's namespace.
+    pub(crate) fn part_changed(&self, keys: &[CacheKey]) {
+        for key in keys {
+            match key {
+                CacheKey::YoiPod(namespace, name) => trigger(&self.senders.yoipods, namespace, name),
+                CacheKey::Workspace(namespace, name) => trigger(&self.senders.workspaces, namespace, name),
+                CacheKey::Claim(namespace, name) => {
+                    trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
+                    // A workspace's claim has the workspace's name.
+                    trigger(&self.senders.workspaces, namespace, name);
+                }
+                CacheKey::Namespace(_) => trigger_all(&self.senders.projects, &self.projects.by_key(key)),
+                CacheKey::Parent(..) | CacheKey::Project(..) | CacheKey::BaseOf(_) | CacheKey::Origin(_) | CacheKey::Itself(_) => {}
+            }
+        }
+    }
+
+    /// Everything that decides by nodes, if a Node or a WorkspaceNode changed in a way that a plan reads.
+    pub(crate) fn nodes_changed(&self, _: &[CacheKey]) {
+        let nodes = self.nodes.all().into_iter().map(|node| {
+            let name = node.name_any();
+            let offer = self.workspace_nodes.get("", &name);
+            (name, nodes::Node { labels: node.labels().clone(), offer })
+        });
+        let after = Arc::new(Nodes(nodes.collect()));
+        let before = {
+            let mut observed = self.observed_nodes.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *observed, Arc::clone(&after))
+        };
+        if what_plans_read(&before) == what_plans_read(&after) {
+            return;
+        }
+        let joined_or_left = !before.0.keys().eq(after.0.keys());
+        trigger_all(&self.senders.workspace_nodes, &matching(self.workspace_nodes.all(), |w| !after.exists(&w.name_any())));
+        trigger_all(&self.senders.projects, &self.projects.all());
+        let unready = |w: &AgentWorkspace| !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()));
+        trigger_all(&self.senders.workspaces, &matching(self.workspaces.all(), |w| joined_or_left || unready(w)));
+        trigger_all(&self.senders.yoipods, &matching(self.yoipods.all(), |y| joined_or_left || !is_yoipod_ready(y)));
+    }
+}
+
+/// Labels and offer of each node, by name.
+fn what_plans_read(nodes: &Nodes) -> BTreeMap<&str, (&BTreeMap<String, String>, Option<&WorkspaceNodeStatus>)> {
+    fn read(node: &nodes::Node) -> (&BTreeMap<String, String>, Option<&WorkspaceNodeStatus>) {
+        (&node.labels, node.offer.as_ref().and_then(|offer| offer.status.as_ref()))
+    }
+    nodes.0.iter().map(|(name, node)| (name.as_str(), read(node))).collect()
+}
+
+fn matching<K>(objects: Vec<Arc<K>>, predicate: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+    objects.into_iter().filter(|object| predicate(object)).collect()
+}
+
+fn is_yoipod_ready(yoipod: &YoiPod) -> bool {
+    is_ready(yoipod.status.as_ref().map(|s| s.conditions.as_slice()))
+}
+
+/// Whether the condition Ready is True.
+#[must_use]
+pub fn is_ready(all: Option<&[Condition]>) -> bool {
+    all.is_some_and(|c| conditions::is_true(c, condition::READY))
+}

@@ -1,0 +1,99 @@
+//! The caches of all kinds in [`crate::kinds`].
+
+use std::convert::identity;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures::channel::mpsc;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
+use yoi_plan::nodes::Nodes;
+use yoi_watch_cache::{CacheWriter, Queued, WatchCache};
+
+use crate::cache_key::{
+    CacheKey, claim_keys, manifest_keys, name_keys, namespace_keys, no_keys, peer_keys, pod_keys, project_keys, volume_keys,
+    workspace_keys, yoipod_keys,
+};
+use crate::kinds::for_each_kind;
+use crate::trim;
+
+/// A kind that has a cache.
+pub trait CachedKind: Resource<DynamicType = ()> + Sized {
+    /// The cache of this kind.
+    fn cache(caches: &WatchCaches) -> &WatchCache<Self, CacheKey>;
+}
+
+macro_rules! declare_caches {
+    ($($cache:ident: $kind:ty, $plural:literal, $scope:ident, $label:expr, $trim:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
+        /// What the operator knows of the cluster.
+        pub struct WatchCaches {
+            $(pub $cache: WatchCache<$kind, CacheKey>,)+
+            pub(crate) observed_nodes: RwLock<Arc<Nodes>>,
+            pub(crate) senders: TriggerSenders,
+        }
+
+        /// The writing sides of all caches.
+        pub struct CacheWriters {
+            $(pub(crate) $cache: CacheWriter<$kind, $kind, CacheKey>,)+
+        }
+
+        #[expect(dead_code, reason = "nobody triggers a kind that is only cached")]
+        pub(crate) struct TriggerSenders {
+            $(pub(crate) $cache: mpsc::UnboundedSender<ObjectRef<Queued<$kind>>>,)+
+        }
+
+        /// The objects that each controller reconciles because another object changed.
+        pub struct Triggers {
+            $(pub(crate) $cache: mpsc::UnboundedReceiver<ObjectRef<Queued<$kind>>>,)+
+        }
+
+        impl WatchCaches {
+            /// Empty caches, with their writing sides and what they trigger.
+            #[must_use]
+            pub fn new() -> (Arc<Self>, CacheWriters, Triggers) {
+                $(let $cache = (WatchCache::new($trim, $keys), mpsc::unbounded());)+
+                let writers = CacheWriters { $($cache: $cache.0.1,)+ };
+                let senders = TriggerSenders { $($cache: $cache.1.0,)+ };
+                let triggers = Triggers { $($cache: $cache.1.1,)+ };
+                let caches = WatchCaches { $($cache: $cache.0.0,)+ observed_nodes: RwLock::default(), senders };
+                (Arc::new(caches), writers, triggers)
+            }
+
+            /// Returns when every kind is listed: "no Pod" must mean that there is none.
+            pub async fn wait_until_ready(&self) {
+                $(self.$cache.wait_until_ready().await;)+
+            }
+
+            /// Plurals of the kinds that are not listed yet.
+            #[must_use]
+            pub fn not_ready(&self) -> Vec<&'static str> {
+                let all = [$(($plural, self.$cache.is_ready())),+];
+                all.into_iter().filter(|(_, ready)| !ready).map(|(plural, _)| plural).collect()
+            }
+        }
+
+        $(impl CachedKind for $kind {
+            fn cache(caches: &WatchCaches) -> &WatchCache<Self, CacheKey> {
+                &caches.$cache
+            }
+        })+
+    };
+}
+for_each_kind!(declare_caches);
+
+impl WatchCaches {
+    /// The nodes of the cluster with what each offers.
+    #[must_use]
+    pub fn observed_nodes(&self) -> Arc<Nodes> {
+        Arc::clone(&self.observed_nodes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the namespace is being deleted.
+    #[must_use]
+    pub fn is_terminating(&self, namespace: &str) -> bool {
+        self.namespaces.get("", namespace).is_some_and(|n| n.metadata.deletion_timestamp.is_some())
+    }
+}

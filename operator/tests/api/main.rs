@@ -1,0 +1,7 @@
+//! The operator against a scripted API server.
+
+mod apply;
+mod failures;
+mod server;
+mod status;
+mod watch;
