@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// The command line of `yoi-agent-shim`.
 #[derive(Parser)]
 #[command(name = "yoi-agent-shim", version, about = "Makes and mounts the trees of one node")]
-pub struct Cli {
+pub struct ShimCli {
     /// How logs are spelled.
     #[arg(long, env = "YOI_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     pub log_format: LogFormat,
@@ -17,7 +17,7 @@ pub struct Cli {
     pub log: String,
     /// Which of the two processes to run.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: ShimCommand,
 }
 
 /// The format of log lines on stderr.
@@ -31,7 +31,7 @@ pub enum LogFormat {
 
 /// The process to run.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum ShimCommand {
     /// Reconciles workspaces and answers the kubelet. Needs root's uid and no capability.
     Shim(ShimArgs),
     /// Does the disk work that the shim asks for. Privileged; takes itself off the network.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        ShimCli::command().debug_assert();
     }
 
     #[test]

@@ -60,7 +60,7 @@ use authority::LocalhostAuthority;
 use csi_service::CsiService;
 use error::Error;
 use registration::Registrar;
-use required_tasks::{RequiredTasks, TaskEnded};
+use required_tasks::{RequiredTaskEnded, RequiredTasks};
 use state::ShimState;
 use yoi_wire::error_chain;
 
@@ -112,7 +112,7 @@ pub enum ShimError {
     Signal(#[source] io::Error),
     /// A task that the process needs ended.
     #[error(transparent)]
-    TaskEnded(#[from] TaskEnded),
+    TaskEnded(#[from] RequiredTaskEnded),
 }
 
 /// How long open calls may take once the process is to end.

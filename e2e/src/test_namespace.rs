@@ -21,11 +21,11 @@ use yoi_wire::people::LogLine;
 use crate::program::{self, CommandOutput};
 
 /// Any kind that is namespaced.
-pub trait NamespacedObject:
+pub trait TestObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
 }
-impl<K> NamespacedObject for K where
+impl<K> TestObject for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
 }
@@ -107,7 +107,7 @@ impl TestNamespace {
 
     /// Returns the API of a kind in this namespace.
     #[must_use]
-    pub fn api<K: NamespacedObject>(&self) -> Api<K> {
+    pub fn api<K: TestObject>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
@@ -161,7 +161,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// When it does not exist.
-    pub async fn get<K: NamespacedObject>(&self, name: &str) -> Result<K> {
+    pub async fn get<K: TestObject>(&self, name: &str) -> Result<K> {
         Ok(self.api::<K>().get(name).await?)
     }
 
@@ -169,7 +169,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// When the API server refuses.
-    pub async fn list<K: NamespacedObject>(&self, selector: &str) -> Result<Vec<K>> {
+    pub async fn list<K: TestObject>(&self, selector: &str) -> Result<Vec<K>> {
         Ok(self.api::<K>().list(&ListParams::default().labels(selector)).await?.items)
     }
 
@@ -177,7 +177,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// When the API server refuses.
-    pub async fn merge_patch<K: NamespacedObject>(&self, name: &str, patch: &Value) -> Result<K> {
+    pub async fn merge_patch<K: TestObject>(&self, name: &str, patch: &Value) -> Result<K> {
         Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
@@ -185,7 +185,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// When the API server refuses.
-    pub async fn delete<K: NamespacedObject>(&self, name: &str) -> Result<()> {
+    pub async fn delete<K: TestObject>(&self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -194,12 +194,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// After [`TIMEOUT`], with the object as it was last seen.
-    pub async fn wait_for<K: NamespacedObject, T>(
-        &self,
-        name: &str,
-        goal: &str,
-        mut until: impl FnMut(Option<&K>) -> Option<T>,
-    ) -> Result<T> {
+    pub async fn wait_for<K: TestObject, T>(&self, name: &str, goal: &str, mut until: impl FnMut(Option<&K>) -> Option<T>) -> Result<T> {
         let mut last = None;
         let following = async {
             let mut stream = watcher::watch_object(self.api::<K>(), name).default_backoff().boxed();
@@ -229,7 +224,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// As [`TestNamespace::wait_for`].
-    pub async fn wait_gone<K: NamespacedObject>(&self, name: &str) -> Result<()> {
+    pub async fn wait_gone<K: TestObject>(&self, name: &str) -> Result<()> {
         self.wait_for::<K, ()>(name, "gone", |o| o.is_none().then_some(())).await
     }
 
@@ -237,7 +232,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// As [`TestNamespace::wait_for`].
-    pub async fn wait_condition<K: NamespacedObject>(&self, name: &str, type_: &str, status: ConditionStatus) -> Result<Condition> {
+    pub async fn wait_condition<K: TestObject>(&self, name: &str, type_: &str, status: ConditionStatus) -> Result<Condition> {
         self.wait_for::<K, Condition>(name, &format!("{type_}={status:?}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
             (found.status == status).then_some(found)
@@ -249,7 +244,7 @@ impl TestNamespace {
     ///
     /// # Errors
     /// As [`TestNamespace::wait_for`].
-    pub async fn wait_reason<K: NamespacedObject>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
+    pub async fn wait_reason<K: TestObject>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
         self.wait_for::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
             (found.status != ConditionStatus::True && found.reason == reason).then_some(found)
@@ -288,13 +283,13 @@ impl TestNamespace {
     }
 }
 
-fn conditions<K: NamespacedObject>(object: &K) -> Vec<Condition> {
+fn conditions<K: TestObject>(object: &K) -> Vec<Condition> {
     let value = serde_json::to_value(object).unwrap_or_default();
     serde_json::from_value(value["status"]["conditions"].clone()).unwrap_or_default()
 }
 
 /// Returns the UID of an object that came from the API server.
 #[must_use]
-pub fn uid<K: NamespacedObject>(object: &K) -> String {
+pub fn uid<K: TestObject>(object: &K) -> String {
     object.uid().unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The gateway of Yoi: agents' runtimes dial it, people reach it through the API server.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "yoi-gateway", version)]
-pub struct Args {
+pub struct GatewayArgs {
     /// Where runtimes dial in: TLS, HTTP/1.1 with upgrades and HTTP/2.
     #[arg(long, env = "YOI_RUNTIMES_LISTEN", default_value = "0.0.0.0:8443")]
     pub runtimes_listen: SocketAddr,

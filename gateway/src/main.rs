@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tracing_subscriber::EnvFilter;
-use yoi_gateway::args::{Args, LogFormat};
+use yoi_gateway::args::{GatewayArgs, LogFormat};
 use yoi_gateway::{GatewaySettings, Ports, run};
 
 /// kube has no read timeout of its own. This one covers heads only, so that watches may last.
@@ -33,7 +33,7 @@ enum StartError {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = GatewayArgs::parse();
     let filter = EnvFilter::try_new(&args.log_filter).unwrap_or_else(|_| EnvFilter::new("info"));
     match args.log_format {
         LogFormat::Json => tracing_subscriber::fmt().with_env_filter(filter).json().flatten_event(true).init(),
@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn start(args: Args) -> Result<(), StartError> {
+async fn start(args: GatewayArgs) -> Result<(), StartError> {
     let bind = async |address, what| TcpListener::bind(address).await.map_err(|error| StartError::Bind(what, error));
     let ports = Ports {
         runtimes: bind(args.runtimes_listen, "runtimes").await?,

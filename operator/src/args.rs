@@ -12,7 +12,7 @@ use yoi_wire::manifest::Gateway;
 /// Watches Yoi's objects and makes the cluster agree with them.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "yoi-operator", version)]
-pub struct Args {
+pub struct OperatorArgs {
     /// The operator's own namespace: its Lease, and the gateway's certificate.
     #[arg(long, env = "YOI_NAMESPACE", default_value = "yoi-system")]
     pub namespace: String,
@@ -97,7 +97,7 @@ fn egress(text: &str) -> Result<Egress, serde_json::Error> {
     serde_json::from_str(text).map(Egress)
 }
 
-impl Args {
+impl OperatorArgs {
     /// Names that the gateway is reached under, and that its certificate bears.
     #[must_use]
     pub fn gateway_names(&self) -> Vec<String> {

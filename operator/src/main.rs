@@ -3,11 +3,11 @@
 use clap::Parser;
 use tracing::error;
 use tracing_subscriber::EnvFilter;
-use yoi_operator::args::{Args, LogFormat};
+use yoi_operator::args::{LogFormat, OperatorArgs};
 use yoi_operator::run;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args = Args::parse();
+    let args = OperatorArgs::parse();
     let filter = EnvFilter::try_new(&args.log_filter)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match args.log_format {

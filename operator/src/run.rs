@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use yoi_crds::name::field_manager;
 
 use crate::api_writes::{self, ApiWrites};
-use crate::args::Args;
+use crate::args::OperatorArgs;
 use crate::controller::Context;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
@@ -70,7 +70,7 @@ async fn client(writes: &ApiWrites) -> Result<Client, Error> {
 ///
 /// # Errors
 /// The process could not start, lost the Lease, or a part of it ended.
-pub async fn run(args: Args) -> Result<(), Error> {
+pub async fn run(args: OperatorArgs) -> Result<(), Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
     let shutdown = async move {
@@ -152,13 +152,13 @@ async fn first_to_end(parts: &mut JoinSet<&'static str>) -> Error {
 }
 
 /// The certificate authority of the gateway in PEM, after its certificate is made or renewed.
-async fn certificate_authority(client: &Client, args: &Args) -> Result<String, tls::Error> {
+async fn certificate_authority(client: &Client, args: &OperatorArgs) -> Result<String, tls::Error> {
     tls::ensure(client, &args.namespace, &args.gateway_secret, &args.gateway_names(), jiff::Timestamp::now()).await
 }
 
 /// Renews the certificate in time, and sets the CA again where somebody removed it. Returns when the CA is another one: agents get the CA in
 /// their manifests, so the process must start again.
-async fn renew_certificate(client: Client, args: Args) -> &'static str {
+async fn renew_certificate(client: Client, args: OperatorArgs) -> &'static str {
     let mut ticks = interval(CERTIFICATE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known: Option<String> = None;

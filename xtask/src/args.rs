@@ -6,11 +6,11 @@ use clap::{Parser, Subcommand};
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Yoi from a clone: a local Kubernetes, images, charts, checks")]
 pub struct Args {
     #[command(subcommand)]
-    pub action: Action,
+    pub action: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-pub enum Action {
+pub enum XtaskCommand {
     /// A real single-node Kubernetes on this machine with Yoi installed and an example fleet at work
     Up {
         /// Install into the cluster of this kubeconfig context instead of a local one
@@ -36,7 +36,7 @@ pub enum Action {
     /// The local cluster alone, without Yoi
     Cluster {
         #[command(subcommand)]
-        action: ClusterAction,
+        action: ClusterCommand,
     },
     /// Build every image and import the changed ones into the local cluster
     Images {
@@ -76,7 +76,7 @@ pub enum Action {
 }
 
 #[derive(Subcommand)]
-pub enum ClusterAction {
+pub enum ClusterCommand {
     /// Start it, or repair or reuse what is there
     Up {
         #[arg(long, value_enum, default_value_t)]

@@ -4,7 +4,7 @@ pub mod figures;
 
 use crate::command::{command, loud};
 use crate::images::{self, Profile};
-use crate::install::{self, Target};
+use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
 use crate::{build, cluster, generate, test_environment};
 use anyhow::{Result, bail};
@@ -77,7 +77,7 @@ fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
     cluster::up(INSTANCE)?;
     let built = images::build_all_as(Profile::Release)?;
     images::import_all(INSTANCE, &built)?;
-    install::charts(&Target::local(INSTANCE)?, &built.references())?;
+    install::charts(&InstallTarget::local(INSTANCE)?, &built.references())?;
     let environment = test_environment::variables(INSTANCE, &built)?;
     bench(out, "yoi-e2e", &[&["--bench", "cluster", "--"], parts].concat(), &environment)
 }

@@ -10,7 +10,7 @@ mod network;
 mod node;
 mod pki;
 
-pub use leftovers::Inventory;
+pub use leftovers::HostInventory;
 
 use crate::command::{capture, command, quiet, wait};
 use crate::instance::{Instance, ROOT, cache};

@@ -6,7 +6,7 @@ mod registry;
 
 use crate::command::{capture, command, found, quiet};
 use crate::instance::{Instance, cache, repository};
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use crate::{build, packages, progress};
 use anyhow::{Context, Result, bail};
 use oci::{Archive, Image};
@@ -103,7 +103,7 @@ pub fn build_all_of(folder: &Path, target: Option<&Path>, profile: Profile) -> R
         }
     }
     if let (Some(shim), Some(runtime)) = (programs.get("yoi-agent-shim"), programs.get("yoi-runtime")) {
-        let mut tree = Tree::new();
+        let mut tree = ImageTree::new();
         tree.program("bin/yoi-agent-shim", shim)?;
         tree.program("bin/yoi-runtime", runtime)?;
         with_libraries(&mut tree, "sbin/mkfs.btrfs", "mkfs.btrfs")?;
@@ -119,7 +119,7 @@ pub fn build_all_of(folder: &Path, target: Option<&Path>, profile: Profile) -> R
 pub fn cluster_archives() -> Result<Vec<Archive>> {
     packages::for_images()?;
     let (tools, local_path) = (build::tools()?, build::local_path()?);
-    let mut busybox = Tree::new();
+    let mut busybox = ImageTree::new();
     with_libraries(&mut busybox, "bin/busybox", "busybox")?;
     let applets = capture(&mut command(found("busybox").context("failed to find busybox")?, ["--list"]))?;
     for applet in applets.lines().filter(|applet| *applet != "busybox") {
@@ -138,14 +138,14 @@ pub fn cluster_archives() -> Result<Vec<Archive>> {
 }
 
 fn one_program(name: &str, file: &Path, user: &str) -> Result<Image> {
-    let mut tree = Tree::new();
+    let mut tree = ImageTree::new();
     let program = file.file_name().context("failed to name a program")?.to_string_lossy().into_owned();
     tree.program(&program, file)?;
     Image::of_tree(name, tree, user, &format!("/{program}"))
 }
 
 /// A program of this machine, and the libraries it loads, each where the loader looks for it.
-fn with_libraries(tree: &mut Tree, to: &str, program: &str) -> Result<()> {
+fn with_libraries(tree: &mut ImageTree, to: &str, program: &str) -> Result<()> {
     let file = found(program).with_context(|| format!("failed to find {program}"))?;
     tree.program(to, &file)?;
     // ldd fails for a static program: then there is nothing to bring.

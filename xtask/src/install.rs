@@ -25,7 +25,7 @@ pub fn local(instance: Instance) -> Result<()> {
     cluster::up(instance)?;
     let built = images::build_all()?;
     images::import_all(instance, &built)?;
-    let target = Target::local(instance)?;
+    let target = InstallTarget::local(instance)?;
     charts(&target, &built.references())?;
     if let Some(plugin) = built.programs.get("kubectl-yoi") {
         // By its second name it completes `kubectl yoi <TAB>`.
@@ -39,14 +39,14 @@ pub fn local(instance: Instance) -> Result<()> {
 }
 
 /// A cluster as helm finds it, and what is particular to it.
-pub struct Target {
+pub struct InstallTarget {
     context: Option<String>,
     kubeconfig: Option<PathBuf>,
     kubectl: Kubectl,
     settings: Vec<String>,
 }
 
-impl Target {
+impl InstallTarget {
     pub fn local(instance: Instance) -> Result<Self> {
         // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not.
         let settings = vec![format!("shim.dataRoot={}", instance.path("yoi")), "shim.loopBtrfs.enabled=true".into()];
@@ -55,12 +55,12 @@ impl Target {
     }
 }
 
-pub fn charts(target: &Target, references: &References) -> Result<()> {
+pub fn charts(target: &InstallTarget, references: &References) -> Result<()> {
     charts_of(repository(), target, references)
 }
 
 /// The charts of another copy of the sources.
-pub fn charts_of(source: &Path, target: &Target, references: &References) -> Result<()> {
+pub fn charts_of(source: &Path, target: &InstallTarget, references: &References) -> Result<()> {
     let helm = build::tools()?.join("helm");
     let step = progress::start("Install the charts");
     let upgrade = |release: &str, folder: &str| {

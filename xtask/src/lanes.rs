@@ -10,7 +10,7 @@ use crate::command::loud;
 use crate::instance::repository;
 use crate::{generate, law, planted};
 use anyhow::{Result, bail};
-use report::{Lane, Outcome, Report};
+use report::{Lane, LaneOutcome, Report};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,10 +33,10 @@ impl Selection<'_> {
     }
 
     /// Fails when a filter matched no test at all.
-    fn outcome(&self) -> Result<Outcome> {
+    fn outcome(&self) -> Result<LaneOutcome> {
         match (self.filter, self.ran.load(Ordering::Relaxed)) {
             (Some(filter), 0) => bail!("no test that could run here has a name that contains {filter:?}"),
-            _ => Ok(Outcome::Passed),
+            _ => Ok(LaneOutcome::Passed),
         }
     }
 }
@@ -50,22 +50,22 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
             cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
             cargo(&[vec!["clippy"], clusters::all_named(), vec!["--", "-D", "warnings"]].concat())
         });
-        report.lane("import law", || law::run().map(|()| Outcome::Passed));
-        report.lane("generated files", || generate::run(true).map(|()| Outcome::Passed));
+        report.lane("import law", || law::run().map(|()| LaneOutcome::Passed));
+        report.lane("generated files", || generate::run(true).map(|()| LaneOutcome::Passed));
         report.lane("dependencies", dependencies);
         report.lane("kind configuration", kind::check);
-        report.lane("planted faults fit the code", || planted::check().map(|()| Outcome::Passed));
-        report.lane("kind load image-archive", || Ok(Outcome::skipped("needs a Docker engine; only the configuration was checked")));
-        report.lane("NetworkPolicies enforced", || Ok(Outcome::skipped("the local cluster's network stores them and enforces none")));
+        report.lane("planted faults fit the code", || planted::check().map(|()| LaneOutcome::Passed));
+        report.lane("kind load image-archive", || Ok(LaneOutcome::skipped("needs a Docker engine; only the configuration was checked")));
+        report.lane("NetworkPolicies enforced", || Ok(LaneOutcome::skipped("the local cluster's network stores them and enforces none")));
     }
     report.lane("packages", || {
         if !rustix::process::geteuid().is_root() {
-            return Ok(Outcome::skipped("installing takes root; tests that miss a program say so"));
+            return Ok(LaneOutcome::skipped("installing takes root; tests that miss a program say so"));
         }
         crate::packages::for_cluster()?;
         crate::packages::for_images()?;
         crate::packages::for_tests()?;
-        Ok(Outcome::Passed)
+        Ok(LaneOutcome::Passed)
     });
     let whole = cfg!(target_os = "linux") && report.passed("packages");
     // Compiled while nothing else runs; run beside the cluster tests, which leave the processors idle for half of their time.
@@ -80,18 +80,18 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
     }
     if !whole {
         // cargo counts a test that found it cannot run as passed.
-        report.lane("unit tests with mounts", || Ok(Outcome::skipped("they need root and its packages; without, they only say so")));
+        report.lane("unit tests with mounts", || Ok(LaneOutcome::skipped("they need root and its packages; without, they only say so")));
     }
     if all && filter.is_none() {
         report.lane("planted faults found", || {
             if !rustix::process::geteuid().is_root() {
-                return Ok(Outcome::skipped("a node needs root"));
+                return Ok(LaneOutcome::skipped("a node needs root"));
             }
-            planted::run(None).map(|()| Outcome::Passed)
+            planted::run(None).map(|()| LaneOutcome::Passed)
         });
         report.lane("benchmarks, shown only", || {
             if !rustix::process::geteuid().is_root() {
-                return Ok(Outcome::skipped("a loop-backed file system needs root"));
+                return Ok(LaneOutcome::skipped("a loop-backed file system needs root"));
             }
             cargo(&["bench", "-p", "yoi-workspace", "-p", "yoi-session"])
         });
@@ -116,17 +116,17 @@ fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.
-fn dependencies() -> Result<Outcome> {
+fn dependencies() -> Result<LaneOutcome> {
     if !repository().join("deny.toml").exists() {
-        return Ok(Outcome::skipped("no deny.toml"));
+        return Ok(LaneOutcome::skipped("no deny.toml"));
     }
     if crate::command::found("cargo-deny").is_none() {
-        return Ok(Outcome::skipped("cargo-deny is not installed (cargo install cargo-deny)"));
+        return Ok(LaneOutcome::skipped("cargo-deny is not installed (cargo install cargo-deny)"));
     }
     cargo(&["deny", "check", "licenses", "bans", "sources"])
 }
 
-fn cargo(words: &[&str]) -> Result<Outcome> {
+fn cargo(words: &[&str]) -> Result<LaneOutcome> {
     let succeeded = loud(Command::new(program()).args(words).current_dir(repository()))?;
     outcome(succeeded, &format!("cargo {}", words.join(" ")))
 }
@@ -135,11 +135,11 @@ fn program() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-fn outcome(succeeded: bool, line: &str) -> Result<Outcome> {
+fn outcome(succeeded: bool, line: &str) -> Result<LaneOutcome> {
     if !succeeded {
         bail!("`{line}` failed");
     }
-    Ok(Outcome::Passed)
+    Ok(LaneOutcome::Passed)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod test_environment;
 mod tree;
 
 use anyhow::Result;
-use args::{Action, ClusterAction};
+use args::{ClusterCommand, XtaskCommand};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -32,30 +32,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(action: Action) -> Result<ExitCode> {
+fn run(action: XtaskCommand) -> Result<ExitCode> {
     match action {
-        Action::Up { context: None, name, .. } => install::local(name)?,
-        Action::Up { context: Some(context), registry, plain_http, set, .. } => {
+        XtaskCommand::Up { context: None, name, .. } => install::local(name)?,
+        XtaskCommand::Up { context: Some(context), registry, plain_http, set, .. } => {
             let registry = registry.map(|prefix| images::Registry { prefix, plain_http });
             install::existing(install::ExistingCluster { context, registry, settings: set })?;
         }
-        Action::Down { name } => cluster::down(name)?,
-        Action::Cluster { action: ClusterAction::Up { name } } => {
+        XtaskCommand::Down { name } => cluster::down(name)?,
+        XtaskCommand::Cluster { action: ClusterCommand::Up { name } } => {
             cluster::up(name)?;
             cluster::explain(name);
         }
-        Action::Cluster { action: ClusterAction::Down { name } } => cluster::down(name)?,
-        Action::Cluster { action: ClusterAction::Status { name } } => cluster::status(name)?,
-        Action::Cluster { action: ClusterAction::Reboot { name } } => cluster::reboot(name)?,
-        Action::Cluster { action: ClusterAction::Exec { name, command } } => return cluster::exec(name, &command),
-        Action::Images { name } => {
+        XtaskCommand::Cluster { action: ClusterCommand::Down { name } } => cluster::down(name)?,
+        XtaskCommand::Cluster { action: ClusterCommand::Status { name } } => cluster::status(name)?,
+        XtaskCommand::Cluster { action: ClusterCommand::Reboot { name } } => cluster::reboot(name)?,
+        XtaskCommand::Cluster { action: ClusterCommand::Exec { name, command } } => return cluster::exec(name, &command),
+        XtaskCommand::Images { name } => {
             images::build_and_import(name)?;
         }
-        Action::Generate { check } => generate::run(check)?,
-        Action::Law => law::run()?,
-        Action::Bench { keep, wanted } => bench::run(&wanted, keep)?,
-        Action::Planted { name } => planted::run(name.as_deref())?,
-        Action::Test { all, filter } => return lanes::run(all, filter.as_deref()),
+        XtaskCommand::Generate { check } => generate::run(check)?,
+        XtaskCommand::Law => law::run()?,
+        XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
+        XtaskCommand::Planted { name } => planted::run(name.as_deref())?,
+        XtaskCommand::Test { all, filter } => return lanes::run(all, filter.as_deref()),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ mod patch;
 use crate::cluster;
 use crate::command::{capture, command, quiet};
 use crate::images;
-use crate::install::{self, Target};
+use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
 use crate::{progress, test_environment};
 use anyhow::{Context, Result, bail};
@@ -96,7 +96,7 @@ fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
     cluster::up(INSTANCE)?;
     let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
     images::import_all(INSTANCE, &built)?;
-    install::charts_of(&source.folder, &Target::local(INSTANCE)?, &built.references())?;
+    install::charts_of(&source.folder, &InstallTarget::local(INSTANCE)?, &built.references())?;
     let step = progress::start(format!("Look for {}", fault.name));
     let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let (target, test) = &fault.harness;

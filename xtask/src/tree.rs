@@ -12,9 +12,9 @@ enum Entry {
 }
 
 /// Paths have no leading slash. Everything belongs to root.
-pub struct Tree(BTreeMap<String, Entry>);
+pub struct ImageTree(BTreeMap<String, Entry>);
 
-impl Tree {
+impl ImageTree {
     /// With a world-writable `tmp`, which most programs expect.
     pub fn new() -> Self {
         Self(BTreeMap::from([("tmp".to_owned(), Entry::Folder)]))
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_same_files_give_the_same_bytes_in_any_order() {
         let make = |paths: [&str; 2]| {
-            let mut tree = Tree::new();
+            let mut tree = ImageTree::new();
             for path in paths {
                 tree.link(path, "busybox");
             }

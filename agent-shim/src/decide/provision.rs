@@ -7,7 +7,7 @@ use yoi_crds::{AgentWorkspace, name};
 use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, TreeOrigin, Uid};
 
 /// What the node knows of one workspace.
-pub struct Observed<'a> {
+pub struct ObservedTree<'a> {
     /// Name of this node.
     pub node: &'a str,
     /// The journal record of its tree.
@@ -66,7 +66,7 @@ pub enum Action {
 }
 
 /// The action for a workspace. Repeated after each action, it ends at [`Action::Keep`], or at [`Action::Destroy`] for a deleted workspace.
-pub fn decide(ws: &AgentWorkspace, observed: &Observed) -> Action {
+pub fn decide(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
     let status = ws.status.as_ref();
     if status.and_then(|s| s.node_name.as_deref()) != Some(observed.node) {
         return Action::Ignore;
@@ -116,7 +116,7 @@ fn was_made(ws: &AgentWorkspace) -> bool {
         || yoi_crds::condition::find(conditions, condition::PROVISIONED).is_some_and(lost)
 }
 
-fn first_action(ws: &AgentWorkspace, observed: &Observed) -> Action {
+fn first_action(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
     let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Action::Ignore };
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
     match origin.kind {
@@ -148,7 +148,7 @@ fn first_action(ws: &AgentWorkspace, observed: &Observed) -> Action {
     }
 }
 
-fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Observed) -> Action {
+fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &ObservedTree) -> Action {
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
     let relation = match kind {
         OriginKind::Empty | OriginKind::Base | OriginKind::Unknown => "base",

@@ -14,7 +14,7 @@ use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, P
 
 use super::frame;
 use super::log_context::LogContext;
-use super::protocol::{Envelope, Mounts, Refusal, Request, Response};
+use super::protocol::{Envelope, MounterRefusal, Mounts, Request, Response};
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
@@ -32,7 +32,7 @@ pub enum MounterFailure {
     Transport(#[source] io::Error),
     /// The mounter understood the request and did nothing.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] MounterRefusal),
     /// The response does not fit the request, as from a mounter of another version.
     #[error("failed to understand the mounter's answer")]
     Protocol,
@@ -137,7 +137,7 @@ impl MounterClient {
         }
     }
 
-    async fn exchange(&self, request: Request) -> io::Result<Result<Response, Refusal>> {
+    async fn exchange(&self, request: Request) -> io::Result<Result<Response, MounterRefusal>> {
         let _permit = self.permits.acquire().await.map_err(io::Error::other)?;
         let mut stream = self.connect().await?;
         frame::send(&mut stream, &Envelope { context: LogContext::current(), request }).await?;
@@ -165,7 +165,7 @@ impl Mounter for MounterClient {
         Box::pin(async move {
             let mut response = self.exchange(request.clone()).await.map_err(MounterFailure::Transport)?;
             // A mounter that was restarted has not opened the data root yet.
-            if let (Err(Refusal { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&response, self.data_root.get())
+            if let (Err(MounterRefusal { reason: ErrorReason::WrongDataRoot, .. }), Some(name)) = (&response, self.data_root.get())
                 && !matches!(request, Request::Open { .. })
             {
                 self.exchange(Request::Open { expected: ExpectedRoot::Named(*name) }).await.map_err(MounterFailure::Transport)??;
@@ -202,7 +202,7 @@ mod tests {
             let listener = UnixListener::bind(&path).unwrap();
             let (mut stream, _) = listener.accept().await.unwrap();
             let _: Envelope = frame::receive(&mut stream).await.unwrap();
-            frame::send(&mut stream, &Ok::<_, Refusal>(Response::Done)).await.unwrap();
+            frame::send(&mut stream, &Ok::<_, MounterRefusal>(Response::Done)).await.unwrap();
         };
         let (answer, ()) = tokio::join!(client.call(Request::Probe), later);
         assert!(matches!(answer, Ok(Response::Done)));

@@ -185,7 +185,7 @@ pub enum MountedContent {
 /// The mounter understood the request and did not carry it out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct MounterRefusal {
     /// The class of the error.
     pub reason: ErrorReason,
     /// The error as one sentence.

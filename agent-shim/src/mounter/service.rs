@@ -13,7 +13,7 @@ use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, ExpectedRoot, PublishError, SysError, Uid, mountinfo};
 
-use super::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
+use super::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
 use super::{DataRootConfig, MounterError};
 use crate::args::driver_dir;
 use crate::runtime_digest::RuntimeDigest;
@@ -116,8 +116,8 @@ impl MounterService {
     }
 
     /// Carries out one request and blocks meanwhile.
-    pub fn handle(&self, request: &Request) -> Result<Response, Refusal> {
-        self.try_handle(request).map_err(|e| Refusal { reason: e.reason(), message: error_chain(&e) })
+    pub fn handle(&self, request: &Request) -> Result<Response, MounterRefusal> {
+        self.try_handle(request).map_err(|e| MounterRefusal { reason: e.reason(), message: error_chain(&e) })
     }
 
     fn try_handle(&self, request: &Request) -> Result<Response, ServiceError> {

@@ -18,7 +18,7 @@ use yoi_watch_cache::Queued;
 
 use super::error::Error;
 use super::orphans;
-use super::provisioning::{self, Next, Outcome};
+use super::provisioning::{self, Next, ProvisionOutcome};
 use super::state::{ShimState, StateInputs};
 use super::workspace_report::WorkspaceReporter;
 use super::workspaces::{object_name, uid_of};
@@ -115,7 +115,7 @@ async fn reconcile_workspace(ws: Arc<AgentWorkspace>, context: &ControllerContex
             work.await
         }
     };
-    let Outcome { update, next } = done?;
+    let ProvisionOutcome { update, next } = done?;
     let latest = || state.workspaces.get(uid).unwrap_or_else(|| ws.clone());
     context.reporter.apply(&state.workspaces, &latest(), update, Timestamp::now()).await?;
     match next {

@@ -11,14 +11,14 @@ use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKin
 use super::error::Error;
 use super::state::ShimState;
 use crate::decide::orphan;
-use crate::decide::provision::{self, Action, Observed, TREE_LOST_MESSAGE};
+use crate::decide::provision::{self, Action, ObservedTree, TREE_LOST_MESSAGE};
 use crate::decide::workspace_status::{self, StatusUpdate, condition_reason, selected_provider};
 use crate::mounter::client::MounterFailure;
 use yoi_wire::error_chain;
 
 /// The result of one attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ProvisionOutcome {
     /// What to write into the status.
     pub update: StatusUpdate,
     /// What the controller does next.
@@ -36,17 +36,17 @@ pub enum Next {
     RemoveFinalizer,
 }
 
-impl Outcome {
+impl ProvisionOutcome {
     fn await_change(update: StatusUpdate) -> Self {
-        Outcome { update, next: Next::AwaitChange }
+        ProvisionOutcome { update, next: Next::AwaitChange }
     }
     fn retry(update: StatusUpdate) -> Self {
-        Outcome { update, next: Next::Retry }
+        ProvisionOutcome { update, next: Next::Retry }
     }
 }
 
 /// Observes, decides and acts once. Fails only where no condition can say why: in the journal, or when the mounter does not answer.
-pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
+pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<ProvisionOutcome, Error> {
     // A mount of this tree waits for the lock. A mount that waits for the tree does not hold it.
     let _tree = state.tree_locks.lock(uid).await;
     let (record, unknown) = record_or_damage(state.record(uid).await)?;
@@ -57,7 +57,7 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
     let mounts = state.publish_records.of_tree(uid);
     let offers = state.offers();
     let lost = state.damage.lost.contains(&uid);
-    let observed = Observed {
+    let observed = ObservedTree {
         node: &state.node,
         record: record.as_ref(),
         origin: origin.as_ref(),
@@ -69,19 +69,21 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
     let action = provision::decide(ws, &observed);
     tracing::debug!(?action, "decided");
     match action {
-        Action::Ignore => Ok(Outcome::await_change(StatusUpdate::default())),
+        Action::Ignore => Ok(ProvisionOutcome::await_change(StatusUpdate::default())),
         Action::Refuse { provider, reason, message } => {
             let chosen = provider.and_then(|p| workspace_status::previous_selection(ws, p));
-            Ok(Outcome::retry(workspace_status::not_provisioned(chosen, reason, &message)))
+            Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(chosen, reason, &message)))
         }
         Action::Adopt => adopt(state, ws, uid).await,
-        Action::Keep { provider } => Ok(Outcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts))),
+        Action::Keep { provider } => {
+            Ok(ProvisionOutcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
+        }
         Action::Create { provider, because, making } => create(state, ws, uid, provider, &because, making).await,
         Action::Seal { provider } => seal(state, ws, uid, provider, mounts).await,
         Action::WaitForPods => {
             let message = format!("{mounts} mounts of the tree are left");
             let update = StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, message));
-            Ok(Outcome::retry(update.with(type_::IN_USE, workspace_status::in_use_verdict(mounts))))
+            Ok(ProvisionOutcome::retry(update.with(type_::IN_USE, workspace_status::in_use_verdict(mounts))))
         }
         Action::Destroy => Ok(destroyed_outcome(destroy_locked(state, uid, record.is_some()).await?)),
     }
@@ -96,13 +98,13 @@ fn record_or_damage(read: Result<Option<Record>, Error>) -> Result<(Option<Recor
 }
 
 /// Writes the journal record of a tree that exists on disk and that its object says was provisioned.
-async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outcome, Error> {
+async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<ProvisionOutcome, Error> {
     // The status stays as it is until the disk answers: it is the only record that the tree was provisioned.
     let found = state.mounter.inventory().await?;
     let marker = found.entries.into_iter().find(|e| e.uid == uid && e.location == EntryLocation::Live).and_then(|e| e.marker);
     let Some(Marker { provider, origin, sealed, .. }) = marker else {
         tracing::error!("a tree that stood is on no disk of this node");
-        return Ok(Outcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
+        return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
     };
     let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
     state
@@ -115,7 +117,7 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Outco
     tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
     state.workspaces.notify(uid);
     let mounts = state.publish_records.of_tree(uid);
-    Ok(Outcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
+    Ok(ProvisionOutcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
 }
 
 async fn create(
@@ -125,7 +127,7 @@ async fn create(
     provider: ProviderKind,
     because: &str,
     making: TreeOrigin,
-) -> Result<Outcome, Error> {
+) -> Result<ProvisionOutcome, Error> {
     let (started, of) = (Instant::now(), orphan::journaled_name(ws));
     state.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
     let made = state.mounter.make(uid, provider, making).await;
@@ -134,7 +136,11 @@ async fn create(
         let (reason, message) = refusal(failure)?;
         // Nothing was made, so the next attempt may use another provider or source.
         state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
-        return Ok(Outcome::retry(workspace_status::not_provisioned(Some(selected_provider(provider, because)), reason, &message)));
+        return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(
+            Some(selected_provider(provider, because)),
+            reason,
+            &message,
+        )));
     }
     state.journal(move |j| j.record_created(uid)).await?;
     tracing::info!(%provider, took = ?started.elapsed(), "made a tree");
@@ -143,7 +149,7 @@ async fn create(
         TreeOrigin::Empty { .. } => reason::TREE_CREATED,
         TreeOrigin::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
     };
-    Ok(Outcome::await_change(workspace_status::provisioned_status(
+    Ok(ProvisionOutcome::await_change(workspace_status::provisioned_status(
         ws,
         provider,
         Some(because),
@@ -152,20 +158,20 @@ async fn create(
     )))
 }
 
-async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<Outcome, Error> {
+async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<ProvisionOutcome, Error> {
     let update = workspace_status::provisioned_status(ws, provider, None, None, mounts);
     state.journal(move |j| j.begin_seal(uid)).await?;
     let manifest = match state.mounter.seal(uid).await {
         Ok(manifest) => manifest,
         Err(failure) => {
             let (reason, message) = refusal(failure)?;
-            return Ok(Outcome::retry(update.with(type_::SEALED, ConditionValue::no(reason, message))));
+            return Ok(ProvisionOutcome::retry(update.with(type_::SEALED, ConditionValue::no(reason, message))));
         }
     };
     state.journal(move |j| j.record_sealed(uid)).await?;
     tracing::info!(digest = manifest.digest, "sealed a base");
     let (volume, verdict) = workspace_status::sealed_status(&manifest);
-    Ok(Outcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, verdict) }))
+    Ok(ProvisionOutcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, verdict) }))
 }
 
 /// Destroys the tree of a workspace that no longer exists, by its UID alone. Returns false while Pods still mount the tree, and after a refusal
@@ -193,14 +199,16 @@ async fn destroy_locked(state: &ShimState, uid: Uid, is_recorded: bool) -> Resul
     Ok(Ok(()))
 }
 
-fn destroyed_outcome(result: Result<(), (reason::Reason, String)>) -> Outcome {
+fn destroyed_outcome(result: Result<(), (reason::Reason, String)>) -> ProvisionOutcome {
     match result {
-        Err((reason, message)) => Outcome::retry(StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message))),
+        Err((reason, message)) => {
+            ProvisionOutcome::retry(StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason, message)))
+        }
         Ok(()) => {
             let update =
                 StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing of it is on its node"));
             let update = update.with(type_::IN_USE, workspace_status::in_use_verdict(0));
-            Outcome { update, next: Next::RemoveFinalizer }
+            ProvisionOutcome { update, next: Next::RemoveFinalizer }
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::task::{Id, JoinSet};
 /// A required task ended. The process ends too, rather than run without it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to go on: {task} ended{}", if *panicked { " by a panic" } else { "" })]
-pub struct TaskEnded {
+pub struct RequiredTaskEnded {
     /// The name that the task was started with.
     pub task: &'static str,
     /// Whether it panicked.
@@ -30,13 +30,13 @@ impl RequiredTasks {
     }
 
     /// Waits for the first task that ends, which none should before the process stops.
-    pub async fn first_end(&mut self) -> TaskEnded {
+    pub async fn first_end(&mut self) -> RequiredTaskEnded {
         let (id, panicked) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => (id, false),
             Some(Err(error)) => (error.id(), error.is_panic()),
-            None => return TaskEnded { task: "everything", panicked: false },
+            None => return RequiredTaskEnded { task: "everything", panicked: false },
         };
-        TaskEnded { task: self.names.get(&id).copied().unwrap_or("a task"), panicked }
+        RequiredTaskEnded { task: self.names.get(&id).copied().unwrap_or("a task"), panicked }
     }
 
     /// Waits until all tasks have ended. The caller stops them first.

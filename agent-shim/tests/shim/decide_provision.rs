@@ -2,7 +2,7 @@
 
 use crate::fixtures::{NODE, offers, record, uid, workspace};
 use serde_json::{Value, json};
-use yoi_agent_shim::decide::provision::{Action, Observed, decide};
+use yoi_agent_shim::decide::provision::{Action, ObservedTree, decide};
 use yoi_workspace::ProviderKind::{Btrfs, Copy};
 use yoi_workspace::{CloneAccess, Owner, ProviderOffer, Record, RecordState, TreeOrigin};
 
@@ -24,7 +24,7 @@ impl Case {
     fn action(&self) -> Action {
         let (record, origin) = (self.record.as_ref(), self.origin.as_ref());
         let seen =
-            Observed { node: NODE, record, origin, offers: &self.offers, mounts: self.mounts, lost: self.lost, unknown: self.unknown };
+            ObservedTree { node: NODE, record, origin, offers: &self.offers, mounts: self.mounts, lost: self.lost, unknown: self.unknown };
         decide(&workspace(1, self.over.clone()), &seen)
     }
     fn refused(&self) -> &'static str {

@@ -13,7 +13,7 @@ use yoi_workspace::{
 };
 
 use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
-use yoi_agent_shim::mounter::protocol::{MountedContent, Mounts, PublishedMount, Refusal, Request, Response};
+use yoi_agent_shim::mounter::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
 use yoi_agent_shim::volume::PodVolume;
 
 pub const NODE: &str = "node-1";
@@ -99,7 +99,7 @@ impl FakeMounter {
         let changing =
             !matches!(request, Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::Unpublish { .. });
         if let Some(reason) = self.refuse.lock().unwrap().filter(|_| changing) {
-            return Err(MounterFailure::Refused(Refusal { reason, message: "as the test says".into() }));
+            return Err(MounterFailure::Refused(MounterRefusal { reason, message: "as the test says".into() }));
         }
         let kind = match request {
             Request::Publish { .. } => "publish",
@@ -118,7 +118,7 @@ impl FakeMounter {
                     ExpectedRoot::Named(wanted) => *name == Some(wanted),
                 };
                 if !known {
-                    return Err(MounterFailure::Refused(Refusal {
+                    return Err(MounterFailure::Refused(MounterRefusal {
                         reason: ErrorReason::WrongDataRoot,
                         message: "it is another one".into(),
                     }));

@@ -11,7 +11,7 @@ use yoi_wire::identity::{SHIM_SOCKET, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME
 
 use crate::fixtures::{NODE, uid};
 use crate::test_shim::TestShim;
-use yoi_agent_shim::mounter::protocol::{Refusal, Response};
+use yoi_agent_shim::mounter::protocol::{MounterRefusal, Response};
 use yoi_agent_shim::mounter::service::MounterService;
 use yoi_agent_shim::mounter::{DataRootConfig, frame};
 use yoi_agent_shim::proto::csi::NodeUnpublishVolumeRequest;
@@ -174,7 +174,7 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
     while !socket.exists() {
         std::thread::yield_now();
     }
-    let say = |body: &[u8]| -> Option<Result<Response, Refusal>> {
+    let say = |body: &[u8]| -> Option<Result<Response, MounterRefusal>> {
         let mut stream = UnixStream::connect(&socket).unwrap();
         let length = u32::try_from(body.len()).unwrap().to_be_bytes();
         // The mounter may close the connection before it has read everything.

@@ -169,7 +169,7 @@ fn provisioned(n: u8, over: serde_json::Value) -> yoi_crds::AgentWorkspace {
     workspace(n, all)
 }
 
-fn reason(outcome: &yoi_agent_shim::shim::provisioning::Outcome) -> &'static str {
+fn reason(outcome: &yoi_agent_shim::shim::provisioning::ProvisionOutcome) -> &'static str {
     outcome.update.verdicts.iter().find(|(t, _)| *t == "Provisioned").map_or("", |(_, v)| v.reason.word())
 }
 

@@ -7,20 +7,20 @@ use crate::test_shim::TestShim;
 use serde_json::json;
 use yoi_agent_shim::mounter::client::MounterFailure;
 use yoi_agent_shim::shim::error::Error;
-use yoi_agent_shim::shim::provisioning::{Next, Outcome, backoff, provision};
+use yoi_agent_shim::shim::provisioning::{Next, ProvisionOutcome, backoff, provision};
 use yoi_agent_shim::shim::recovery;
 use yoi_crds::condition::ConditionValue;
 use yoi_workspace::{ErrorReason, ProviderKind, RecordState, TreeOrigin};
 
-fn verdict<'a>(outcome: &'a Outcome, type_: &str) -> Option<&'a ConditionValue> {
+fn verdict<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> Option<&'a ConditionValue> {
     outcome.update.verdicts.iter().find(|(t, _)| *t == type_).map(|(_, v)| v)
 }
 
-fn reason<'a>(outcome: &'a Outcome, type_: &str) -> &'a str {
+fn reason<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> &'a str {
     verdict(outcome, type_).map_or("", |v| v.reason.word())
 }
 
-async fn look(shim: &TestShim, over: serde_json::Value) -> Outcome {
+async fn look(shim: &TestShim, over: serde_json::Value) -> ProvisionOutcome {
     *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Copy]);
     provision(&shim.state, &workspace(1, over), uid(1)).await.unwrap()
 }

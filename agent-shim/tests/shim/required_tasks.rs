@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use yoi_agent_shim::shim::required_tasks::{RequiredTasks, TaskEnded};
+use yoi_agent_shim::shim::required_tasks::{RequiredTaskEnded, RequiredTasks};
 use yoi_agent_shim::shim::{ShimError, serve_sockets};
 
 use crate::test_shim::TestShim;
@@ -16,7 +16,10 @@ async fn a_task_that_panics_or_ends_ends_the_shim_with_its_name() {
         let (state, kubelet_dir) = (&shim.state, &shim.state.kubelet_dir);
         std::fs::create_dir_all(kubelet_dir.join("plugins_registry")).unwrap();
         let ended = serve_sockets(state, tokio::spawn(pending()), &mut tasks).await.unwrap_err();
-        assert!(matches!(&ended, ShimError::TaskEnded(e) if *e == TaskEnded { task: "the provision controller", panicked }), "{ended}");
+        assert!(
+            matches!(&ended, ShimError::TaskEnded(e) if *e == RequiredTaskEnded { task: "the provision controller", panicked }),
+            "{ended}"
+        );
         // As at every end: the kubelet forgets the driver, and nothing more is provisioned.
         assert!(state.stop.is_cancelled() && !kubelet_dir.join("plugins_registry/csi.yoi.dev-reg.sock").exists());
     }

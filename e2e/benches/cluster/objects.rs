@@ -128,7 +128,7 @@ async fn operator_memory() -> Result<f64> {
 /// Waits until every object has a condition Ready.
 async fn wait_conditions<K>(ns: &TestNamespace) -> Result<()>
 where
-    K: yoi_e2e::test_namespace::NamespacedObject,
+    K: yoi_e2e::test_namespace::TestObject,
 {
     let began = std::time::Instant::now();
     loop {

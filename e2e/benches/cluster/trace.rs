@@ -7,7 +7,7 @@ use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use tokio::task::JoinSet;
-use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
+use yoi_e2e::test_namespace::{TestNamespace, TestObject};
 
 struct Observation {
     at: Instant,
@@ -26,7 +26,7 @@ impl Trace {
         Self { seen: Arc::default(), followers: JoinSet::new() }
     }
 
-    pub fn follow<K: NamespacedObject>(&mut self, ns: &TestNamespace, kind: &'static str) {
+    pub fn follow<K: TestObject>(&mut self, ns: &TestNamespace, kind: &'static str) {
         let (api, seen) = (ns.api::<K>(), self.seen.clone());
         self.followers.spawn(async move {
             let mut stream = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();

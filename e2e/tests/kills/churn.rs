@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
+use yoi_e2e::test_namespace::{TestNamespace, TestObject};
 
 use crate::rng::SeededRng;
 
@@ -33,13 +33,13 @@ pub async fn retry<T, F: Future<Output = kube::Result<T>>>(mut request: impl FnM
     }
 }
 
-pub async fn create<K: NamespacedObject>(ns: &TestNamespace, object: Value) -> Result<()> {
+pub async fn create<K: TestObject>(ns: &TestNamespace, object: Value) -> Result<()> {
     let object: K = serde_json::from_value(object)?;
     let (api, how) = (ns.api::<K>(), Default::default());
     retry(|| api.create(&how, &object)).await.map(drop)
 }
 
-pub async fn delete<K: NamespacedObject>(ns: &TestNamespace, name: &str) -> Result<()> {
+pub async fn delete<K: TestObject>(ns: &TestNamespace, name: &str) -> Result<()> {
     let (api, how) = (ns.api::<K>(), Default::default());
     retry(|| api.delete(name, &how)).await.map(drop)
 }

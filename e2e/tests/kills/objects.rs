@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use yoi_crds::YoiPeer;
-use yoi_e2e::test_namespace::{NamespacedObject, TestNamespace};
+use yoi_e2e::test_namespace::{TestNamespace, TestObject};
 
 use crate::churn::Churn;
 use crate::workload::AGENTS;
@@ -23,7 +23,7 @@ pub struct ObjectName {
 
 /// Lists all objects of the namespace but workspaces and YoiPods, which [`Churn::pending`] checks.
 pub async fn list(ns: &TestNamespace) -> Result<BTreeSet<ObjectName>> {
-    async fn add<K: NamespacedObject>(ns: &TestNamespace, all: &mut BTreeSet<ObjectName>) -> Result<()> {
+    async fn add<K: TestObject>(ns: &TestNamespace, all: &mut BTreeSet<ObjectName>) -> Result<()> {
         let listed = ns.api::<K>().list(&ListParams::default()).await?.items;
         all.extend(listed.iter().map(|object| ObjectName {
             kind: K::kind(&()).into_owned(),

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Inventory(BTreeSet<String>);
+pub struct HostInventory(BTreeSet<String>);
 
-impl Inventory {
+impl HostInventory {
     pub fn take() -> Result<Self> {
         let mut found = BTreeSet::new();
         // Other tests of this machine mount and attach below the folder for temporary files; a node never does.
@@ -167,8 +167,8 @@ fn inodes(folder: &Path, device: u64, found: &mut BTreeSet<u64>) {
 mod tests {
     use super::*;
 
-    fn inventory(entries: &[&str]) -> Inventory {
-        Inventory(entries.iter().map(|entry| (*entry).to_owned()).collect())
+    fn inventory(entries: &[&str]) -> HostInventory {
+        HostInventory(entries.iter().map(|entry| (*entry).to_owned()).collect())
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
             "firewall filter -A FORWARD -i yoi0 -m comment --comment yoi-cluster:yoi -j ACCEPT",
             "firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT",
         ]);
-        let before = Inventory::default();
+        let before = HostInventory::default();
         assert_eq!(
             after.difference(&before, Instance::YoiTest),
             ["firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT"]

@@ -4,7 +4,7 @@ use super::oci::{self, Archive, Image};
 use crate::command::{command, quiet};
 use crate::instance::{cache, repository};
 use crate::progress;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -35,7 +35,7 @@ pub fn example_git() -> Result<Archive> {
     // One thread, so that the same history packs to the same bytes.
     quiet(command("git", ["-c", "pack.threads=1", "clone", "--quiet", "--bare", "--no-local"]).arg(repository()).arg(&bare))?;
     fs::remove_dir_all(bare.join("hooks"))?;
-    let mut tree = Tree::new();
+    let mut tree = ImageTree::new();
     tree.folder("srv/git/project.git", &bare)?;
     oci::write(&image("example-git")?.with(&tree)?)
 }

@@ -1,7 +1,7 @@
 //! An image as an OCI layout in a tar: the same inputs give the same bytes, so its digest can be its tag.
 
 use super::archive_folder;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use anyhow::{Context, Result};
 use oci_spec::image::{
     Arch, ConfigBuilder, Descriptor, DescriptorBuilder, Digest as OciDigest, ImageConfiguration, ImageConfigurationBuilder,
@@ -29,7 +29,7 @@ enum Layer {
 }
 
 impl Image {
-    pub fn of_tree(name: &str, tree: Tree, user: &str, program: &str) -> Result<Self> {
+    pub fn of_tree(name: &str, tree: ImageTree, user: &str, program: &str) -> Result<Self> {
         let (layers, entrypoint) = (vec![Layer::Memory(tree.tar()?)], vec![program.to_owned()]);
         Ok(Self { name: name.to_owned(), layers, user: user.to_owned(), entrypoint, command: vec![], home: None })
     }
@@ -40,7 +40,7 @@ impl Image {
     }
 
     /// One more layer on top.
-    pub fn with(mut self, tree: &Tree) -> Result<Self> {
+    pub fn with(mut self, tree: &ImageTree) -> Result<Self> {
         self.layers.push(Layer::Memory(tree.tar()?));
         Ok(self)
     }

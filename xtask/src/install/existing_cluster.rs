@@ -1,6 +1,6 @@
 //! Installs into the cluster of a kubeconfig context. kind loads images from this machine, other clusters pull them.
 
-use super::{Target, charts, fleet, try_next};
+use super::{InstallTarget, charts, fleet, try_next};
 use crate::cluster::Kubectl;
 use crate::command::{command, quiet};
 use crate::images::{self, Built, References, Registry};
@@ -49,7 +49,7 @@ pub fn existing(cluster: ExistingCluster) -> Result<()> {
             (built.references(), References::new())
         }
     };
-    let target = Target { context: Some(context.clone()), kubeconfig: None, kubectl, settings };
+    let target = InstallTarget { context: Some(context.clone()), kubeconfig: None, kubectl, settings };
     charts(&target, &chart)?;
     fleet::start(&target.kubectl, fleet::of_nodes(&target.kubectl)?, &examples)?;
     println!("\nYoi runs in {context}.");

@@ -1,11 +1,11 @@
 //! The lanes that need a real Kubernetes. Two clusters run side by side, because tests mostly wait. On one run the tests that can share a
 //! cluster, on the other those that kill or remove what other tests need.
 
-use super::report::{Lane, Outcome, Report};
+use super::report::{Lane, LaneOutcome, Report};
 use super::{Selection, program, registry_install};
-use crate::cluster::{self, Inventory};
+use crate::cluster::{self, HostInventory};
 use crate::images::{self, Built};
-use crate::install::{self, Target};
+use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
 use crate::test_environment;
 use anyhow::{Result, bail};
@@ -32,7 +32,7 @@ const ROUNDS_TEST: &str = "nothing_is_lost_doubled_or_left_over_whatever_is_kill
 /// What earlier lanes leave for later ones.
 #[derive(Default)]
 struct Prepared {
-    before: Option<Inventory>,
+    before: Option<HostInventory>,
     built: Option<Built>,
     charts: bool,
 }
@@ -43,34 +43,34 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
     let root = rustix::process::geteuid().is_root();
     report.lane("clusters up", || {
         if !root {
-            return Ok(Outcome::skipped("a node needs root"));
+            return Ok(LaneOutcome::skipped("a node needs root"));
         }
         BOTH.into_iter().try_for_each(cluster::down)?;
-        prepared.before = Some(Inventory::take()?);
+        prepared.before = Some(HostInventory::take()?);
         BOTH.into_iter().try_for_each(cluster::up)?;
-        Ok(Outcome::Passed)
+        Ok(LaneOutcome::Passed)
     });
     let up = report.passed("clusters up");
     report.lane("images", || {
         if !up {
-            return Ok(Outcome::skipped("no cluster to import them into"));
+            return Ok(LaneOutcome::skipped("no cluster to import them into"));
         }
         let built = images::build_and_import(SHARED)?;
         images::import_all(DISRUPTED, &built)?;
         prepared.built = Some(built);
-        Ok(Outcome::Passed)
+        Ok(LaneOutcome::Passed)
     });
     report.lane("charts", || {
-        let Some(built) = &prepared.built else { return Ok(Outcome::skipped("no images")) };
+        let Some(built) = &prepared.built else { return Ok(LaneOutcome::skipped("no images")) };
         BOTH.into_iter().try_for_each(|instance| charts(instance, built))?;
         // Once, and not by two at the same time.
         compile()?;
         prepared.charts = true;
-        Ok(Outcome::Passed)
+        Ok(LaneOutcome::Passed)
     });
     let with_charts = |play: fn(&Built, &Selection<'_>) -> Result<()>| match &prepared.built {
-        Some(built) if prepared.charts => play(built, selection).map(|()| Outcome::Passed),
-        _ => Ok(Outcome::skipped("Yoi is not installed")),
+        Some(built) if prepared.charts => play(built, selection).map(|()| LaneOutcome::Passed),
+        _ => Ok(LaneOutcome::skipped("Yoi is not installed")),
     };
     report.beside(vec![
         other,
@@ -83,27 +83,27 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
     if selection.filter.is_none() {
         report.lane("up by context and registry", || {
             if !prepared.charts {
-                return Ok(Outcome::skipped("Yoi could not be installed"));
+                return Ok(LaneOutcome::skipped("Yoi could not be installed"));
             }
-            registry_install::check().map(|()| Outcome::Passed)
+            registry_install::check().map(|()| LaneOutcome::Passed)
         });
     }
     report.lane("clusters down, nothing left", || {
-        let Some(before) = &prepared.before else { return Ok(Outcome::skipped("there was no cluster")) };
+        let Some(before) = &prepared.before else { return Ok(LaneOutcome::skipped("there was no cluster")) };
         BOTH.into_iter().try_for_each(cluster::down)?;
-        let after = Inventory::take()?;
+        let after = HostInventory::take()?;
         let mut left: Vec<_> = BOTH.into_iter().flat_map(|instance| after.difference(before, instance)).collect();
         left.sort_unstable();
         left.dedup();
         if !left.is_empty() {
             bail!("{} things are left behind:\n  {}", left.len(), left.join("\n  "));
         }
-        Ok(Outcome::Passed)
+        Ok(LaneOutcome::Passed)
     });
 }
 
 fn charts(instance: Instance, built: &Built) -> Result<()> {
-    install::charts(&Target::local(instance)?, &built.references())
+    install::charts(&InstallTarget::local(instance)?, &built.references())
 }
 
 /// Cargo leaves targets that are run by name only out of all others, and of `--all-targets` too.

@@ -1,6 +1,6 @@
 //! kind reads and validates `kind-config.yaml` by its own code, and nothing more: it gets a docker that answers no further questions.
 
-use super::report::Outcome;
+use super::report::LaneOutcome;
 use crate::build;
 use crate::command::command;
 use crate::instance::repository;
@@ -19,7 +19,7 @@ version | -v | --version) echo 'Docker version 28.0.0' ;;
 esac
 "#;
 
-pub fn check() -> Result<Outcome> {
+pub fn check() -> Result<LaneOutcome> {
     let folder = tempfile::tempdir()?;
     let planted = folder.path().join("planted.yaml");
     fs::write(&planted, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes: [{role: control-plain}]\n")?;
@@ -27,7 +27,7 @@ pub fn check() -> Result<Outcome> {
         bail!("this check is blind: it lets an unknown node role pass");
     }
     accepts(&repository().join("kind-config.yaml"))?;
-    Ok(Outcome::Passed)
+    Ok(LaneOutcome::Passed)
 }
 
 fn accepts(file: &Path) -> Result<()> {

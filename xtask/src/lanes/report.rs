@@ -1,24 +1,24 @@
 use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
 
-pub enum Outcome {
+pub enum LaneOutcome {
     Passed,
     Skipped { why: String },
 }
 
-impl Outcome {
+impl LaneOutcome {
     pub fn skipped(why: &str) -> Self {
-        Outcome::Skipped { why: why.to_owned() }
+        LaneOutcome::Skipped { why: why.to_owned() }
     }
 }
 
 struct Row {
     lane: &'static str,
     took: Duration,
-    outcome: Result<Outcome>,
+    outcome: Result<LaneOutcome>,
 }
 
-fn row(lane: &'static str, run: impl FnOnce() -> Result<Outcome>) -> Row {
+fn row(lane: &'static str, run: impl FnOnce() -> Result<LaneOutcome>) -> Row {
     let began = Instant::now();
     let outcome = run();
     if let Err(error) = &outcome {
@@ -30,11 +30,11 @@ fn row(lane: &'static str, run: impl FnOnce() -> Result<Outcome>) -> Row {
 /// A lane that may run beside others.
 pub struct Lane<'a> {
     name: &'static str,
-    run: Box<dyn FnOnce() -> Result<Outcome> + Send + 'a>,
+    run: Box<dyn FnOnce() -> Result<LaneOutcome> + Send + 'a>,
 }
 
 impl<'a> Lane<'a> {
-    pub fn new(name: &'static str, run: impl FnOnce() -> Result<Outcome> + Send + 'a) -> Self {
+    pub fn new(name: &'static str, run: impl FnOnce() -> Result<LaneOutcome> + Send + 'a) -> Self {
         Self { name, run: Box::new(run) }
     }
 }
@@ -52,7 +52,7 @@ impl Default for Report {
 
 impl Report {
     /// Runs a lane now; its failure is a row, and the next lane still runs.
-    pub fn lane(&mut self, lane: &'static str, run: impl FnOnce() -> Result<Outcome>) {
+    pub fn lane(&mut self, lane: &'static str, run: impl FnOnce() -> Result<LaneOutcome>) {
         eprintln!("\n== {lane}");
         self.rows.push(row(lane, run));
     }
@@ -69,7 +69,7 @@ impl Report {
     }
 
     pub fn passed(&self, lane: &str) -> bool {
-        self.rows.iter().any(|row| row.lane == lane && matches!(row.outcome, Ok(Outcome::Passed)))
+        self.rows.iter().any(|row| row.lane == lane && matches!(row.outcome, Ok(LaneOutcome::Passed)))
     }
 
     pub fn failed(&self) -> bool {
@@ -81,8 +81,8 @@ impl Report {
         println!();
         for row in &self.rows {
             let (verdict, why) = match &row.outcome {
-                Ok(Outcome::Passed) => ("passed", String::new()),
-                Ok(Outcome::Skipped { why }) => ("skipped", why.clone()),
+                Ok(LaneOutcome::Passed) => ("passed", String::new()),
+                Ok(LaneOutcome::Skipped { why }) => ("skipped", why.clone()),
                 Err(error) => ("FAILED", error.to_string().lines().next().unwrap_or_default().to_owned()),
             };
             println!("{:<28} {verdict:<8} {:>6.1}s  {why}", row.lane, row.took.as_secs_f32());
@@ -93,9 +93,9 @@ impl Report {
     }
 
     fn sum(&self) -> String {
-        let count = |wanted: fn(&Result<Outcome>) -> bool| self.rows.iter().filter(|row| wanted(&row.outcome)).count();
-        let passed = count(|outcome| matches!(outcome, Ok(Outcome::Passed)));
-        let skipped = count(|outcome| matches!(outcome, Ok(Outcome::Skipped { .. })));
+        let count = |wanted: fn(&Result<LaneOutcome>) -> bool| self.rows.iter().filter(|row| wanted(&row.outcome)).count();
+        let passed = count(|outcome| matches!(outcome, Ok(LaneOutcome::Passed)));
+        let skipped = count(|outcome| matches!(outcome, Ok(LaneOutcome::Skipped { .. })));
         format!("{passed} passed, {} failed, {skipped} skipped", count(Result::is_err))
     }
 }
@@ -107,9 +107,9 @@ mod tests {
     #[test]
     fn a_lane_that_cannot_run_is_counted_and_never_passed() {
         let mut report = Report::default();
-        report.lane("a", || Ok(Outcome::Passed));
+        report.lane("a", || Ok(LaneOutcome::Passed));
         report.lane("b", || anyhow::bail!("no"));
-        report.lane("c", || Ok(Outcome::skipped("no root")));
+        report.lane("c", || Ok(LaneOutcome::skipped("no root")));
         assert_eq!(report.sum(), "1 passed, 1 failed, 1 skipped");
         assert!(report.failed() && report.passed("a") && !report.passed("c"));
     }
@@ -118,8 +118,8 @@ mod tests {
     fn lanes_beside_each_other_are_rows_of_their_own_also_when_one_panics() {
         let mut report = Report::default();
         let (told, heard) = std::sync::mpsc::channel();
-        let wait = move || heard.recv_timeout(Duration::from_secs(10)).map(|()| Outcome::Passed).map_err(Into::into);
-        let tell = move || told.send(()).map(|()| Outcome::Passed).map_err(Into::into);
+        let wait = move || heard.recv_timeout(Duration::from_secs(10)).map(|()| LaneOutcome::Passed).map_err(Into::into);
+        let tell = move || told.send(()).map(|()| LaneOutcome::Passed).map_err(Into::into);
         // The first ends only if the second runs meanwhile.
         report.beside(vec![Lane::new("waits", wait), Lane::new("tells", tell), Lane::new("panics", || panic!("on purpose"))]);
         assert_eq!(report.sum(), "2 passed, 1 failed, 0 skipped");
