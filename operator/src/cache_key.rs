@@ -1,12 +1,12 @@
 //! The keys that a cached object is found by, and that say whom a change of it concerns.
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::meta;
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
+use yoi_plan::{ObservedPod, meta};
 
 /// What an object is, belongs to or names. Two strings are a namespace and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,11 +82,12 @@ pub(crate) fn peer_keys(peer: &YoiPeer) -> Vec<CacheKey> {
     peer.spec.members.iter().map(|m| CacheKey::YoiPod(namespace_of(peer), m.clone())).collect()
 }
 
-pub(crate) fn pod_keys(pod: &Pod) -> Vec<CacheKey> {
+pub(crate) fn pod_keys(pod: &ObservedPod) -> Vec<CacheKey> {
+    let namespace = || meta::namespace(&pod.metadata).to_owned();
     let label_value = |key: &str| meta::label(&pod.metadata, key).map(str::to_owned);
     let mut keys = Vec::new();
-    keys.extend(label_value(label::YOIPOD).map(|name| CacheKey::YoiPod(namespace_of(pod), name)));
-    keys.extend(label_value(label::WORKSPACE).map(|name| CacheKey::Workspace(namespace_of(pod), name)));
+    keys.extend(label_value(label::YOIPOD).map(|name| CacheKey::YoiPod(namespace(), name)));
+    keys.extend(label_value(label::WORKSPACE).map(|name| CacheKey::Workspace(namespace(), name)));
     keys
 }
 

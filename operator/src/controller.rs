@@ -28,7 +28,7 @@ use crate::failures::Failures;
 use crate::health::Metrics;
 use crate::log_subject::{LogSubject, log_for};
 use crate::report::OwnedFields;
-use crate::watch_caches::{CachedKind, WatchCaches};
+use crate::watch_caches::{CachedObject, WatchCaches};
 use crate::{apply, report};
 
 /// What every controller works with.
@@ -56,7 +56,7 @@ impl Context {
 
 /// A kind that the operator reconciles, and whose status it writes.
 pub trait Reconciled:
-    CachedKind + Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+    CachedObject + Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
     type Status: OwnedFields + Send + Sync;
 
@@ -70,7 +70,7 @@ pub trait Reconciled:
 }
 
 /// A kind that the operator takes care of without writing a status.
-pub trait Maintained: CachedKind + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+pub trait Maintained: CachedObject + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
     /// False: the object is not queued.
     fn needs_maintenance(&self) -> bool {
         true
@@ -134,11 +134,15 @@ fn is_queued<K: Maintained, E>(event: &Result<Event<Arc<K>>, E>) -> bool {
     }
 }
 
-fn cached<K: CachedKind>(queued: &Queued<K>, context: &Context) -> Option<Arc<K>> {
+fn cached<K: CachedObject + Resource<DynamicType = ()>>(queued: &Queued<K>, context: &Context) -> Option<Arc<K>> {
     K::cache(&context.caches).get(&queued.namespace().unwrap_or_default(), &queued.name_any())
 }
 
-fn subject_of<K: CachedKind>(queued: &Queued<K>, context: &Context, subject: fn(&K) -> LogSubject) -> LogSubject {
+fn subject_of<K: CachedObject + Resource<DynamicType = ()>>(
+    queued: &Queued<K>,
+    context: &Context,
+    subject: fn(&K) -> LogSubject,
+) -> LogSubject {
     cached(queued, context).map_or_else(|| LogSubject::of(queued, None), |object| subject(&object))
 }
 

@@ -3,11 +3,12 @@
 //! | Column | Meaning |
 //! |---|---|
 //! | cache | the field of `WatchCaches` and of `Triggers` |
-//! | kind | the type that is watched and cached |
+//! | kind | the type that is watched |
+//! | cached | the type that is cached: the kind, or what plans read of it |
 //! | plural | the name of the kind in URLs |
 //! | scope | `namespaced`: of the namespaces that this operator is responsible for; `cluster`: all |
 //! | label | only objects with this label are watched |
-//! | trim | takes out what nobody reads |
+//! | project | makes the cached object from the watched one, without what nobody reads |
 //! | keys | the keys that the cached object is found by |
 //! | on change | the method of `WatchCaches` that triggers whom a change concerns |
 //! | work | `reconcile`, `maintain`, or `only_cache` |
@@ -16,19 +17,19 @@
 macro_rules! for_each_kind {
     ($generate:ident) => {
         $generate! {
-            // cache            kind                          plural                    scope       label                  trim           keys               on change          work
-            projects:         YoiProject,                   "yoiprojects",            namespaced, None,                  identity,      project_keys,      project_changed,   reconcile;
-            workspaces:       AgentWorkspace,               "agentworkspaces",        namespaced, None,                  identity,      workspace_keys,    workspace_changed, reconcile;
-            yoipods:          YoiPod,                       "yoipods",                namespaced, None,                  identity,      yoipod_keys,       yoipod_changed,    reconcile;
-            peers:            YoiPeer,                      "yoipeers",               namespaced, None,                  identity,      peer_keys,         no_triggers,       reconcile;
-            workspace_nodes:  WorkspaceNode,                "workspacenodes",         cluster,    None,                  identity,      name_keys,         nodes_changed,     maintain;
-            pods:             Pod,                          "pods",                   namespaced, Some(label::ROLE),     trim::pod,     pod_keys,          part_changed,      only_cache;
-            claims:           PersistentVolumeClaim,        "persistentvolumeclaims", namespaced, None,                  trim::claim,   claim_keys,        part_changed,      maintain;
-            volumes:          PersistentVolume,             "persistentvolumes",      cluster,    None,                  trim::volume,  volume_keys,       part_changed,      only_cache;
-            manifests:        ConfigMap,                    "configmaps",             namespaced, Some(label::YOIPOD),   identity,      manifest_keys,     part_changed,      only_cache;
-            network_policies: NetworkPolicy,                "networkpolicies",        namespaced, Some(label::ROLE),     identity,      namespace_keys,    part_changed,      only_cache;
-            namespaces:       PartialObjectMeta<Namespace>, "namespaces",             cluster,    None,                  identity,      no_keys,           no_triggers,       only_cache;
-            nodes:            PartialObjectMeta<Node>,      "nodes",                  cluster,    None,                  identity,      name_keys,         nodes_changed,     only_cache;
+            // cache          kind                          cached                        plural                    scope       label                project            keys            on change          work
+            projects:         YoiProject,                   YoiProject,                   "yoiprojects",            namespaced, None,                identity,          project_keys,   project_changed,   reconcile;
+            workspaces:       AgentWorkspace,               AgentWorkspace,               "agentworkspaces",        namespaced, None,                identity,          workspace_keys, workspace_changed, reconcile;
+            yoipods:          YoiPod,                       YoiPod,                       "yoipods",                namespaced, None,                identity,          yoipod_keys,    yoipod_changed,    reconcile;
+            peers:            YoiPeer,                      YoiPeer,                      "yoipeers",               namespaced, None,                identity,          peer_keys,      no_triggers,       reconcile;
+            workspace_nodes:  WorkspaceNode,                WorkspaceNode,                "workspacenodes",         cluster,    None,                identity,          name_keys,      nodes_changed,     maintain;
+            pods:             Pod,                          ObservedPod,                  "pods",                   namespaced, Some(label::ROLE),   ObservedPod::from, pod_keys,       part_changed,      only_cache;
+            claims:           PersistentVolumeClaim,        PersistentVolumeClaim,        "persistentvolumeclaims", namespaced, None,                trim::claim,       claim_keys,     part_changed,      maintain;
+            volumes:          PersistentVolume,             PersistentVolume,             "persistentvolumes",      cluster,    None,                trim::volume,      volume_keys,    part_changed,      only_cache;
+            manifests:        ConfigMap,                    ConfigMap,                    "configmaps",             namespaced, Some(label::YOIPOD), identity,          manifest_keys,  part_changed,      only_cache;
+            network_policies: NetworkPolicy,                NetworkPolicy,                "networkpolicies",        namespaced, Some(label::ROLE),   identity,          namespace_keys, part_changed,      only_cache;
+            namespaces:       PartialObjectMeta<Namespace>, PartialObjectMeta<Namespace>, "namespaces",             cluster,    None,                identity,          no_keys,        no_triggers,       only_cache;
+            nodes:            PartialObjectMeta<Node>,      PartialObjectMeta<Node>,      "nodes",                  cluster,    None,                identity,          name_keys,      nodes_changed,     only_cache;
         }
     };
 }

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::core::{DeserializeGuard, NamespaceResourceScope, PartialObjectMeta};
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use tokio::task::JoinSet;
 use tracing::warn;
 use yoi_crds::name::label;
-use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_watch_cache::{CacheChange, Queued};
 
 use crate::cache_key::CacheKey;
@@ -30,13 +27,13 @@ pub fn start_all(
     watch_namespace: Option<&str>,
 ) {
     macro_rules! start {
-        ($($cache:ident: $kind:ty, $plural:literal, $scope:ident, $label:expr, $trim:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
+        ($($cache:ident: $kind:ty, $cached:ty, $plural:literal, $scope:ident, $label:expr, $project:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
             $({
                 let api = $scope(&context.client, watch_namespace);
                 let caches = Arc::clone(&context.caches);
                 let on_change = move |change: &CacheChange<CacheKey>| caches.$on_change(&change.keys);
                 let events = writers.$cache.watch(api, labelled($label), on_change);
-                let work = $work::<$kind>(events, triggers.$cache, Arc::clone(context));
+                let work = $work(events, triggers.$cache, Arc::clone(context));
                 parts.spawn(async move {
                     work.await;
                     concat!("the task of ", $plural)
@@ -63,8 +60,8 @@ fn labelled(label: Option<&str>) -> watcher::Config {
 }
 
 /// Fills the cache of a kind that has no controller.
-async fn only_cache<K: Resource<DynamicType = ()>>(
-    events: impl Stream<Item = Result<Event<Arc<K>>, watcher::Error>>,
+async fn only_cache<K: Resource<DynamicType = ()>, T>(
+    events: impl Stream<Item = Result<Event<Arc<T>>, watcher::Error>>,
     _: impl Stream<Item = ObjectRef<Queued<K>>>,
     _: Arc<Context>,
 ) {

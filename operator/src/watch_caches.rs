@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::Resource;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
+use yoi_plan::ObservedPod;
 use yoi_plan::nodes::Nodes;
 use yoi_watch_cache::{CacheWriter, Queued, WatchCache};
 
@@ -20,24 +20,24 @@ use crate::cache_key::{
 use crate::kinds::for_each_kind;
 use crate::trim;
 
-/// A kind that has a cache.
-pub trait CachedKind: Resource<DynamicType = ()> + Sized {
-    /// The cache of this kind.
+/// A type that has a cache.
+pub trait CachedObject: Sized {
+    /// The cache of this type.
     fn cache(caches: &WatchCaches) -> &WatchCache<Self, CacheKey>;
 }
 
 macro_rules! declare_caches {
-    ($($cache:ident: $kind:ty, $plural:literal, $scope:ident, $label:expr, $trim:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
+    ($($cache:ident: $kind:ty, $cached:ty, $plural:literal, $scope:ident, $label:expr, $project:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
         /// What the operator knows of the cluster.
         pub struct WatchCaches {
-            $(pub $cache: WatchCache<$kind, CacheKey>,)+
+            $(pub $cache: WatchCache<$cached, CacheKey>,)+
             pub(crate) observed_nodes: RwLock<Arc<Nodes>>,
             pub(crate) senders: TriggerSenders,
         }
 
         /// The writing sides of all caches.
         pub struct CacheWriters {
-            $(pub(crate) $cache: CacheWriter<$kind, $kind, CacheKey>,)+
+            $(pub(crate) $cache: CacheWriter<$kind, $cached, CacheKey>,)+
         }
 
         #[expect(dead_code, reason = "nobody triggers a kind that is only cached")]
@@ -54,7 +54,7 @@ macro_rules! declare_caches {
             /// Empty caches, with their writing sides and what they trigger.
             #[must_use]
             pub fn new() -> (Arc<Self>, CacheWriters, Triggers) {
-                $(let $cache = (WatchCache::new($trim, $keys), mpsc::unbounded());)+
+                $(let $cache = (WatchCache::new($project, $keys), mpsc::unbounded());)+
                 let writers = CacheWriters { $($cache: $cache.0.1,)+ };
                 let senders = TriggerSenders { $($cache: $cache.1.0,)+ };
                 let triggers = Triggers { $($cache: $cache.1.1,)+ };
@@ -75,7 +75,7 @@ macro_rules! declare_caches {
             }
         }
 
-        $(impl CachedKind for $kind {
+        $(impl CachedObject for $cached {
             fn cache(caches: &WatchCaches) -> &WatchCache<Self, CacheKey> {
                 &caches.$cache
             }

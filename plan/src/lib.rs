@@ -22,6 +22,7 @@ pub mod names;
 pub mod network;
 pub mod nodes;
 pub mod nudge_deleting_claims;
+mod observed_pod;
 pub mod peer;
 pub mod project;
 mod restricted;
@@ -32,3 +33,5 @@ pub mod tree;
 pub mod visibility;
 pub mod workspace;
 pub mod yoipod;
+
+pub use observed_pod::ObservedPod;

@@ -6,11 +6,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 
 use crate::meta;
+use crate::observed_pod::ObservedPod;
 use crate::step::{Kind, Step, Target};
 
 /// UID of a stored object; never empty.
@@ -56,7 +57,7 @@ objects!(
     YoiPod: true "YoiPod",
     YoiPeer: true "YoiPeer",
     WorkspaceNode: false "WorkspaceNode",
-    Pod: true "Pod",
+    ObservedPod: true "Pod",
     PersistentVolumeClaim: true "PersistentVolumeClaim",
     PersistentVolume: false "PersistentVolume",
     ConfigMap: true "ConfigMap"
@@ -69,7 +70,7 @@ step_objects!(
     AgentWorkspace: Workspace,
     YoiPod: YoiPod,
     WorkspaceNode: WorkspaceNode,
-    Pod: Pod,
+    ObservedPod: Pod,
     PersistentVolumeClaim: Claim,
     PersistentVolume: Volume,
     ConfigMap: ConfigMap
@@ -204,25 +205,4 @@ impl<K: StepObject> Stored<'_, K> {
 /// Steps that delete those of `objects` that are not being deleted already.
 pub(crate) fn delete_all<'a, K: StepObject + 'a>(objects: impl IntoIterator<Item = Stored<'a, K>>) -> Vec<Step> {
     objects.into_iter().filter_map(Stored::delete).collect()
-}
-
-/// `status.phase` of a Pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PodPhase {
-    Running,
-    Succeeded,
-    Failed,
-    /// Pending, Unknown, or not reported yet.
-    Other,
-}
-
-impl Stored<'_, Pod> {
-    pub(crate) fn phase(self) -> PodPhase {
-        match self.get().status.as_ref().and_then(|status| status.phase.as_deref()) {
-            Some("Running") => PodPhase::Running,
-            Some("Succeeded") => PodPhase::Succeeded,
-            Some("Failed") => PodPhase::Failed,
-            Some(_) | None => PodPhase::Other,
-        }
-    }
 }

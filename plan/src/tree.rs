@@ -1,7 +1,6 @@
-//! What the plans of YoiProjects, AgentWorkspaces and YoiPods share about trees: the bases that a tree is cloned from, the Pods that mount it, and the
-//! YoiPod that may.
+//! What the plans of YoiProjects, AgentWorkspaces and YoiPods share about trees: the bases that a tree is cloned from, and the YoiPod whose Pod may
+//! mount it.
 
-pub mod agent_pod;
 pub mod base_set;
 
 use yoi_crds::source::{GitSource, WorkspaceSource};

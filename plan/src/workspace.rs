@@ -9,7 +9,7 @@ mod workspace_teardown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionStatus, ConditionValue};
 use yoi_crds::name::finalizer;
@@ -19,6 +19,7 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 use crate::conditions::{self, ConditionSet};
 use crate::network::with_network_policies;
 use crate::nodes::Nodes;
+use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::step::Plan;
 use schedule::Schedule;
@@ -40,9 +41,9 @@ pub struct Observed {
     /// YoiPods that name this workspace, or were the reason to make it.
     pub users: Vec<Arc<YoiPod>>,
     /// Agent Pods of those YoiPods.
-    pub agents: Vec<Arc<Pod>>,
+    pub agents: Vec<Arc<ObservedPod>>,
     /// Pods that fill this base.
-    pub populators: Vec<Arc<Pod>>,
+    pub populators: Vec<Arc<ObservedPod>>,
     /// The claim of this workspace's name; absent where the spec asks for none.
     pub claim: Option<Arc<PersistentVolumeClaim>>,
     /// The volume of this workspace's UID; absent where the spec asks for no claim.
@@ -131,7 +132,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
             needed.push(condition::BOUND);
         }
         Consumer::Agent(pod) if is_scheduled && input.base.is_none() => {
-            status.pod_uid = pod.map(|agent| agent.pod.uid().as_str().to_owned());
+            status.pod_uid = pod.map(|pod| pod.uid().as_str().to_owned());
         }
         Consumer::Claim(_) | Consumer::Agent(_) => {}
     }

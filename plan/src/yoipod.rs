@@ -13,7 +13,7 @@ mod yoipod_teardown;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::name::finalizer;
 use yoi_crds::pod::{ManifestRef, WorkspaceRef};
@@ -23,10 +23,11 @@ use crate::meta::name;
 use crate::names;
 use crate::network::with_network_policies;
 use crate::nodes::Nodes;
+use crate::observed_pod::ObservedPod;
+pub use crate::observed_pod::run_generation;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
-pub use crate::tree::agent_pod::{forget_volumes, run_generation};
 pub use session::MADE_FOR;
 use yoipod_input::YoiPodInput;
 
@@ -48,7 +49,7 @@ pub struct Observed {
     /// The workspace that the tree is a fork of, or will be.
     pub parent: Option<Arc<AgentWorkspace>>,
     /// Agent Pods that bear this name.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Arc<ObservedPod>>,
     /// The one called [`session_claim_name`].
     pub session_claim: Option<Arc<PersistentVolumeClaim>>,
     /// The volume that this claim is bound to.
@@ -118,7 +119,8 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.
 fn delete_unused_manifests(input: &YoiPodInput<'_>, current: Option<&ManifestRef>) -> Vec<Step> {
-    let is_used = |title: &str| current.is_some_and(|m| m.name == title) || input.pods.iter().any(|agent| agent.manifest == Some(title));
+    let is_used =
+        |title: &str| current.is_some_and(|m| m.name == title) || input.pods.iter().any(|pod| pod.manifest.as_deref() == Some(title));
     let own = input.manifests.iter().copied().filter(|map| map.is_controlled_by(input.yoipod.uid()));
     delete_all(own.filter(|map| !is_used(map.name())))
 }

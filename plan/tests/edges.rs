@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
-use yoi_plan::{network, project, workspace, yoipod};
+use yoi_plan::{ObservedPod, network, project, workspace, yoipod};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
+}
+
+fn observed(pod: Value) -> Arc<ObservedPod> {
+    Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
 }
 
 fn now() -> jiff::Timestamp {
@@ -227,7 +232,7 @@ fn running(ca: &str) -> yoipod::Observed {
             "status": {"runGeneration": 1, "pod": {"name": "a-1", "uid": "a-1"}},
         })),
         workspace: Some(tree("a", json!({"source": {"empty": {}}}), json!({"nodeName": "n1", "conditions": [is_true("Provisioned")]}))),
-        pods: vec![made(json!({"metadata": pod, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": "Running"}}))],
+        pods: vec![observed(json!({"metadata": pod, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": "Running"}}))],
         manifests: vec![made(json!({"metadata": meta("m", Some(("YoiPod", "a"))), "data": {"manifest.json": manifest.to_string()}}))],
         ..deleted("Retain", Value::Null)
     }
@@ -278,7 +283,7 @@ fn conditions_never_hold_the_credentials_of_a_source() {
         let mut meta = meta("base-1", Some(("AgentWorkspace", "base")));
         meta["annotations"] = json!({"yoi.dev/attempt": "1"});
         let ended = json!({"exitCode": 1, "message": reported, "finishedAt": "2023-11-14T22:13:20Z"});
-        made(json!({
+        observed(json!({
             "metadata": meta,
             "status": {"phase": "Failed", "containerStatuses": [{
                 "name": "populate", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": ended},
@@ -327,6 +332,11 @@ fn made_policy(object: Value) -> Arc<k8s_openapi::api::networking::v1::NetworkPo
 
 /// A YoiPod whose Pod finds no room on n1, the only node with the base, and may only go to a node with this zone.
 fn roomless(zone: &str) -> yoipod::Observed {
+    roomless_pod(zone, "tree")
+}
+
+/// The same with a Pod that mounts the tree of this UID.
+fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
     let project = git_project("/workspace");
     let mut two = (*nodes(&["n1", "n2", "n3"])).clone();
     for (name, node) in &mut two.0 {
@@ -347,8 +357,8 @@ fn roomless(zone: &str) -> yoipod::Observed {
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": listed}]}}});
     let waits =
         json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2023-11-14T22:00:00Z"}]);
-    let attributes = json!({"yoi.dev/volume": "tree", yoi_wire::identity::VOLUME_WORKSPACE: "tree"});
-    let pod = made(json!({
+    let attributes = json!({"yoi.dev/volume": "tree", yoi_wire::identity::VOLUME_WORKSPACE: mounted});
+    let pod = observed(json!({
         "metadata": {
             "name": "a-1", "namespace": "ns", "uid": "pod", "ownerReferences": owner,
             "labels": {"yoi.dev/yoipod": "a", "yoi.dev/role": "agent"}, "annotations": {"yoi.dev/run-generation": "1"},
@@ -478,20 +488,9 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
 }
 
 #[test]
-fn a_pod_whose_volumes_were_forgotten_is_decided_on_as_before() {
-    let mut seen = roomless("z-n3");
-    let steps = |seen: &yoipod::Observed| yoipod::plan(seen, &settings(), now()).steps;
-    let before = steps(&seen);
-    let mut pod = (*seen.pods[0]).clone();
-    pod.metadata.annotations.get_or_insert_default().insert("cache.yoi.dev/manifest".to_owned(), "forged".to_owned());
-    yoipod::forget_volumes(&mut pod);
-    assert!(pod.spec.as_ref().is_some_and(|s| s.volumes.is_none()));
-    assert_eq!(
-        pod.metadata.annotations.as_ref().and_then(|a| a.get("cache.yoi.dev/manifest")),
-        None,
-        "an annotation that somebody else wrote does not stay"
-    );
-    seen.pods = vec![Arc::new(pod)];
-    assert_eq!(steps(&seen), before);
-    assert!(!before.iter().any(|s| matches!(s, Step::Delete(_))), "it has its own tree: {before:?}");
+fn a_pod_stays_only_if_it_mounts_the_tree_of_its_workspace() {
+    let steps = |tree: &str| yoipod::plan(&roomless_pod("z-n3", tree), &settings(), now()).steps;
+    let is_deleted = |steps: &[Step]| steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Pod));
+    assert!(!is_deleted(&steps("tree")), "it has its own tree: {:?}", steps("tree"));
+    assert!(is_deleted(&steps("former")), "that tree is gone: {:?}", steps("former"));
 }

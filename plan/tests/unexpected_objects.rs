@@ -3,14 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Step;
-use yoi_plan::{project, workspace, yoipod};
+use yoi_plan::{ObservedPod, project, workspace, yoipod};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
+}
+
+fn observed(pod: Value) -> Arc<ObservedPod> {
+    Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
 }
 
 fn now() -> jiff::Timestamp {
@@ -46,7 +51,7 @@ fn agent(meta: Value, spec: Value, status: Value, pods: Vec<Value>) -> yoipod::O
         users: Vec::new(),
         bases: Vec::new(),
         parent: None,
-        pods: pods.into_iter().map(made).collect(),
+        pods: pods.into_iter().map(observed).collect(),
         session_claim: None,
         session_volume: None,
         manifests: Vec::new(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -292,7 +292,7 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
         users: vec![Arc::new(object.clone())],
         bases: Vec::new(),
         parent: template.filter(|_| full).map(|w| named_workspace(&w.name)),
-        pods: Vec::<Arc<Pod>>::new(),
+        pods: Vec::new(),
         session_claim: claim,
         session_volume: None,
         manifests: Vec::new(),
@@ -322,7 +322,7 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
                 Step::EnsurePod(pod) => {
                     let mut pod = (**pod).clone();
                     set_server_metadata(&mut pod.metadata, "99999999-0000-4000-8000-000000000000");
-                    seen.pods = vec![Arc::new(pod)];
+                    seen.pods = vec![Arc::new(pod.into())];
                 }
                 _ => {}
             }

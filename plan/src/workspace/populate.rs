@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, EnvVar, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::AgentWorkspace;
@@ -15,9 +15,10 @@ use yoi_crds::source::{GitSource, TreeOwner};
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::meta::annotation;
 use crate::nodes::Hostname;
+use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::settings::Settings;
 use crate::step::Step;
-use crate::stored::{PodPhase, Stored, delete_all};
+use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::ObservedBase;
 use crate::{names, restricted};
 
@@ -73,16 +74,16 @@ impl PopulatePlan {
 /// A Pod that fills, or has filled, the base.
 #[derive(Clone, Copy)]
 struct Populator<'a> {
-    pod: Stored<'a, Pod>,
+    pod: Stored<'a, ObservedPod>,
     /// From 1; 0 for a Pod without a number.
     attempt: u32,
     phase: PodPhase,
 }
 
 impl<'a> Populator<'a> {
-    fn new(pod: Stored<'a, Pod>) -> Self {
+    fn new(pod: Stored<'a, ObservedPod>) -> Self {
         let attempt = annotation(pod.meta(), ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0);
-        Populator { pod, attempt, phase: pod.phase() }
+        Populator { pod, attempt, phase: pod.phase }
     }
 
     /// It runs, or will.
@@ -154,7 +155,7 @@ impl PopulateContext<'_> {
         let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, &self.git.url));
         let populated = ConditionValue::no(reason::POPULATE_FAILED, message);
         let tried = failed.attempt;
-        let ended = terminated(pod).and_then(|t| t.finished_at.as_ref()).or(pod.metadata.creation_timestamp.as_ref()).map(|t| t.0);
+        let ended = terminated(pod).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
         let due = ended.map_or(self.now, |at| at.saturating_add(pause(tried)).unwrap_or(self.now));
         let left = Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO);
         if left > Duration::ZERO {
@@ -253,18 +254,20 @@ fn pause(attempt: u32) -> Duration {
     Duration::from_secs((10_u64 << attempt.saturating_sub(1).min(6)).min(600))
 }
 
-fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
-    pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|c| c.name == CONTAINER)?.state.as_ref()?.terminated.as_ref()
+fn terminated(pod: &ObservedPod) -> Option<&Terminated> {
+    match pod.container(CONTAINER)? {
+        ContainerState::Terminated(terminated) => Some(terminated),
+        ContainerState::Running | ContainerState::Waiting { .. } => None,
+    }
 }
 
 /// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
-fn failure(pod: &Pod, url: &str) -> String {
+fn failure(pod: &ObservedPod, url: &str) -> String {
     let output = terminated(pod).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
     let text = match output {
         Some(output) => output.split_whitespace().collect::<Vec<_>>().join(" "),
         None => {
-            let status = pod.status.as_ref();
-            let why = status.and_then(|s| s.message.clone().or_else(|| s.reason.clone()));
+            let why = pod.message.clone().or_else(|| pod.reason.clone());
             let code = terminated(pod).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
             why.or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
         }

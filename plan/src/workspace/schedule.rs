@@ -12,7 +12,6 @@ use super::workspace_input::{Consumer, Source, WorkspaceInput};
 use crate::meta;
 use crate::step::Step;
 use crate::stored::Stored;
-use crate::tree::agent_pod::AgentPod;
 use crate::tree::base_set::BaseSet;
 
 /// The node that makes the tree, and what it makes the tree from.
@@ -142,7 +141,7 @@ fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>) -> Re
         return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(provider)));
     }
     let (chosen, waits_for) = match &input.consumer {
-        Consumer::Agent(pod) => (pod.and_then(|pod| pod.node), "waits for the YoiPod's Pod to get a node"),
+        Consumer::Agent(pod) => (pod.and_then(|pod| pod.get().node.as_deref()), "waits for the YoiPod's Pod to get a node"),
         Consumer::Claim(claim) => {
             let chosen = match input.workspace.spec.binding {
                 Binding::WaitForConsumer | Binding::Unknown => claim.selected_node,
@@ -181,10 +180,12 @@ fn fork(input: &WorkspaceInput<'_>, parent: Option<Stored<'_, AgentWorkspace>>) 
         Consumer::Claim(ObservedClaim { selected_node, .. }) if input.workspace.spec.binding == Binding::WaitForConsumer => *selected_node,
         Consumer::Claim(_) => None,
         // A YoiPod's own tree is made where its Pod runs, so its Pod gets a node first.
-        Consumer::Agent(pod) if meta::label(input.workspace.meta(), label::YOIPOD).is_some() => match pod {
-            Some(AgentPod { node: Some(node), .. }) => Some(*node),
-            _ => return waits(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node".to_owned()),
-        },
+        Consumer::Agent(pod) if meta::label(input.workspace.meta(), label::YOIPOD).is_some() => {
+            match pod.and_then(|pod| pod.get().node.as_deref()) {
+                Some(node) => Some(node),
+                None => return waits(reason::WAITING_FOR_CONSUMER, "waits for the YoiPod's Pod to get a node".to_owned()),
+            }
+        }
         Consumer::Agent(_) => None,
     };
     match consumer_node.filter(|on| *on != node) {

@@ -1,6 +1,5 @@
 //! The validated input of a workspace's plan.
 
-use k8s_openapi::api::core::v1::Pod;
 use yoi_crds::source::{GitSource, TreeOwner};
 use yoi_crds::workspace::Origin;
 use yoi_crds::{AgentWorkspace, YoiProject};
@@ -8,8 +7,8 @@ use yoi_crds::{AgentWorkspace, YoiProject};
 use super::Observed;
 use super::claim::ObservedClaim;
 use crate::nodes::Nodes;
+use crate::observed_pod::ObservedPod;
 use crate::stored::Stored;
-use crate::tree::agent_pod::AgentPod;
 use crate::tree::base_set::{BaseSet, ObservedBase};
 use crate::tree::{TreeSource, holder};
 
@@ -26,7 +25,7 @@ pub(super) enum Consumer<'a> {
     /// Any Pod that uses the workspace's claim.
     Claim(ObservedClaim<'a>),
     /// The Pod of one YoiPod, while there is one that was made for this tree.
-    Agent(Option<AgentPod<'a>>),
+    Agent(Option<Stored<'a, ObservedPod>>),
 }
 
 /// An [`Observed`] whose objects are all stored, and whose unions are enums.
@@ -41,7 +40,7 @@ pub(super) struct WorkspaceInput<'a> {
     /// What an earlier round has told that node to make the tree from.
     pub origin: Option<&'a Origin>,
     pub bases: Vec<ObservedBase<'a>>,
-    pub populators: Vec<Stored<'a, Pod>>,
+    pub populators: Vec<Stored<'a, ObservedPod>>,
     pub nodes: &'a Nodes,
 }
 
@@ -97,8 +96,8 @@ impl<'a> WorkspaceInput<'a> {
 
 /// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a
 /// former tree of this name mounts another UID.
-fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<AgentPod<'a>> {
+fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<Stored<'a, ObservedPod>> {
     let holder = holder(workspace, &Stored::all(&seen.users))?;
-    let pods = Stored::all(&seen.agents).into_iter().filter(|pod| pod.is_controlled_by(holder.uid())).map(AgentPod::new);
-    pods.filter(|agent| agent.tree == Some(workspace.uid())).min_by_key(|agent| agent.run_generation)
+    let pods = Stored::all(&seen.agents).into_iter().filter(|pod| pod.is_controlled_by(holder.uid()));
+    pods.filter(|pod| pod.tree() == Some(workspace.uid())).min_by_key(|pod| pod.run_generation)
 }

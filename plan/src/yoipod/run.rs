@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
 use yoi_crds::reason;
@@ -11,12 +11,12 @@ use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
 use super::{create, session, yoipod_conditions};
+use crate::names;
 use crate::nodes::Hostname;
+use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::Step;
-use crate::stored::{PodPhase, delete_all};
-use crate::tree::agent_pod::AgentPod;
-use crate::{names, restricted};
+use crate::stored::{Stored, delete_all};
 
 /// How long a Pod may wait for a node before another node gets the base.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub(super) enum RunState<'a> {
     /// This plan makes what the Pod needs, or the Pod; or a former Pod is going down first.
     Starting,
     /// The Pod exists.
-    Exists(AgentPod<'a>),
+    Exists(Stored<'a, ObservedPod>),
 }
 
 /// The fields of the status that a run changes.
@@ -71,7 +71,7 @@ pub(super) fn plan<'a>(
     let record = record_before(input);
     if !is_wanted(input) {
         let state = RunState::NotWanted { stopping: !input.own_pods.is_empty() };
-        return RunPlan::new(state, delete_all(input.own_pods.iter().map(|agent| agent.pod)), record);
+        return RunPlan::new(state, delete_all(input.own_pods.iter().copied()), record);
     }
     match (input.own_pods.split_first(), accepted) {
         (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
@@ -79,7 +79,7 @@ pub(super) fn plan<'a>(
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
             let mut steps = session::steps(input, settings);
-            steps.extend(delete_all(older.iter().map(|agent| agent.pod)));
+            steps.extend(delete_all(older.iter().copied()));
             keep(input, *newest, settings, record, now).after(steps)
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn plan<'a>(
 fn record_before(input: &YoiPodInput<'_>) -> RunRecord {
     let before = &input.before;
     let record = RunRecord { run_generation: before.run_generation, manifest: before.manifest.clone(), pod: before.pod.clone() };
-    let exists = |pod: &PodRef| input.own_pods.iter().any(|agent| agent.pod.uid().as_str() == pod.uid);
+    let exists = |pod: &PodRef| input.own_pods.iter().any(|own| own.uid().as_str() == pod.uid);
     if before.pod.as_ref().is_none_or(exists) {
         return record;
     }
@@ -107,24 +107,29 @@ fn is_wanted(input: &YoiPodInput<'_>) -> bool {
 }
 
 /// Keeps the Pod, or replaces it when it can no longer run the agent.
-fn keep<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, settings: &Settings, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
-    let pod = agent.pod;
+fn keep<'a>(
+    input: &YoiPodInput<'a>,
+    pod: Stored<'a, ObservedPod>,
+    settings: &Settings,
+    record: RunRecord,
+    now: jiff::Timestamp,
+) -> RunPlan<'a> {
     let tree = input.workspace.map(|workspace| workspace.uid());
-    let is_former = agent.run_generation < record.run_generation.unwrap_or(0) || agent.tree != tree;
+    let is_former = pod.run_generation < record.run_generation.unwrap_or(0) || pod.tree() != tree;
     // A Pod that does not run yet waits for the tree; a tree that is being deleted is never mounted again, and waits for the Pod.
-    let waits_for_ever = pod.phase() != PodPhase::Running && input.workspace.is_some_and(|workspace| workspace.is_deleting());
+    let waits_for_ever = pod.phase != PodPhase::Running && input.workspace.is_some_and(|workspace| workspace.is_deleting());
     if pod.is_deleting() || is_former || waits_for_ever {
         return RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
     }
     let record = RunRecord {
-        run_generation: Some(agent.run_generation),
+        run_generation: Some(pod.run_generation),
         pod: Some(PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
-        manifest: input.manifest_of(agent).map_or(record.manifest, |map| manifest_ref(map.get())),
+        manifest: input.manifest_of(pod).map_or(record.manifest, |map| manifest_ref(map.get())),
     };
-    match pod.phase() {
-        PodPhase::Failed | PodPhase::Succeeded => replace(agent, record, now),
-        PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, agent, settings) => replace(agent, record, now),
-        PodPhase::Running | PodPhase::Other => find_room(input, agent, record, now),
+    match pod.phase {
+        PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
+        PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
+        PodPhase::Running | PodPhase::Other => find_room(input, pod, record, now),
     }
 }
 
@@ -134,26 +139,27 @@ fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {
 }
 
 /// The gateway's keys are of another CA than the one in the Pod's manifest: the Pod can dial no gateway any more, and nobody reaches it.
-fn trusts_former_gateway(input: &YoiPodInput<'_>, agent: AgentPod<'_>, settings: &Settings) -> bool {
-    let map = input.manifest_of(agent);
+fn trusts_former_gateway(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>, settings: &Settings) -> bool {
+    let map = input.manifest_of(pod);
     let text = map.as_ref().and_then(|map| map.data.as_ref()?.get(yoi_wire::identity::MANIFEST_FILE));
     let manifest = text.and_then(|text| serde_json::from_str::<yoi_wire::manifest::AgentManifest>(text).ok());
     manifest.is_some_and(|manifest| manifest.gateway.ca != settings.gateway.ca)
 }
 
 /// A Pod that was evicted, whose node was deleted, or that nobody can reach: another one takes its place.
-fn replace<'a>(agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
-    let made = agent.pod.meta().creation_timestamp.as_ref().map_or(now, |t| t.0);
+fn replace<'a>(pod: Stored<'a, ObservedPod>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+    let made = pod.meta().creation_timestamp.as_ref().map_or(now, |t| t.0);
     let left = time_left(made, PAUSE, now);
-    let steps = if left.is_none() { agent.pod.delete().into_iter().collect() } else { Vec::new() };
-    RunPlan { requeue_after: left, ..RunPlan::new(RunState::Exists(agent), steps, record) }
+    let steps = if left.is_none() { pod.delete().into_iter().collect() } else { Vec::new() };
+    RunPlan { requeue_after: left, ..RunPlan::new(RunState::Exists(pod), steps, record) }
 }
 
 /// When no node with the base has room for the Pod, another node gets the base; then a Pod is made that may go there.
-fn find_room<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
-    let pod = agent.pod.get();
-    let stays = |steps| RunPlan::new(RunState::Exists(agent), steps, record);
-    let (Some(workspace), Some(since)) = (input.workspace, unschedulable_since(pod)) else { return stays(Vec::new()) };
+fn find_room<'a>(input: &YoiPodInput<'a>, pod: Stored<'a, ObservedPod>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
+    let stays = |steps| RunPlan::new(RunState::Exists(pod), steps, record);
+    let (Some(workspace), Some(since)) = (input.workspace, pod.unscheduled.as_ref().and_then(|u| u.no_node_since)) else {
+        return stays(Vec::new());
+    };
     if workspace.node_name().is_some() {
         return stays(Vec::new());
     }
@@ -161,20 +167,12 @@ fn find_room<'a>(input: &YoiPodInput<'a>, agent: AgentPod<'a>, record: RunRecord
         return RunPlan { requeue_after: Some(left), ..stays(Vec::new()) };
     }
     let placement = Placement::new(input, workspace);
-    let allowed = restricted::allowed_hostnames(pod.spec.as_ref().and_then(|s| s.affinity.as_ref()));
-    let selector = pod.spec.as_ref().and_then(|s| s.node_selector.as_ref());
     // A base on a node that the Pod's own selector forbids would help nobody, and the next round would make one more.
-    let fits = |node: &str| input.nodes.bears(node, selector);
-    let is_new = |node: &&str| fits(node) && !allowed.contains(&input.nodes.hostname(node).as_str());
+    let fits = |node: &str| input.nodes.bears(node, Some(&pod.node_selector));
+    let is_new = |node: &&str| fits(node) && !pod.allowed_hostnames.iter().any(|allowed| allowed == input.nodes.hostname(node).as_str());
     let has_new_node = placement.nodes().is_ok_and(|nodes| nodes.iter().any(is_new));
-    let step = if has_new_node { agent.pod.delete() } else { placement.another_base(fits) };
+    let step = if has_new_node { pod.delete() } else { placement.another_base(fits) };
     stays(step.into_iter().collect())
-}
-
-fn unschedulable_since(pod: &Pod) -> Option<jiff::Timestamp> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let c = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))?;
-    c.last_transition_time.as_ref().map(|t| t.0)
 }
 
 /// What is left of `period` since `start`; `None` when it is over.

@@ -1,6 +1,5 @@
 //! The conditions of a YoiPod.
 
-use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use yoi_crds::Condition;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::pod::{Completion, DesiredState, LastReport};
@@ -11,7 +10,8 @@ use super::run::{RunPlan, RunRecord, RunState};
 use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
 use crate::conditions::{ConditionSet, value_of};
-use crate::tree::agent_pod::AgentPod;
+use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
+use crate::stored::Stored;
 
 /// The conditions after this round. `refused` is why the spec is not accepted.
 pub(super) fn conditions(
@@ -47,7 +47,7 @@ fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
 /// The summary, with the reason that helps most.
 fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
     match (&run.state, refused) {
-        (RunState::Exists(agent), _) => pod_ready(input, workspace_ready, &run.record, *agent),
+        (RunState::Exists(pod), _) => pod_ready(input, workspace_ready, &run.record, *pod),
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
         (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped(input)),
@@ -64,8 +64,8 @@ fn stopped(input: &YoiPodInput<'_>) -> &'static str {
 }
 
 fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
-    match input.pods.iter().find(|agent| agent.pod.is_deleting()) {
-        Some(agent) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", agent.pod.name())),
+    match input.pods.iter().find(|pod| pod.is_deleting()) {
+        Some(pod) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", pod.name())),
         None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
     }
 }
@@ -124,14 +124,19 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
     (report.pod_uid == pod.uid && Some(report.run_generation) == record.run_generation).then_some(report)
 }
 
-fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, record: &RunRecord, agent: AgentPod<'_>) -> ConditionValue {
+fn pod_ready(
+    input: &YoiPodInput<'_>,
+    workspace_ready: &ConditionValue,
+    record: &RunRecord,
+    pod: Stored<'_, ObservedPod>,
+) -> ConditionValue {
     let report = report(input, record);
-    if let Some(why) = not_running(agent) {
+    if let Some(why) = not_running(pod) {
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
             Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, &r.reason, &r.message),
             // The Pod has its node and waits for the tree.
-            _ if why.reason == reason::POD_PENDING && agent.node.is_some() && workspace_ready.status != ConditionStatus::True => {
+            _ if why.reason == reason::POD_PENDING && pod.node.is_some() && workspace_ready.status != ConditionStatus::True => {
                 ConditionValue::no(workspace_ready.reason, workspace_ready.message.clone())
             }
             _ => why,
@@ -145,38 +150,33 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, record: 
 }
 
 /// Why the agent's container is not running; `None` when it is.
-fn not_running(agent: AgentPod<'_>) -> Option<ConditionValue> {
-    let title = agent.pod.name();
-    let status = agent.pod.get().status.as_ref();
-    if let Some(phase @ ("Failed" | "Succeeded")) = status.and_then(|s| s.phase.as_deref()) {
-        let why = status.and_then(|s| s.reason.clone().or_else(|| s.message.clone())).map(|r| format!(" ({r})")).unwrap_or_default();
+fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
+    let title = pod.name();
+    let over = match pod.phase {
+        PodPhase::Failed => Some("Failed"),
+        PodPhase::Succeeded => Some("Succeeded"),
+        PodPhase::Running | PodPhase::Other => None,
+    };
+    if let Some(phase) = over {
+        let why = pod.reason.as_ref().or(pod.message.as_ref()).map(|r| format!(" ({r})")).unwrap_or_default();
         return Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("Pod {title} is {phase}{why}; another one follows")));
     }
-    match container_state(agent.pod.get()) {
-        Some(ContainerState { running: Some(_), .. }) => None,
-        Some(ContainerState { terminated: Some(t), .. }) => {
-            Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {}", t.exit_code)))
+    match pod.container(pod_spec::CONTAINER) {
+        Some(ContainerState::Running) => None,
+        Some(ContainerState::Terminated(Terminated { exit_code, .. })) => {
+            Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))
         }
-        Some(ContainerState { waiting: Some(w), .. }) => {
-            let why = w.reason.as_deref().unwrap_or("waiting");
+        Some(ContainerState::Waiting { reason, message }) => {
+            let why = reason.as_deref().unwrap_or("waiting");
             let crashes = why == "CrashLoopBackOff";
-            let more = w.message.as_deref().filter(|_| !crashes).map(|m| format!(": {m}")).unwrap_or_default();
+            let more = message.as_deref().filter(|_| !crashes).map(|m| format!(": {m}")).unwrap_or_default();
             let reason = if crashes { reason::POD_NOT_RUNNING } else { reason::POD_PENDING };
             Some(ConditionValue::no(reason, format!("the container of Pod {title} waits: {why}{more}")))
         }
-        Some(_) | None if agent.node.is_some() => {
-            Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes")))
-        }
-        Some(_) | None => {
-            let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-            let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False");
-            let why = scheduled.and_then(|c| c.message.clone()).unwrap_or_else(|| "it waits for a node".to_owned());
+        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes"))),
+        None => {
+            let why = pod.unscheduled.as_ref().and_then(|u| u.message.as_deref()).unwrap_or("it waits for a node");
             Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: {why}")))
         }
     }
-}
-
-fn container_state(pod: &Pod) -> Option<&ContainerState> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    containers.iter().find(|c| c.name == pod_spec::CONTAINER)?.state.as_ref()
 }

@@ -9,8 +9,8 @@ use super::session::MADE_FOR;
 use super::{Observed, session_claim_name, workspace_name};
 use crate::meta;
 use crate::nodes::Nodes;
+use crate::observed_pod::ObservedPod;
 use crate::stored::Stored;
-use crate::tree::agent_pod::AgentPod;
 use crate::tree::base_set::ObservedBase;
 
 /// The claim that holds the session.
@@ -54,9 +54,9 @@ pub(super) struct YoiPodInput<'a> {
     pub bases: Vec<ObservedBase<'a>>,
     pub parent: Option<Stored<'a, AgentWorkspace>>,
     /// Agent Pods that bear this name.
-    pub pods: Vec<AgentPod<'a>>,
+    pub pods: Vec<Stored<'a, ObservedPod>>,
     /// Those that this YoiPod controls, the newest run first.
-    pub own_pods: Vec<AgentPod<'a>>,
+    pub own_pods: Vec<Stored<'a, ObservedPod>>,
     pub session_claim_name: String,
     pub session_claim: SessionClaim<'a>,
     pub session_volume: Option<Stored<'a, PersistentVolume>>,
@@ -68,9 +68,9 @@ impl<'a> YoiPodInput<'a> {
     /// `None` for a YoiPod that no API server has stored. Other objects that are not stored are left out.
     pub(super) fn new(seen: &'a Observed) -> Option<Self> {
         let yoipod = Stored::new(&*seen.yoipod)?;
-        let pods: Vec<AgentPod<'a>> = Stored::all(&seen.pods).into_iter().map(AgentPod::new).collect();
-        let mut own_pods: Vec<AgentPod<'a>> = pods.iter().copied().filter(|agent| agent.pod.is_controlled_by(yoipod.uid())).collect();
-        own_pods.sort_by_key(|agent| Reverse(agent.run_generation));
+        let pods = Stored::all(&seen.pods);
+        let mut own_pods: Vec<_> = pods.iter().copied().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect();
+        own_pods.sort_by_key(|pod| Reverse(pod.run_generation));
         Some(YoiPodInput {
             yoipod,
             before: yoipod.get().status.clone().unwrap_or_default(),
@@ -91,8 +91,8 @@ impl<'a> YoiPodInput<'a> {
     }
 
     /// The ConfigMap that a Pod mounts as its manifest.
-    pub(super) fn manifest_of(&self, agent: AgentPod<'_>) -> Option<Stored<'a, ConfigMap>> {
-        let title = agent.manifest?;
+    pub(super) fn manifest_of(&self, pod: Stored<'_, ObservedPod>) -> Option<Stored<'a, ConfigMap>> {
+        let title = pod.manifest.as_deref()?;
         self.manifests.iter().copied().find(|map| map.name() == title)
     }
 }

@@ -12,7 +12,7 @@ use crate::stored::delete_all;
 pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     let yoipod = input.yoipod;
     if !input.own_pods.is_empty() {
-        return Plan::only(delete_all(input.own_pods.iter().map(|agent| agent.pod)));
+        return Plan::only(delete_all(input.own_pods.iter().copied()));
     }
     let Some(last) = yoipod.remove_finalizer(finalizer::OPERATOR) else {
         // Somebody wrote the shim's finalizer here. No shim looks at YoiPods, so nobody else would remove it.

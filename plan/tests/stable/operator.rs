@@ -17,7 +17,7 @@ use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{names, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{ObservedPod, names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use crate::cluster::{Answer, Cluster, Object, Objects, Violation};
 use crate::faults::Fault;
@@ -44,6 +44,8 @@ pub enum RoundResult {
 
 pub struct Operator {
     pub seen: Objects,
+    /// What plans read of the Pods that are seen.
+    pods: BTreeMap<String, Arc<ObservedPod>>,
     nodes: Arc<Nodes>,
     pub fault: Fault,
     settings: Settings,
@@ -67,7 +69,15 @@ pub const KINDS: usize = 12;
 
 impl Operator {
     pub fn new(fault: Fault) -> Self {
-        Operator { seen: Objects::default(), nodes: Arc::default(), fault, settings: settings(), due: BTreeMap::new(), crashed: false }
+        Operator {
+            seen: Objects::default(),
+            pods: BTreeMap::new(),
+            nodes: Arc::default(),
+            fault,
+            settings: settings(),
+            due: BTreeMap::new(),
+            crashed: false,
+        }
     }
 
     /// The cache of one kind is brought up to date.
@@ -87,7 +97,11 @@ impl Operator {
             1 => drop(take::<AgentWorkspace>(seen, now, |_| true)),
             2 => drop(take::<YoiPod>(seen, now, |_| true)),
             3 => drop(take::<YoiPeer>(seen, now, |_| true)),
-            4 => drop(take::<Pod>(seen, now, |p| labelled(&p.metadata, label::ROLE))),
+            4 => {
+                if take::<Pod>(seen, now, |p| labelled(&p.metadata, label::ROLE)) {
+                    self.pods = seen.pods.iter().map(|(name, pod)| (name.clone(), Arc::new(ObservedPod::from((**pod).clone())))).collect();
+                }
+            }
             5 => drop(take::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(seen, now, |_| true)),
             6 => drop(take::<k8s_openapi::api::core::v1::PersistentVolume>(seen, now, |_| true)),
             7 => drop(take::<k8s_openapi::api::core::v1::ConfigMap>(seen, now, |m| labelled(&m.metadata, label::YOIPOD))),
@@ -247,17 +261,17 @@ impl Operator {
         let parent_uid = base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.metadata.uid.clone()));
         let parent_uid = parent_uid.unwrap_or_else(|| uid(&object.metadata).to_owned());
         let users: Vec<_> = view.yoipods.values().filter(|y| workspace_name(y) == title).cloned().collect();
-        let bears = |p: &Pod, key: &str, named: &str| label_of(&p.metadata, key) == Some(named);
-        let of_users = |p: &&Arc<Pod>| users.iter().any(|u| bears(p, label::YOIPOD, name(&u.metadata)));
-        let fills = |p: &&Arc<Pod>| bears(p, label::WORKSPACE, title) && controlled_by(&p.metadata, uid(&object.metadata));
+        let bears = |p: &ObservedPod, key: &str, named: &str| label_of(&p.metadata, key) == Some(named);
+        let of_users = |p: &&Arc<ObservedPod>| users.iter().any(|u| bears(p, label::YOIPOD, name(&u.metadata)));
+        let fills = |p: &&Arc<ObservedPod>| bears(p, label::WORKSPACE, title) && controlled_by(&p.metadata, uid(&object.metadata));
         let claimed = object.spec.claim;
         let seen = workspace::Observed {
             workspace: object.clone(),
             terminating: view.terminating,
             parent: object.spec.source.workspace.as_ref().and_then(|w| view.workspaces.get(&w.name)).cloned(),
             bases: bases(view, &[&parent_uid]),
-            agents: view.pods.values().filter(of_users).cloned().collect(),
-            populators: view.pods.values().filter(fills).cloned().collect(),
+            agents: self.pods.values().filter(of_users).cloned().collect(),
+            populators: self.pods.values().filter(fills).cloned().collect(),
             claim: view.claims.get(title).filter(|_| claimed).cloned(),
             volume: view.volumes.get(&names::volume(uid(&object.metadata))).filter(|_| claimed).cloned(),
             nodes: self.nodes.clone(),
@@ -302,7 +316,7 @@ impl Operator {
             users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
             bases: bases(view, &parents.into_iter().flatten().collect::<Vec<_>>()),
             parent: forked.and_then(|w| view.workspaces.get(&w.name)).cloned(),
-            pods: view.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
+            pods: self.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
             session_volume: volume.cloned(),
             session_claim,
             manifests: view.maps.values().filter(|m| mine(&m.metadata)).cloned().collect(),
