@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
-use yoi_session::Error as SessionError;
+use yoi_session::{Error as SessionError, ErrorReason};
 use yoi_wire::error_chain;
 use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
@@ -36,18 +36,18 @@ impl NotReady {
     pub fn from_session_error(error: &SessionError) -> Self {
         let text = error_text(error);
         let (reason, message) = match error.reason() {
-            "DiskFull" => (
+            ErrorReason::DiskFull => (
                 "DiskFull",
                 format!("the session volume is full: {text}; make room there or enlarge its claim, and the agent goes on by itself"),
             ),
-            "SessionLocked" => ("SessionLocked", text),
-            "LogNewer" => ("LogNewer", text),
+            ErrorReason::SessionLocked => ("SessionLocked", text),
+            ErrorReason::LogNewer => ("LogNewer", text),
             // The disk failed for another reason, now or at an earlier append. The next opening of the session shows whether it works
             // again.
-            "DiskFailed" | "LogPoisoned" | "EntryRefused" => {
+            ErrorReason::DiskFailed | ErrorReason::LogPoisoned | ErrorReason::EntryRefused => {
                 ("DiskFailed", format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"))
             }
-            _ => ("ReplayFailed", format!("{text}{}", recovery_hint(error))),
+            ErrorReason::ReplayFailed | ErrorReason::TokenUnknown => ("ReplayFailed", format!("{text}{}", recovery_hint(error))),
         };
         Self { reason, message }
     }
