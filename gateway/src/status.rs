@@ -56,7 +56,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
                 ready: report.ready,
-                reason: report.reason.clone(),
+                reason: report.reason.as_str().to_owned(),
                 message: report.message.chars().take(MESSAGE_CHARS).collect(),
             });
         }
@@ -164,7 +164,7 @@ fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Va
 mod tests {
     use super::*;
     use yoi_crds::pod::DesiredState;
-    use yoi_wire::hub::SessionPointer;
+    use yoi_wire::hub::{ReportReason, SessionPointer};
 
     fn record(gateway_status: GatewayStatus) -> AgentRecord {
         AgentRecord {
@@ -183,7 +183,7 @@ mod tests {
         let report = hub::RuntimeReport {
             run_generation: 1,
             ready: true,
-            reason: "Replayed".into(),
+            reason: ReportReason::Replayed.into(),
             message: "x".repeat(2000),
             session,
             task: None,
