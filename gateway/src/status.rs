@@ -49,20 +49,20 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 desired.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
             }
             if let Some(task) = &report.task {
-                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
+                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.into() });
             }
-            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity.as_str(), now));
+            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity, now));
             desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
                 ready: report.ready,
-                reason: report.reason.as_str().to_owned(),
+                reason: report.reason.clone(),
                 message: report.message.chars().take(MESSAGE_CHARS).collect(),
             });
         }
         // A report has set the activity, which an open line does not know.
         StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
-        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, activity.as_str(), now)),
+        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, *activity, now)),
         StatusChange::ClearLive { pod_uid } => {
             desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
@@ -70,10 +70,10 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
     (desired != record.gateway_status).then_some(desired)
 }
 
-fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &str, now: &str) -> LiveHint {
+fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: Activity, now: &str) -> LiveHint {
     match before {
         Some(live) if live.pod_uid == pod_uid && live.activity == activity => live,
-        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.to_owned(), observed_at: now.to_owned() },
+        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.into(), observed_at: now.to_owned() },
     }
 }
 

@@ -40,8 +40,7 @@ pub(super) fn is_task_done(input: &YoiPodInput<'_>) -> bool {
 /// What the gateway last reported of the task that the spec names now.
 fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
     let task = manifest::task(input.yoipod.get())?;
-    let reported = input.before.task.as_ref().filter(|t| t.id == task.id)?;
-    [TaskState::Submitted, TaskState::Running, TaskState::Succeeded, TaskState::Failed].into_iter().find(|s| s.as_str() == reported.state)
+    input.before.task.as_ref().filter(|t| t.id == task.id)?.state.known()
 }
 
 /// The summary, with the reason that helps most.
@@ -95,7 +94,7 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
         Some("Lost") => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume")),
         Some("Bound") => match (report(input, &run.record), &run.state) {
             (Some(r), RunState::Exists(_)) if r.ready => ConditionValue::yes(reason::REPLAYED, "the session is locked and replayed"),
-            (Some(r), RunState::Exists(_)) => value_of(ConditionStatus::False, &r.reason, &r.message),
+            (Some(r), RunState::Exists(_)) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
             (_, RunState::NotWanted { .. }) => {
                 ConditionValue::no(reason::STOPPED, format!("claim {title} keeps the session; no Pod is wanted"))
             }
@@ -129,7 +128,7 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, record: 
     if let Some(why) = not_running(agent) {
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
-            Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, &r.reason, &r.message),
+            Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
             // The Pod has its node and waits for the tree.
             _ if why.reason == reason::POD_PENDING && agent.node.is_some() && workspace_ready.status != ConditionStatus::True => {
                 ConditionValue::no(workspace_ready.reason, workspace_ready.message.clone())
@@ -139,7 +138,7 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, record: 
     }
     match report {
         Some(r) if r.ready => ConditionValue::yes(reason::ALL_MET, "replayed and locked; the agent listens"),
-        Some(r) => value_of(ConditionStatus::False, &r.reason, &r.message),
+        Some(r) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
         None => ConditionValue::no(reason::STARTING, "the runtime has started and not yet reported"),
     }
 }
