@@ -226,3 +226,22 @@ impl Stored<'_, Pod> {
         }
     }
 }
+
+/// `status.phase` of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimPhase {
+    Bound,
+    Lost,
+    /// Pending, or not reported yet.
+    Other,
+}
+
+impl Stored<'_, PersistentVolumeClaim> {
+    pub(crate) fn phase(self) -> ClaimPhase {
+        match self.get().status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Bound") => ClaimPhase::Bound,
+            Some("Lost") => ClaimPhase::Lost,
+            Some(_) | None => ClaimPhase::Other,
+        }
+    }
+}

@@ -11,6 +11,7 @@ use super::run::{RunPlan, RunRecord, RunState};
 use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
 use crate::conditions::{ConditionSet, value_of};
+use crate::stored::ClaimPhase;
 use crate::tree::agent_pod::AgentPod;
 
 /// The conditions after this round. `refused` is why the spec is not accepted.
@@ -90,9 +91,9 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let Some(claim) = input.session_claim.observed() else {
         return ConditionValue::no(reason::CREATING, format!("claim {title} does not exist yet"));
     };
-    match claim.status.as_ref().and_then(|s| s.phase.as_deref()) {
-        Some("Lost") => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume")),
-        Some("Bound") => match (report(input, &run.record), &run.state) {
+    match claim.phase() {
+        ClaimPhase::Lost => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume")),
+        ClaimPhase::Bound => match (report(input, &run.record), &run.state) {
             (Some(r), RunState::Exists(_)) if r.ready => ConditionValue::yes(reason::REPLAYED, "the session is locked and replayed"),
             (Some(r), RunState::Exists(_)) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
             (_, RunState::NotWanted { .. }) => {
@@ -100,7 +101,7 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
             }
             _ => ConditionValue::no(reason::STARTING, format!("claim {title} is bound; the runtime has not reported yet")),
         },
-        _ => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume")),
+        ClaimPhase::Other => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume")),
     }
 }
 
