@@ -11,7 +11,7 @@ use super::run::{RunPlan, RunRecord, RunState};
 use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
 use crate::conditions::{ConditionSet, value_of};
-use crate::stored::ClaimPhase;
+use crate::stored::{ClaimPhase, PodPhase};
 use crate::tree::agent_pod::AgentPod;
 
 /// The conditions after this round. `refused` is why the spec is not accepted.
@@ -148,7 +148,12 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, record: 
 fn not_running(agent: AgentPod<'_>) -> Option<ConditionValue> {
     let title = agent.pod.name();
     let status = agent.pod.get().status.as_ref();
-    if let Some(phase @ ("Failed" | "Succeeded")) = status.and_then(|s| s.phase.as_deref()) {
+    let ended = match agent.pod.phase() {
+        PodPhase::Failed => Some("Failed"),
+        PodPhase::Succeeded => Some("Succeeded"),
+        PodPhase::Running | PodPhase::Other => None,
+    };
+    if let Some(phase) = ended {
         let why = status.and_then(|s| s.reason.clone().or_else(|| s.message.clone())).map(|r| format!(" ({r})")).unwrap_or_default();
         return Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("Pod {title} is {phase}{why}; another one follows")));
     }
