@@ -1,5 +1,9 @@
 //! The schemas are structural and carry their rules.
 
+use yoi_crds::reason::Reason;
+use yoi_wire::hub::ReportReason;
+use yoi_wire::open::NamedValue as _;
+
 #[test]
 fn every_kind_has_a_crd_with_status_and_print_columns() {
     let all = yoi_crds::all();
@@ -24,6 +28,13 @@ fn reasons_are_camel_case_unique_and_say_what_they_mean() {
         assert!(!reason.warns() || reason.advice().is_some(), "{reason} warns and says not what to do");
         assert_eq!(yoi_crds::reason::Reason::named(reason), Some(*reason));
         assert!(seen.insert(reason.word()), "{reason} twice");
+    }
+}
+
+#[test]
+fn every_reason_that_a_runtime_reports_is_a_reason_of_a_condition() {
+    for reported in ReportReason::ALL {
+        assert!(Reason::named(reported.as_str()).is_some(), "{reported:?}");
     }
 }
 

@@ -53,8 +53,8 @@ impl LivenessReconciler {
         let Some(line) = self.lines.get(uid) else { return };
         match self.agents.by_uid(uid) {
             Some(record) if record.pod_uid.as_ref() == Some(&line.pod_uid) => match record.current_live() {
-                Some(live) if live.activity == Activity::Running.as_str() => self.lines.set_activity(&line, Activity::Running),
-                Some(_) => self.lines.set_activity(&line, Activity::Idle),
+                // An activity of another version counts as Idle.
+                Some(live) => self.lines.set_activity(&line, live.activity.known().unwrap_or(Activity::Idle)),
                 None => drop(tokio::spawn(self.clone().set_live_after_delay(line))),
             },
             // The line may be of a newer run than the cache has.

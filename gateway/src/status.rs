@@ -49,9 +49,9 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 desired.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
             }
             if let Some(task) = &report.task {
-                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.as_str().to_owned() });
+                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.into() });
             }
-            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity.as_str(), now));
+            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity, now));
             desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
@@ -62,7 +62,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         }
         // A report has set the activity, which an open line does not know.
         StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
-        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, activity.as_str(), now)),
+        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, *activity, now)),
         StatusChange::ClearLive { pod_uid } => {
             desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
@@ -70,10 +70,10 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
     (desired != record.gateway_status).then_some(desired)
 }
 
-fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &str, now: &str) -> LiveHint {
+fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: Activity, now: &str) -> LiveHint {
     match before {
         Some(live) if live.pod_uid == pod_uid && live.activity == activity => live,
-        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.to_owned(), observed_at: now.to_owned() },
+        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.into(), observed_at: now.to_owned() },
     }
 }
 
@@ -164,7 +164,7 @@ fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Va
 mod tests {
     use super::*;
     use yoi_crds::pod::DesiredState;
-    use yoi_wire::hub::SessionPointer;
+    use yoi_wire::hub::{ReportReason, SessionPointer};
 
     fn record(gateway_status: GatewayStatus) -> AgentRecord {
         AgentRecord {
@@ -183,7 +183,7 @@ mod tests {
         let report = hub::RuntimeReport {
             run_generation: 1,
             ready: true,
-            reason: "Replayed".into(),
+            reason: ReportReason::Replayed.into(),
             message: "x".repeat(2000),
             session,
             task: None,

@@ -206,3 +206,22 @@ impl<K: StepObject> Stored<'_, K> {
 pub(crate) fn delete_all<'a, K: StepObject + 'a>(objects: impl IntoIterator<Item = Stored<'a, K>>) -> Vec<Step> {
     objects.into_iter().filter_map(Stored::delete).collect()
 }
+
+/// `status.phase` of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimPhase {
+    Bound,
+    Lost,
+    /// Pending, or not reported yet.
+    Other,
+}
+
+impl Stored<'_, PersistentVolumeClaim> {
+    pub(crate) fn phase(self) -> ClaimPhase {
+        match self.get().status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Bound") => ClaimPhase::Bound,
+            Some("Lost") => ClaimPhase::Lost,
+            Some(_) | None => ClaimPhase::Other,
+        }
+    }
+}

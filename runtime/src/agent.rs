@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
-use yoi_session::{Error as SessionError, Holder, Lock};
+use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
 use yoi_wire::hub::gateway_api;
 
@@ -180,9 +180,9 @@ impl AgentProcess<'_> {
                 Some(lock) => self.session(lock).await,
             };
             let Err(error) = result else { continue };
-            full = error.reason() == "DiskFull";
+            full = error.reason() == ErrorReason::DiskFull;
             self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
-            tracing::error!(reason = error.reason(), error = crate::status::error_text(&error), "session not usable");
+            tracing::error!(reason = error.reason().as_str(), error = crate::status::error_text(&error), "session not usable");
             if is_permanent(&error) {
                 // The process stays up without running anything, so that people can read the log and the reason.
                 self.stop.cancelled().await;

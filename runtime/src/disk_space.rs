@@ -37,7 +37,7 @@ impl DiskSpaceProbe {
 
     /// Reports `failure`, and tests the volume in the background until it could store a message of any size; then the report is taken back.
     pub fn start(self: &Arc<Self>, failure: NotReady) {
-        tracing::error!(reason = failure.reason, error = failure.message, "message not taken");
+        tracing::error!(reason = failure.reason.as_str(), error = failure.message, "message not taken");
         self.status.set_inbox_failure(Some(failure));
         if !self.probing.swap(true, Ordering::SeqCst) {
             tokio::spawn(self.clone().probe());

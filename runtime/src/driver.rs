@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::entry::{Body, Notice, RuntimeStarted};
-use yoi_wire::hub::TaskReport;
+use yoi_wire::hub::{ReportReason, TaskReport};
 use yoi_wire::manifest::Task;
 
 use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
@@ -144,7 +144,7 @@ impl Driver {
             if wait.is_some() && notices < MAX_NOTICES && failure.summary != last {
                 notices += 1;
                 last.clone_from(&failure.summary);
-                let notice = Notice { reason: "ModelUnreachable".to_owned(), message: failure.detail.clone() };
+                let notice = Notice { reason: ReportReason::ModelUnreachable.as_str().to_owned(), message: failure.detail.clone() };
                 for entry in block_in_place(|| self.session.append(&[Body::Notice(notice)]))? {
                     *state = apply(std::mem::take(state), ConversationEvent::Recorded(entry)).0;
                 }

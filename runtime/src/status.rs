@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
-use yoi_session::Error as SessionError;
+use yoi_session::{Error as SessionError, ErrorReason};
 use yoi_wire::error_chain;
-use yoi_wire::hub::{Activity, ReportAccepted, RuntimeReport, SessionPointer, TaskReport, gateway_api};
+use yoi_wire::hub::{Activity, ReportAccepted, ReportReason, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
 use crate::rng::random_fraction;
 
@@ -23,10 +23,10 @@ pub enum SessionState {
     Broken(NotReady),
 }
 
-/// Why the agent is not ready: a CamelCase reason that users see, and a sentence that says what is wrong, where, and what to do.
+/// Why the agent is not ready: a reason, and a sentence that says what is wrong, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReady {
-    pub reason: &'static str,
+    pub reason: ReportReason,
     pub message: String,
 }
 
@@ -36,18 +36,21 @@ impl NotReady {
     pub fn from_session_error(error: &SessionError) -> Self {
         let text = error_text(error);
         let (reason, message) = match error.reason() {
-            "DiskFull" => (
-                "DiskFull",
+            ErrorReason::DiskFull => (
+                ReportReason::DiskFull,
                 format!("the session volume is full: {text}; make room there or enlarge its claim, and the agent goes on by itself"),
             ),
-            "SessionLocked" => ("SessionLocked", text),
-            "LogNewer" => ("LogNewer", text),
+            ErrorReason::SessionLocked => (ReportReason::SessionLocked, text),
+            ErrorReason::LogNewer => (ReportReason::LogNewer, text),
             // The disk failed for another reason, now or at an earlier append. The next opening of the session shows whether it works
             // again.
-            "DiskFailed" | "LogPoisoned" | "EntryRefused" => {
-                ("DiskFailed", format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"))
+            ErrorReason::DiskFailed | ErrorReason::LogPoisoned | ErrorReason::EntryRefused => (
+                ReportReason::DiskFailed,
+                format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"),
+            ),
+            ErrorReason::ReplayFailed | ErrorReason::TokenUnknown => {
+                (ReportReason::ReplayFailed, format!("{text}{}", recovery_hint(error)))
             }
-            _ => ("ReplayFailed", format!("{text}{}", recovery_hint(error))),
         };
         Self { reason, message }
     }
@@ -80,25 +83,25 @@ struct StatusInputs {
 
 impl StatusInputs {
     /// Ready, reason and message: the first problem, in order of importance.
-    fn condition(&self) -> (bool, &str, &str) {
+    fn condition(&self) -> (bool, ReportReason, &str) {
         if self.stopping {
-            return (false, "Stopping", "the runtime was asked to stop");
+            return (false, ReportReason::Stopping, "the runtime was asked to stop");
         }
         match &self.session {
             SessionState::Broken(failure) => return (false, failure.reason, &failure.message),
-            SessionState::Starting if !self.secret_missing => return (false, "Starting", "the runtime is starting"),
+            SessionState::Starting if !self.secret_missing => return (false, ReportReason::Starting, "the runtime is starting"),
             SessionState::Starting | SessionState::Open => {}
         }
         if self.secret_missing {
-            return (false, "SecretMissing", "the Secret with the model's key is missing, or does not have the key");
+            return (false, ReportReason::SecretMissing, "the Secret with the model's key is missing, or does not have the key");
         }
         if let Some(failure) = &self.inbox {
             return (false, failure.reason, &failure.message);
         }
         if let Some(message) = &self.model {
-            return (false, "ModelUnreachable", message);
+            return (false, ReportReason::ModelUnreachable, message);
         }
-        (true, "Replayed", "the session is locked and replayed")
+        (true, ReportReason::Replayed, "the session is locked and replayed")
     }
 }
 
@@ -135,7 +138,7 @@ impl RuntimeStatus {
         let report = RuntimeReport {
             run_generation,
             ready,
-            reason: reason.to_owned(),
+            reason: reason.into(),
             message: message.to_owned(),
             session: None,
             task: None,
@@ -169,11 +172,11 @@ impl RuntimeStatus {
         change(&mut inputs);
         let (ready, reason, message) = inputs.condition();
         let changed = self.sender.send_if_modified(|report| {
-            let new = RuntimeReport { ready, reason: reason.to_owned(), message: message.to_owned(), ..report.clone() };
+            let new = RuntimeReport { ready, reason: reason.into(), message: message.to_owned(), ..report.clone() };
             replace(report, new)
         });
         if changed {
-            tracing::info!(ready, reason, "state changed");
+            tracing::info!(ready, reason = reason.as_str(), "state changed");
         }
     }
 
@@ -230,7 +233,7 @@ pub async fn send_reports(
             Ok(_) if last => return,
             Ok(_) => {
                 backoff = Backoff::new(policy);
-                tracing::debug!(reason = report.reason, "report taken");
+                tracing::debug!(reason = report.reason.as_str(), "report taken");
                 tokio::select! {
                     changed = reports.changed() => if changed.is_err() { return },
                     () = wait_for_new_line(&mut lines) => {}
@@ -269,10 +272,11 @@ mod tests {
     use std::path::PathBuf;
 
     use yoi_session::Damage;
+    use yoi_wire::open::Open;
 
     use super::*;
 
-    fn reasons(status: &RuntimeStatus) -> (bool, String) {
+    fn reasons(status: &RuntimeStatus) -> (bool, Open<ReportReason>) {
         let report = status.report();
         (report.ready, report.reason)
     }
@@ -280,21 +284,21 @@ mod tests {
     #[test]
     fn a_problem_that_ends_does_not_hide_one_that_lasts() {
         let status = RuntimeStatus::new(1, false);
-        assert_eq!(reasons(&status), (false, "Starting".to_owned()));
+        assert_eq!(reasons(&status), (false, ReportReason::Starting.into()));
         status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
         status.set_model_failure(Some("m".to_owned()));
-        status.set_inbox_failure(Some(NotReady { reason: "DiskFull", message: "d".to_owned() }));
-        assert_eq!(reasons(&status).1, "DiskFull");
+        status.set_inbox_failure(Some(NotReady { reason: ReportReason::DiskFull, message: "d".to_owned() }));
+        assert_eq!(reasons(&status).1, ReportReason::DiskFull);
         status.set_model_failure(None);
-        assert_eq!(reasons(&status).1, "DiskFull", "an answer of the model makes no room");
+        assert_eq!(reasons(&status).1, ReportReason::DiskFull, "an answer of the model makes no room");
         status.set_model_failure(Some("m".to_owned()));
         status.set_inbox_failure(None);
-        assert_eq!(reasons(&status).1, "ModelUnreachable");
-        status.set_session_state(SessionState::Broken(NotReady { reason: "ReplayFailed", message: "r".to_owned() }));
-        assert_eq!(reasons(&status).1, "ReplayFailed");
+        assert_eq!(reasons(&status).1, ReportReason::ModelUnreachable);
+        status.set_session_state(SessionState::Broken(NotReady { reason: ReportReason::ReplayFailed, message: "r".to_owned() }));
+        assert_eq!(reasons(&status).1, ReportReason::ReplayFailed);
         status.set_stopping();
-        assert_eq!(reasons(&status).1, "Stopping");
+        assert_eq!(reasons(&status).1, ReportReason::Stopping);
     }
 
     #[test]
@@ -305,18 +309,22 @@ mod tests {
             source: io::Error::from_raw_os_error(28),
         };
         let not_ready = NotReady::from_session_error(&full);
-        assert_eq!(not_ready.reason, "DiskFull");
+        assert_eq!(not_ready.reason, ReportReason::DiskFull);
         assert!(
             not_ready.message.contains("/session/x.jsonl: No space left on device; make room") && !not_ready.message.contains("os error"),
             "{not_ready:?}"
         );
         let read_only = SessionError::Disk { operation: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
-        assert_eq!(NotReady::from_session_error(&read_only).reason, "DiskFailed");
+        assert_eq!(NotReady::from_session_error(&read_only).reason, ReportReason::DiskFailed);
         let damaged = |file: &str| {
             NotReady::from_session_error(&SessionError::Damaged { file: PathBuf::from(file), line: 7, what: Damage::Checksum })
         };
         let message = damaged("/s/sessions/a/inbox/1.json");
-        assert!(message.reason == "ReplayFailed" && message.message.contains("1.json line 7") && message.message.contains("move it out"));
+        assert!(
+            message.reason == ReportReason::ReplayFailed
+                && message.message.contains("1.json line 7")
+                && message.message.contains("move it out")
+        );
         let log = damaged("/s/sessions/a/b.jsonl");
         assert!(log.message.contains("b.jsonl line 7") && log.message.contains("put back from a copy"), "{log:?}");
     }

@@ -174,23 +174,61 @@ impl fmt::Display for Damage {
     }
 }
 
+/// The kinds of [`Error`] that callers tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorReason {
+    /// The volume has no space left, or its quota is used up.
+    DiskFull,
+    /// The disk failed in another way.
+    DiskFailed,
+    /// Another process, another log or a later Pod has the session.
+    SessionLocked,
+    /// The session is damaged, missing, or there already.
+    ReplayFailed,
+    /// A newer version wrote the entry.
+    LogNewer,
+    /// An earlier append failed.
+    LogPoisoned,
+    /// The entry cannot be stored: it is too long or does not serialize.
+    EntryRefused,
+    /// The reader's token is not one of this session.
+    TokenUnknown,
+}
+
+impl ErrorReason {
+    /// The name in logs, in CamelCase.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DiskFull => "DiskFull",
+            Self::DiskFailed => "DiskFailed",
+            Self::SessionLocked => "SessionLocked",
+            Self::ReplayFailed => "ReplayFailed",
+            Self::LogNewer => "LogNewer",
+            Self::LogPoisoned => "LogPoisoned",
+            Self::EntryRefused => "EntryRefused",
+            Self::TokenUnknown => "TokenUnknown",
+        }
+    }
+}
+
 impl Error {
     pub(crate) fn disk(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Disk { operation, path: path.to_owned(), source }
     }
 
-    /// Returns the CamelCase reason that conditions and notices show.
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> ErrorReason {
         match self {
-            Self::Disk { source, .. } if is_full(source) => "DiskFull",
-            Self::Disk { .. } => "DiskFailed",
-            Self::Locked { .. } | Self::LowerGeneration { .. } | Self::AlreadyOpen { .. } => "SessionLocked",
-            Self::Damaged { .. } | Self::NoSession { .. } | Self::SessionExists { .. } => "ReplayFailed",
-            Self::LogNewer { .. } | Self::UnknownKind { .. } => "LogNewer",
-            Self::Poisoned { .. } => "LogPoisoned",
-            Self::TooLarge { .. } | Self::Encode { .. } => "EntryRefused",
-            Self::UnknownToken { .. } | Self::BadToken { .. } => "TokenUnknown",
+            Self::Disk { source, .. } if is_full(source) => ErrorReason::DiskFull,
+            Self::Disk { .. } => ErrorReason::DiskFailed,
+            Self::Locked { .. } | Self::LowerGeneration { .. } | Self::AlreadyOpen { .. } => ErrorReason::SessionLocked,
+            Self::Damaged { .. } | Self::NoSession { .. } | Self::SessionExists { .. } => ErrorReason::ReplayFailed,
+            Self::LogNewer { .. } | Self::UnknownKind { .. } => ErrorReason::LogNewer,
+            Self::Poisoned { .. } => ErrorReason::LogPoisoned,
+            Self::TooLarge { .. } | Self::Encode { .. } => ErrorReason::EntryRefused,
+            Self::UnknownToken { .. } | Self::BadToken { .. } => ErrorReason::TokenUnknown,
         }
     }
 

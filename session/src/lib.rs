@@ -40,7 +40,7 @@ mod reader;
 mod record_file;
 mod timestamp;
 
-pub use error::{Damage, Error, Result};
+pub use error::{Damage, Error, ErrorReason, Result};
 pub use fold::LogState;
 pub use inbox::{Inbox, InboxMessage, PutOutcome, Sender, Wake};
 pub use lock::{Holder, Lock};

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::entry::AgentRef;
-use crate::open::NamedValue;
+use crate::open::{NamedValue, Open};
 
 /// Paths that the gateway serves to runtimes.
 pub mod gateway_api {
@@ -39,8 +39,8 @@ pub struct RuntimeReport {
     pub run_generation: u64,
     /// The session is locked and replayed, and the agent can work.
     pub ready: bool,
-    /// CamelCase; `Replayed` when ready, else SessionLocked, ReplayFailed, LogNewer, DiskFull, DiskFailed, SecretMissing, ModelUnreachable, Starting, Stopping.
-    pub reason: String,
+    /// `Replayed` when ready. A newer runtime may report a CamelCase word that this version does not know.
+    pub reason: Open<ReportReason>,
     /// A sentence for people.
     pub message: String,
     /// The session that is open, once it is.
@@ -160,6 +160,25 @@ pub enum ReportReason {
     ModelUnreachable,
 }
 
+impl ReportReason {
+    /// The name in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReportReason::Replayed => "Replayed",
+            ReportReason::Starting => "Starting",
+            ReportReason::Stopping => "Stopping",
+            ReportReason::SessionLocked => "SessionLocked",
+            ReportReason::ReplayFailed => "ReplayFailed",
+            ReportReason::LogNewer => "LogNewer",
+            ReportReason::DiskFull => "DiskFull",
+            ReportReason::DiskFailed => "DiskFailed",
+            ReportReason::SecretMissing => "SecretMissing",
+            ReportReason::ModelUnreachable => "ModelUnreachable",
+        }
+    }
+}
+
 impl NamedValue for ReportReason {
     const ALL: &'static [Self] = &[
         ReportReason::Replayed,
@@ -175,18 +194,7 @@ impl NamedValue for ReportReason {
     ];
 
     fn as_str(self) -> &'static str {
-        match self {
-            ReportReason::Replayed => "Replayed",
-            ReportReason::Starting => "Starting",
-            ReportReason::Stopping => "Stopping",
-            ReportReason::SessionLocked => "SessionLocked",
-            ReportReason::ReplayFailed => "ReplayFailed",
-            ReportReason::LogNewer => "LogNewer",
-            ReportReason::DiskFull => "DiskFull",
-            ReportReason::DiskFailed => "DiskFailed",
-            ReportReason::SecretMissing => "SecretMissing",
-            ReportReason::ModelUnreachable => "ModelUnreachable",
-        }
+        self.as_str()
     }
 }
 

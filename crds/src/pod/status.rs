@@ -3,6 +3,8 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use yoi_wire::hub::{Activity, ReportReason, TaskState};
+use yoi_wire::open::Open;
 
 use crate::condition::Condition;
 
@@ -82,7 +84,7 @@ pub struct SessionRef {
 pub struct TaskStatus {
     pub id: String,
     /// Submitted, Running, Succeeded or Failed.
-    pub state: String,
+    pub state: Open<TaskState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +93,7 @@ pub struct LiveHint {
     #[serde(rename = "podUID")]
     pub pod_uid: String,
     /// Idle or Running.
-    pub activity: String,
+    pub activity: Open<Activity>,
     pub observed_at: String,
 }
 
@@ -102,7 +104,7 @@ pub struct LastReport {
     pub pod_uid: String,
     pub run_generation: i64,
     pub ready: bool,
-    pub reason: String,
+    pub reason: Open<ReportReason>,
     #[schemars(length(max = 1024))]
     pub message: String,
 }

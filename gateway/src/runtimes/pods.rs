@@ -34,7 +34,7 @@ pub async fn list(
 fn state(gateway: &GatewayState, record: &AgentRecord) -> (bool, String) {
     let line = gateway.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
     match (record.current_live(), line, record.desired) {
-        (Some(live), _, _) => (true, live.activity.clone()),
+        (Some(live), _, _) => (true, live.activity.as_str().to_owned()),
         (None, Some(line), _) => (true, line.activity.as_str().to_owned()),
         (None, None, DesiredState::Stopped) => (false, "Stopped".to_owned()),
         (None, None, DesiredState::Running | DesiredState::Unknown) => (false, "Unreachable".to_owned()),

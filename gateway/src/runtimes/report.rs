@@ -31,7 +31,7 @@ pub async fn receive(
 fn validate(report: &RuntimeReport) -> Result<(), Refusal> {
     let camel = |word: &str| (1..=64).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_alphanumeric());
     let id = |word: &str| (1..=128).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_graphic());
-    let wrong = if !camel(&report.reason) {
+    let wrong = if !camel(report.reason.as_str()) {
         "reason must be one CamelCase word of at most 64 characters"
     } else if report.session.as_ref().is_some_and(|session| !id(&session.id) || !id(&session.segment)) {
         "session ids must be 1 to 128 visible ASCII characters"

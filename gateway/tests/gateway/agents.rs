@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 use yoi_line::CallError;
 use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, gateway_api};
+use yoi_wire::open::Open;
 
 use crate::harness::{Replica, TestCluster, refusal_reason, report, wait_for};
 
@@ -100,7 +101,7 @@ async fn a_report_that_an_object_cannot_hold_is_refused() {
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica().await;
     let caller = cluster.caller(&replica, "token-p-a");
-    let two_words = yoi_wire::hub::RuntimeReport { reason: "two words".into(), ..report(Activity::Idle) };
+    let two_words = yoi_wire::hub::RuntimeReport { reason: Open::Other("two words".to_owned()), ..report(Activity::Idle) };
     assert_eq!(refusal_reason(caller.post_json::<_, Value>(gateway_api::REPORT, &two_words).await), (400, RefusalReason::Invalid));
     assert_eq!(cluster.api.request_count("PATCH"), 0);
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_gateway::{GatewaySettings, Ports, run};
 use yoi_line::{BackoffPolicy, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_wire::hub::{
-    Activity, DeliverRequest, Refusal, RefusalReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
+    Activity, DeliverRequest, Refusal, RefusalReason, ReportReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
 };
 
 use crate::api::FakeApiServer;
@@ -320,7 +320,7 @@ pub fn report(activity: Activity) -> RuntimeReport {
     RuntimeReport {
         run_generation: 1,
         ready: true,
-        reason: "Replayed".into(),
+        reason: ReportReason::Replayed.into(),
         message: "replayed 3 entries".into(),
         session: Some(SessionPointer { id: "s1".into(), segment: "g1".into() }),
         task: None,

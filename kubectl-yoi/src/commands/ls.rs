@@ -83,7 +83,7 @@ fn agents_table(pods: &[YoiPod], peers: &[YoiPeer], namespace: Option<&str>) -> 
             ready,
             reason,
             show::desired(pod.spec.desired_state).into(),
-            show::or_dash(activity.as_deref()).into(),
+            show::or_dash(activity.as_ref().map(|a| a.as_str())).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),
             show::or_dash(Some(&visible_names(pod, pods, &links).join(","))).into(),

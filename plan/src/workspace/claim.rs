@@ -21,7 +21,7 @@ use yoi_wire::identity::CSI_DRIVER;
 
 use crate::nodes::Nodes;
 use crate::step::Step;
-use crate::stored::Stored;
+use crate::stored::{ClaimPhase, Stored};
 use crate::{meta, names};
 
 /// Size that the claim asks for. It is nominal: the quota bounds a tree.
@@ -97,16 +97,19 @@ pub(super) fn plan(workspace: Stored<'_, AgentWorkspace>, observed: &ObservedCla
     if let (Some(node), None) = (provisioned_on, volume) {
         steps.push(Step::EnsureVolume(Box::new(volume_of(workspace, claim, node))));
     }
-    let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
     let volume_name = names::volume(workspace.uid().as_str());
     let names_volume = claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()) == Some(&volume_name);
-    let bound = match phase {
-        Some("Bound") if names_volume && volume.is_some() => {
+    let bound = match claim.phase() {
+        ClaimPhase::Bound if names_volume && volume.is_some() => {
             ConditionValue::yes(reason::CLAIM_BOUND, format!("claim {title} is bound to the tree"))
         }
-        Some("Lost") => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume; delete the claim to get a new one")),
-        _ if volume.is_none() && provisioned_on.is_none() => waits(format!("claim {title} waits for the tree")),
-        _ => waits(format!("claim {title} waits for the cluster to bind it to its volume")),
+        ClaimPhase::Lost => {
+            ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume; delete the claim to get a new one"))
+        }
+        ClaimPhase::Bound | ClaimPhase::Other if volume.is_none() && provisioned_on.is_none() => {
+            waits(format!("claim {title} waits for the tree"))
+        }
+        ClaimPhase::Bound | ClaimPhase::Other => waits(format!("claim {title} waits for the cluster to bind it to its volume")),
     };
     ClaimPlan { steps, bound }
 }

@@ -11,7 +11,7 @@ use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
-use crate::stored::Stored;
+use crate::stored::{ClaimPhase, Stored};
 
 /// The conditions after this round. `refused` is why the spec is not accepted.
 pub(super) fn conditions(
@@ -40,8 +40,7 @@ pub(super) fn is_task_done(input: &YoiPodInput<'_>) -> bool {
 /// What the gateway last reported of the task that the spec names now.
 fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
     let task = manifest::task(input.yoipod.get())?;
-    let reported = input.before.task.as_ref().filter(|t| t.id == task.id)?;
-    [TaskState::Submitted, TaskState::Running, TaskState::Succeeded, TaskState::Failed].into_iter().find(|s| s.as_str() == reported.state)
+    input.before.task.as_ref().filter(|t| t.id == task.id)?.state.known()
 }
 
 /// The summary, with the reason that helps most.
@@ -91,17 +90,17 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let Some(claim) = input.session_claim.observed() else {
         return ConditionValue::no(reason::CREATING, format!("claim {title} does not exist yet"));
     };
-    match claim.status.as_ref().and_then(|s| s.phase.as_deref()) {
-        Some("Lost") => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume")),
-        Some("Bound") => match (report(input, &run.record), &run.state) {
+    match claim.phase() {
+        ClaimPhase::Lost => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume")),
+        ClaimPhase::Bound => match (report(input, &run.record), &run.state) {
             (Some(r), RunState::Exists(_)) if r.ready => ConditionValue::yes(reason::REPLAYED, "the session is locked and replayed"),
-            (Some(r), RunState::Exists(_)) => value_of(ConditionStatus::False, &r.reason, &r.message),
+            (Some(r), RunState::Exists(_)) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
             (_, RunState::NotWanted { .. }) => {
                 ConditionValue::no(reason::STOPPED, format!("claim {title} keeps the session; no Pod is wanted"))
             }
             _ => ConditionValue::no(reason::STARTING, format!("claim {title} is bound; the runtime has not reported yet")),
         },
-        _ => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume")),
+        ClaimPhase::Other => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume")),
     }
 }
 
@@ -134,7 +133,7 @@ fn pod_ready(
     if let Some(why) = not_running(pod) {
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
-            Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, &r.reason, &r.message),
+            Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
             // The Pod has its node and waits for the tree.
             _ if why.reason == reason::POD_PENDING && pod.node.is_some() && workspace_ready.status != ConditionStatus::True => {
                 ConditionValue::no(workspace_ready.reason, workspace_ready.message.clone())
@@ -144,7 +143,7 @@ fn pod_ready(
     }
     match report {
         Some(r) if r.ready => ConditionValue::yes(reason::ALL_MET, "replayed and locked; the agent listens"),
-        Some(r) => value_of(ConditionStatus::False, &r.reason, &r.message),
+        Some(r) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
         None => ConditionValue::no(reason::STARTING, "the runtime has started and not yet reported"),
     }
 }
@@ -152,12 +151,12 @@ fn pod_ready(
 /// Why the agent's container is not running; `None` when it is.
 fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
     let title = pod.name();
-    let over = match pod.phase {
+    let ended = match pod.phase {
         PodPhase::Failed => Some("Failed"),
         PodPhase::Succeeded => Some("Succeeded"),
         PodPhase::Running | PodPhase::Other => None,
     };
-    if let Some(phase) = over {
+    if let Some(phase) = ended {
         let why = pod.reason.as_ref().or(pod.message.as_ref()).map(|r| format!(" ({r})")).unwrap_or_default();
         return Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("Pod {title} is {phase}{why}; another one follows")));
     }

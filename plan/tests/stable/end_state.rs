@@ -10,6 +10,7 @@ use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::meta::{controlled_by, deleting, name, uid};
 use yoi_plan::network;
 use yoi_plan::workspace::claim::tree_behind;
+use yoi_wire::hub::TaskState;
 
 use crate::cluster::{Cluster, NS, Violation};
 use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
@@ -217,9 +218,10 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
     }
     let workspace = c.now.workspaces.get(yoi_plan::yoipod::workspace_name(y));
     let excused = match why {
-        reason::STOPPED => {
-            y.status.as_ref().is_some_and(|s| s.task.as_ref().is_some_and(|t| ["Succeeded", "Failed"].contains(&t.state.as_str())))
-        }
+        reason::STOPPED => y
+            .status
+            .as_ref()
+            .is_some_and(|s| s.task.as_ref().is_some_and(|t| matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed)))),
         reason::SOURCE_NOT_FOUND | reason::INVALID_SPEC => {
             // Its own reason, or its workspace's.
             let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);

@@ -8,6 +8,8 @@ use yoi_crds::workspace::VolumeStatus;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
 use yoi_plan::meta::{deleting, uid};
 use yoi_plan::yoipod::run_generation;
+use yoi_wire::hub::{ReportReason, TaskState};
+use yoi_wire::open::{NamedValue as _, Open};
 
 use crate::cluster::Cluster;
 use crate::kubernetes::{mounted, phase};
@@ -162,9 +164,17 @@ pub fn offered(node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
     }
 }
 
-/// Reasons that a runtime reports. The last is of a runtime that is newer than the operator.
-const FAILURES: &[&str] =
-    &["SecretMissing", "SessionLocked", "ReplayFailed", "LogNewer", "ModelUnreachable", "DiskFull", "DiskFailed", "NotYetInvented"];
+/// Reasons that a runtime reports. `None` is a reason of a runtime that is newer than the operator.
+const FAILURES: &[Option<ReportReason>] = &[
+    Some(ReportReason::SecretMissing),
+    Some(ReportReason::SessionLocked),
+    Some(ReportReason::ReplayFailed),
+    Some(ReportReason::LogNewer),
+    Some(ReportReason::ModelUnreachable),
+    Some(ReportReason::DiskFull),
+    Some(ReportReason::DiskFailed),
+    None,
+];
 
 pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
     for title in c.names::<YoiPod>() {
@@ -174,37 +184,32 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             continue;
         };
         let mut run = run_generation(&live);
-        let mut why: &str = reason::REPLAYED.word();
-        let mut state = "Succeeded";
+        let mut why = Open::from(ReportReason::Replayed);
+        let mut state = TaskState::Succeeded;
         if let Some(random) = random.as_mut() {
             if random.one_in(2) {
                 c.coverage.feature("runtime: reports a failure");
-                why = random.pick(FAILURES).expect("there are some");
+                let known = *random.pick(FAILURES).expect("there are some");
+                why = known.map_or_else(|| Open::Other("NotYetInvented".to_owned()), Open::from);
             }
             if random.one_in(8) {
                 c.coverage.feature("runtime: reports a run that is over");
                 run -= 1;
             }
-            state = random.pick(&["Submitted", "Running", "Succeeded", "Failed"]).expect("there are some");
+            state = *random.pick(TaskState::ALL).expect("there are some");
         }
         let before = yoipod.status.as_ref().expect("a status");
         let task = yoi_plan::yoipod::manifest::task(&yoipod);
         // A task that has ended does not run again.
-        let ended = before
-            .task
-            .as_ref()
-            .filter(|t| task.as_ref().is_some_and(|n| n.id == t.id) && ["Succeeded", "Failed"].contains(&t.state.as_str()));
+        let ended = before.task.as_ref().filter(|t| {
+            task.as_ref().is_some_and(|n| n.id == t.id) && matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed))
+        });
         let task = ended.cloned().or_else(|| task.map(|t| TaskStatus { id: t.id, state: state.into() }));
-        if task.as_ref().is_some_and(|t| t.state == "Failed") {
+        if task.as_ref().is_some_and(|t| t.state == TaskState::Failed) {
             c.coverage.feature("task: fails");
         }
-        let report = LastReport {
-            pod_uid: pod.uid,
-            run_generation: run,
-            ready: why == reason::REPLAYED.word(),
-            reason: why.to_owned(),
-            message: "said".into(),
-        };
+        let report =
+            LastReport { pod_uid: pod.uid, run_generation: run, ready: why == ReportReason::Replayed, reason: why, message: "said".into() };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {
                 let status = y.status.get_or_insert_default();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
-use yoi_wire::hub::TaskState;
+use yoi_wire::hub::{ReportReason, TaskState};
 
 use crate::harness::{EXAMPLE, Harness, STOPPED, kinds, lines, outcomes, texts, tool_ends};
 
@@ -36,7 +36,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
     assert!(asked.elapsed() < STOPPED, "{:?}", asked.elapsed());
     let entries = harness.entries();
     assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{}", kinds(&entries));
-    assert_eq!(harness.gateway.reports().last().unwrap().reason, "Stopping", "{:?}", harness.gateway.reports());
+    assert_eq!(harness.gateway.reports().last().unwrap().reason, ReportReason::Stopping, "{:?}", harness.gateway.reports());
     let file = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();
     assert!(std::fs::read(log).unwrap().ends_with(b"\n"), "the zeros were trimmed");
@@ -57,7 +57,7 @@ async fn the_last_report_is_that_of_the_stop_even_when_an_earlier_one_is_slow() 
     tokio::time::sleep(2 * slow).await;
     let reports = harness.gateway.reports();
     assert!(reports.iter().any(|report| report.ready), "{reports:?}");
-    assert_eq!(reports.last().unwrap().reason, "Stopping", "{reports:?}");
+    assert_eq!(reports.last().unwrap().reason, ReportReason::Stopping, "{reports:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +66,7 @@ async fn a_second_runtime_waits_for_the_lock_and_one_of_a_lower_generation_never
     let mut first = harness.start(2, Some("say hello"));
     harness.wait_for_runs(1).await;
     let mut lower = harness.start(1, None);
-    let report = harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.reason == "SessionLocked").await;
+    let report = harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.reason == ReportReason::SessionLocked).await;
     assert!(report.message.contains("pod-2"), "{}", report.message);
     first.kill();
     harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.message.contains("generation 2 has already")).await;
@@ -88,7 +88,7 @@ async fn f3_a_damaged_log_is_reported_with_its_line_and_still_read() {
     std::fs::write(&log, text.replacen("RuntimeStarted", "RuntimeStarteD", 1)).unwrap();
     harness.gateway.forget_line();
     let mut runtime = harness.start(1, Some("say hello"));
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ReplayFailed").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ReplayFailed).await;
     assert!(!report.ready && report.message.contains(".jsonl line 2"), "{}", report.message);
     let (status, body) = harness.gateway.request("GET", "/v1/log?tail=1", "").await;
     assert!(status.is_server_error() && String::from_utf8_lossy(&body).contains("line 2"), "{status} {body:?}");
@@ -117,7 +117,7 @@ async fn f11_a_newer_log_is_refused() {
     std::fs::write(&log, bytes).unwrap();
     harness.gateway.forget_line();
     let _runtime = harness.start(1, Some("say hello"));
-    let report = harness.gateway.wait_for_report(|report| report.reason == "LogNewer").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::LogNewer).await;
     assert!(report.message.contains("Telepathy"), "{}", report.message);
     // The log can still be read.
     let last = harness.gateway.log("tail=1").await.remove(0);
@@ -149,7 +149,7 @@ async fn f5_a_full_disk_stops_the_run_before_the_call_until_there_is_free_space(
     std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(end as u64).unwrap();
     let ballast = harness.session().join("ballast");
     let _ = std::fs::write(&ballast, vec![1; 8 << 20]);
-    let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::DiskFull).await;
     assert!(!report.ready);
     assert!(!harness.tree().join("ran.txt").exists() && !kinds(&harness.entries()).contains("ToolStarted"));
     std::fs::remove_file(ballast).unwrap();

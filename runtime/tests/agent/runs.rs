@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
-use yoi_wire::hub::{Activity, TaskState};
+use yoi_wire::hub::{Activity, ReportReason, TaskState};
 
 use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 
@@ -26,16 +26,16 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
 
         let report =
             harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
-        assert!(report.ready && report.reason == "Replayed" && report.session.is_some() && report.run_generation == 1);
+        assert!(report.ready && report.reason == ReportReason::Replayed && report.session.is_some() && report.run_generation == 1);
         harness.gateway.wait_for_report(|report| report.activity == Activity::Running).await;
         assert!(runtime.terminate().await.success());
-        assert_eq!(harness.gateway.reports().last().unwrap().reason, "Stopping");
+        assert_eq!(harness.gateway.reports().last().unwrap().reason, ReportReason::Stopping);
 
         // At a second start the task is done, so nothing runs.
         let _runtime = harness.start(1, Some("write the greeting"));
         let entries = harness.wait_until("a second start", |entries| kinds(entries).ends_with("RuntimeStarted")).await;
         assert_eq!(outcomes(&entries).len(), 1);
-        harness.gateway.wait_for_report(|report| report.reason == "Replayed" && report.activity == Activity::Idle).await;
+        harness.gateway.wait_for_report(|report| report.reason == ReportReason::Replayed && report.activity == Activity::Idle).await;
         let stderr = std::fs::read_to_string(harness.dir.path().join("stderr")).unwrap();
         assert!(!stderr.contains("greeting"), "transcript in the log of the process: {stderr}");
     }
@@ -50,7 +50,7 @@ async fn a_failed_model_call_and_a_broken_stream_are_tried_again() {
     let notices: Vec<_> =
         entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).collect();
     assert_eq!(notices.len(), 1);
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
     assert!(!report.ready && report.message.contains("503"));
     harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle).await;
 
@@ -70,7 +70,10 @@ async fn a_refused_request_fails_the_run_and_the_report_holds_nothing_of_the_req
     assert_eq!(outcomes(&entries), [RunOutcome::Failed]);
     let Some(Body::RunEnded(end)) = entries.last().map(|entry| &entry.body) else { panic!() };
     assert!(end.message.as_ref().unwrap().contains("no rule of the script matches"));
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable" && report.activity == Activity::Idle).await;
+    let report = harness
+        .gateway
+        .wait_for_report(|report| report.reason == ReportReason::ModelUnreachable && report.activity == Activity::Idle)
+        .await;
     let endpoint = harness.model_url.trim_start_matches("http://").trim_end_matches("/v1");
     assert_eq!(report.message, format!("the model endpoint {endpoint} answered 400 Bad Request; the log holds its words"));
     assert_eq!(report.task.unwrap().state, TaskState::Failed);
@@ -81,7 +84,7 @@ async fn a_key_is_used_and_a_missing_one_is_reported() {
     for provider in ["OpenAI", "Anthropic"] {
         let harness = Harness { provider, needs_key: true, ..Harness::with_key(EXAMPLE, Some("k-123")).await };
         let mut runtime = harness.start(1, Some("say hello"));
-        let report = harness.gateway.wait_for_report(|report| report.reason == "SecretMissing" && report.task.is_some()).await;
+        let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::SecretMissing && report.task.is_some()).await;
         assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted));
         // It ends by itself. In a cluster, the kubelet starts it again with the Secret's new content.
         assert!(runtime.wait_for_exit().await.success());
@@ -147,6 +150,6 @@ async fn the_models_name_is_sent_as_it_is_and_proxies_are_used() {
     }
     let harness = Harness { user_env: vec![("HTTP_PROXY", "http://127.0.0.1:1")], ..Harness::new(EXAMPLE).await };
     let _runtime = harness.start(1, Some("say hello"));
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
     assert!(report.message.starts_with("nobody listens at the model endpoint"), "{}", report.message);
 }

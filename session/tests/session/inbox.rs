@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use yoi_session::{
-    Error, Inbox, InboxMessage, Lock, Log, LogState, PutOutcome, Sender, Wake,
+    Error, ErrorReason, Inbox, InboxMessage, Lock, Log, LogState, PutOutcome, Sender, Wake,
     disk::{DiskFault, MemoryDisk, Retained},
     fold,
     inbox::{MAX_ID, MAX_MESSAGES, MAX_TEXT},
@@ -122,7 +122,7 @@ fn a_failed_put_may_be_tried_again_and_comes_once() {
             assert!(nth > 4);
             return;
         }
-        assert_eq!(first.unwrap_err().reason(), "DiskFull");
+        assert_eq!(first.unwrap_err().reason(), ErrorReason::DiskFull);
         assert_eq!(ids(&inbox), ["m0"]);
         assert_eq!(inbox.put(message("m1")).unwrap(), PutOutcome::Accepted);
         for retained in [Retained::Synced, Retained::Written] {

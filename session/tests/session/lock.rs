@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 use yoi_session::{
-    Damage, Error, Lock, Log, Preallocate, current,
+    Damage, Error, ErrorReason, Lock, Log, Preallocate, current,
     disk::{DiskFault, MemoryDisk, Retained},
 };
 
@@ -20,7 +20,7 @@ fn a_second_writer_is_refused_and_told_who_holds_the_lock() {
     let lock = take(&disk, 3).unwrap();
     let error = take(&disk, 4).unwrap_err();
     assert_eq!(error.to_string(), "failed to take the lock /volume/lock: it is held by Pod pod-3 of run generation 3");
-    assert_eq!((error.reason(), error.retryable()), ("SessionLocked", true));
+    assert_eq!((error.reason(), error.retryable()), (ErrorReason::SessionLocked, true));
     drop(lock);
     take(&disk, 4).unwrap();
 }

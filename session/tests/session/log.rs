@@ -1,6 +1,6 @@
 use serde_json::Value;
 use yoi_session::{
-    Error, Log, MAX_LINE, Preallocate,
+    Error, ErrorReason, Log, MAX_LINE, Preallocate,
     disk::{DiskFault, Retained},
     fold,
 };
@@ -48,7 +48,7 @@ fn f3_a_damaged_complete_line_is_named_and_nothing_is_skipped() {
     let error = open(&disk).unwrap_err();
     let path = segment_path();
     assert_eq!(error.to_string(), format!("failed to read {} line 3: its checksum is wrong", path.display()));
-    assert_eq!(error.reason(), "ReplayFailed");
+    assert_eq!(error.reason(), ErrorReason::ReplayFailed);
     assert_eq!(disk.bytes(&path).unwrap(), bytes, "a damaged log is left as it is");
 }
 
@@ -93,7 +93,7 @@ fn f5_what_a_full_disk_refuses_is_not_shown_and_not_in_history() {
             let (mut log, _) = open(&disk).unwrap();
             disk.fail(nth, fault, false);
             let error = log.append(&[tool_started("a")], at(), &mut counter()).unwrap_err();
-            assert_eq!(error.reason(), "DiskFull");
+            assert_eq!(error.reason(), ErrorReason::DiskFull);
             assert!(error.retryable());
             let shown = log.reader().read(yoi_session::Token::Start, 99).unwrap().0;
             assert_eq!(shown.into_iter().map(|raw| raw.entry).collect::<Vec<_>>(), entries);
@@ -128,7 +128,7 @@ fn f11_a_newer_kind_is_shown_but_no_runtime_goes_on_from_it() {
             Err(error) => {
                 assert!(!optional);
                 assert!(matches!(&error, Error::LogNewer { line: 3, .. }), "{error}");
-                assert_eq!(error.reason(), "LogNewer");
+                assert_eq!(error.reason(), ErrorReason::LogNewer);
                 assert_eq!(disk.bytes(&segment_path()).unwrap(), bytes);
             }
         }

@@ -1,6 +1,7 @@
 //! Damaged files on the session volume.
 
 use http::StatusCode;
+use yoi_wire::hub::ReportReason;
 
 use super::invariants::{assert_invariants, assert_user_sentence};
 use crate::harness::{Harness, outcomes, texts};
@@ -23,7 +24,7 @@ async fn a_damaged_message_is_reported_with_its_file_and_the_agent_goes_on_once_
     std::fs::write(&files[0], text.replacen("hello", "hallo", 1)).unwrap();
     harness.gateway.forget_line();
     let mut runtime = harness.start(1, None);
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ReplayFailed").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ReplayFailed).await;
     assert!(report.message.contains(&format!("{} line 1: its checksum is wrong", files[0].display())), "{}", report.message);
     assert!(
         report.message.contains("move it out of its folder") && report.message.contains("stop and start the agent"),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use serde_json::json;
 use yoi_wire::entry::{RunOutcome, ToolOutcome};
-use yoi_wire::hub::Refusal;
+use yoi_wire::hub::{Refusal, ReportReason};
 
 use super::invariants::{assert_invariants, assert_user_sentence, check_acknowledged, check_no_duplicates, check_runs_match_log};
 use super::loop_volume::LoopVolume;
@@ -45,7 +45,7 @@ async fn an_agent_with_a_full_session_volume_refuses_messages_reports_it_and_not
             assert!(refusal.message.starts_with("the message was not taken: the session volume is full: "), "{refusal:?}");
             assert_user_sentence(&refusal.message);
         }
-        let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
+        let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::DiskFull).await;
         assert!(!report.ready && report.message.contains("No space left on device; make room there"), "{report:?}");
         assert!(!harness.gateway.log("").await.is_empty());
         let seen = harness.gateway.reports().len();
@@ -74,7 +74,7 @@ async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_f
     let mut runtime = harness.start(1, Some("go"));
     harness.wait_until("a call", |entries| tool_ends(entries).len() > 1).await;
     volume.fill();
-    let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFull").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::DiskFull).await;
     assert_user_sentence(&report.message);
     assert!(report.message.contains("the agent goes on by itself"), "{}", report.message);
     // No call runs, but the log can be read and the agent stopped.
@@ -95,7 +95,9 @@ async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_f
     harness.gateway.forget_line();
     let before = harness.gateway.reports().len();
     let mut runtime = harness.start(2, Some("go"));
-    harness.wait_until("the report", |_| harness.gateway.reports()[before..].iter().any(|report| report.reason == "DiskFull")).await;
+    harness
+        .wait_until("the report", |_| harness.gateway.reports()[before..].iter().any(|report| report.reason == ReportReason::DiskFull))
+        .await;
     harness.gateway.log("tail=3").await;
     volume.make_room();
     let entries = harness.wait_until("the end", |entries| texts(entries).last().is_some_and(|text| text == "done")).await;
@@ -114,7 +116,7 @@ async fn a_broken_session_volume_is_reported_and_the_agent_goes_on_once_it_is_mo
     let mut runtime = harness.start(1, Some("go"));
     harness.wait_until("a call", |entries| !tool_ends(entries).is_empty()).await;
     volume.break_down();
-    let report = harness.gateway.wait_for_report(|report| report.reason == "DiskFailed").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::DiskFailed).await;
     assert!(
         report.message.starts_with("the session volume refuses: ") && report.message.contains("Read-only file system"),
         "{}",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
-use yoi_wire::hub::RuntimeReport;
+use yoi_wire::hub::{ReportReason, RuntimeReport};
 
 use crate::conversation::Item;
 use crate::harness::Harness;
@@ -44,7 +44,7 @@ pub fn assert_user_sentence(message: &str) {
 /// Asserts that only reports with the reason Replayed are ready, and that each has a message for people.
 pub fn assert_reports(reports: &[RuntimeReport]) {
     for report in reports {
-        assert_eq!(report.ready, report.reason == "Replayed", "{report:?}");
+        assert_eq!(report.ready, report.reason == ReportReason::Replayed, "{report:?}");
         assert_user_sentence(&report.message);
     }
 }

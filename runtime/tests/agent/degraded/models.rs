@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, ServeLimits, serve_tls, tls_server_config};
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
-use yoi_wire::hub::{Activity, TaskState};
+use yoi_wire::hub::{Activity, ReportReason, TaskState};
 
 use super::invariants::{assert_invariants, assert_responsive, assert_user_sentence};
 use crate::harness::{Harness, kinds, outcomes, texts, tool_ends};
@@ -32,7 +32,7 @@ async fn recovers(provider: &'static str, name: &str, fault: &str, timeouts: &st
     let harness = fresh(provider, &script(fault), timeouts).await;
     let mut runtime = harness.start(1, Some("go"));
     println!("{provider} {name}: began");
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
     assert!(!report.ready && report.message.contains(words), "{provider} {name}: {}", report.message);
     assert_user_sentence(&report.message);
     let id = assert_responsive(&harness, name).await;
@@ -109,7 +109,7 @@ async fn an_agent_keeps_trying_an_endpoint_that_refuses_connections_until_it_lis
         let place = socket.local_addr().unwrap();
         let harness = Harness { model_url: format!("http://{place}/v1"), env: vec![("YOI_MODEL_BACKOFF_MS", "1".to_owned())], ..harness };
         let _runtime = harness.start(1, Some("go"));
-        let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+        let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
         assert_eq!(
             report.message,
             format!("nobody listens at the model endpoint {place} (connection refused); is it up, and is spec.model.baseUrl right?")
@@ -151,7 +151,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_
         let right = harness.model_url.clone();
         let harness = Harness { model_url: url, ..harness };
         let mut runtime = harness.start(1, Some("go"));
-        let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+        let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
         assert!(report.message.contains(words), "{}: {:?}", report.message, harness.entries());
         assert_user_sentence(&report.message);
         assert_responsive(&harness, "lost").await;
@@ -175,7 +175,7 @@ async fn a_refused_key_is_read_again_and_is_never_shown() {
     let harness = Harness { needs_key: true, key: Some("sk-secret-1"), ..Harness::with_key(echo, Some("sk-right")).await };
     let harness = Harness { env: vec![("YOI_KEY_RETRY_SECONDS", "5".to_owned())], ..harness };
     let mut runtime = harness.start(1, Some("go"));
-    let report = harness.gateway.wait_for_report(|report| report.reason == "ModelUnreachable").await;
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
     assert!(report.message.contains("it does not take the key: correct the Secret"), "{}", report.message);
     assert_responsive(&harness, "refused").await;
     // In a cluster, the kubelet starts it again with the Secret's new content.
@@ -200,7 +200,7 @@ async fn a_model_with_endless_or_empty_answers_fails_the_run_but_not_the_agent()
             assert_eq!(harness.requests.lock().unwrap().len(), 3, "{provider} {fault}");
             let report =
                 harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed)).await;
-            assert_eq!(report.reason, "ModelUnreachable", "{provider} {fault}");
+            assert_eq!(report.reason, ReportReason::ModelUnreachable, "{provider} {fault}");
             // The agent still answers other requests.
             assert_responsive(&harness, "after").await;
             let entries = harness.wait_for_runs(2).await;
