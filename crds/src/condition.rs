@@ -66,16 +66,16 @@ impl ConditionValue {
     }
 }
 
-/// The condition `type_`, said of `generation`. It keeps the transition time of `before` if the status is the same, and else has `now`,
+/// The condition `type_` of an object at `generation`. It keeps the transition time of `before` if the status is the same, and else has `now`,
 /// RFC 3339. A message that is longer than the schema allows is cut.
 #[must_use]
-pub fn condition(before: &[Condition], type_: &str, verdict: ConditionValue, generation: i64, now: &str) -> Condition {
-    let since = find(before, type_).filter(|c| c.status == verdict.status).map(|c| c.last_transition_time.clone());
+pub fn condition(before: &[Condition], type_: &str, value: ConditionValue, generation: i64, now: &str) -> Condition {
+    let since = find(before, type_).filter(|c| c.status == value.status).map(|c| c.last_transition_time.clone());
     Condition {
         type_: type_.to_owned(),
-        status: verdict.status,
-        reason: verdict.reason.to_string(),
-        message: cut(verdict.message),
+        status: value.status,
+        reason: value.reason.to_string(),
+        message: cut(value.message),
         last_transition_time: since.unwrap_or_else(|| now.to_owned()),
         observed_generation: generation,
     }

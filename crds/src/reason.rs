@@ -21,13 +21,13 @@ pub struct Reason {
 impl Reason {
     /// The reason of this name.
     #[must_use]
-    pub fn named(word: &str) -> Option<Reason> {
-        ALL.iter().copied().find(|reason| reason.word == word)
+    pub fn from_name(name: &str) -> Option<Reason> {
+        ALL.iter().copied().find(|reason| reason.word == name)
     }
 
     /// The name, as in a condition.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         self.word
     }
 

@@ -26,15 +26,15 @@ fn reasons_are_camel_case_unique_and_say_what_they_mean() {
         assert!(reason.meaning().ends_with('.'), "{reason}: {}", reason.meaning());
         assert!(reason.advice().is_none_or(|advice| advice.ends_with(['.', '?'])), "{reason}: {:?}", reason.advice());
         assert!(!reason.warns() || reason.advice().is_some(), "{reason} warns and says not what to do");
-        assert_eq!(yoi_crds::reason::Reason::named(reason), Some(*reason));
-        assert!(seen.insert(reason.word()), "{reason} twice");
+        assert_eq!(yoi_crds::reason::Reason::from_name(reason), Some(*reason));
+        assert!(seen.insert(reason.as_str()), "{reason} twice");
     }
 }
 
 #[test]
 fn every_reason_that_a_runtime_reports_is_a_reason_of_a_condition() {
     for reported in ReportReason::ALL {
-        assert!(Reason::named(reported.as_str()).is_some(), "{reported:?}");
+        assert!(Reason::from_name(reported.as_str()).is_some(), "{reported:?}");
     }
 }
 

@@ -120,7 +120,7 @@ impl Watches {
 }
 
 impl AgentIndex {
-    /// An empty index, its watches, and the UIDs of agents that change in it.
+    /// Returns an empty index, the watches that fill it, and a channel with the UID of each agent that changed.
     pub fn new() -> (Arc<Self>, Watches, mpsc::UnboundedReceiver<String>) {
         let (changed, changes) = mpsc::unbounded_channel();
         let (agents, agent_writer) = WatchCache::new(AgentRecord::from, agent_keys);

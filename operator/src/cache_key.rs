@@ -65,16 +65,17 @@ pub(crate) fn workspace_keys(workspace: &AgentWorkspace) -> Vec<CacheKey> {
     keys
 }
 
+/// The YoiPod itself, and what it names: workspace, project, session claim, and the workspace that it forks.
 pub(crate) fn yoipod_keys(yoipod: &YoiPod) -> Vec<CacheKey> {
     let namespace = namespace_of(yoipod);
-    let forked = yoipod.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
+    let fork_source = yoipod.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
     let mut keys = vec![
         CacheKey::YoiPod(namespace.clone(), yoipod.name_any()),
         CacheKey::Workspace(namespace.clone(), workspace_name(yoipod).to_owned()),
         CacheKey::Project(namespace.clone(), yoipod.spec.project_ref.name.clone()),
         CacheKey::Claim(namespace.clone(), session_claim_name(yoipod)),
     ];
-    keys.extend(forked.map(|w| CacheKey::Parent(namespace, w.name.clone())));
+    keys.extend(fork_source.map(|w| CacheKey::Parent(namespace, w.name.clone())));
     keys
 }
 

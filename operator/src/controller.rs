@@ -214,8 +214,8 @@ fn requeue_after_error(subject: &LogSubject, error: &apply::Error, context: &Con
         log_for!(debug, subject, %error, "looking again");
         return Action::requeue(Duration::from_secs(1));
     }
-    context.metrics.failed(&subject.kind);
-    let pause = context.failures.failed(&subject.kind, &subject.namespace, &subject.name);
+    context.metrics.count_error(&subject.kind);
+    let pause = context.failures.record_failure(&subject.kind, &subject.namespace, &subject.name);
     context.metrics.failing(context.failures.count());
     log_for!(warn, subject, %error, pause_seconds = pause.as_secs(), "reconcile failed");
     Action::requeue(pause)

@@ -16,7 +16,7 @@ fn id(kind: &str, namespace: &str, name: &str) -> Id {
 
 impl Failures {
     /// Counts a failure and returns the pause after it: 1 s at first, doubled each time, at most 5 min.
-    pub fn failed(&self, kind: &str, namespace: &str, name: &str) -> Duration {
+    pub fn record_failure(&self, kind: &str, namespace: &str, name: &str) -> Duration {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.entry(id(kind, namespace, name)).or_default();
         let pause = Duration::from_secs((1_u64 << (*count).min(9)).min(300));

@@ -104,7 +104,7 @@ impl Metrics {
         self.failing.set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
-    pub fn failed(&self, kind: &str) {
+    pub fn count_error(&self, kind: &str) {
         self.errors.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
     }
 

@@ -69,7 +69,7 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
     let lineages = [project.as_ref().and_then(|p| p.uid()), workspace.as_ref().and_then(|w| w.uid())];
     let bases = lineages.into_iter().flatten().flat_map(|uid| caches.workspaces.by_key(&CacheKey::BaseOf(uid))).collect();
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
-    let forked = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
+    let fork_source = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
     let session_claim = caches.claims.get(&namespace, &session_claim_name(&object));
     let volume_name = session_claim.as_ref().and_then(|c| c.spec.as_ref()?.volume_name.clone());
     let mine = CacheKey::YoiPod(namespace.clone(), name);
@@ -79,7 +79,7 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
         workspace,
         users: caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), works_in)),
         bases,
-        parent: forked.and_then(|w| caches.workspaces.get(&namespace, &w.name)),
+        parent: fork_source.and_then(|w| caches.workspaces.get(&namespace, &w.name)),
         pods: caches.pods.by_key(&mine),
         session_volume: volume_name.and_then(|v| caches.volumes.get("", &v)),
         session_claim,

@@ -89,7 +89,7 @@ impl OwnedFields for YoiPodStatus {
     }
 }
 
-fn sorted<S: OwnedFields>(mut status: S) -> S {
+fn sort_conditions<S: OwnedFields>(mut status: S) -> S {
     status.conditions_mut().sort_by(|a, b| a.type_.cmp(&b.type_));
     status
 }
@@ -109,8 +109,8 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
     S: OwnedFields,
 {
-    let before = sorted(before.map(OwnedFields::owned_fields).unwrap_or_default());
-    let after = sorted(after);
+    let before = sort_conditions(before.map(OwnedFields::owned_fields).unwrap_or_default());
+    let after = sort_conditions(after);
     if before == after {
         return Ok(false);
     }

@@ -32,7 +32,7 @@ pub fn start_all(
                 let api = $scope(&context.client, watch_namespace);
                 let caches = Arc::clone(&context.caches);
                 let on_change = move |change: &CacheChange<CacheKey>| caches.$on_change(&change.keys);
-                let events = writers.$cache.watch(api, labelled($label), on_change);
+                let events = writers.$cache.watch(api, label_config($label), on_change);
                 let work = $work(events, triggers.$cache, Arc::clone(context));
                 parts.spawn(async move {
                     work.await;
@@ -55,7 +55,7 @@ fn cluster<K: Resource<DynamicType = ()>>(client: &Client, _: Option<&str>) -> A
     Api::all(client.clone())
 }
 
-fn labelled(label: Option<&str>) -> watcher::Config {
+fn label_config(label: Option<&str>) -> watcher::Config {
     label.map_or_else(watcher::Config::default, |label| watcher::Config::default().labels(label))
 }
 

@@ -48,11 +48,11 @@ impl<'a> ConditionSet<'a> {
 
 /// The value of a condition that repeats what another writer reported. A reason of another version becomes `Other`.
 pub(crate) fn value_of(status: ConditionStatus, reason: &str, message: &str) -> ConditionValue {
-    ConditionValue { status, reason: Reason::named(reason).unwrap_or(reason::OTHER), message: message.to_owned() }
+    ConditionValue { status, reason: Reason::from_name(reason).unwrap_or(reason::OTHER), message: message.to_owned() }
 }
 
 /// Not accepted: the schema of another version let a value of `field` in that this version does not know.
-pub(crate) fn not_understood(field: &str) -> ConditionValue {
+pub(crate) fn unknown_field(field: &str) -> ConditionValue {
     let why = format!("{field} says something that this version of Yoi does not know; upgrade Yoi, or delete the object and make it anew");
     ConditionValue::no(reason::INVALID_SPEC, why)
 }
@@ -113,7 +113,7 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
         if find(before, &c.type_).is_some_and(|b| b.status == c.status && b.reason == c.reason) {
             continue;
         }
-        let warning = c.status != ConditionStatus::True && Reason::named(&c.reason).is_some_and(Reason::warns);
+        let warning = c.status != ConditionStatus::True && Reason::from_name(&c.reason).is_some_and(Reason::warns);
         // Nobody needs to hear that a spec makes sense.
         let good = c.status == ConditionStatus::True && c.type_ != condition::ACCEPTED;
         let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;

@@ -130,7 +130,7 @@ impl Nodes {
 
     /// Whether the node has every label of a Pod's selector.
     #[must_use]
-    pub fn bears(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
+    pub fn matches_selector(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
         let labels = self.0.get(node).map(|n| &n.labels);
         selector.into_iter().flatten().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)))
     }
@@ -141,12 +141,12 @@ impl Nodes {
         let affinity = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref()).and_then(|a| a.required.as_ref());
         match affinity {
             None => true,
-            Some(selector) => self.0.get(node).is_some_and(|n| selected(selector, node, &n.labels)),
+            Some(selector) => self.0.get(node).is_some_and(|n| selector_matches(selector, node, &n.labels)),
         }
     }
 }
 
-fn selected(selector: &NodeSelector, node: &str, labels: &BTreeMap<String, String>) -> bool {
+fn selector_matches(selector: &NodeSelector, node: &str, labels: &BTreeMap<String, String>) -> bool {
     selector.node_selector_terms.iter().any(|term| term_matches(term, node, labels))
 }
 

@@ -58,7 +58,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     let status = project.status.clone().unwrap_or_default();
     let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
     let plan = match project.spec.unknown_field() {
-        Some(field) => not_understood(&input, field, now),
+        Some(field) => unknown_field_plan(&input, field, now),
         None => reconcile(&input, now),
     };
     // A namespace with a project is a namespace with agents: its policies are there before the first of them.
@@ -66,9 +66,9 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     Plan { steps: policies.into_iter().flatten().chain(plan.steps).collect(), ..plan }
 }
 
-fn not_understood(input: &ProjectInput<'_>, field: &str, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+fn unknown_field_plan(input: &ProjectInput<'_>, field: &str, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let mut conditions = input.condition_set(now);
-    conditions.set(condition::SOURCE_READY, conditions::not_understood(field));
+    conditions.set(condition::SOURCE_READY, conditions::unknown_field(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
     input.plan(Vec::new(), input.status.generation.clone(), conditions, None)
 }

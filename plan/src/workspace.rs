@@ -85,7 +85,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     let mut conditions = ConditionSet::new(workspace.conditions(), generation, now);
     let mut needed = vec![condition::ACCEPTED, condition::SCHEDULED, condition::PROVISIONED];
 
-    let accepted = accepted(input);
+    let accepted = accepted_condition(input);
     let is_accepted = accepted.status == ConditionStatus::True;
     conditions.set(condition::ACCEPTED, accepted);
 
@@ -99,7 +99,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     let provisioned_on = node.filter(|_| conditions.is_true(condition::PROVISIONED)).map(str::to_owned);
     if is_accepted || has_node {
         status.owner = Some(input.owner());
-        conditions.set(condition::SCHEDULED, schedule::scheduled(input, &schedule.assignment));
+        conditions.set(condition::SCHEDULED, schedule::scheduled_condition(input, &schedule.assignment));
         match schedule.assignment {
             Ok(assignment) => {
                 status.node_name = Some(assignment.node);
@@ -141,10 +141,10 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     Plan { steps, status: Some(status), requeue_after }
 }
 
-fn accepted(input: &WorkspaceInput<'_>) -> ConditionValue {
+fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
     let workspace = input.workspace;
     if let Some(field) = workspace.spec.unknown_field() {
-        return conditions::not_understood(field);
+        return conditions::unknown_field(field);
     }
     if let Consumer::Claim(claim) = &input.consumer
         && let Some(foreign) = claim.foreign

@@ -240,7 +240,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::UnknownKind { .. }
         | SessionError::NoSession { .. }
         | SessionError::SessionExists { .. } => true,
-        // LowerGeneration is here because its Pod is being deleted; until then it reports why it does not run.
+        // LowerGeneration is tried again, because this Pod is about to be deleted. Until then it reports why it does not run.
         SessionError::Disk { .. }
         | SessionError::Locked { .. }
         | SessionError::LowerGeneration { .. }

@@ -114,7 +114,7 @@ impl OpenSession {
 
     /// The sequence number of the last entry. It changes with every append, and the channel closes when this value is dropped.
     #[must_use]
-    pub fn appended(&self) -> watch::Receiver<u64> {
+    pub fn watch_last_seq(&self) -> watch::Receiver<u64> {
         self.appended.subscribe()
     }
 

@@ -106,7 +106,7 @@ impl LogStream {
         let session = api.open_session.borrow().clone();
         let root = api.session_root.clone();
         // Subscribes before the first read, so that no entry is missed between the two.
-        let appended = session.as_ref().filter(|_| follow).map(|session| session.appended());
+        let appended = session.as_ref().filter(|_| follow).map(|session| session.watch_last_seq());
         let open = move || match session.and_then(|session| session.reader()) {
             Some(reader) => Ok(Some(reader)),
             None => closed_session_reader(&root),

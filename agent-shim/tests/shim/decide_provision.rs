@@ -29,7 +29,7 @@ impl Case {
     }
     fn refused(&self) -> &'static str {
         match self.action() {
-            Action::Refuse { reason, .. } => reason.word(),
+            Action::Refuse { reason, .. } => reason.as_str(),
             other => panic!("{other:?}"),
         }
     }

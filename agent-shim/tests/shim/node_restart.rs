@@ -170,7 +170,7 @@ fn provisioned(n: u8, over: serde_json::Value) -> yoi_crds::AgentWorkspace {
 }
 
 fn reason(outcome: &yoi_agent_shim::shim::provisioning::ProvisionOutcome) -> &'static str {
-    outcome.update.verdicts.iter().find(|(t, _)| *t == "Provisioned").map_or("", |(_, v)| v.reason.word())
+    outcome.update.verdicts.iter().find(|(t, _)| *t == "Provisioned").map_or("", |(_, v)| v.reason.as_str())
 }
 
 /// The node was set up anew under its old name: neither journal nor data root know of the trees that the objects speak of.

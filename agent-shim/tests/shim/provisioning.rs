@@ -17,7 +17,7 @@ fn verdict<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> Option<&'a Conditi
 }
 
 fn reason<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> &'a str {
-    verdict(outcome, type_).map_or("", |v| v.reason.word())
+    verdict(outcome, type_).map_or("", |v| v.reason.as_str())
 }
 
 async fn look(shim: &TestShim, over: serde_json::Value) -> ProvisionOutcome {

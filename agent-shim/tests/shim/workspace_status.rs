@@ -75,7 +75,7 @@ fn conditions_of_others_are_neither_written_nor_compared() {
 fn a_refused_provider_stands_in_both_conditions() {
     let said = not_provisioned(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
     assert_eq!(
-        said.verdicts.iter().map(|(t, v)| (*t, v.reason.word())).collect::<Vec<_>>(),
+        said.verdicts.iter().map(|(t, v)| (*t, v.reason.as_str())).collect::<Vec<_>>(),
         [("Provisioned", "ProviderUnavailable"), ("ProviderSelected", "ProviderUnavailable")]
     );
 }

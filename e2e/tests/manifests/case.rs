@@ -14,7 +14,7 @@ pub enum Kind {
 pub const KINDS: [Kind; 5] = [Kind::YoiProject, Kind::YoiPod, Kind::YoiPeer, Kind::AgentWorkspace, Kind::WorkspaceNode];
 
 impl Kind {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Kind::YoiProject => "YoiProject",
             Kind::YoiPod => "YoiPod",
@@ -25,7 +25,7 @@ impl Kind {
     }
 
     pub fn plural(self) -> String {
-        format!("{}s", self.word().to_lowercase())
+        format!("{}s", self.as_str().to_lowercase())
     }
 
     pub fn namespaced(self) -> bool {
@@ -78,12 +78,12 @@ pub struct Case {
 
 impl Case {
     pub fn description(&self) -> String {
-        format!("{} [{}, {:?}{}] {}", self.kind.word(), self.class, self.method, if self.strict { ", strict" } else { "" }, self.title)
+        format!("{} [{}, {:?}{}] {}", self.kind.as_str(), self.class, self.method, if self.strict { ", strict" } else { "" }, self.title)
     }
 }
 
 pub fn object(kind: Kind, name: &str, spec: &Value) -> Value {
-    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind.word(), "metadata": { "name": name }, "spec": spec })
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind.as_str(), "metadata": { "name": name }, "spec": spec })
 }
 
 /// Placeholder for text that no JSON value can hold. [`raw`] replaces it.

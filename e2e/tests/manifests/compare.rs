@@ -147,7 +147,7 @@ impl Report {
         let mut lines = vec![format!("{:<16}{:<24}{:>8}{:>8}{:>8}", "kind", "class", "cases", "taken", "refused")];
         let mut sums = [0, 0];
         for ((kind, class), [taken, refused]) in &self.counts {
-            lines.push(format!("{:<16}{:<24}{:>8}{taken:>8}{refused:>8}", kind.word(), class, taken + refused));
+            lines.push(format!("{:<16}{:<24}{:>8}{taken:>8}{refused:>8}", kind.as_str(), class, taken + refused));
             sums = [sums[0] + taken, sums[1] + refused];
         }
         lines.push(format!("{:<40}{:>8}{:>8}{:>8}", "all", sums[0] + sums[1], sums[0], sums[1]));
@@ -282,7 +282,7 @@ pub fn condition_problem(condition: &Condition) -> Option<String> {
         return None;
     }
     let text = format!("{type_} is {status:?}, {reason}: {message:?}");
-    if Reason::named(reason).is_none() {
+    if Reason::from_name(reason).is_none() {
         return Some(format!("a reason that is not documented: {text}"));
     }
     if *status != ConditionStatus::True && message.split_whitespace().count() < 3 {

@@ -104,7 +104,7 @@ async fn same_schema(ns: &TestNamespace) -> Result<()> {
     for kind in KINDS {
         let there = serde_json::to_value(&crds.get(&format!("{}.yoi.dev", kind.plural())).await?.spec.versions[0].schema)?;
         let differs = there["openAPIV3Schema"] != schema::of(kind);
-        ensure!(!differs, "the cluster's {} is not of this tree: install the charts again", kind.word());
+        ensure!(!differs, "the cluster's {} is not of this tree: install the charts again", kind.as_str());
     }
     Ok(())
 }

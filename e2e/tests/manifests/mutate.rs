@@ -52,12 +52,12 @@ pub fn unset_nodes() -> Vec<String> {
     let specimens = specimen::all();
     let of_spec = |kind: Kind| {
         let bare = schema::nodes(kind, "spec").into_iter().filter(|p| specimen_with(&specimens, kind, &p.pointer).is_none());
-        bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
+        bare.map(|p| format!("{} {}", kind.as_str(), p.pointer)).collect::<Vec<_>>()
     };
     let of_status = |kind: Kind| {
         let whole = json!({ "status": specimen::status(kind) });
         let bare = schema::nodes(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
-        bare.map(|p| format!("{} {}", kind.word(), p.pointer)).collect::<Vec<_>>()
+        bare.map(|p| format!("{} {}", kind.as_str(), p.pointer)).collect::<Vec<_>>()
     };
     KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
 }

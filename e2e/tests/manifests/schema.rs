@@ -56,7 +56,7 @@ impl SchemaNode {
 
 /// Returns the schema of a kind, as this source tree generates it.
 pub fn of(kind: Kind) -> Value {
-    let crd = yoi_crds::all().into_iter().find(|c| c.spec.names.kind == kind.word()).expect("a CRD of every kind");
+    let crd = yoi_crds::all().into_iter().find(|c| c.spec.names.kind == kind.as_str()).expect("a CRD of every kind");
     serde_json::to_value(&crd.spec.versions[0].schema).expect("schemas are JSON")["openAPIV3Schema"].clone()
 }
 

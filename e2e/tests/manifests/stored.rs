@@ -258,7 +258,7 @@ fn api(ns: &TestNamespace, kind: Kind) -> Api<DynamicObject> {
         group: "yoi.dev".into(),
         version: "v1alpha1".into(),
         api_version: "yoi.dev/v1alpha1".into(),
-        kind: kind.word().into(),
+        kind: kind.as_str().into(),
         plural: kind.plural(),
     };
     Api::namespaced_with(ns.client.clone(), &ns.name, &resource)
@@ -277,14 +277,14 @@ async fn wait_conditions(
         for kind in KINDS.into_iter().filter(|k| k.namespaced()) {
             for object in api(ns, kind).list(&ListParams::default()).await? {
                 let name = object.metadata.name.clone().unwrap_or_default();
-                let what = known.get(&(kind, name.clone())).cloned().unwrap_or_else(|| format!("{} {name}", kind.word()));
+                let what = known.get(&(kind, name.clone())).cloned().unwrap_or_else(|| format!("{} {name}", kind.as_str()));
                 let value = serde_json::to_value(&object)?;
                 let conditions = conditions(&value);
                 let Some(ready) = conditions.iter().find(|c| c.type_ == "Ready") else {
                     silent.push(what);
                     continue;
                 };
-                *reasons.entry(format!("{} {}", kind.word(), ready.reason)).or_default() += 1;
+                *reasons.entry(format!("{} {}", kind.as_str(), ready.reason)).or_default() += 1;
                 for condition in &conditions {
                     if let Some(wrong) = condition_problem(condition) {
                         anyhow::bail!("{what}: {wrong}");
@@ -312,7 +312,7 @@ async fn writes(ns: &TestNamespace, during: Duration) -> Result<usize> {
         let mut all = BTreeMap::new();
         for kind in KINDS.into_iter().filter(|k| k.namespaced()) {
             for object in api(ns, kind).list(&ListParams::default()).await? {
-                let name = format!("{} {}", kind.word(), object.metadata.name.unwrap_or_default());
+                let name = format!("{} {}", kind.as_str(), object.metadata.name.unwrap_or_default());
                 all.insert(name, object.metadata.resource_version.unwrap_or_default());
             }
         }

@@ -56,7 +56,7 @@ fn render(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
             Severity::Warning => 33,
             Severity::Error => 31,
         };
-        let label = format!("{:<8}", severity.word());
+        let label = format!("{:<8}", severity.as_str());
         let label = if color { format!("\x1b[{code}m{label}\x1b[0m") } else { label };
         // A finding that is ok needs no name but that of its check.
         let sentence = if *severity == Severity::Ok { message.clone() } else { format!("{object}: {message}") };
@@ -67,7 +67,7 @@ fn render(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
         }
     }
     let counted = [Severity::Ok, Severity::Note, Severity::Unknown, Severity::Warning, Severity::Error]
-        .map(|severity| format!("{} {}", findings.iter().filter(|f| f.severity == severity).count(), severity.word()));
+        .map(|severity| format!("{} {}", findings.iter().filter(|f| f.severity == severity).count(), severity.as_str()));
     let scope = scope.map_or_else(|| "every namespace".to_owned(), |n| format!("namespace {n} (-A: every namespace)"));
     let _ = writeln!(text, "\n{}; objects of {scope}", counted.join(", "));
     text

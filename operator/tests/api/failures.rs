@@ -80,9 +80,9 @@ async fn an_object_that_failed_and_is_gone_is_forgotten() {
 #[test]
 fn pauses_grow_to_five_minutes_and_begin_anew_after_a_success() {
     let failures = Failures::default();
-    let pauses: Vec<u64> = (0..11).map(|_| failures.failed("YoiPod", "ns", "a").as_secs()).collect();
+    let pauses: Vec<u64> = (0..11).map(|_| failures.record_failure("YoiPod", "ns", "a").as_secs()).collect();
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-    assert_eq!(failures.failed("YoiPod", "ns", "b").as_secs(), 1, "each object has its own");
+    assert_eq!(failures.record_failure("YoiPod", "ns", "b").as_secs(), 1, "each object has its own");
     failures.forget("YoiPod", "ns", "a");
-    assert_eq!(failures.failed("YoiPod", "ns", "a").as_secs(), 1);
+    assert_eq!(failures.record_failure("YoiPod", "ns", "a").as_secs(), 1);
 }

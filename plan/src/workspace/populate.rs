@@ -43,10 +43,10 @@ pub(super) struct PopulatePlan {
 pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
     let git = match &input.source {
         Source::Git(git) => *git,
-        Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done(Vec::new(), None),
+        Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done_plan(Vec::new(), None),
     };
     if base.workspace.is_true(condition::SEALED) {
-        return PopulatePlan::done(delete_all(input.populators.iter().copied()), None);
+        return PopulatePlan::done_plan(delete_all(input.populators.iter().copied()), None);
     }
     let context = PopulateContext {
         base: base.workspace,
@@ -62,7 +62,7 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
 }
 
 impl PopulatePlan {
-    fn done(steps: Vec<Step>, pod: Option<Populator<'_>>) -> Self {
+    fn done_plan(steps: Vec<Step>, pod: Option<Populator<'_>>) -> Self {
         Self::new(steps, ConditionValue::yes(reason::FILLED, "the source's content is in the base"), pod)
     }
 
@@ -111,7 +111,7 @@ impl PopulateContext<'_> {
         let newest = pods.iter().copied().filter(|p| !p.pod.is_deleting()).max_by_key(|p| p.attempt);
         if self.base.is_true(condition::POPULATED) {
             // The Pod may be gone by now; the base is filled all the same.
-            return PopulatePlan::done(Vec::new(), newest);
+            return PopulatePlan::done_plan(Vec::new(), newest);
         }
         // There is one writer: a Pod that may still write stays the one that may mount the base until it is done or gone.
         let writer = pods.iter().copied().filter(|p| p.may_write()).min_by_key(|p| p.attempt);
@@ -136,8 +136,8 @@ impl PopulateContext<'_> {
         // A former attempt exists only between the making of its successor and its own removal.
         let steps = delete_all(pods.iter().filter(|p| p.attempt < current.attempt).map(|p| p.pod));
         match current.phase {
-            PodPhase::Succeeded => PopulatePlan::done(steps, Some(current)),
-            PodPhase::Failed => self.failed(steps, current),
+            PodPhase::Succeeded => PopulatePlan::done_plan(steps, Some(current)),
+            PodPhase::Failed => self.failed_plan(steps, current),
             PodPhase::Running | PodPhase::Other => {
                 let last_failure = find(self.base.conditions(), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED);
                 let populated = match last_failure {
@@ -150,7 +150,7 @@ impl PopulateContext<'_> {
         }
     }
 
-    fn failed(&self, mut steps: Vec<Step>, failed: Populator<'_>) -> PopulatePlan {
+    fn failed_plan(&self, mut steps: Vec<Step>, failed: Populator<'_>) -> PopulatePlan {
         let pod = failed.pod.get();
         let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, &self.git.url));
         let populated = ConditionValue::no(reason::POPULATE_FAILED, message);

@@ -44,7 +44,7 @@ impl Schedule {
 }
 
 /// The value of the condition Scheduled.
-pub(super) fn scheduled(input: &WorkspaceInput<'_>, assignment: &Result<Assignment, ConditionValue>) -> ConditionValue {
+pub(super) fn scheduled_condition(input: &WorkspaceInput<'_>, assignment: &Result<Assignment, ConditionValue>) -> ConditionValue {
     match assignment {
         Ok(Assignment { node, .. }) if input.nodes.exists(node) => ConditionValue::yes(reason::NODE_SELECTED, format!("on node {node}")),
         Ok(Assignment { node, .. }) => ConditionValue::no(
@@ -64,7 +64,7 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>) -> Schedule {
     }
     // A tree that is made from a source that this version does not know would lack that source's content.
     if let Source::Project { project: Some(project), .. } = &input.source
-        && let Some(why) = project_not_understood(*project)
+        && let Some(why) = project_unknown_field(*project)
     {
         return Schedule::waits(why, Vec::new());
     }
@@ -100,7 +100,7 @@ fn base_is_gone(input: &WorkspaceInput<'_>, origin: &Origin) -> bool {
     origin.kind == OriginKind::Base && !input.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
 }
 
-fn project_not_understood(project: Stored<'_, YoiProject>) -> Option<ConditionValue> {
+fn project_unknown_field(project: Stored<'_, YoiProject>) -> Option<ConditionValue> {
     let field = project.spec.unknown_field()?;
     let why = format!("YoiProject {}: {field} says something that this version of Yoi does not know", project.name());
     Some(ConditionValue::no(reason::PROJECT_NOT_READY, why))

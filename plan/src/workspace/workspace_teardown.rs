@@ -56,7 +56,7 @@ fn release(input: &WorkspaceInput<'_>) -> Vec<Step> {
     ]
 }
 
-/// The status of a workspace that waits for others: the shim's reason, where it has given one.
+/// The status of a workspace that is being deleted and waits for its Pods or its node. Ready has the reason that the shim gave in CleanedUp.
 fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWorkspaceStatus {
     let before = input.workspace.get().status.clone().unwrap_or_default();
     let mut conditions = ConditionSet::new(&before.conditions, input.workspace.meta().generation, now);
@@ -75,6 +75,7 @@ fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWork
         }
     }
     let conditions = conditions.into_conditions();
+    // The shim writes provider and volume; the operator does not apply them.
     AgentWorkspaceStatus { conditions, provider: None, volume: None, ..before }
 }
 
@@ -84,8 +85,8 @@ pub(super) fn expires_at(workspace: &AgentWorkspace) -> Option<jiff::Timestamp> 
     let conditions = &workspace.status.as_ref()?.conditions;
     let in_use = find(conditions, condition::IN_USE).filter(|c| c.status == ConditionStatus::False)?;
     let since: jiff::Timestamp = in_use.last_transition_time.parse().ok()?;
-    // InUse is False from the beginning. The reason says that the tree was used and released. A shim of a former version said so only by a transition
-    // time later than the making, which it is not when both fall into one second.
+    // InUse is False from the beginning. The reason Released says that the tree was used and released. An older shim did not set it; there, a transition
+    // after the tree was made means the same, unless both fall into one second.
     let made: jiff::Timestamp = find(conditions, condition::PROVISIONED)?.last_transition_time.parse().ok()?;
     let released = in_use.reason == *reason::RELEASED || since > made;
     released.then(|| since.saturating_add(ttl).ok()).flatten()

@@ -20,7 +20,7 @@ pub(super) struct Accepted<'a> {
 pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, ConditionValue> {
     let yoipod = input.yoipod;
     if let Some(field) = yoipod.spec.unknown_field() {
-        return Err(conditions::not_understood(field));
+        return Err(conditions::unknown_field(field));
     }
     let project_name = &yoipod.spec.project_ref.name;
     let project = input.project.ok_or_else(|| missing(input, "YoiProject", project_name))?;
@@ -58,8 +58,8 @@ fn accept_workspace(input: &YoiPodInput<'_>) -> Result<(), ConditionValue> {
     let spec = yoipod.get().spec.workspace.as_ref();
     let by_ref = spec.is_some_and(|w| w.ref_.is_some());
     let Some(workspace) = input.workspace else {
-        let forked = spec.and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
-        return match forked {
+        let fork_source = spec.and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
+        return match fork_source {
             _ if by_ref => Err(missing(input, "AgentWorkspace", title)),
             Some(parent) if input.parent.is_none_or(|p| p.is_deleting()) => Err(missing(input, "AgentWorkspace", &parent.name)),
             _ => Ok(()),

@@ -168,7 +168,7 @@ fn find_room<'a>(input: &YoiPodInput<'a>, pod: Stored<'a, ObservedPod>, record: 
     }
     let placement = Placement::new(input, workspace);
     // A base on a node that the Pod's own selector forbids would help nobody, and the next round would make one more.
-    let fits = |node: &str| input.nodes.bears(node, Some(&pod.node_selector));
+    let fits = |node: &str| input.nodes.matches_selector(node, Some(&pod.node_selector));
     let is_new = |node: &&str| fits(node) && !pod.allowed_hostnames.iter().any(|allowed| allowed == input.nodes.hostname(node).as_str());
     let has_new_node = placement.nodes().is_ok_and(|nodes| nodes.iter().any(is_new));
     let step = if has_new_node { pod.delete() } else { placement.another_base(fits) };
@@ -201,7 +201,7 @@ fn start<'a>(input: &YoiPodInput<'a>, accepted: &Accepted<'_>, settings: &Settin
     };
     // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
     let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
-    if !is_recorded || input.session_claim.observed().is_none() {
+    if !is_recorded || input.session_claim.any_claim().is_none() {
         return RunPlan::new(RunState::Starting, Vec::new(), record);
     }
     let (runtime_digest, hostnames) = match runtime(input, settings, &nodes) {

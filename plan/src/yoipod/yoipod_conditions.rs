@@ -49,13 +49,13 @@ fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_re
         (RunState::Exists(pod), _) => pod_ready(input, workspace_ready, &run.record, *pod),
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
         (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
-        (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped(input)),
+        (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
         (RunState::Starting, None) => starting(input),
     }
 }
 
-fn stopped(input: &YoiPodInput<'_>) -> &'static str {
+fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
     match (input.yoipod.spec.desired_state, input.yoipod.spec.completion) {
         (DesiredState::Running, Completion::Stop) => "the task is done and completion is Stop",
         (DesiredState::Running | DesiredState::Stopped | DesiredState::Unknown, _) => "desiredState is Stopped",
@@ -87,7 +87,7 @@ fn workspace_ready(input: &YoiPodInput<'_>, state: &RunState<'_>) -> ConditionVa
 /// True when the volume is there, and the runtime has locked and replayed the log on it.
 fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = &input.session_claim_name;
-    let Some(claim) = input.session_claim.observed() else {
+    let Some(claim) = input.session_claim.any_claim() else {
         return ConditionValue::no(reason::CREATING, format!("claim {title} does not exist yet"));
     };
     match claim.phase() {

@@ -35,7 +35,7 @@ impl<'a> SessionClaim<'a> {
     }
 
     /// The claim, whoever it belongs to.
-    pub(super) fn observed(self) -> Option<Stored<'a, PersistentVolumeClaim>> {
+    pub(super) fn any_claim(self) -> Option<Stored<'a, PersistentVolumeClaim>> {
         match self {
             SessionClaim::Named(claim) | SessionClaim::Own(claim) => claim,
             SessionClaim::Former(claim) => Some(claim),

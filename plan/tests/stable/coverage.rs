@@ -171,8 +171,8 @@ impl Coverage {
     }
 
     pub fn reason(&mut self, name: &str) {
-        match Reason::named(name) {
-            Some(reason) => *self.reasons.entry(reason.word()).or_default() += 1,
+        match Reason::from_name(name) {
+            Some(reason) => *self.reasons.entry(reason.as_str()).or_default() += 1,
             None => panic!("{name} is the reason of a condition and not among reason::ALL"),
         }
     }
@@ -201,7 +201,7 @@ impl Coverage {
 }
 
 fn reason_names() -> Vec<&'static str> {
-    reason::ALL.iter().map(|r| r.word()).collect()
+    reason::ALL.iter().map(|r| r.as_str()).collect()
 }
 
 fn variant(step: &Step) -> &'static str {

@@ -25,7 +25,7 @@ fn broken<T>(why: String) -> Result<T, Violation> {
 
 fn ready(conditions: &[Condition]) -> (bool, Reason, &str) {
     let reported = find(conditions, condition::READY);
-    let why = reported.and_then(|c| Reason::named(&c.reason)).unwrap_or(reason::OTHER);
+    let why = reported.and_then(|c| Reason::from_name(&c.reason)).unwrap_or(reason::OTHER);
     (is_true(conditions, condition::READY), why, reported.map_or("", |c| &c.message))
 }
 

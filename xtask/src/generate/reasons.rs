@@ -40,7 +40,7 @@ pub fn page() -> String {
          | Reason | Means | What to do |\n|---|---|---|\n",
     );
     let mut reasons = reason::ALL.to_vec();
-    reasons.sort_by_key(|r| r.word());
+    reasons.sort_by_key(|r| r.as_str());
     for reason in reasons {
         let advice = reason.advice().unwrap_or("Nothing.");
         let command = reason.command().map(|c| format!(" `{}`", c.replace('|', "\\|"))).unwrap_or_default();

@@ -17,7 +17,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
             Severity::Note => "note",

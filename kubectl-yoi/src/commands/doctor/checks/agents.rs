@@ -75,7 +75,7 @@ fn lost_tree<K: kube::Resource<DynamicType = ()>>(object: &K, conditions: Option
     let gone = [reason::TREE_LOST, reason::NODE_LOST];
     let is_gone = |c: &&Condition| c.status != ConditionStatus::True && gone.iter().any(|reason| c.reason == *reason);
     let condition = conditions?.iter().find(is_gone)?;
-    let known = Reason::named(&condition.reason)?;
+    let known = Reason::from_name(&condition.reason)?;
     let advice = known.advice().map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("{}: {}.{advice}", condition.reason, condition.message.trim_end_matches('.'));
     // Deleting the AgentWorkspace is enough for an agent too: its tree is made again, and its session stays.
@@ -97,7 +97,7 @@ where
         return None;
     }
     let age = ready.last_transition_time.parse().map_or(0, |since| observed.age(since));
-    let known = Reason::named(&ready.reason);
+    let known = Reason::from_name(&ready.reason);
     let severity = if known.is_some_and(Reason::warns) {
         Severity::Error
     } else if age > GRACE_SECONDS {
