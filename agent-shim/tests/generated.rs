@@ -14,7 +14,7 @@ fn the_generated_code_is_current() {
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&committed, &made).unwrap();
         }
-        let stands = std::fs::read_to_string(&committed).unwrap_or_default();
-        assert!(stands == made, "{file} is stale: run this test again with UPDATE=1");
+        let committed_text = std::fs::read_to_string(&committed).unwrap_or_default();
+        assert!(committed_text == made, "{file} is stale: run this test again with UPDATE=1");
     }
 }

@@ -114,12 +114,18 @@ impl Cluster {
     }
 
     /// Returns the error for an operation on one object that the verb itself refuses.
-    pub fn refused<K: NamespacedObject>(&self, operation: &str, name: &str, message: impl Into<String>, next: impl Into<String>) -> Error {
-        Error::refused(format!("{operation} {}", self.display_name::<K>(name)), message, next, RefusalKind::Other)
+    pub fn refused_error<K: NamespacedObject>(
+        &self,
+        operation: &str,
+        name: &str,
+        message: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Error {
+        Error::refused_error(format!("{operation} {}", self.display_name::<K>(name)), message, next, RefusalKind::Other)
     }
 
     /// Returns the error for an object that was deleted while a verb waited for it.
-    pub fn gone<K: NamespacedObject>(&self, name: &str) -> Error {
+    pub fn gone_error<K: NamespacedObject>(&self, name: &str) -> Error {
         Error::Gone { what: self.display_name::<K>(name), next: self.list_command::<K>() }
     }
 
@@ -266,10 +272,14 @@ mod tests {
     async fn what_ended_while_it_was_waited_for_is_told_with_the_next_command_of_its_namespace() {
         let cluster = fake_cluster(json!({}));
         for (error, words, code) in [
-            (cluster.gone::<YoiPod>("a"), "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
-            (cluster.gone::<AgentWorkspace>("w"), "AgentWorkspace ns/w was deleted meanwhile\n  next: kubectl yoi ls workspaces -n ns", 3),
+            (cluster.gone_error::<YoiPod>("a"), "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
+            (
+                cluster.gone_error::<AgentWorkspace>("w"),
+                "AgentWorkspace ns/w was deleted meanwhile\n  next: kubectl yoi ls workspaces -n ns",
+                3,
+            ),
             (cluster.task_failed("a", "no"), "the task of YoiPod ns/a failed: no\n  next: kubectl yoi log a -n ns", 6),
-            (cluster.refused::<YoiPod>("stop", "a", "no", "look"), "failed to stop YoiPod ns/a: no\n  next: look", 1),
+            (cluster.refused_error::<YoiPod>("stop", "a", "no", "look"), "failed to stop YoiPod ns/a: no\n  next: look", 1),
         ] {
             assert_eq!((error.to_string().as_str(), error.exit_code()), (words, code));
         }

@@ -103,7 +103,7 @@ impl Error {
 
     /// Returns the error for a refused operation. `operation` follows "failed to" and names its object.
     #[must_use]
-    pub fn refused(operation: impl Into<String>, message: impl Into<String>, next: impl Into<String>, kind: RefusalKind) -> Self {
+    pub fn refused_error(operation: impl Into<String>, message: impl Into<String>, next: impl Into<String>, kind: RefusalKind) -> Self {
         Error::Refused { operation: operation.into(), message: message.into(), next: NextStep::Text(next.into()), kind }
     }
 
@@ -120,7 +120,7 @@ impl Error {
         match error {
             kube::Error::Api(status) => Self::status(operation, target, &status),
             // The server answered something else than what was asked for.
-            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => Error::refused(
+            other @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) => Error::refused_error(
                 operation,
                 format!("the answer cannot be understood: {}", error_chain(&other)),
                 SAME_VERSION,
@@ -140,7 +140,7 @@ impl Error {
         match status.code {
             404 if missing_api => {
                 let next = format!("install the charts yoi-crds and yoi-operator, or ask what is wrong: {doctor_command}");
-                Error::refused(operation, "the cluster does not know this API", next, RefusalKind::Other)
+                Error::refused_error(operation, "the cluster does not know this API", next, RefusalKind::Other)
             }
             404 => match missing_namespace {
                 Some(namespace) => {
@@ -148,13 +148,13 @@ impl Error {
                 }
                 None => Error::Missing { what: name.clone(), next: list_command.clone() },
             },
-            401 | 403 => Error::refused(
+            401 | 403 => Error::refused_error(
                 operation,
                 message,
                 "ask for the role yoi-edit (or yoi-view to read) in this namespace",
                 RefusalKind::Forbidden,
             ),
-            409 if status.reason == "AlreadyExists" => Error::refused(
+            409 if status.reason == "AlreadyExists" => Error::refused_error(
                 operation,
                 format!("{name} exists already"),
                 format!("take another name, or look at it: {list_command}"),
@@ -170,7 +170,7 @@ impl Error {
                 };
                 Error::Refused { operation, message, next, kind: RefusalKind::Unreachable }
             }
-            _ => Error::refused(operation, message, format!("see {list_command}"), RefusalKind::Other),
+            _ => Error::refused_error(operation, message, format!("see {list_command}"), RefusalKind::Other),
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         }
         let source = || std::io::Error::other("no such file");
         let (what, look) = (|| "YoiPod ns/a".to_owned(), || "kubectl yoi ls agents -n ns".to_owned());
-        let refused = |kind| Error::refused("stop YoiPod ns/a", "no", "look", kind);
+        let refused_error = |kind| Error::refused_error("stop YoiPod ns/a", "no", "look", kind);
         let unhealthy =
             |errors, warnings, unknown| Error::Unhealthy { errors, warnings, unknown, again: "kubectl yoi doctor -n ns".into() };
         let late =
@@ -257,9 +257,9 @@ mod tests {
             (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
             (Error::Missing { what: what(), next: look() }, "YoiPod ns/a does not exist\n  next: kubectl yoi ls agents -n ns", 3),
             (Error::Gone { what: what(), next: look() }, "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
-            (refused(RefusalKind::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
-            (refused(RefusalKind::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
-            (refused(RefusalKind::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
+            (refused_error(RefusalKind::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
+            (refused_error(RefusalKind::Unreachable), "failed to stop YoiPod ns/a: no\n  next: look", 5),
+            (refused_error(RefusalKind::Other), "failed to stop YoiPod ns/a: no\n  next: look", 1),
             (Error::no_answer("ask the API server for its version", std::time::Duration::from_secs(5)), "no answer in 5 s", 5),
             (late, "YoiPod ns/a: ready is not there yet after 2 s: PodPending", 5),
             (failed, "the task of YoiPod ns/a failed: the model said no\n  next: kubectl yoi log a -n ns", 6),

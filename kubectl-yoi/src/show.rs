@@ -22,7 +22,7 @@ pub fn objects<T: Serialize>(
     match output {
         None => print(&table()),
         Some(OutputFormat::Name) => print(&objects.iter().map(|o| name(o) + "\n").collect::<String>()),
-        Some(format) => value(format, &serde_json::json!({ "items": objects })),
+        Some(format) => print_as(format, &serde_json::json!({ "items": objects })),
     }
 }
 
@@ -31,12 +31,12 @@ pub fn object<T: Serialize>(output: Option<OutputFormat>, object: &T, name: &str
     match output {
         None => print(&format!("{sentence}\n")),
         Some(OutputFormat::Name) => print(&format!("{name}\n")),
-        Some(format) => value(format, object),
+        Some(format) => print_as(format, object),
     }
 }
 
 /// Prints one document as JSON or YAML. YAML begins with `---`, so that documents can follow each other.
-pub fn value<T: Serialize>(format: OutputFormat, value: &T) -> Result<(), Error> {
+pub fn print_as<T: Serialize>(format: OutputFormat, value: &T) -> Result<(), Error> {
     print(&document(format, value)?)
 }
 
@@ -145,7 +145,7 @@ pub fn duration(seconds: i64) -> String {
 }
 
 /// Returns a desired state as the objects spell it.
-pub fn desired(state: DesiredState) -> &'static str {
+pub fn desired_state_name(state: DesiredState) -> &'static str {
     match state {
         DesiredState::Running => "Running",
         DesiredState::Stopped => "Stopped",

@@ -81,14 +81,14 @@ impl LineSetState {
         self.lines.values().filter(|state| **state == LineState::Up).count()
     }
 
-    /// How many lines there should be: one for each address.
-    pub fn wanted(&self) -> usize {
+    /// Returns how many addresses there are. Each should have one line.
+    pub fn address_count(&self) -> usize {
         self.lines.len()
     }
 
     /// Whether there is an address and every line is up.
     pub fn all_up(&self) -> bool {
-        !self.lines.is_empty() && self.up() == self.wanted()
+        !self.lines.is_empty() && self.up() == self.address_count()
     }
 
     fn set_error(&mut self, failure: LineFailure) {

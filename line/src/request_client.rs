@@ -1,4 +1,4 @@
-//! The dialler's own requests: an HTTP/2 client on a connection of its own.
+//! The HTTP/2 client with which the runtime calls the gateway, on a connection of its own beside the lines.
 
 use crate::connect::{authorization, connect, open_first};
 use crate::dial::Dial;
@@ -24,14 +24,14 @@ use yoi_wire::error_chain;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Time until the response's head for [`RequestClient::call`], until its last byte for the JSON calls. It includes connecting.
-    pub answer: Duration,
+    pub response_timeout: Duration,
     /// The longest JSON response, in bytes.
     pub max_body: usize,
 }
 
 impl Default for RequestLimits {
     fn default() -> Self {
-        Self { answer: Duration::from_secs(30), max_body: 8 << 20 }
+        Self { response_timeout: Duration::from_secs(30), max_body: 8 << 20 }
     }
 }
 
@@ -144,7 +144,7 @@ impl RequestClient {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.with_timeout(self.send(request.map(boxed))).await
+        self.with_timeout(self.send_unlimited(request.map(boxed))).await
     }
 
     /// Sends `body` as JSON by POST and returns the response read as JSON. An empty body reads as `null`, so `Res` may be `()`.
@@ -174,7 +174,7 @@ impl RequestClient {
             .map_err(|source| CallError::Path { path: path.to_owned(), source })?;
         let (status, body) = self
             .with_timeout(async {
-                let response = self.send(request).await?;
+                let response = self.send_unlimited(request).await?;
                 let status = response.status();
                 let body = Limited::new(response.into_body(), self.limits.max_body).collect().await.map_err(CallError::ReadBody)?;
                 Ok((status, body.to_bytes()))
@@ -187,11 +187,13 @@ impl RequestClient {
         serde_json::from_slice(text).map_err(CallError::Decode)
     }
 
-    async fn with_timeout<T>(&self, answer: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        timeout(self.limits.answer, answer).await.map_err(|_| CallError::TimedOut(self.limits.answer))?
+    async fn with_timeout<T>(&self, response: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+        timeout(self.limits.response_timeout, response).await.map_err(|_| CallError::TimedOut(self.limits.response_timeout))?
     }
 
-    async fn send(&self, request: Request<BoxBody>) -> Result<Response<Incoming>, CallError> {
+    /// Sends a request on the connection, with authority and bearer token. It sets no timeout: [`RequestClient::call`] limits the time until
+    /// the head, `json` the time until the last byte.
+    async fn send_unlimited(&self, request: Request<BoxBody>) -> Result<Response<Incoming>, CallError> {
         let dial = &self.shared.dial;
         let mut request = with_authority(request, &dial.server_name)?;
         // Read at each call, because the connection outlives the token.

@@ -108,7 +108,8 @@ impl<T, X: Clone + Eq + Hash> State<T, X> {
         self.insert(cached)
     }
 
-    /// Stores what an own request returned, unless a newer version is known or the object was deleted.
+    /// Stores the object that a request of this process returned (a create, a patch, a get), without waiting until the watch shows it. Stores
+    /// nothing if a newer version is known or if the object was deleted.
     pub(crate) fn learn(&mut self, cached: Cached<T>) -> Vec<X> {
         let known = self.get(&cached.id);
         let is_deleted = known.is_none_or(|known| known.is_other_than(&cached)) && self.deleted.contains(&cached.uid);
@@ -210,7 +211,7 @@ mod tests {
         Cached::new(&metadata, Arc::new(object))
     }
 
-    fn known(state: &State<&'static str, &'static str>, name: &str) -> Option<&'static str> {
+    fn cached_object(state: &State<&'static str, &'static str>, name: &str) -> Option<&'static str> {
         state.get(&("ns".to_owned(), name.to_owned())).map(|cached| *cached.object)
     }
 
@@ -231,7 +232,7 @@ mod tests {
         state.learn(cached("a", "u", 10, "new"));
         assert!(state.apply(cached("a", "u", 9, "old")).is_empty());
         assert!(state.learn(cached("a", "u", 9, "old")).is_empty());
-        assert_eq!(known(&state, "a"), Some("new"));
+        assert_eq!(cached_object(&state, "a"), Some("new"));
     }
 
     #[test]
@@ -240,8 +241,8 @@ mod tests {
         state.apply(cached("a", "u", 1, "a"));
         state.delete(&cached("a", "u", 3, "a"));
         assert!(state.learn(cached("a", "u", 2, "a")).is_empty());
-        assert_eq!(known(&state, "a"), None);
-        // The watch is believed: an object may leave a field selector and come back.
+        assert_eq!(cached_object(&state, "a"), None);
+        // Watch events always win: an object may leave a field selector and come back.
         state.apply(cached("a", "u", 4, "again"));
         assert_eq!(state.learn(cached("a", "u", 5, "newer")), ["again", "newer"]);
     }
@@ -265,7 +266,7 @@ mod tests {
         let mut state = state();
         state.apply(cached("a", "second", 5, "a"));
         assert!(state.delete(&cached("a", "first", 4, "a")).is_empty());
-        assert_eq!(known(&state, "a"), Some("a"));
+        assert_eq!(cached_object(&state, "a"), Some("a"));
     }
 
     #[test]
@@ -275,11 +276,11 @@ mod tests {
         state.apply(cached("b", "b", 7, "b7"));
         state.begin_listing();
         state.list(cached("a", "a", 5, "a5"));
-        assert_eq!((known(&state, "a"), known(&state, "b")), (Some("a7"), Some("b7")));
+        assert_eq!((cached_object(&state, "a"), cached_object(&state, "b")), (Some("a7"), Some("b7")));
         let mut touched = state.end_listing();
         touched.sort_unstable();
         assert_eq!(touched, ["a5", "a7", "b7"]);
-        assert_eq!((known(&state, "a"), known(&state, "b")), (Some("a5"), None));
+        assert_eq!((cached_object(&state, "a"), cached_object(&state, "b")), (Some("a5"), None));
     }
 
     #[test]
@@ -289,6 +290,6 @@ mod tests {
         state.list(cached("a", "a", 5, "a5"));
         state.learn(cached("a", "a", 6, "a6"));
         state.end_listing();
-        assert_eq!(known(&state, "a"), Some("a6"));
+        assert_eq!(cached_object(&state, "a"), Some("a6"));
     }
 }

@@ -83,11 +83,11 @@ impl<K, T, X: Clone + Eq + Hash> CacheWriter<K, T, X> {
 impl<K: Resource<DynamicType = ()>, T, X: Clone + Eq + Hash> CacheWriter<K, T, X> {
     /// Stores one event as [`watch`](Self::watch) does, for callers that have events of their own, such as tests.
     pub fn apply(&self, event: Event<K>, on_change: impl FnOnce(&CacheChange<X>)) -> Event<Arc<T>> {
-        let event = map_event(event, |object| self.projected(object));
+        let event = map_event(event, |object| self.project_object(object));
         self.store(event, on_change)
     }
 
-    fn projected(&self, mut object: K) -> Cached<T> {
+    fn project_object(&self, mut object: K) -> Cached<T> {
         trim_metadata(object.meta_mut());
         let metadata = object.meta().clone();
         Cached::new(&metadata, Arc::new((self.project)(object)))
@@ -99,9 +99,9 @@ impl<K: Resource<DynamicType = ()>, T, X: Clone + Eq + Hash> CacheWriter<K, T, X
         let event = match event {
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
-            Event::Apply(DeserializeGuard(Ok(object))) => Event::Apply(self.projected(object)),
-            Event::InitApply(DeserializeGuard(Ok(object))) => Event::InitApply(self.projected(object)),
-            Event::Delete(DeserializeGuard(Ok(object))) => Event::Delete(self.projected(object)),
+            Event::Apply(DeserializeGuard(Ok(object))) => Event::Apply(self.project_object(object)),
+            Event::InitApply(DeserializeGuard(Ok(object))) => Event::InitApply(self.project_object(object)),
+            Event::Delete(DeserializeGuard(Ok(object))) => Event::Delete(self.project_object(object)),
             Event::Apply(DeserializeGuard(Err(invalid))) => {
                 log_invalid::<K>(&invalid);
                 return None;

@@ -51,8 +51,8 @@ pub(crate) fn write_with_faults(
     fill(&mut file)?;
     file.sync_all().step("flush the temporary file")?;
     drop(file);
-    faults.reached(FaultPoint::FileFlushed);
-    rename_and_flush(dir, &temporary, name, || faults.reached(FaultPoint::FileRenamed))
+    faults.on_point(FaultPoint::FileFlushed);
+    rename_and_flush(dir, &temporary, name, || faults.on_point(FaultPoint::FileRenamed))
 }
 
 /// Replaces the symbolic link `name` in `dir` by one with this text. A link is metadata: it appears whole, with no flush of its own.

@@ -1,3 +1,5 @@
+//! The data root of a node: opens the directory, gives out its providers, and mounts trees into Pods.
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,16 +54,16 @@ pub enum PublishError {
 impl DataRoot {
     /// Opens an existing directory, whatever is in it, and makes what is missing of the layout. Errors: `OpenRoot`.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, ExpectedRoot::Any, faults::none())
+        Self::open_with_faults(path, ExpectedRoot::Any, faults::none())
     }
 
     /// Opens an existing directory if it is the expected one, and makes what is missing of the layout. Errors: `OtherRoot`, `OpenRoot`.
     pub fn open_expected(path: &Path, expected: ExpectedRoot) -> Result<Self, Error> {
-        Self::open_with(path, expected, faults::none())
+        Self::open_with_faults(path, expected, faults::none())
     }
 
     /// Like [`DataRoot::open_expected`], and calls `faults` at each step.
-    pub fn open_with(path: &Path, expected: ExpectedRoot, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+    pub fn open_with_faults(path: &Path, expected: ExpectedRoot, faults: Arc<dyn Faults>) -> Result<Self, Error> {
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let layout = Arc::new(Layout::open(path, expected, faults)?);
         let on_btrfs = ioctl::is_btrfs(layout.root()).map_err(|e| {
@@ -73,12 +75,12 @@ impl DataRoot {
         Ok(Self { layout, btrfs, copy, on_btrfs })
     }
 
-    /// The name of this data root. It was drawn when the data root was first opened, and never changes.
+    /// The name of this data root. It is generated at random when the data root is first opened, and never changes.
     pub fn name(&self) -> Uid {
         self.layout.name
     }
 
-    /// Returns what this data root offers and how much space it has. Tries each provider (two commits on Btrfs). Errors: `Probe`.
+    /// Returns which providers work on this data root and how much space it has. Tries each provider (two commits on Btrfs). Errors: `Probe`.
     pub fn probe(&self) -> Result<Probe, Error> {
         // Two probes at once would use the same names. No object has the zero UID, so its lock serves them.
         let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));

@@ -37,7 +37,7 @@ pub enum FaultPoint {
 /// disk a panic is a crash.
 pub trait Faults: Send + Sync {
     /// The disk or the journal has changed as `point` says.
-    fn reached(&self, point: FaultPoint);
+    fn on_point(&self, point: FaultPoint);
 }
 
 /// Injects no fault.
@@ -45,7 +45,7 @@ pub trait Faults: Send + Sync {
 pub struct NoFaults;
 
 impl Faults for NoFaults {
-    fn reached(&self, _: FaultPoint) {}
+    fn on_point(&self, _: FaultPoint) {}
 }
 
 pub(crate) fn none() -> Arc<dyn Faults> {

@@ -136,11 +136,11 @@ pub struct Journal {
 impl Journal {
     /// Opens the directory `path`, and makes it (mode 0700) if it is missing. Its parent must exist.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
-        Self::open_with(path, faults::none())
+        Self::open_with_faults(path, faults::none())
     }
 
     /// Like [`Journal::open`], and calls `faults` at each step.
-    pub fn open_with(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, JournalError> {
+    pub fn open_with_faults(path: &Path, faults: Arc<dyn Faults>) -> Result<Self, JournalError> {
         let open = || -> Result<OwnedFd, SysError> {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -331,7 +331,7 @@ impl Journal {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(e) => return Err(e).step("remove the file"),
             }
-            self.faults.reached(FaultPoint::RecordUnlinked);
+            self.faults.on_point(FaultPoint::RecordUnlinked);
             rustix::fs::fsync(self.dir.as_fd()).step("flush the directory")
         };
         unlink().map_err(|source| JournalError::Write { uid, source })

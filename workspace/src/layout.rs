@@ -77,10 +77,10 @@ impl Layout {
         let parent = self.parent_dir(marker.uid, EntryLocation::Building).step("open the directory of the entry")?;
         let temporary = entry_name(marker.uid, EntryLocation::Building);
         rustix::fs::mkdirat(&parent, &*temporary, Mode::from_raw_mode(0o700)).step("make the entry")?;
-        self.faults.reached(FaultPoint::EntryMade);
+        self.faults.on_point(FaultPoint::EntryMade);
         let entry = dir::open(&parent, &*temporary).step("open the entry")?;
         rustix::fs::symlinkat(encode_marker(marker)?, &entry, MARKER).step("write the marker")?;
-        self.faults.reached(FaultPoint::MarkerWritten);
+        self.faults.on_point(FaultPoint::MarkerWritten);
         Ok(entry)
     }
 
@@ -89,7 +89,7 @@ impl Layout {
         let parent = self.parent_dir(uid, EntryLocation::Live).step("open the directory of the entry")?;
         let (temporary, live) = (entry_name(uid, EntryLocation::Building), entry_name(uid, EntryLocation::Live));
         rustix::fs::renameat_with(&parent, &*temporary, &parent, &*live, RenameFlags::NOREPLACE).step("rename the entry")?;
-        self.faults.reached(FaultPoint::Committed);
+        self.faults.on_point(FaultPoint::Committed);
         Ok(())
     }
 
@@ -99,14 +99,14 @@ impl Layout {
         let trash = self.parent_dir(uid, EntryLocation::Trash).step("open the trash")?;
         let to = entry_name(uid, EntryLocation::Trash);
         rustix::fs::renameat_with(&parent, entry_name(uid, from), &trash, &*to, RenameFlags::NOREPLACE).step("rename the entry away")?;
-        self.faults.reached(FaultPoint::Trashed);
+        self.faults.on_point(FaultPoint::Trashed);
         Ok(())
     }
 
     /// Replaces the marker of a tree that is being sealed.
     pub fn replace_marker(&self, entry: &OwnedFd, marker: &Marker) -> Result<(), SysError> {
         atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &encode_marker(marker)?)?;
-        self.faults.reached(FaultPoint::SealMarked);
+        self.faults.on_point(FaultPoint::SealMarked);
         Ok(())
     }
 
@@ -115,10 +115,10 @@ impl Layout {
         if let Some(entry) = self.entry(uid, location)? {
             unlink(&entry, MARKER_NEW)?;
             unlink(&entry, MARKER)?;
-            self.faults.reached(FaultPoint::MarkerGone);
+            self.faults.on_point(FaultPoint::MarkerGone);
         }
         self.remove_empty(uid, location)?;
-        self.faults.reached(FaultPoint::EntryGone);
+        self.faults.on_point(FaultPoint::EntryGone);
         Ok(())
     }
 

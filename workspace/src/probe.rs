@@ -1,4 +1,4 @@
-//! What a data root offers, found by trying.
+//! Finds out by trying which providers work on a data root.
 
 use std::os::fd::BorrowedFd;
 

@@ -60,7 +60,7 @@ impl<B: Backend> TreeProvider<B> {
         let attempt = || -> Result<(), SysError> {
             let entry = self.layout.create_entry(&marker)?;
             make(entry.as_fd())?;
-            self.layout.faults.reached(FaultPoint::TreeMade);
+            self.layout.faults.on_point(FaultPoint::TreeMade);
             drop(entry);
             self.layout.commit(uid)
         };
@@ -95,7 +95,7 @@ impl<B: Backend> TreeProvider<B> {
         let empty = || -> Result<(), SysError> {
             remove::detach_mounts(&entry)?;
             self.backend.remove(entry.as_fd())?;
-            self.layout.faults.reached(FaultPoint::TreeGone);
+            self.layout.faults.on_point(FaultPoint::TreeGone);
             self.layout.finish_removal(uid, location)
         };
         empty().map_err(wrap)
@@ -171,7 +171,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             return Err(Error::NestedVolume { from: uid });
         }
         let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
-        self.layout.faults.reached(FaultPoint::ReadOnlySet);
+        self.layout.faults.on_point(FaultPoint::ReadOnlySet);
         let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
         marker.sealed = Some(Seal { manifest: manifest.clone(), transid });
         self.layout.replace_marker(&entry, &marker).map_err(wrap)?;

@@ -2,7 +2,7 @@
 
 pub mod figures;
 
-use crate::command::{command, loud};
+use crate::command::{command, run_in_terminal};
 use crate::images::{self, Profile};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
@@ -87,7 +87,7 @@ fn bench(out: &Path, package: &str, more: &[&str], environment: &[(&'static str,
     let mut bench: Command = command(PathBuf::from(cargo), ["bench", "-p", package]);
     bench.args(more).current_dir(repository()).env("YOI_BENCH_OUT", out);
     bench.envs(environment.iter().map(|(name, value)| (name, value)));
-    loud(&mut bench)
+    run_in_terminal(&mut bench)
 }
 
 /// What the figures were measured on.

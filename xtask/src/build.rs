@@ -1,6 +1,6 @@
 //! Programs made from Go modules, kept in the user's cache under the content they were made from.
 
-use crate::command::{command, found, quiet, wait};
+use crate::command::{command, find_program, run, wait};
 use crate::instance::{cache, repository};
 use crate::progress;
 use anyhow::{Context, Result};
@@ -89,11 +89,11 @@ fn go(module: &Module) -> Result<PathBuf> {
         return Ok(made);
     }
     let fresh = tempfile::tempdir_in(cache())?;
-    let go = found("go").context("failed to find go; install Go 1.25 or newer (https://go.dev/dl)")?;
+    let go = find_program("go").context("failed to find go; install Go 1.25 or newer (https://go.dev/dl)")?;
     let mut build = command(go, ["build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", module.link, "-o"]);
     // One target would name the file itself, and a folder that exists keeps the package's own name in any case.
     build.arg(format!("{}/", fresh.path().display())).args(module.targets).current_dir(&source).env("CGO_ENABLED", "0");
-    quiet(&mut build)?;
+    run(&mut build)?;
     for program in module.programs {
         fs::metadata(fresh.path().join(program)).with_context(|| format!("failed to build {program}"))?;
     }

@@ -1,7 +1,7 @@
 //! One node's life: up (start, repair or reuse), status, down without a trace.
 //!
-//! The node lives in its own pid, mount and network namespaces below one supervisor, so it stands beside a container runtime of the
-//! machine's own, and what it starts, mounts or configures ends with it.
+//! The node lives in its own pid, mount and network namespaces below one supervisor, so it can run on a machine that has its own
+//! container runtime, and what it starts, mounts or configures ends with it.
 
 mod addons;
 mod cgroup;
@@ -12,7 +12,7 @@ mod pki;
 
 pub use leftovers::HostInventory;
 
-use crate::command::{capture, command, quiet, wait};
+use crate::command::{capture, command, run, wait};
 use crate::instance::{Instance, ROOT, cache};
 use crate::{build, images, packages, progress};
 use anyhow::{Context, Result, bail};
@@ -129,7 +129,7 @@ fn stop(instance: Instance) -> Result<()> {
     cgroup::remove(instance)
 }
 
-/// Ends the node's first process, as a loss of power ends a machine, and starts it again from what stands on disk.
+/// Ends the node's first process, as a loss of power ends a machine, and starts it again from what is on disk.
 pub fn reboot(instance: Instance) -> Result<()> {
     let programs = build::kubernetes()?;
     let _lock = lock(instance)?;
@@ -235,7 +235,7 @@ impl Kubectl {
     }
 
     pub fn apply(&self, manifests: &str) -> Result<()> {
-        crate::command::feed(&mut self.command(["apply", "--server-side", "--force-conflicts", "-f", "-"]), manifests)
+        crate::command::run_with_input(&mut self.command(["apply", "--server-side", "--force-conflicts", "-f", "-"]), manifests)
     }
 }
 
@@ -250,5 +250,5 @@ fn lock(instance: Instance) -> Result<fs::File> {
 }
 
 fn ip(line: &str) -> Result<()> {
-    quiet(&mut command("ip", line.split_whitespace()))
+    run(&mut command("ip", line.split_whitespace()))
 }

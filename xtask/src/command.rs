@@ -1,4 +1,4 @@
-//! Other programs: run to the end, and quoted with their own words when they fail. Also the one place that waits.
+//! Runs other programs to their end; the error of a failed one contains the end of its output. [`wait`] is the only function here that polls.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -13,34 +13,35 @@ pub fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoItera
 }
 
 /// Runs quietly; the error carries the end of what it printed.
-pub fn quiet(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     capture(command).map(drop)
 }
 
 /// Runs and returns standard output.
 pub fn capture(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("failed to start {}", shown(command)))?;
+    let output = command.output().with_context(|| format!("failed to start {}", command_line(command)))?;
     if !output.status.success() {
         let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-        bail!("failed to run {} ({}):\n{}", shown(command), output.status, tail(&String::from_utf8_lossy(&text), 40));
+        bail!("failed to run {} ({}):\n{}", command_line(command), output.status, tail(&String::from_utf8_lossy(&text), 40));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs with `input` on standard input.
-pub fn feed(command: &mut Command, input: &str) -> Result<()> {
+/// Runs with `input` on standard input. The input comes from a temporary file: writing to a pipe could block for ever, because nothing reads
+/// the program's output meanwhile.
+pub fn run_with_input(command: &mut Command, input: &str) -> Result<()> {
     let mut file = tempfile::tempfile()?;
     std::io::Write::write_all(&mut file, input.as_bytes())?;
     std::io::Seek::rewind(&mut file)?;
-    quiet(command.stdin(file))
+    run(command.stdin(file))
 }
 
 /// Runs with its output on the terminal; says whether it succeeded.
-pub fn loud(command: &mut Command) -> Result<bool> {
-    Ok(command.status().with_context(|| format!("failed to start {}", shown(command)))?.success())
+pub fn run_in_terminal(command: &mut Command) -> Result<bool> {
+    Ok(command.status().with_context(|| format!("failed to start {}", command_line(command)))?.success())
 }
 
-pub fn shown(command: &Command) -> String {
+pub fn command_line(command: &Command) -> String {
     let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
     words.join(" ")
 }
@@ -50,8 +51,8 @@ pub fn tail(text: &str, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// The program's path, when PATH or the folders of administrators hold it.
-pub fn found(program: &str) -> Option<PathBuf> {
+/// The program's path, when PATH or the directories of administrators contain it.
+pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from));
     places.map(|place| place.join(program)).find(|file| is_program(file))
@@ -62,7 +63,7 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
-/// Asks again and again until the answer is `Some`; the last reason why not ends up in the error.
+/// Calls `look` until it returns `Some`. After `limit` the error contains the last one that `look` returned.
 pub fn wait<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let began = Instant::now();
     loop {

@@ -14,11 +14,11 @@ const FOLDERS: [&str; 2] = ["crds", "charts/yoi-crds/templates"];
 
 pub fn run(check: bool) -> Result<()> {
     let step = progress::start(if check { "Compare the generated files" } else { "Write the generated files" });
-    let wanted = wanted()?;
-    let mut differing: Vec<_> = wanted.iter().filter(|(path, text)| fs::read_to_string(path).ok().as_ref() != Some(text)).collect();
-    let stale = stale(&wanted)?;
+    let generated = generated_files()?;
+    let mut differing: Vec<_> = generated.iter().filter(|(path, text)| fs::read_to_string(path).ok().as_ref() != Some(text)).collect();
+    let stale = stale(&generated)?;
     if check && (!differing.is_empty() || !stale.is_empty()) {
-        let names: Vec<_> = differing.iter().map(|(path, _)| path).chain(&stale).map(|path| shown(path)).collect();
+        let names: Vec<_> = differing.iter().map(|(path, _)| path).chain(&stale).map(|path| relative_path(path)).collect();
         bail!("{} would change; run `cargo xtask generate` and commit the result", names.join(", "));
     }
     let changed = differing.len() + stale.len();
@@ -29,11 +29,11 @@ pub fn run(check: bool) -> Result<()> {
     for path in stale {
         fs::remove_file(path)?;
     }
-    step.done(format!("{} files, {changed} changed", wanted.len()));
+    step.done(format!("{} files, {changed} changed", generated.len()));
     Ok(())
 }
 
-fn wanted() -> Result<Vec<(PathBuf, String)>> {
+fn generated_files() -> Result<Vec<(PathBuf, String)>> {
     let mut files = vec![(repository().join("docs/reasons.md"), reasons::page())];
     files.extend(benchmarks::files()?);
     for mut crd in yoi_crds::all() {
@@ -54,13 +54,13 @@ fn wanted() -> Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
-/// Files that no kind stands behind any more.
-fn stale(wanted: &[(PathBuf, String)]) -> Result<Vec<PathBuf>> {
+/// Returns the files of no current kind.
+fn stale(generated: &[(PathBuf, String)]) -> Result<Vec<PathBuf>> {
     let mut found = vec![];
     for folder in FOLDERS {
         for entry in fs::read_dir(repository().join(folder)).into_iter().flatten() {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "yaml") && !wanted.iter().any(|(known, _)| *known == path) {
+            if path.extension().is_some_and(|extension| extension == "yaml") && !generated.iter().any(|(known, _)| *known == path) {
                 found.push(path);
             }
         }
@@ -68,6 +68,6 @@ fn stale(wanted: &[(PathBuf, String)]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn shown(path: &Path) -> String {
+fn relative_path(path: &Path) -> String {
     path.strip_prefix(repository()).unwrap_or(path).display().to_string()
 }

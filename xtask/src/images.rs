@@ -4,7 +4,7 @@ mod base;
 mod oci;
 mod registry;
 
-use crate::command::{capture, command, found, quiet};
+use crate::command::{capture, command, find_program, run};
 use crate::instance::{Instance, cache, repository};
 use crate::tree::ImageTree;
 use crate::{build, packages, progress};
@@ -121,7 +121,7 @@ pub fn cluster_archives() -> Result<Vec<Archive>> {
     let (tools, local_path) = (build::tools()?, build::local_path()?);
     let mut busybox = ImageTree::new();
     with_libraries(&mut busybox, "bin/busybox", "busybox")?;
-    let applets = capture(&mut command(found("busybox").context("failed to find busybox")?, ["--list"]))?;
+    let applets = capture(&mut command(find_program("busybox").context("failed to find busybox")?, ["--list"]))?;
     for applet in applets.lines().filter(|applet| *applet != "busybox") {
         busybox.link(&format!("bin/{applet}"), "busybox");
     }
@@ -146,7 +146,7 @@ fn one_program(name: &str, file: &Path, user: &str) -> Result<Image> {
 
 /// A program of this machine, and the libraries it loads, each where the loader looks for it.
 fn with_libraries(tree: &mut ImageTree, to: &str, program: &str) -> Result<()> {
-    let file = found(program).with_context(|| format!("failed to find {program}"))?;
+    let file = find_program(program).with_context(|| format!("failed to find {program}"))?;
     tree.program(to, &file)?;
     // ldd fails for a static program: then there is nothing to bring.
     let listed = capture(&mut command("ldd", [&file])).unwrap_or_default();
@@ -204,7 +204,7 @@ pub fn import(instance: Instance, archives: &[Archive]) -> Result<()> {
     let step = progress::start(format!("Import {} of {} images", fresh.len(), archives.len()));
     for archive in &fresh {
         step.progress(&archive.name);
-        quiet(ctr(&["import"]).arg(&archive.file))?;
+        run(ctr(&["import"]).arg(&archive.file))?;
     }
     let names: Vec<_> = fresh.iter().map(|archive| archive.name.as_str()).collect();
     step.done(names.join(", "));

@@ -6,7 +6,7 @@ mod fleet;
 pub use existing_cluster::{ExistingCluster, existing};
 
 use crate::cluster::{self, Kubectl};
-use crate::command::{command, quiet};
+use crate::command::{command, run};
 use crate::images::{self, References};
 use crate::instance::{Instance, repository};
 use crate::{build, progress};
@@ -79,13 +79,13 @@ pub fn charts_of(source: &Path, target: &InstallTarget, references: &References)
         "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: restricted}}}}}}"
     ))?;
     // The CRDs may be there already from `kubectl apply -f crds/`.
-    quiet(upgrade("yoi-crds", "charts/yoi-crds").arg("--take-ownership"))?;
+    run(upgrade("yoi-crds", "charts/yoi-crds").arg("--take-ownership"))?;
     step.progress("yoi-operator");
     let mut operator = upgrade("yoi-operator", "charts/yoi-operator");
     for setting in target.settings.iter().cloned().chain(image_settings(references)?) {
         operator.args(["--set", &setting]);
     }
-    quiet(&mut operator)
+    run(&mut operator)
         .with_context(|| format!("{}\n{}", target.kubectl.diagnostics(NAMESPACE), target.kubectl.diagnostics(SHIM_NAMESPACE)))?;
     step.done("");
     Ok(())

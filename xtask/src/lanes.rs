@@ -6,7 +6,7 @@ mod prefixed;
 mod registry_install;
 mod report;
 
-use crate::command::loud;
+use crate::command::run_in_terminal;
 use crate::instance::repository;
 use crate::{generate, law, planted};
 use anyhow::{Result, bail};
@@ -48,7 +48,7 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         report.lane("format", || cargo(&["fmt", "--all", "--check"]));
         report.lane("lints", || {
             cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-            cargo(&[vec!["clippy"], clusters::all_named(), vec!["--", "-D", "warnings"]].concat())
+            cargo(&[vec!["clippy"], clusters::all_target_args(), vec!["--", "-D", "warnings"]].concat())
         });
         report.lane("import law", || law::run().map(|()| LaneOutcome::Passed));
         report.lane("generated files", || generate::run(true).map(|()| LaneOutcome::Passed));
@@ -120,14 +120,14 @@ fn dependencies() -> Result<LaneOutcome> {
     if !repository().join("deny.toml").exists() {
         return Ok(LaneOutcome::skipped("no deny.toml"));
     }
-    if crate::command::found("cargo-deny").is_none() {
+    if crate::command::find_program("cargo-deny").is_none() {
         return Ok(LaneOutcome::skipped("cargo-deny is not installed (cargo install cargo-deny)"));
     }
     cargo(&["deny", "check", "licenses", "bans", "sources"])
 }
 
 fn cargo(words: &[&str]) -> Result<LaneOutcome> {
-    let succeeded = loud(Command::new(program()).args(words).current_dir(repository()))?;
+    let succeeded = run_in_terminal(Command::new(program()).args(words).current_dir(repository()))?;
     outcome(succeeded, &format!("cargo {}", words.join(" ")))
 }
 

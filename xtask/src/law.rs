@@ -1,6 +1,6 @@
 //! The import law: which crate may use which, read from what cargo resolves for each crate alone.
 //!
-//! `cargo metadata` would show the features of the whole workspace unified, and so accuse crates of what others asked for.
+//! `cargo metadata` would show the features of the whole workspace unified, and so would report crates for features that other crates enable.
 
 use crate::command::{capture, command};
 use crate::instance::repository;
@@ -65,13 +65,13 @@ fn dependencies(name: &str) -> Result<String> {
 /// `tree` is what `cargo tree --prefix none` prints: one crate a line, its name first, the crate itself on the first.
 fn violations(law: &Law, tree: &str) -> Vec<String> {
     let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    let judge = |name: &&str| {
-        let stranger = law.never.contains(name);
-        let room =
+    let violation_of = |name: &&str| {
+        let forbidden = law.never.contains(name);
+        let not_allowed =
             (name.starts_with("yoi-") || BINARIES.contains(name) || **name == *"xtask") && **name != *law.name && !law.ours.contains(name);
-        (stranger || room).then(|| format!("{} uses {name}", law.name))
+        (forbidden || not_allowed).then(|| format!("{} uses {name}", law.name))
     };
-    names.iter().filter_map(judge).collect()
+    names.iter().filter_map(violation_of).collect()
 }
 
 #[cfg(test)]

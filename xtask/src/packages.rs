@@ -1,6 +1,6 @@
 //! What the machine must have: the parts that no package of Rust or Go brings.
 
-use crate::command::{command, found, quiet};
+use crate::command::{command, find_program, run};
 use crate::progress;
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -62,7 +62,7 @@ fn install(needs: &[Need]) -> Result<()> {
     let mut packages: Vec<_> = missing.iter().map(|need| need.package).collect();
     packages.dedup();
     let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
-    let Some(apt) = found("apt-get").filter(|_| rustix::process::geteuid().is_root()) else {
+    let Some(apt) = find_program("apt-get").filter(|_| rustix::process::geteuid().is_root()) else {
         let what: Vec<_> = missing.iter().map(|need| need.what).collect();
         bail!("this machine lacks {}; on Debian or Ubuntu:\n  sudo {line}", what.join(", "));
     };
@@ -73,9 +73,9 @@ fn install(needs: &[Need]) -> Result<()> {
         get.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
         get
     };
-    if quiet(get(&["install", "-y", "--no-install-recommends"]).args(&packages)).is_err() {
-        quiet(&mut get(&["update"]))?;
-        quiet(get(&["install", "-y", "--no-install-recommends"]).args(&packages))?;
+    if run(get(&["install", "-y", "--no-install-recommends"]).args(&packages)).is_err() {
+        run(&mut get(&["update"]))?;
+        run(get(&["install", "-y", "--no-install-recommends"]).args(&packages))?;
     }
     if let Some(still) = missing.iter().find(|need| !present(need.what)) {
         bail!("failed to find {} after `{line}`", still.what);
@@ -90,7 +90,7 @@ fn present(what: &str) -> bool {
     if what.starts_with('/') {
         Path::new(what).exists() || elsewhere.is_some_and(|path| Path::new(&path).exists())
     } else {
-        found(what).is_some()
+        find_program(what).is_some()
     }
 }
 

@@ -6,7 +6,7 @@
 mod patch;
 
 use crate::cluster;
-use crate::command::{capture, command, quiet};
+use crate::command::{self, capture, command};
 use crate::images;
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
@@ -29,7 +29,7 @@ pub fn run(name: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     for fault in &faults {
         let begun = Instant::now();
-        let found = source.with(fault).and_then(|()| find_fault(&source, fault));
+        let found = source.apply_patch(fault).and_then(|()| find_fault(&source, fault));
         source.clean()?;
         match found {
             Ok(sentence) => progress::note(&format!("{} was found in {} s: {sentence}", fault.name, begun.elapsed().as_secs())),
@@ -49,7 +49,7 @@ pub fn run(name: Option<&str>) -> Result<()> {
 pub fn check() -> Result<()> {
     for fault in patch::all()? {
         let mut git = command("git", ["apply", "--check"]);
-        quiet(git.arg(&fault.file).current_dir(repository()))
+        command::run(git.arg(&fault.file).current_dir(repository()))
             .with_context(|| format!("the planted fault {} does not fit the code any more", fault.name))?;
     }
     Ok(())
@@ -67,8 +67,8 @@ impl Source {
         let source = Source { folder: below.join("source"), target: below.join("target") };
         let head = capture(command("git", ["rev-parse", "HEAD"]).current_dir(repository()))?;
         if !source.folder.join(".git").exists() {
-            quiet(command("git", ["worktree", "prune"]).current_dir(repository()))?;
-            quiet(
+            command::run(command("git", ["worktree", "prune"]).current_dir(repository()))?;
+            command::run(
                 command("git", ["worktree", "add", "--force", "--detach"]).arg(&source.folder).arg(head.trim()).current_dir(repository()),
             )?;
         }
@@ -78,15 +78,15 @@ impl Source {
     }
 
     fn git(&self, words: &[&str]) -> Result<()> {
-        quiet(command("git", words).current_dir(&self.folder))
+        command::run(command("git", words).current_dir(&self.folder))
     }
 
     fn clean(&self) -> Result<()> {
         self.git(&["checkout", "--quiet", "--force", "--", "."])
     }
 
-    fn with(&self, fault: &Fault) -> Result<()> {
-        quiet(command("git", ["apply"]).arg(&fault.file).current_dir(&self.folder)).context("the patch does not fit HEAD")
+    fn apply_patch(&self, fault: &Fault) -> Result<()> {
+        command::run(command("git", ["apply"]).arg(&fault.file).current_dir(&self.folder)).context("the patch does not fit HEAD")
     }
 }
 
@@ -105,31 +105,31 @@ fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
     harness.envs(test_environment::variables(INSTANCE, &built)?);
     harness.envs(fault.settings.iter().map(|(name, value)| (*name, value)));
     let output = harness.output().context("failed to start cargo")?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     step.done(output.status.to_string());
-    let verdict = check_output(output.status.success(), &said, fault);
-    if verdict.is_ok() {
+    let found = check_output(output.status.success(), &output_text, fault);
+    if found.is_ok() {
         cluster::down(INSTANCE)?;
     }
-    verdict
+    found
 }
 
 /// Returns the line of output that names the fault.
-fn check_output(passed: bool, said: &str, fault: &Fault) -> Result<String> {
+fn check_output(passed: bool, output: &str, fault: &Fault) -> Result<String> {
     if passed {
         bail!("{} let it pass", fault.harness.1);
     }
-    let found = said.lines().find(|line| line.contains(&fault.says));
+    let found = output.lines().find(|line| line.contains(&fault.expected_output));
     found
         .map(|line| line.trim().to_owned())
-        .with_context(|| format!("the harness failed, and not with {:?}:\n{}", fault.says, crate::command::tail(said, 20)))
+        .with_context(|| format!("the harness failed, and not with {:?}:\n{}", fault.expected_output, crate::command::tail(output, 20)))
 }
 
 fn folder() -> PathBuf {
     repository().join("e2e/planted")
 }
 
-fn named(file: &Path) -> Option<String> {
+fn fault_name(file: &Path) -> Option<String> {
     Some(file.file_name()?.to_str()?.strip_suffix(".patch")?.to_owned())
 }
 
@@ -143,19 +143,19 @@ mod tests {
             file: PathBuf::new(),
             harness: ("kills".into(), "power".into()),
             settings: vec![],
-            says: "is gone".into(),
+            expected_output: "is gone".into(),
         }
     }
 
     #[test]
-    fn a_fault_is_found_only_by_what_the_harness_had_to_say() {
+    fn a_fault_is_found_only_by_the_expected_output() {
         assert_eq!(check_output(false, "round 1\n  an entry is gone from a\n", &fault()).unwrap(), "an entry is gone from a");
         assert!(check_output(false, "not converged", &fault()).is_err());
         assert!(check_output(true, "an entry is gone", &fault()).is_err());
     }
 
     #[test]
-    fn every_planted_fault_says_how_it_is_found() {
+    fn every_planted_fault_names_its_test_and_expected_output() {
         let faults = patch::all().unwrap();
         assert!(faults.len() >= 4, "{}", faults.len());
     }

@@ -25,7 +25,7 @@ pub fn status(
         .map(|o| OfferedProvider { name: provider_name(o.provider), available: o.available, reason: o.reason.clone() })
         .collect();
     providers.sort_by_key(|p| p.name as u8);
-    let verdict = if providers.iter().any(|p| p.available) {
+    let value = if providers.iter().any(|p| p.available) {
         ConditionValue::yes(reason::ALL_MET, "trees can be made on this node")
     } else {
         ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "no provider works on this node's data root")
@@ -36,14 +36,14 @@ pub fn status(
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
         conditions: vec![
-            condition::condition(&before.conditions, type_::JOURNAL_READABLE, journal_verdict(damaged), generation, now),
-            condition::condition(&before.conditions, type_::READY, verdict, generation, now),
+            condition::condition(&before.conditions, type_::JOURNAL_READABLE, journal_value(damaged), generation, now),
+            condition::condition(&before.conditions, type_::READY, value, generation, now),
         ],
     };
     (after != *before).then_some(after)
 }
 
-fn journal_verdict(damaged: &[String]) -> ConditionValue {
+fn journal_value(damaged: &[String]) -> ConditionValue {
     match damaged {
         [] => ConditionValue::yes(reason::ALL_MET, "every record can be read"),
         [first, rest @ ..] => {
@@ -60,8 +60,8 @@ pub fn without_data_root(before: Option<&WorkspaceNodeStatus>, why: &str, genera
     let gone = |p: &OfferedProvider| OfferedProvider { available: false, reason: "the data root is missing".into(), ..p.clone() };
     let mut conditions = before.conditions.clone();
     conditions.retain(|c| c.type_ != type_::READY);
-    let verdict = ConditionValue::no(reason::DATA_ROOT_MISSING, why);
-    conditions.push(condition::condition(&before.conditions, type_::READY, verdict, generation, now));
+    let value = ConditionValue::no(reason::DATA_ROOT_MISSING, why);
+    conditions.push(condition::condition(&before.conditions, type_::READY, value, generation, now));
     let after = WorkspaceNodeStatus { providers: before.providers.iter().map(gone).collect(), conditions, ..before.clone() };
     (after != *before).then_some(after)
 }

@@ -164,14 +164,14 @@ fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Obs
         (_, RecordState::Creating | RecordState::Destroying) => false,
     };
     if !ready {
-        let stands = match source.state {
+        let state_text = match source.state {
             RecordState::Creating => "still being made",
             RecordState::Ready => "not sealed",
             RecordState::Sealing => "still being sealed",
             RecordState::Sealed => "sealed",
             RecordState::Destroying => "on its way out",
         };
-        return refuse(reason::SOURCE_NOT_SEALED, format!("its {relation} {from} is {stands} on this node"));
+        return refuse(reason::SOURCE_NOT_SEALED, format!("its {relation} {from} is {state_text} on this node"));
     }
     let provider = source.provider;
     let fits = match ws.spec.provider {

@@ -19,14 +19,14 @@ pub struct StatusUpdate {
     /// Size and digest of a sealed tree.
     pub volume: Option<VolumeStatus>,
     /// Conditions by type.
-    pub verdicts: Vec<(&'static str, ConditionValue)>,
+    pub conditions: Vec<(&'static str, ConditionValue)>,
 }
 
 impl StatusUpdate {
     /// The same with this condition.
-    pub fn with(mut self, type_: &'static str, verdict: ConditionValue) -> Self {
-        self.verdicts.retain(|(t, _)| *t != type_);
-        self.verdicts.push((type_, verdict));
+    pub fn with(mut self, type_: &'static str, value: ConditionValue) -> Self {
+        self.conditions.retain(|(t, _)| *t != type_);
+        self.conditions.push((type_, value));
         self
     }
 }
@@ -75,8 +75,8 @@ pub fn changed_status(ws: &AgentWorkspace, update: StatusUpdate, now: &str) -> O
     let mut after = before.clone();
     after.provider = update.provider.or(after.provider);
     after.volume = update.volume.or(after.volume);
-    for (type_, verdict) in update.verdicts {
-        let new = condition::condition(&before.conditions, type_, verdict, generation, now);
+    for (type_, value) in update.conditions {
+        let new = condition::condition(&before.conditions, type_, value, generation, now);
         after.conditions.retain(|c| c.type_ != type_);
         after.conditions.push(new);
     }
@@ -112,7 +112,7 @@ pub fn provisioned_status(
     let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let update = StatusUpdate { provider: Some(chosen.clone()), ..StatusUpdate::default() }
         .with(type_::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, chosen.reason))
-        .with(type_::IN_USE, in_use_verdict_after(before, mounts));
+        .with(type_::IN_USE, in_use_value_after(before, mounts));
     match made {
         Some(reason) => update.with(type_::PROVISIONED, ConditionValue::yes(reason, "the tree stands on its node")),
         None if condition::is_true(before, type_::PROVISIONED) => update,
@@ -121,14 +121,14 @@ pub fn provisioned_status(
 }
 
 /// Released differs from NotPublished: the time to live of a released tree runs.
-fn in_use_verdict_after(before: &[Condition], mounts: usize) -> ConditionValue {
+fn in_use_value_after(before: &[Condition], mounts: usize) -> ConditionValue {
     let former = condition::find(before, type_::IN_USE);
     let was = former.is_some_and(|c| c.status == ConditionStatus::True || c.reason == *reason::RELEASED);
-    if mounts == 0 && was { ConditionValue::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use_verdict(mounts) }
+    if mounts == 0 && was { ConditionValue::no(reason::RELEASED, "the last Pod let the tree go") } else { in_use_value(mounts) }
 }
 
 /// The condition InUse for this many mounts.
-pub fn in_use_verdict(mounts: usize) -> ConditionValue {
+pub fn in_use_value(mounts: usize) -> ConditionValue {
     match mounts {
         0 => ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted"),
         1 => ConditionValue::yes(reason::PUBLISHED, "a Pod has the tree mounted"),
@@ -149,7 +149,7 @@ pub fn sealed_status(manifest: &TreeManifest) -> (VolumeStatus, ConditionValue) 
     (volume, ConditionValue::yes(reason::SEALED, message))
 }
 
-/// The status of a tree that was not made. A reason about providers also stands in ProviderSelected.
+/// The status of a tree that was not made. The reason ProviderUnavailable is also written to ProviderSelected.
 pub fn not_provisioned(provider: Option<SelectedProvider>, reason: reason::Reason, message: &str) -> StatusUpdate {
     let mut update = StatusUpdate { provider: provider.clone(), ..StatusUpdate::default() }
         .with(type_::PROVISIONED, ConditionValue::no(reason, message));
@@ -163,8 +163,10 @@ pub fn not_provisioned(provider: Option<SelectedProvider>, reason: reason::Reaso
 }
 
 /// The condition's reason for a refusal of the mounter.
-pub fn condition_reason(refused: ErrorReason) -> reason::Reason {
-    match refused {
+///
+/// SourceNotFound becomes SOURCE_NOT_SEALED, as in `decide::provision`: a source that is missing on this node may still be made and sealed.
+pub fn condition_reason(error: ErrorReason) -> reason::Reason {
+    match error {
         ErrorReason::NestedVolume => reason::NESTED_VOLUME,
         ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
         ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
@@ -182,7 +184,7 @@ pub fn needs_attention(condition: &Condition) -> bool {
     match condition.status {
         ConditionStatus::True => false,
         ConditionStatus::Unknown | ConditionStatus::False => {
-            [reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].iter().all(|usual| condition.reason != *usual)
+            [reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].iter().all(|expected| condition.reason != *expected)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The object that a request to the mounter is for. It stands in the mounter's log and has no other use.
+//! The object that a request to the mounter is for. The mounter only logs it.
 
 use std::future::Future;
 

@@ -132,7 +132,7 @@ impl MounterService {
             }
             Request::Seal { uid } => Response::Sealed(self.root()?.provider_of(*uid)?.seal(*uid)?),
             Request::Destroy { uid } => self.destroy(*uid)?,
-            Request::Recover { step } => done(self.root()?.perform(step)?),
+            Request::Recover { step } => done_response(self.root()?.perform(step)?),
             Request::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,
             Request::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
             Request::Unpublish { volume } => self.unpublish(volume)?,
@@ -193,7 +193,7 @@ impl MounterService {
             if table.iter().any(|m| m.mount_point == target && self.mounted_content(&m.root, volume).is_none()) {
                 return Err(ServiceError::ForeignMount { volume: volume.clone() });
             }
-            Ok(done(mount::unbind(&self.targets, &volume.below_kubelet())?))
+            Ok(done_response(mount::unbind(&self.targets, &volume.below_kubelet())?))
         })
     }
 
@@ -238,6 +238,6 @@ impl MounterService {
     }
 }
 
-fn done((): ()) -> Response {
+fn done_response((): ()) -> Response {
     Response::Done
 }

@@ -112,7 +112,7 @@ impl Node for CsiService {
         let work = async {
             let done = publishing::publish(&self.0, publish).await;
             let outcome = done.as_ref().map_or_else(PublishFailure::outcome, |()| PublishOutcome::Mounted);
-            self.0.metrics.published(outcome, started.elapsed());
+            self.0.metrics.count_publish(outcome, started.elapsed());
             match &done {
                 Ok(()) => tracing::info!(took = ?started.elapsed(), "mounted"),
                 Err(error) => tracing::warn!(took = ?started.elapsed(), %error, "not mounted"),

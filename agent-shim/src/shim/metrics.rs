@@ -82,14 +82,14 @@ impl Default for ShimMetrics {
 
 impl ShimMetrics {
     /// Counts one attempt to make a tree.
-    pub fn made(&self, provider: ProviderKind, done: bool, took: Duration) {
+    pub fn count_tree_created(&self, provider: ProviderKind, done: bool, took: Duration) {
         let outcome = if done { "made" } else { "failed" };
         self.made.get_or_create(&TreeLabels { provider: provider.as_str(), outcome }).inc();
         self.making.observe(took.as_secs_f64());
     }
 
     /// Counts one NodePublishVolume call.
-    pub fn published(&self, outcome: PublishOutcome, took: Duration) {
+    pub fn count_publish(&self, outcome: PublishOutcome, took: Duration) {
         let outcome = outcome.as_str();
         self.published.get_or_create(&PublishLabels { outcome }).inc();
         self.publishing.observe(took.as_secs_f64());

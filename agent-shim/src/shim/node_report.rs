@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn the_node_owns_its_workspace_node_by_name_and_uid_and_no_other_does() {
         let extra = |name: &str| {
-            let said = [("node-name", name), ("node-uid", "u1"), ("pod-name", "p")];
-            said.into_iter().map(|(k, v)| (format!("authentication.kubernetes.io/{k}"), vec![v.to_owned()])).collect::<BTreeMap<_, _>>()
+            let extra = [("node-name", name), ("node-uid", "u1"), ("pod-name", "p")];
+            extra.into_iter().map(|(k, v)| (format!("authentication.kubernetes.io/{k}"), vec![v.to_owned()])).collect::<BTreeMap<_, _>>()
         };
         let owner = owner_by(extra("n1"), "n1").unwrap();
         assert_eq!((&*owner.api_version, &*owner.kind, &*owner.name, &*owner.uid), ("v1", "Node", "n1", "u1"));

@@ -83,7 +83,7 @@ pub async fn run(state: Arc<ShimState>, client: Client, inputs: StateInputs) {
 
 async fn reconcile(queued: Arc<Queued<AgentWorkspace>>, context: Arc<ControllerContext>) -> Result<Action, ReconcileError> {
     let Some(ws) = context.state.workspaces.by_name(&queued.namespace().unwrap_or_default(), &queued.name_any()) else {
-        return Ok(context.succeeded(&queue_key(&queued)));
+        return Ok(context.clear_failures(&queue_key(&queued)));
     };
     // Each line that is logged on the way names the workspace.
     let (object, uid) = (object_name(&ws), ws.metadata.uid.clone().unwrap_or_default());
@@ -119,11 +119,11 @@ async fn reconcile_workspace(ws: Arc<AgentWorkspace>, context: &ControllerContex
     let latest = || state.workspaces.get(uid).unwrap_or_else(|| ws.clone());
     context.reporter.apply(&state.workspaces, &latest(), update, Timestamp::now()).await?;
     match next {
-        Next::AwaitChange => Ok(context.succeeded(&object_name(&ws))),
+        Next::AwaitChange => Ok(context.clear_failures(&object_name(&ws))),
         Next::Retry => Ok(Action::requeue(context.next_backoff(&object_name(&ws)))),
         Next::RemoveFinalizer => {
             context.reporter.remove_finalizer(&latest()).await?;
-            Ok(context.succeeded(&object_name(&ws)))
+            Ok(context.clear_failures(&object_name(&ws)))
         }
     }
 }
@@ -138,7 +138,7 @@ fn queue_key(queued: &Queued<AgentWorkspace>) -> String {
 }
 
 impl ControllerContext {
-    fn succeeded(&self, object: &str) -> Action {
+    fn clear_failures(&self, object: &str) -> Action {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
         Action::await_change()
     }

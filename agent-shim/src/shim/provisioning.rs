@@ -54,7 +54,7 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
         Some(from) if record.is_none() => record_or_damage(state.record(from).await)?.0,
         _ => None,
     };
-    let mounts = state.publish_records.of_tree(uid);
+    let mounts = state.publish_records.count_for_tree(uid);
     let offers = state.offers();
     let lost = state.damage.lost.contains(&uid);
     let observed = ObservedTree {
@@ -83,7 +83,7 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
         Action::WaitForPods => {
             let message = format!("{mounts} mounts of the tree are left");
             let update = StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, message));
-            Ok(ProvisionOutcome::retry(update.with(type_::IN_USE, workspace_status::in_use_verdict(mounts))))
+            Ok(ProvisionOutcome::retry(update.with(type_::IN_USE, workspace_status::in_use_value(mounts))))
         }
         Action::Destroy => Ok(destroyed_outcome(destroy_locked(state, uid, record.is_some()).await?)),
     }
@@ -116,7 +116,7 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Provi
         .await?;
     tracing::warn!(%provider, sealed, "took over a tree that no journal record named");
     state.workspaces.notify(uid);
-    let mounts = state.publish_records.of_tree(uid);
+    let mounts = state.publish_records.count_for_tree(uid);
     Ok(ProvisionOutcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
 }
 
@@ -131,7 +131,7 @@ async fn create(
     let (started, of) = (Instant::now(), orphan::journaled_name(ws));
     state.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
     let made = state.mounter.make(uid, provider, making).await;
-    state.metrics.made(provider, made.is_ok(), started.elapsed());
+    state.metrics.count_tree_created(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {
         let (reason, message) = refusal(failure)?;
         // Nothing was made, so the next attempt may use another provider or source.
@@ -154,7 +154,7 @@ async fn create(
         provider,
         Some(because),
         Some(reason),
-        state.publish_records.of_tree(uid),
+        state.publish_records.count_for_tree(uid),
     )))
 }
 
@@ -170,15 +170,15 @@ async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: Provid
     };
     state.journal(move |j| j.record_sealed(uid)).await?;
     tracing::info!(digest = manifest.digest, "sealed a base");
-    let (volume, verdict) = workspace_status::sealed_status(&manifest);
-    Ok(ProvisionOutcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, verdict) }))
+    let (volume, value) = workspace_status::sealed_status(&manifest);
+    Ok(ProvisionOutcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, value) }))
 }
 
 /// Destroys the tree of a workspace that no longer exists, by its UID alone. Returns false while Pods still mount the tree, and after a refusal
 /// of the disk: the caller tries again later.
 pub async fn destroy_unused_tree(state: &ShimState, uid: Uid) -> Result<bool, Error> {
     let _tree = state.tree_locks.lock(uid).await;
-    if state.publish_records.of_tree(uid) > 0 {
+    if state.publish_records.count_for_tree(uid) > 0 {
         return Ok(false);
     }
     let (record, _) = record_or_damage(state.record(uid).await)?;
@@ -207,7 +207,7 @@ fn destroyed_outcome(result: Result<(), (reason::Reason, String)>) -> ProvisionO
         Ok(()) => {
             let update =
                 StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::yes(reason::DESTROYED, "nothing of it is on its node"));
-            let update = update.with(type_::IN_USE, workspace_status::in_use_verdict(0));
+            let update = update.with(type_::IN_USE, workspace_status::in_use_value(0));
             ProvisionOutcome { update, next: Next::RemoveFinalizer }
         }
     }
@@ -234,8 +234,8 @@ pub fn slow_creation_status(ws: &AgentWorkspace) -> Option<StatusUpdate> {
     let status = ws.status.as_ref()?;
     let is_provisioning = ws.metadata.deletion_timestamp.is_none() && status.origin.is_some();
     let unreported = yoi_crds::condition::find(&status.conditions, type_::PROVISIONED).is_none();
-    let verdict = ConditionValue::no(reason::CREATING, "the tree is being made");
-    (is_provisioning && unreported).then(|| StatusUpdate::default().with(type_::PROVISIONED, verdict))
+    let value = ConditionValue::no(reason::CREATING, "the tree is being made");
+    (is_provisioning && unreported).then(|| StatusUpdate::default().with(type_::PROVISIONED, value))
 }
 
 /// The pause after this many failures in a row: it doubles from 500 ms up to 60 s.

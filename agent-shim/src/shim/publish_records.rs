@@ -92,8 +92,8 @@ impl PublishRecords {
         self.lock().values().filter(|p| p.volume.pod == pod).cloned().collect()
     }
 
-    /// How many volumes show this tree.
-    pub fn of_tree(&self, uid: Uid) -> usize {
+    /// Returns how many volumes show this tree.
+    pub fn count_for_tree(&self, uid: Uid) -> usize {
         self.lock().values().filter(|p| matches!(p.shows, PublishedVolume::Tree { tree, .. } if tree == uid)).count()
     }
 
@@ -167,7 +167,7 @@ mod tests {
         fs::write(dir.path().join("publish/x.tmp"), "{").unwrap();
         let again = PublishRecords::open(dir.path().join("publish")).unwrap();
         assert_eq!(again.all(), [record(1, "pv.dots"), record(1, "tree")]);
-        assert_eq!(again.of_tree(Uid::from_bytes([9; 16])), 2);
+        assert_eq!(again.count_for_tree(Uid::from_bytes([9; 16])), 2);
         assert!(!dir.path().join("publish/x.tmp").exists());
     }
 

@@ -23,7 +23,7 @@ pub struct RequiredTasks {
 }
 
 impl RequiredTasks {
-    /// Starts a task. `name` stands in the error if it ends early.
+    /// Starts a task. If it ends early, the error contains `name`.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(task).id();
         self.names.insert(id, name);

@@ -37,8 +37,8 @@ fn start(dir: &Path, fake: &Arc<FakeMounter>) -> TestShim {
     shim
 }
 
-/// The whole life of a workspace, or the first failure.
-async fn life(shim: &TestShim) -> Result<(), String> {
+/// Makes, publishes and destroys a workspace. Returns the first failure.
+async fn run_lifecycle(shim: &TestShim) -> Result<(), String> {
     let state = &shim.state;
     let alive = json!({ "status": { "podUID": uid(7) } });
     let wrong = |e: PublishFailure| e.to_string();
@@ -93,7 +93,7 @@ fn agree(shim: &TestShim, fake: &FakeMounter) -> Result<(), String> {
     }
     let records: BTreeMap<_, _> = shim.state.journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
     match fake.trees.lock().unwrap().keys().find(|uid| !records.contains_key(uid)) {
-        Some(orphan) => Err(format!("tree {orphan} stands and no record names it")),
+        Some(orphan) => Err(format!("tree {orphan} exists and no record names it")),
         None => Ok(()),
     }
 }
@@ -123,7 +123,7 @@ fn case(counted: Counted, nth: usize, fault: Fault, late_record: bool) -> Result
     let (dir, fake) = (tempfile::tempdir().unwrap(), Arc::new(FakeMounter::default()));
     let shim = on_its_own(async { start(dir.path(), &fake) });
     let run = run_with_fault(counted, nth, fault, || {
-        on_its_own(async { if late_record { careless_life(&shim).await } else { life(&shim).await } })
+        on_its_own(async { if late_record { lifecycle_with_late_record(&shim).await } else { run_lifecycle(&shim).await } })
     });
     let run = run.map_err(|e| e.to_string())?;
     let Some(answer) = run.answer else { return Err("it panicked".into()) };
@@ -133,12 +133,12 @@ fn case(counted: Counted, nth: usize, fault: Fault, late_record: bool) -> Result
         return Ok(false);
     };
     let what = |e: String| format!("{e} [{fault:?} at operation {nth}, {failed_call}, after {} changes]", run.changed);
-    mended(dir.path(), &fake, shim, fault == Fault::Death).map_err(what)?;
+    check_recovers(dir.path(), &fake, shim, fault == Fault::Death).map_err(what)?;
     Ok(true)
 }
 
-/// From whatever is left, restarts and rounds end well.
-fn mended(dir: &Path, fake: &Arc<FakeMounter>, shim: TestShim, died: bool) -> Result<(), String> {
+/// Checks that restarts and further attempts bring the workspace to its end, whatever the fault left behind.
+fn check_recovers(dir: &Path, fake: &Arc<FakeMounter>, shim: TestShim, died: bool) -> Result<(), String> {
     on_its_own(async {
         let mut shim = shim;
         if died {
@@ -150,7 +150,7 @@ fn mended(dir: &Path, fake: &Arc<FakeMounter>, shim: TestShim, died: bool) -> Re
         if shim.state.journal.get(uid(1)).map_err(|e| e.to_string())?.is_some_and(|r| r.state == RecordState::Destroying) {
             ending(&shim).await?;
         }
-        life(&shim).await?;
+        run_lifecycle(&shim).await?;
         nothing_left(&shim, fake)?;
         shim = start(dir, fake);
         restart(&shim).await?;
@@ -158,7 +158,7 @@ fn mended(dir: &Path, fake: &Arc<FakeMounter>, shim: TestShim, died: bool) -> Re
     })
 }
 
-fn hunt(counted: Counted, fault: Fault, late_record: bool) -> Result<usize, String> {
+fn run_all_cases(counted: Counted, fault: Fault, late_record: bool) -> Result<usize, String> {
     for nth in 1.. {
         if !case(counted, nth, fault, late_record)? {
             return Ok(nth - 1);
@@ -179,7 +179,7 @@ fn whatever_disk_operation_fails_the_life_of_a_workspace_ends_well() {
         once(libc::EROFS),
     ];
     for (counted, fault) in ways {
-        let n = hunt(counted, fault, false).unwrap_or_else(|complaint| panic!("{complaint}"));
+        let n = run_all_cases(counted, fault, false).unwrap_or_else(|complaint| panic!("{complaint}"));
         each.push(n);
         cases += n;
     }
@@ -192,11 +192,11 @@ fn lost_answer(nth: usize, done: bool, died: bool) -> Result<bool, String> {
     let (dir, fake) = (tempfile::tempdir().unwrap(), Arc::new(FakeMounter::default()));
     let shim = on_its_own(async { start(dir.path(), &fake) });
     *fake.lose_response.lock().unwrap() = Some((nth, done));
-    let answer = on_its_own(life(&shim));
+    let answer = on_its_own(run_lifecycle(&shim));
     if fake.lose_response.lock().unwrap().take().is_some_and(|(left, _)| left > 0) {
         return answer.map(|()| false);
     }
-    mended(dir.path(), &fake, shim, died).map_err(|e| format!("{e} [verb {nth}, done {done}, restarted {died}]"))?;
+    check_recovers(dir.path(), &fake, shim, died).map_err(|e| format!("{e} [verb {nth}, done {done}, restarted {died}]"))?;
     Ok(true)
 }
 
@@ -211,18 +211,18 @@ fn whatever_answer_of_the_mounter_is_lost_the_life_of_a_workspace_ends_well() {
     println!("{cases} cases");
 }
 
-/// As [`life`], by a shim that writes its intent once the tree stands.
-async fn careless_life(shim: &TestShim) -> Result<(), String> {
+/// As [`run_lifecycle`], by a shim that writes its intent only after the tree was made.
+async fn lifecycle_with_late_record(shim: &TestShim) -> Result<(), String> {
     let making = yoi_workspace::TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } };
     let state = &shim.state;
     state.mounter.make(uid(1), ProviderKind::Copy, making).await.map_err(|e| error_chain(&e))?;
     state.journal(move |j| j.begin_create(uid(1), ProviderKind::Copy, making).map(drop)).await.map_err(|e| error_chain(&e))?;
-    life(shim).await
+    run_lifecycle(shim).await
 }
 
 #[test]
 fn planted_an_intent_written_too_late_is_found() {
-    let complaint = hunt(Counted::Changes, Fault::Death, true).unwrap_err();
+    let complaint = run_all_cases(Counted::Changes, Fault::Death, true).unwrap_err();
     println!("found: {complaint}");
     assert!(complaint.contains("no record names it"), "{complaint}");
 }

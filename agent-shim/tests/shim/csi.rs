@@ -43,7 +43,7 @@ async fn a_mount_waits_for_the_pod_to_be_named_and_the_tree_to_be_made() {
     shim.state.workspaces.notify(uid(1));
     waiting.await.unwrap().unwrap();
     assert_eq!(shim.mounter.take_requests(), [published(uid(1), 7)]);
-    assert_eq!(shim.state.publish_records.of_tree(uid(1)), 1);
+    assert_eq!(shim.state.publish_records.count_for_tree(uid(1)), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn a_final_code_is_returned_only_after_the_cleanup() {
     *shim.mounter.refuse.lock().unwrap() = None;
     shim.mounter.unanswered.lock().unwrap().insert("publish");
     assert_eq!(node.node_publish_volume(shim.tree(7, 1)).await.unwrap_err().code(), Code::Aborted);
-    assert_eq!(shim.state.publish_records.of_tree(uid(1)), 1);
+    assert_eq!(shim.state.publish_records.count_for_tree(uid(1)), 1);
     shim.state.journal.begin_destroy(uid(1)).unwrap();
     assert_eq!(node.node_publish_volume(shim.tree(7, 1)).await.unwrap_err().code(), Code::Aborted);
     node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();

@@ -27,7 +27,7 @@ impl Case {
             ObservedTree { node: NODE, record, origin, offers: &self.offers, mounts: self.mounts, lost: self.lost, unknown: self.unknown };
         decide(&workspace(1, self.over.clone()), &seen)
     }
-    fn refused(&self) -> &'static str {
+    fn refusal_reason(&self) -> &'static str {
         match self.action() {
             Action::Refuse { reason, .. } => reason.as_str(),
             other => panic!("{other:?}"),
@@ -57,11 +57,11 @@ fn an_empty_tree_belongs_to_its_owner_and_is_made_by_the_best_provider() {
 #[test]
 fn a_named_provider_never_falls_back() {
     let case = Case { offers: offers(&[Copy]), ..case(json!({ "spec": { "provider": "Btrfs" } })) };
-    assert_eq!(case.refused(), "ProviderUnavailable");
+    assert_eq!(case.refusal_reason(), "ProviderUnavailable");
     let mut over = base();
     over["spec"]["provider"] = json!("Copy");
     let case = Case { origin: Some(record(2, Btrfs, RecordState::Sealed)), ..self::case(over) };
-    assert_eq!(case.refused(), "ProviderUnavailable");
+    assert_eq!(case.refusal_reason(), "ProviderUnavailable");
 }
 
 #[test]
@@ -82,10 +82,10 @@ fn a_base_must_be_sealed_and_a_parent_need_not() {
                 let wanted = TreeOrigin::Clone { from: uid(2), access: CloneAccess::ReadWrite };
                 assert!(matches!(case.action(), Action::Create { making, provider: Btrfs, .. } if making == wanted), "{kind} {state:?}");
             }
-            false => assert_eq!(case.refused(), "SourceNotSealed", "{kind} {state:?}"),
+            false => assert_eq!(case.refusal_reason(), "SourceNotSealed", "{kind} {state:?}"),
         }
     }
-    assert_eq!(case(base()).refused(), "SourceNotSealed", "its base is not here");
+    assert_eq!(case(base()).refusal_reason(), "SourceNotSealed", "its base is not here");
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn a_base_is_sealed_once_it_is_populated_and_its_digest_is_reported_until_the_st
     assert_eq!(at(&unfilled, RecordState::Ready), Action::Keep { provider: Btrfs });
     assert_eq!(at(&filled, RecordState::Ready), Action::Seal { provider: Btrfs });
     assert_eq!(at(&filled, RecordState::Sealed), Action::Seal { provider: Btrfs });
-    let mut told = filled.clone();
-    told["status"]["volume"] = json!({ "manifestDigest": "d" });
-    assert_eq!(at(&told, RecordState::Sealed), Action::Keep { provider: Btrfs });
+    let mut reported = filled.clone();
+    reported["status"]["volume"] = json!({ "manifestDigest": "d" });
+    assert_eq!(at(&reported, RecordState::Sealed), Action::Keep { provider: Btrfs });
     let no_base = json!({ "status": filled["status"] });
     assert_eq!(at(&no_base, RecordState::Ready), Action::Keep { provider: Btrfs }, "only a base is sealed");
 }
@@ -123,27 +123,27 @@ fn a_deleted_workspace_waits_for_its_mounts_and_then_goes_even_if_it_was_never_m
 #[test]
 fn a_lost_tree_is_reported_as_lost_and_never_made_anew() {
     let case = Case { record: Some(record(1, Btrfs, RecordState::Ready)), lost: true, ..case(json!({})) };
-    assert_eq!(case.refused(), "TreeLost");
+    assert_eq!(case.refusal_reason(), "TreeLost");
 }
 
 #[test]
 fn a_tree_that_was_provisioned_and_has_no_record_is_looked_for_and_never_made_anew() {
-    let said = |status: &str, reason: &str| {
+    let with_provisioned = |status: &str, reason: &str| {
         let provisioned = json!({ "type": "Provisioned", "status": status, "reason": reason, "message": "", "lastTransitionTime": "" });
         json!({ "status": { "conditions": [provisioned] } })
     };
     for (status, reason) in [("True", "TreeCreated"), ("True", "Adopted"), ("False", "TreeLost"), ("False", "JournalDamaged")] {
-        assert_eq!(case(said(status, reason)).action(), Action::Adopt, "{status} {reason}");
+        assert_eq!(case(with_provisioned(status, reason)).action(), Action::Adopt, "{status} {reason}");
     }
     for (status, reason) in [("False", "Creating"), ("False", "OutOfSpace")] {
-        assert!(matches!(case(said(status, reason)).action(), Action::Create { .. }), "{status} {reason}");
+        assert!(matches!(case(with_provisioned(status, reason)).action(), Action::Create { .. }), "{status} {reason}");
     }
 }
 
 #[test]
 fn a_tree_with_an_unreadable_record_is_left_alone_until_its_workspace_is_deleted() {
     let unknown = Some("failed to understand the record /j/x.json: EOF");
-    assert_eq!(Case { unknown, ..case(json!({})) }.refused(), "JournalDamaged");
+    assert_eq!(Case { unknown, ..case(json!({})) }.refusal_reason(), "JournalDamaged");
     let Action::Refuse { message, .. } = (Case { unknown, ..case(json!({})) }).action() else { panic!() };
     assert!(message.contains("/j/x.json") && message.contains("delete this workspace"), "{message}");
     let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" } });

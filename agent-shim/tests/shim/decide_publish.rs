@@ -14,7 +14,7 @@ const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
 const KUBELET: &str = "/var/lib/kubelet";
 
-fn ask(over: &[(&str, &str)], handle: &str) -> Result<PublishRequest, BadRequest> {
+fn parse_with(over: &[(&str, &str)], handle: &str) -> Result<PublishRequest, BadRequest> {
     let mut context = HashMap::from([(POD_UID.to_owned(), uid(7).to_string()), (EPHEMERAL.to_owned(), "true".to_owned())]);
     context.extend(over.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
     let target = format!("{KUBELET}/pods/{}/volumes/kubernetes.io~csi/tree/mount", uid(7));
@@ -24,19 +24,19 @@ fn ask(over: &[(&str, &str)], handle: &str) -> Result<PublishRequest, BadRequest
 #[test]
 fn requests_are_parsed_and_bad_ones_refused() {
     let (ws, digest) = (uid(1).to_string(), "ab".repeat(32));
-    let tree = ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws)], "csi-1").unwrap();
+    let tree = parse_with(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws)], "csi-1").unwrap();
     assert_eq!((tree.requested, tree.read_only), (RequestedVolume::Tree(uid(1)), false));
-    let runtime = ask(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, &digest)], "csi-1").unwrap();
+    let runtime = parse_with(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, &digest)], "csi-1").unwrap();
     assert!(runtime.read_only && matches!(runtime.requested, RequestedVolume::Runtime(d) if d.as_str() == digest));
-    let claim = ask(&[(EPHEMERAL, "false"), (VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &uid(3).to_string())], &ws).unwrap();
+    let claim = parse_with(&[(EPHEMERAL, "false"), (VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &uid(3).to_string())], &ws).unwrap();
     assert_eq!(claim.requested, RequestedVolume::Claim(uid(1)), "attributes of a PersistentVolume name no tree");
 
-    assert_eq!(ask(&[], "csi-1"), Err(BadRequest::Kind));
-    assert!(matches!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, "../x")], "csi-1"), Err(BadRequest::Workspace(_))));
-    assert!(matches!(ask(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, "../x")], "csi-1"), Err(BadRequest::Digest(_))));
-    assert!(matches!(ask(&[(EPHEMERAL, "false")], "csi-1"), Err(BadRequest::Handle(_))));
+    assert_eq!(parse_with(&[], "csi-1"), Err(BadRequest::Kind));
+    assert!(matches!(parse_with(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, "../x")], "csi-1"), Err(BadRequest::Workspace(_))));
+    assert!(matches!(parse_with(&[(VOLUME_KIND, "runtime"), (VOLUME_RUNTIME_DIGEST, "../x")], "csi-1"), Err(BadRequest::Digest(_))));
+    assert!(matches!(parse_with(&[(EPHEMERAL, "false")], "csi-1"), Err(BadRequest::Handle(_))));
     let other_pod = uid(8).to_string();
-    assert_eq!(ask(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws), (POD_UID, &other_pod)], "csi-1"), Err(BadRequest::Pod));
+    assert_eq!(parse_with(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws), (POD_UID, &other_pod)], "csi-1"), Err(BadRequest::Pod));
 }
 
 fn through(over: Option<Value>, state: Option<RecordState>, inline: bool, published_before: bool) -> Admission {

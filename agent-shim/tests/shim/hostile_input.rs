@@ -168,13 +168,13 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
     std::fs::create_dir_all(dir.path().join("outside/tree")).unwrap();
     std::fs::create_dir(&kubelet).unwrap();
     std::fs::create_dir(&root).unwrap();
-    let desk = MounterService::new(NODE.to_owned(), DataRootConfig { data_root: root, loop_size: None }, &kubelet).unwrap();
+    let service = MounterService::new(NODE.to_owned(), DataRootConfig { data_root: root, loop_size: None }, &kubelet).unwrap();
     let served = socket.clone();
-    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, desk));
+    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, service));
     while !socket.exists() {
         std::thread::yield_now();
     }
-    let say = |body: &[u8]| -> Option<Result<Response, MounterRefusal>> {
+    let send_bytes = |body: &[u8]| -> Option<Result<Response, MounterRefusal>> {
         let mut stream = UnixStream::connect(&socket).unwrap();
         let length = u32::try_from(body.len()).unwrap().to_be_bytes();
         // The mounter may close the connection before it has read everything.
@@ -182,11 +182,12 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
         _ = stream.shutdown(std::net::Shutdown::Write);
         frame::read(&stream).ok()
     };
-    let ask = |verb: &str| say(format!(r#"{{"whose":{{"object":"../../etc","uid":"\u0000","run":null}},"verb":{verb}}}"#).as_bytes());
-    assert!(matches!(ask(r#"{"Open":{"expected":"Any"}}"#), Some(Ok(Response::Opened(_)))));
+    let send_request =
+        |verb: &str| send_bytes(format!(r#"{{"whose":{{"object":"../../etc","uid":"\u0000","run":null}},"verb":{verb}}}"#).as_bytes());
+    assert!(matches!(send_request(r#"{"Open":{"expected":"Any"}}"#), Some(Ok(Response::Opened(_)))));
     let before = census(dir.path());
     let (good, digest) = (uid(1).to_string(), "a".repeat(64));
-    let mut said = 0;
+    let mut refused = 0;
     for text in nonsense() {
         let (bad, volume) = (serde_json::to_string(&text).unwrap(), format!(r#"{{"pod":"{good}","name":"tree"}}"#));
         let mut verbs = vec![
@@ -209,19 +210,19 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
             verbs.push(format!(r#"{{"PublishRuntime":{{"volume":{{"pod":"{good}","name":{bad}}},"digest":"{digest}"}}}}"#));
         }
         for verb in verbs {
-            assert_eq!(ask(&verb), None, "{verb}");
-            said += 1;
+            assert_eq!(send_request(&verb), None, "{verb}");
+            refused += 1;
         }
     }
     let frames = [&b""[..], b"{", b"[]", b"null", b"\"Probe", b"{\"Path\":\"/etc\"}", b"{\"Destroy\":{\"path\":\"/etc\"}}", b"\xff\xfe"];
-    assert!(frames.iter().all(|bytes| say(bytes).is_none()));
+    assert!(frames.iter().all(|bytes| send_bytes(bytes).is_none()));
     let mut too_long = UnixStream::connect(&socket).unwrap();
     too_long.write_all(&[0xff; 8]).unwrap();
     assert_eq!(too_long.read(&mut [0; 8]).unwrap_or(0), 0, "it hangs up");
-    assert!(matches!(ask(r#""Inventory""#), Some(Ok(Response::Trees(found))) if found.entries.is_empty()), "and goes on");
+    assert!(matches!(send_request(r#""Inventory""#), Some(Ok(Response::Trees(found))) if found.entries.is_empty()), "and goes on");
     assert_eq!(census(dir.path()), before);
-    println!("{said} verbs");
-    assert!(said >= 1000, "only {said}");
+    println!("{refused} verbs");
+    assert!(refused >= 1000, "only {refused}");
 }
 
 #[tokio::test]
@@ -249,19 +250,19 @@ async fn a_pod_gets_its_own_change_list_and_nothing_by_any_other_path() {
         }
     }
     for (n, path) in paths.iter().enumerate() {
-        let said = tokio::task::spawn_blocking({
+        let response = tokio::task::spawn_blocking({
             let (socket, path) = (socket.clone(), path.clone());
             move || {
                 let mut stream = UnixStream::connect(socket).unwrap();
                 stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
                 _ = stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes());
-                let mut said = Vec::new();
-                _ = stream.read_to_end(&mut said);
-                String::from_utf8_lossy(&said).into_owned()
+                let mut response = Vec::new();
+                _ = stream.read_to_end(&mut response);
+                String::from_utf8_lossy(&response).into_owned()
             }
         });
-        let said = said.await.unwrap();
-        assert!(!said.starts_with("HTTP/1.1 2"), "{n} {path:?}: {said}");
+        let response = response.await.unwrap();
+        assert!(!response.starts_with("HTTP/1.1 2"), "{n} {path:?}: {response}");
     }
     let inputs = paths.len();
     assert!(

@@ -99,14 +99,18 @@ async fn an_empty_directory_is_not_taken_for_the_data_root_and_the_shim_waits_fo
     assert!(matches!(refused, MounterFailure::Refused(r) if r.reason == ErrorReason::WrongDataRoot), "nothing is served");
 
     let image = disk.dir.path().join("pool.btrfs");
-    let mut told = Vec::new();
-    let tell = async |why: &str| {
-        told.push(why.to_owned());
+    let mut reports = Vec::new();
+    let report = async |why: &str| {
+        reports.push(why.to_owned());
         attach_loop_btrfs(&image, &pool).unwrap();
     };
-    recovery::open_data_root(&*shim.state.mounter, expected, &folder, tell).await.unwrap();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains(pool.to_str().unwrap()) && told[0].contains(folder.join("data-root").to_str().unwrap()), "{}", told[0]);
+    recovery::open_data_root(&*shim.state.mounter, expected, &folder, report).await.unwrap();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(
+        reports[0].contains(pool.to_str().unwrap()) && reports[0].contains(folder.join("data-root").to_str().unwrap()),
+        "{}",
+        reports[0]
+    );
     assert_eq!(shim.state.mounter.inventory().await.unwrap().entries.len(), 3);
 }
 
@@ -116,7 +120,7 @@ async fn planted_a_shim_that_forgets_its_data_root_is_found() {
     drop(before);
     let pool = disk.dir.path().join("pool");
     let line = mounter(disk.dir.path(), &pool, "again");
-    let complaint = taken_for_new(&line, &pool, ExpectedRoot::Any).await.expect("the harness is blind");
+    let complaint = taken_for_new(&line, &pool, ExpectedRoot::Any).await.expect("the harness detects nothing");
     println!("found: {complaint}");
 }
 
@@ -163,14 +167,14 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
 }
 
 fn provisioned(n: u8, over: serde_json::Value) -> yoi_crds::AgentWorkspace {
-    let said = json!({ "type": "Provisioned", "status": "True", "reason": "CloneCreated", "message": "", "lastTransitionTime": "" });
-    let mut all = json!({ "status": { "conditions": [said] } });
+    let condition = json!({ "type": "Provisioned", "status": "True", "reason": "CloneCreated", "message": "", "lastTransitionTime": "" });
+    let mut all = json!({ "status": { "conditions": [condition] } });
     all["status"].as_object_mut().unwrap().extend(over.as_object().cloned().unwrap_or_default());
     workspace(n, all)
 }
 
 fn reason(outcome: &yoi_agent_shim::shim::provisioning::ProvisionOutcome) -> &'static str {
-    outcome.update.verdicts.iter().find(|(t, _)| *t == "Provisioned").map_or("", |(_, v)| v.reason.as_str())
+    outcome.update.conditions.iter().find(|(t, _)| *t == "Provisioned").map_or("", |(_, v)| v.reason.as_str())
 }
 
 /// The node was set up anew under its old name: neither journal nor data root know of the trees that the objects speak of.
@@ -233,7 +237,7 @@ async fn a_damaged_record_is_reported_and_affects_only_its_own_tree() {
     node.node_publish_volume(shim.tree(8, 2)).await.unwrap();
     assert_eq!(fake.trees.lock().unwrap().len(), 2);
 
-    // A person moves the file away: the tree is taken over as it stands.
+    // A person moves the file away: the tree is adopted as it is.
     std::fs::remove_file(&path).unwrap();
     assert_eq!(provision(&shim.state, &provisioned(1, json!({})), uid(1)).await.unwrap().next, Next::AwaitChange);
     node.node_publish_volume(shim.tree(7, 1)).await.unwrap();
@@ -265,9 +269,9 @@ async fn a_shim_that_waits_for_its_data_root_is_alive_and_not_ready() {
             }
         };
         stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await.unwrap();
-        said
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     };
     assert!(get("/healthz").await.contains("200"));
     assert!(get("/readyz").await.contains("503"));

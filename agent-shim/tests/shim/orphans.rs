@@ -50,33 +50,33 @@ type Asked = Arc<Mutex<Vec<String>>>;
 /// An API server that gives these answers, and the last of them ever after.
 fn server(answers: &[(u16, String)]) -> (Client, Asked) {
     let asked = Asked::default();
-    let (heard, answers) = (asked.clone(), answers.to_vec());
+    let (requests, answers) = (asked.clone(), answers.to_vec());
     let service = tower::service_fn(move |request: Request<Body>| {
-        let mut heard = heard.lock().unwrap();
-        let (code, text) = answers[heard.len().min(answers.len() - 1)].clone();
-        heard.push(format!("{} {}", request.method(), request.uri()));
+        let mut requests = requests.lock().unwrap();
+        let (code, text) = answers[requests.len().min(answers.len() - 1)].clone();
+        requests.push(format!("{} {}", request.method(), request.uri()));
         let response = Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap();
         std::future::ready(Ok::<_, Infallible>(response))
     });
     (Client::new(service, "default"), asked)
 }
 
-fn refused(code: u16, reason: &str, details: Value) -> (u16, String) {
+fn error_status(code: u16, reason: &str, details: Value) -> (u16, String) {
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "message": "no",
         "details": details, "code": code });
     (code, status.to_string())
 }
 
-fn gone(n: u8) -> (u16, String) {
-    refused(404, "NotFound", json!({ "name": format!("ws-{n}"), "group": "yoi.dev", "kind": "agentworkspaces" }))
+fn not_found(n: u8) -> (u16, String) {
+    error_status(404, "NotFound", json!({ "name": format!("ws-{n}"), "group": "yoi.dev", "kind": "agentworkspaces" }))
 }
 
-fn there(ws: &AgentWorkspace) -> (u16, String) {
+fn found(ws: &AgentWorkspace) -> (u16, String) {
     (200, serde_json::to_string(ws).unwrap())
 }
 
-/// A shim that made a tree for each of these and starts anew.
-async fn restarted(trees: &[AgentWorkspace]) -> TestShim {
+/// Returns a shim that made a tree for each of these and was then restarted.
+async fn start_with_trees(trees: &[AgentWorkspace]) -> TestShim {
     let shim = TestShim::new();
     *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Copy]);
     for ws in trees {
@@ -85,8 +85,8 @@ async fn restarted(trees: &[AgentWorkspace]) -> TestShim {
     shim.restart()
 }
 
-/// The watch lists these, so often, and an hour passes.
-async fn listed(shim: &TestShim, living: &[AgentWorkspace], client: Client, times: usize) {
+/// The watch lists these workspaces `times` times. Then an hour passes.
+async fn list_and_wait(shim: &TestShim, living: &[AgentWorkspace], client: Client, times: usize) {
     let (events, received) = unbounded_channel();
     for _ in 0..times {
         let all = living.iter().cloned().map(Event::InitApply);
@@ -110,10 +110,10 @@ fn standing(shim: &TestShim) -> Vec<Uid> {
 #[tokio::test(start_paused = true)]
 async fn the_tree_of_a_workspace_that_was_deleted_while_no_shim_ran_is_destroyed_after_the_restart() {
     let successor = workspace(1, json!({ "metadata": { "uid": uid(9) } }));
-    for answer in [gone(1), there(&successor)] {
-        let shim = restarted(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
+    for answer in [not_found(1), found(&successor)] {
+        let shim = start_with_trees(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
         let (client, asked) = server(&[answer]);
-        listed(&shim, &[workspace(2, json!({}))], client, 1).await;
+        list_and_wait(&shim, &[workspace(2, json!({}))], client, 1).await;
         assert_eq!(standing(&shim), [uid(2)]);
         assert_eq!(*asked.lock().unwrap(), ["GET /apis/yoi.dev/v1alpha1/namespaces/team/agentworkspaces/ws-1"]);
     }
@@ -122,11 +122,11 @@ async fn the_tree_of_a_workspace_that_was_deleted_while_no_shim_ran_is_destroyed
 #[tokio::test(start_paused = true)]
 async fn a_workspace_that_exists_keeps_its_tree_whether_the_listing_has_it_or_not() {
     let ws = workspace(1, json!({}));
-    let shim = restarted(std::slice::from_ref(&ws)).await;
-    let (client, asked) = server(&[there(&ws)]);
-    listed(&shim, std::slice::from_ref(&ws), client.clone(), 3).await;
+    let shim = start_with_trees(std::slice::from_ref(&ws)).await;
+    let (client, asked) = server(&[found(&ws)]);
+    list_and_wait(&shim, std::slice::from_ref(&ws), client.clone(), 3).await;
     assert!(asked.lock().unwrap().is_empty());
-    listed(&shim, &[], client, 1).await;
+    list_and_wait(&shim, &[], client, 1).await;
     assert_eq!((standing(&shim), asked.lock().unwrap().len()), (vec![uid(1)], 1));
 }
 
@@ -136,38 +136,38 @@ async fn only_a_404_about_this_object_destroys_its_tree() {
     let others = json!({ "name": "ws-2", "group": "yoi.dev", "kind": "agentworkspaces" });
     let proxys = json!({ "name": "ws-1", "group": "", "kind": "services" });
     for error in [
-        refused(500, "InternalError", none.clone()),
-        refused(503, "ServiceUnavailable", none.clone()),
-        refused(403, "Forbidden", json!({ "name": "ws-1", "group": "yoi.dev", "kind": "agentworkspaces" })),
-        refused(401, "Unauthorized", none.clone()),
-        refused(404, "NotFound", none),
-        refused(404, "NotFound", others),
-        refused(404, "NotFound", proxys),
+        error_status(500, "InternalError", none.clone()),
+        error_status(503, "ServiceUnavailable", none.clone()),
+        error_status(403, "Forbidden", json!({ "name": "ws-1", "group": "yoi.dev", "kind": "agentworkspaces" })),
+        error_status(401, "Unauthorized", none.clone()),
+        error_status(404, "NotFound", none),
+        error_status(404, "NotFound", others),
+        error_status(404, "NotFound", proxys),
         (404, "404 page not found".into()),
         (200, "<html>".into()),
     ] {
-        let shim = restarted(&[workspace(1, json!({}))]).await;
-        listed(&shim, &[], server(std::slice::from_ref(&error)).0, 3).await;
+        let shim = start_with_trees(&[workspace(1, json!({}))]).await;
+        list_and_wait(&shim, &[], server(std::slice::from_ref(&error)).0, 3).await;
         assert_eq!(standing(&shim), [uid(1)], "{error:?}");
-        listed(&shim, &[], server(&[error, gone(1)]).0, 2).await;
+        list_and_wait(&shim, &[], server(&[error, not_found(1)]).0, 2).await;
         assert_eq!(standing(&shim), [], "it was asked again");
     }
     let nameless = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": {}, "spec": { "source": {} } });
-    let shim = restarted(&[workspace(1, json!({}))]).await;
-    listed(&shim, &[], server(&[(200, nameless.to_string())]).0, 1).await;
+    let shim = start_with_trees(&[workspace(1, json!({}))]).await;
+    list_and_wait(&shim, &[], server(&[(200, nameless.to_string())]).0, 1).await;
     assert_eq!(standing(&shim), [uid(1)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_listing_does_not_repeat_a_check_that_is_under_way() {
-    let shim = restarted(&[workspace(1, json!({}))]).await;
+    let shim = start_with_trees(&[workspace(1, json!({}))]).await;
     let counts = [1, 20].map(|times| {
-        let (client, asked) = server(&[refused(500, "InternalError", json!({}))]);
+        let (client, asked) = server(&[error_status(500, "InternalError", json!({}))]);
         (times, client, asked)
     });
     let mut seen = Vec::new();
     for (times, client, asked) in counts {
-        listed(&shim, &[], client, times).await;
+        list_and_wait(&shim, &[], client, times).await;
         seen.push(asked.lock().unwrap().len());
     }
     assert_eq!(seen[0], seen[1]);
@@ -181,12 +181,12 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
     };
     let filled = base(2, json!([populated]));
     // Made, being filled; made and sealed; written down before names were kept.
-    let shim = restarted(&[base(1, json!([])), filled.clone(), filled]).await;
+    let shim = start_with_trees(&[base(1, json!([])), filled.clone(), filled]).await;
     shim.state.mounter.make(uid(3), ProviderKind::Copy, old()).await.unwrap();
     shim.state.journal.begin_create(uid(3), ProviderKind::Copy, old()).unwrap();
     shim.state.journal.record_created(uid(3)).unwrap();
-    let (client, asked) = server(&[gone(1)]);
-    listed(&shim, &[], client, 3).await;
+    let (client, asked) = server(&[not_found(1)]);
+    list_and_wait(&shim, &[], client, 3).await;
     assert_eq!(standing(&shim), [uid(1), uid(2), uid(3)]);
     assert!(asked.lock().unwrap().is_empty());
 }
@@ -194,10 +194,10 @@ async fn bases_and_trees_whose_objects_the_journal_does_not_name_stay() {
 /// A cluster that was set back to an older state forgets objects, and the work in their trees is there.
 #[tokio::test(start_paused = true)]
 async fn a_tree_that_a_pod_has_mounted_is_never_destroyed_for_lack_of_its_object() {
-    let shim = restarted(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
+    let shim = start_with_trees(&[workspace(1, json!({})), workspace(2, json!({}))]).await;
     shim.state.journal.forget_object(uid(1)).unwrap();
-    let (client, asked) = server(&[gone(2)]);
-    listed(&shim, &[], client, 3).await;
+    let (client, asked) = server(&[not_found(2)]);
+    list_and_wait(&shim, &[], client, 3).await;
     assert_eq!((standing(&shim), asked.lock().unwrap().len()), (vec![uid(1)], 1));
 }
 
@@ -219,13 +219,13 @@ fn old() -> yoi_workspace::TreeOrigin {
 
 #[tokio::test(start_paused = true)]
 async fn the_tree_of_an_orphan_stays_while_a_pod_mounts_it() {
-    let shim = restarted(&[workspace(1, json!({}))]).await;
+    let shim = start_with_trees(&[workspace(1, json!({}))]).await;
     let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
     let shows = PublishedVolume::Tree { tree: uid(1), read_only: false };
     shim.state.publish_records.put(PublishRecord { volume: volume.clone(), shows }).await.unwrap();
-    listed(&shim, &[], server(&[gone(1)]).0, 1).await;
+    list_and_wait(&shim, &[], server(&[not_found(1)]).0, 1).await;
     assert_eq!(standing(&shim), [uid(1)]);
     shim.state.publish_records.remove(&volume).await.unwrap();
-    listed(&shim, &[], server(&[gone(1)]).0, 1).await;
+    list_and_wait(&shim, &[], server(&[not_found(1)]).0, 1).await;
     assert_eq!(standing(&shim), []);
 }

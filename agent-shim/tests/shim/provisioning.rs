@@ -12,12 +12,12 @@ use yoi_agent_shim::shim::recovery;
 use yoi_crds::condition::ConditionValue;
 use yoi_workspace::{ErrorReason, ProviderKind, RecordState, TreeOrigin};
 
-fn verdict<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> Option<&'a ConditionValue> {
-    outcome.update.verdicts.iter().find(|(t, _)| *t == type_).map(|(_, v)| v)
+fn condition_value<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> Option<&'a ConditionValue> {
+    outcome.update.conditions.iter().find(|(t, _)| *t == type_).map(|(_, v)| v)
 }
 
 fn reason<'a>(outcome: &'a ProvisionOutcome, type_: &str) -> &'a str {
-    verdict(outcome, type_).map_or("", |v| v.reason.as_str())
+    condition_value(outcome, type_).map_or("", |v| v.reason.as_str())
 }
 
 async fn look(shim: &TestShim, over: serde_json::Value) -> ProvisionOutcome {
@@ -31,7 +31,7 @@ async fn a_tree_is_made_once_and_reported_as_made() {
     let made = look(&shim, json!({})).await;
     assert_eq!((reason(&made, "Provisioned"), &made.next), ("TreeCreated", &Next::AwaitChange));
     let again = look(&shim, json!({})).await;
-    assert_eq!(reason(&again, "Provisioned"), "Adopted", "made, and never told");
+    assert_eq!(reason(&again, "Provisioned"), "Adopted", "made, and never reported");
     assert_eq!(shim.mounter.take_requests().len(), 1);
 }
 
@@ -74,7 +74,7 @@ async fn a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
     assert_eq!((reason(&gone, "CleanedUp"), &gone.next), ("Destroyed", &Next::RemoveFinalizer));
     assert!(shim.mounter.trees.lock().unwrap().is_empty());
     assert_eq!(shim.state.journal.read_and_clean().unwrap().records, []);
-    assert_eq!(look(&shim, deleted).await.next, Next::RemoveFinalizer, "said twice, and of what was never made");
+    assert_eq!(look(&shim, deleted).await.next, Next::RemoveFinalizer, "a repeated deletion, and of a tree that was never made");
 }
 
 #[tokio::test]
@@ -103,11 +103,14 @@ async fn after_any_crash_the_tree_ends_up_provisioned_and_nothing_more_is_done()
             }
             let lost = recovery::recover(&shim.state.journal, &*shim.mounter).await.unwrap();
             assert!(lost.lost.is_empty() && lost.unreadable.is_empty());
-            let told = look(&shim, json!({})).await;
-            assert!(verdict(&told, "Provisioned").is_some_and(|v| v.status == yoi_crds::ConditionStatus::True), "{crash:?} {on_disk}");
-            let heard = shim.mounter.take_requests().len();
+            let report = look(&shim, json!({})).await;
+            assert!(
+                condition_value(&report, "Provisioned").is_some_and(|v| v.status == yoi_crds::ConditionStatus::True),
+                "{crash:?} {on_disk}"
+            );
+            let requests = shim.mounter.take_requests().len();
             look(&shim, json!({})).await;
-            assert_eq!(heard - shim.mounter.take_requests().len(), heard, "quiet");
+            assert_eq!(requests - shim.mounter.take_requests().len(), requests, "no new request");
             assert_eq!(shim.mounter.trees.lock().unwrap().len(), 1);
         }
     }

@@ -38,11 +38,11 @@ impl RealDisk {
 /// A mounter on what is at `pool` now, with a socket of its own.
 pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
     let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: pool.to_owned(), loop_size: None };
-    let desk = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
+    let service = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
     let socket = dir.join(name).with_extension("sock");
     let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));
     let (served, before) = (socket.clone(), inode());
-    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, desk));
+    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, service));
     while inode().is_none() || inode() == before {
         std::thread::yield_now();
     }

@@ -8,8 +8,8 @@ use yoi_crds::condition::{self, ConditionStatus};
 use yoi_crds::reason::{self, condition as type_};
 use yoi_workspace::ProviderKind;
 
-fn after(ws: &AgentWorkspace, said: StatusUpdate) -> AgentWorkspace {
-    let Some(part) = changed_status(ws, said, "2026-11-21T00:00:00Z") else { return ws.clone() };
+fn after(ws: &AgentWorkspace, update: StatusUpdate) -> AgentWorkspace {
+    let Some(part) = changed_status(ws, update, "2026-11-21T00:00:00Z") else { return ws.clone() };
     let (applied, mut next) = (part.to_patch(), serde_json::to_value(ws).unwrap());
     for (key, value) in applied.as_object().unwrap() {
         next["status"][key] = value.clone();
@@ -20,18 +20,18 @@ fn after(ws: &AgentWorkspace, said: StatusUpdate) -> AgentWorkspace {
 #[test]
 fn the_same_update_twice_writes_nothing() {
     let ws = workspace(1, json!({}));
-    let said = || provisioned_status(&ws, ProviderKind::Btrfs, Some("Btrfs: works"), Some(reason::CLONE_CREATED), 0);
-    let told = after(&ws, said());
-    assert_eq!(changed_status(&told, said(), "later"), None);
+    let update = || provisioned_status(&ws, ProviderKind::Btrfs, Some("Btrfs: works"), Some(reason::CLONE_CREATED), 0);
+    let reported = after(&ws, update());
+    assert_eq!(changed_status(&reported, update(), "later"), None);
     assert_eq!(
-        changed_status(&told, provisioned_status(&told, ProviderKind::Btrfs, None, None, 0), "later"),
+        changed_status(&reported, provisioned_status(&reported, ProviderKind::Btrfs, None, None, 0), "later"),
         None,
-        "a restart finds it said"
+        "a restart finds it reported"
     );
     assert_eq!(
-        changed_status(&told, provisioned_status(&told, ProviderKind::Btrfs, None, None, 1), "later")
+        changed_status(&reported, provisioned_status(&reported, ProviderKind::Btrfs, None, None, 1), "later")
             .unwrap()
-            .changed_conditions(&told)
+            .changed_conditions(&reported)
             .count(),
         1
     );
@@ -54,8 +54,8 @@ fn a_released_tree_differs_from_one_that_was_never_published() {
 #[test]
 fn a_tree_that_is_found_after_a_restart_and_was_never_reported_is_adopted() {
     let ws = workspace(1, json!({}));
-    let told = after(&ws, provisioned_status(&ws, ProviderKind::Copy, None, None, 0));
-    let provisioned = condition::find(&told.status.as_ref().unwrap().conditions, "Provisioned").unwrap().clone();
+    let reported = after(&ws, provisioned_status(&ws, ProviderKind::Copy, None, None, 0));
+    let provisioned = condition::find(&reported.status.as_ref().unwrap().conditions, "Provisioned").unwrap().clone();
     assert_eq!((provisioned.status, &*provisioned.reason), (ConditionStatus::True, "Adopted"));
 }
 
@@ -63,19 +63,19 @@ fn a_tree_that_is_found_after_a_restart_and_was_never_reported_is_adopted() {
 fn conditions_of_others_are_neither_written_nor_compared() {
     let other = json!({ "type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "" });
     let ws = workspace(1, json!({ "status": { "conditions": [other] } }));
-    let (volume, verdict) = sealed_status(&manifest());
-    let said = StatusUpdate { volume: Some(volume), ..StatusUpdate::default().with(type_::SEALED, verdict) };
-    let applied = changed_status(&ws, said, "now").unwrap().to_patch();
+    let (volume, value) = sealed_status(&manifest());
+    let update = StatusUpdate { volume: Some(volume), ..StatusUpdate::default().with(type_::SEALED, value) };
+    let applied = changed_status(&ws, update, "now").unwrap().to_patch();
     assert_eq!(applied["conditions"].as_array().unwrap().len(), 1);
     assert_eq!(applied["volume"]["entries"], 4);
     assert_eq!(applied.get("nodeName"), None);
 }
 
 #[test]
-fn a_refused_provider_stands_in_both_conditions() {
-    let said = not_provisioned(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
+fn a_refused_provider_is_in_both_conditions() {
+    let update = not_provisioned(None, reason::PROVIDER_UNAVAILABLE, "no Btrfs");
     assert_eq!(
-        said.verdicts.iter().map(|(t, v)| (*t, v.reason.as_str())).collect::<Vec<_>>(),
+        update.conditions.iter().map(|(t, v)| (*t, v.reason.as_str())).collect::<Vec<_>>(),
         [("Provisioned", "ProviderUnavailable"), ("ProviderSelected", "ProviderUnavailable")]
     );
 }

@@ -75,7 +75,7 @@ async fn an_agent_reads_edits_builds_and_commits_in_both_wire_formats() -> Resul
         ensure!(outputs(&log).iter().all(|(o, _)| *o == ToolOutcome::Succeeded), "{agent}: {:?}", outputs(&log));
         ensure!(log.windows(2).all(|w| w[1].entry.seq == w[0].entry.seq + 1), "{agent}: a gap in the log");
         let task = log.iter().filter(|l| matches!(&l.entry.body, Body::Input(i) if i.from == InputFrom::Task)).count();
-        ensure!(task == 1, "{agent}: the task stands {task} times in the log");
+        ensure!(task == 1, "{agent}: the task appears {task} times in the log");
         let diff = ns.yoi(&["diff", agent, "--name-only"]).await?.exit_ok()?;
         ensure!(diff.out.contains("M\tREADME.md") && diff.out.contains("A\tnotes/new.md"), "{agent}: {}", diff.out);
     }

@@ -41,7 +41,7 @@ pub fn violations(history: &AgentHistory) -> Vec<String> {
     }
     for (line, wanted) in lines.iter().zip(1..) {
         if line.entry.seq != wanted {
-            found.push(format!("a gap in the log of {agent}: {} stands where {wanted} should", line.entry.seq));
+            found.push(format!("a gap in the log of {agent}: {} appears where {wanted} should", line.entry.seq));
             break;
         }
     }
@@ -58,11 +58,11 @@ fn message_violations(agent: &str, lines: &[LogLine], acknowledged: &[String]) -
         match inputs.iter().filter(|input| **input == id.as_str()).count() {
             0 => found.push(format!("an acknowledged message is not in the log of {agent}: {id}")),
             1 => {}
-            times => found.push(format!("an acknowledged message stands {times} times in the log of {agent}: {id}")),
+            times => found.push(format!("an acknowledged message appears {times} times in the log of {agent}: {id}")),
         }
         let at = inputs.iter().position(|input| *input == id.as_str());
         if at.is_some() && at < before {
-            found.push(format!("messages stand in the log of {agent} in another order than that of their acknowledgements: {id}"));
+            found.push(format!("messages appear in the log of {agent} in another order than that of their acknowledgements: {id}"));
         }
         before = at.or(before);
     }
@@ -141,15 +141,15 @@ pub fn peer_message_violations(from: &str, sender: &[String], to: &str, receiver
     for text in texts.values() {
         let times = received.iter().filter(|received| *received == text).count();
         if times > 1 {
-            found.push(format!("{to} heard `{text}` from {from} {times} times"));
+            found.push(format!("{to} received `{text}` from {from} {times} times"));
         }
         if times == 0 && sent.contains(text) {
-            found.push(format!("{from} was told that {to} has `{text}`, and {to} never got it"));
+            found.push(format!("{from} got the answer that {to} has `{text}`, and {to} never got it"));
         }
     }
     let places: Vec<usize> = sent.iter().filter_map(|text| received.iter().position(|received| received == text)).collect();
     if places.windows(2).any(|pair| pair[1] < pair[0]) {
-        found.push(format!("{to} heard {from}'s messages in another order than they were acknowledged"));
+        found.push(format!("{to} received {from}'s messages in another order than they were acknowledged"));
     }
     found
 }

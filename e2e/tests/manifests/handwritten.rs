@@ -44,7 +44,7 @@ impl Table {
         names: &str,
     ) {
         let (kind, label, ..) = self.specimen(label);
-        let (title, names) = (format!("{name} {}", shown(body)), names.to_owned());
+        let (title, names) = (format!("{name} {}", truncate_json(body)), names.to_owned());
         self.cases.push(Case {
             kind,
             class,
@@ -69,7 +69,7 @@ impl Table {
         }
         let method = if self.cases.len().is_multiple_of(3) { Method::Apply } else { Method::Create };
         self.add_case((class, label), method, &name, &body, expected, names);
-        let title = changes.iter().map(|(p, v)| format!("{p} = {}", shown(v))).collect::<Vec<_>>().join(", ");
+        let title = changes.iter().map(|(p, v)| format!("{p} = {}", truncate_json(v))).collect::<Vec<_>>().join(", ");
         self.cases.last_mut().expect("the one just made").title = title;
     }
 
@@ -88,7 +88,7 @@ impl Table {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn truncate_json(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() > 90 { format!("{}…", text.chars().take(90).collect::<String>()) } else { text }
 }

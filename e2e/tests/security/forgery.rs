@@ -181,7 +181,7 @@ async fn no_body_header_or_path_changes_who_sends_and_who_receives() -> Result<(
     // In the end b has messages of a only, and the other agents have none.
     let got = peer_messages(&ns, "b").await?;
     let wrong: Vec<_> = got.iter().filter(|(name, from, text)| name != "a" || *from != uid(&a) || !text.starts_with("words ")).collect();
-    ensure!(wrong.is_empty(), "b heard {wrong:?}");
+    ensure!(wrong.is_empty(), "b received {wrong:?}");
     ns.wait_log("b", "all that was sent", |log| {
         (log.iter().filter(|l| matches!(l.entry.body, Body::PeerMessage(_))).count() == sent).then_some(())
     })

@@ -29,7 +29,7 @@ fn cluster_user_certificate() -> Result<Option<ClientCertificate>> {
     let user = &config["users"][0]["user"];
     let inline = |field: &str| -> Option<String> {
         let text = user[field].as_str()?;
-        let bytes = k8s_openapi::ByteString::deserialize_base64(text)?;
+        let bytes = decode_base64(text)?;
         String::from_utf8(bytes).ok()
     };
     Ok(match (inline("client-certificate-data"), inline("client-key-data")) {
@@ -38,14 +38,9 @@ fn cluster_user_certificate() -> Result<Option<ClientCertificate>> {
     })
 }
 
-trait Base64 {
-    fn deserialize_base64(text: &str) -> Option<Vec<u8>>;
-}
-
-impl Base64 for k8s_openapi::ByteString {
-    fn deserialize_base64(text: &str) -> Option<Vec<u8>> {
-        serde_json::from_value::<k8s_openapi::ByteString>(json!(text)).ok().map(|bytes| bytes.0)
-    }
+/// Decodes base64 as a Secret's `data` is decoded.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    serde_json::from_value::<k8s_openapi::ByteString>(json!(text)).ok().map(|bytes| bytes.0)
 }
 
 /// Returns the front proxy's certificate, where the cluster's keys are on this machine.

@@ -37,7 +37,7 @@ async fn set_desired_state(
                     },
                     |pod: Option<&YoiPod>| {
                         let Some(pod) = pod else {
-                            return Err(cluster.gone::<YoiPod>(name));
+                            return Err(cluster.gone_error::<YoiPod>(name));
                         };
                         let status = pod.status.clone().unwrap_or_default();
                         let reached = match state {
@@ -74,7 +74,7 @@ pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOption
         // A Pod that the status names may still write. Only an agent without one is deleted.
         if status.pod.is_some() {
             let next = cluster.plugin_command(&format!("stop --wait {name}"));
-            return Err(cluster.refused::<YoiPod>("delete", name, "its Pod is still there", next));
+            return Err(cluster.refused_error::<YoiPod>("delete", name, "its Pod is still there", next));
         }
         let session = match (&status.session_claim_name, pod.spec.session.retain, &pod.spec.session.claim_name) {
             (Some(claim), SessionRetain::Delete, None) => format!("its session claim {claim} goes too"),

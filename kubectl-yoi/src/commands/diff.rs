@@ -1,7 +1,7 @@
 //! `diff`: prints what an agent changed in its tree.
 
 use yoi_wire::node::ChangeType;
-use yoi_wire::people::DiffResponse as Answer;
+use yoi_wire::people::DiffResponse;
 
 use crate::args::{DiffOptions, OutputFormat};
 use crate::cluster::Cluster;
@@ -9,20 +9,20 @@ use crate::error::Error;
 use crate::show;
 
 pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOptions) -> Result<(), Error> {
-    let answer: Answer = cluster.fetch(&args.name, "diff").await?;
+    let response: DiffResponse = cluster.fetch(&args.name, "diff").await?;
     match output {
-        Some(OutputFormat::Name) => show::print(&answer.paths.iter().map(|c| format!("{}\n", c.path)).collect::<String>())?,
-        Some(format) => show::value(format, &answer)?,
-        None => match (&answer.text, args.name_only) {
+        Some(OutputFormat::Name) => show::print(&response.paths.iter().map(|c| format!("{}\n", c.path)).collect::<String>())?,
+        Some(format) => show::print_as(format, &response)?,
+        None => match (&response.text, args.name_only) {
             (Some(text), false) => {
                 show::print(text)?;
-                if answer.cut {
+                if response.cut {
                     eprintln!("(cut at its limit; see --name-only)");
                 }
             }
             _ => {
                 let mut lines = String::new();
-                for change in &answer.paths {
+                for change in &response.paths {
                     let letter = match change.kind {
                         ChangeType::Added => 'A',
                         ChangeType::Modified => 'M',
@@ -31,10 +31,10 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
                     lines.push_str(&format!("{letter}\t{}\n", change.path));
                 }
                 show::print(&lines)?;
-                if let Some(why) = &answer.no_base {
+                if let Some(why) = &response.no_base {
                     eprintln!("no paths: {why}");
                 }
-                if answer.cut {
+                if response.cut {
                     eprintln!("(cut at its limit)");
                 }
             }

@@ -28,7 +28,7 @@ pub async fn doctor(cluster: &Cluster, output: Option<OutputFormat>, args: &Doct
         Some(OutputFormat::Name) => {
             show::print(&findings.iter().filter(|f| f.severity > Severity::Note).map(|f| format!("{}\n", f.object)).collect::<String>())?;
         }
-        Some(format) => show::value(
+        Some(format) => show::print_as(
             format,
             &serde_json::json!({ "findings": findings, "counts": {
                 "ok": count(Severity::Ok), "note": count(Severity::Note), "unknown": count(Severity::Unknown),

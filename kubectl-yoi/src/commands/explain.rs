@@ -27,7 +27,7 @@ pub fn explain(output: Option<OutputFormat>, word: &str) -> Result<(), Error> {
 /// Prints the CRDs of this version as YAML documents.
 pub fn crds() -> Result<(), Error> {
     for crd in yoi_crds::all() {
-        show::value(OutputFormat::Yaml, &crd)?;
+        show::print_as(OutputFormat::Yaml, &crd)?;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
             let names = pods.iter().map(pod_name).chain(workspaces.iter().map(workspace_name)).chain(peers.iter().map(peer_name));
             show::print(&names.map(|name| name + "\n").collect::<String>())
         }
-        (Some(format), None) => show::value(format, &serde_json::json!({ "agents": pods, "workspaces": workspaces, "peers": peers })),
+        (Some(format), None) => show::print_as(format, &serde_json::json!({ "agents": pods, "workspaces": workspaces, "peers": peers })),
     }
 }
 
@@ -82,7 +82,7 @@ fn agents_table(pods: &[YoiPod], peers: &[YoiPeer], namespace: Option<&str>) -> 
             pod.name_any().into(),
             ready,
             reason,
-            show::desired(pod.spec.desired_state).into(),
+            show::desired_state_name(pod.spec.desired_state).into(),
             show::or_dash(activity.as_ref().map(|a| a.as_str())).into(),
             show::or_dash(status.task.as_ref().map(|t| t.state.as_str())).into(),
             pod.spec.project_ref.name.clone().into(),

@@ -13,7 +13,7 @@ pub async fn peer(cluster: &Cluster, output: Option<OutputFormat>, args: &PeerOp
     let [a, b] = members.clone();
     if a == b {
         let next = format!("name another agent beside it: {}", cluster.list_command::<YoiPod>());
-        return Err(cluster.refused::<YoiPod>("give a peer to", &a, "an agent cannot be its own peer", next));
+        return Err(cluster.refused_error::<YoiPod>("give a peer to", &a, "an agent cannot be its own peer", next));
     }
     let name = format!("{a}.{b}");
     if args.rm {

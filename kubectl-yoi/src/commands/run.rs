@@ -20,7 +20,7 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     if model.is_none() && project.spec.defaults.model.is_none() {
         let message = format!("neither the command nor {} says which model to use", cluster.display_name::<YoiProject>(&args.project));
         let next = "give --model-provider, --model and --model-url, or set spec.defaults.model of the project";
-        return Err(cluster.refused::<YoiPod>("run", &args.name, message, next));
+        return Err(cluster.refused_error::<YoiPod>("run", &args.name, message, next));
     }
     let task = args.task.map(super::send::text_or_stdin).transpose()?;
     let has_task = task.is_some();
@@ -67,7 +67,7 @@ async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) 
     let result = cluster
         .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
             let Some(pod) = pod else {
-                return Err(cluster.gone::<YoiPod>(name));
+                return Err(cluster.gone_error::<YoiPod>(name));
             };
             let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
             if has_task {

@@ -37,7 +37,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
         (made, state) = cluster
             .wait(&name, args.timeout, "ready", |ws: Option<&AgentWorkspace>| {
                 let Some(ws) = ws else {
-                    return Err(cluster.gone::<AgentWorkspace>(&name));
+                    return Err(cluster.gone_error::<AgentWorkspace>(&name));
                 };
                 let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let ready = find(conditions, condition::READY);

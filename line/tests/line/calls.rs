@@ -72,7 +72,7 @@ async fn a_call_that_takes_too_long_ends_and_leaves_the_connection_to_others() {
     let ca = Ca::new();
     let gateway = Gateway::start(&ca).await;
     let caller = RequestClient::new(dial(&ca, gateway.address));
-    let impatient = caller.with_limits(RequestLimits { answer: Duration::from_millis(100), max_body: 10 });
+    let impatient = caller.with_limits(RequestLimits { response_timeout: Duration::from_millis(100), max_body: 10 });
     let late: Result<(), _> = wait_for("the deadline", impatient.get_json("/hold")).await;
     assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
     let long: Result<String, _> =

@@ -48,7 +48,7 @@ async fn lines_come_back_after_the_server_restarted() {
         state.last_error.as_ref().is_some_and(|failure| failure.class == FailureClass::Unreachable)
     })
     .await;
-    assert_eq!((gone.up(), gone.wanted()), (0, 1));
+    assert_eq!((gone.up(), gone.address_count()), (0, 1));
 
     let mut gateway = Gateway::start_at(&ca, &reserved).await;
     assert_says_hello(&gateway.line().await).await;
@@ -66,13 +66,13 @@ async fn every_address_has_a_line_and_a_removed_address_loses_its_line() {
 
     addresses.send_replace(vec![two.address, one.address, one.address]);
     let second = two.line().await;
-    wait_for_state(&lines, "two lines", |state| state.up() == 2 && state.wanted() == 2).await;
+    wait_for_state(&lines, "two lines", |state| state.up() == 2 && state.address_count() == 2).await;
     assert_says_hello(&first).await;
     assert_says_hello(&second).await;
 
     addresses.send_replace(vec![two.address]);
     assert_eq!(wait_for("the first line's end", first.closed()).await, LineEnd::ClosedByPeer);
-    let left = wait_for_state(&lines, "one line left", |state| state.wanted() == 1).await;
+    let left = wait_for_state(&lines, "one line left", |state| state.address_count() == 1).await;
     assert_eq!(left.lines.keys().collect::<Vec<_>>(), [&two.address]);
     assert_says_hello(&second).await;
     assert_eq!(one.tokens().len(), 1, "the removed address was dialled again");

@@ -35,7 +35,7 @@ pub struct Scenario {
     pub end: Retained,
     pub preallocate: Preallocate,
     pub planted: PlantedFault,
-    /// The planted fault of an inbox that is not told what the log has.
+    /// The planted fault of an inbox that does not get what the log has.
     pub inbox_not_told: bool,
 }
 

@@ -187,6 +187,7 @@ fn journal(temp: &Path, table: &mut Table) {
     }
     table.head("The journal, apart (on the disk of the kubelet's folder; a record is a file, flushed, renamed, its folder flushed)");
     table.over("journal: the intent, over the bare flushes", &intent, &bare, None);
+    // The row is the record that the tree was made. Its name is published with earlier results, so it stays.
     table.over("journal: the word that it stands", &done, &bare, None);
 }
 

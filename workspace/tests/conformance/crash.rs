@@ -29,7 +29,7 @@ struct CrashAt {
 struct Crashed;
 
 impl Faults for CrashAt {
-    fn reached(&self, _: FaultPoint) {
+    fn on_point(&self, _: FaultPoint) {
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             // With panic! the hook would print a trace for each of hundreds of crashes.
             std::panic::resume_unwind(Box::new(Crashed));
@@ -105,8 +105,8 @@ impl Setup {
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
-        let root = DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults.clone()).unwrap();
-        (root, Journal::open_with(&self.dir.join("journal"), faults).unwrap())
+        let root = DataRoot::open_with_faults(&self.dir, yoi_workspace::ExpectedRoot::Any, faults.clone()).unwrap();
+        (root, Journal::open_with_faults(&self.dir.join("journal"), faults).unwrap())
     }
 
     /// True if it crashed.

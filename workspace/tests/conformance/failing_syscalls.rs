@@ -99,7 +99,8 @@ fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) ->
     if let Some(verdict) = not_here(fixture) {
         return verdict;
     }
-    let complaint = Setup::new(fixture, operations).run_all(operation, Counted::Changes, Fault::Death).expect_err("the harness is blind");
+    let complaint =
+        Setup::new(fixture, operations).run_all(operation, Counted::Changes, Fault::Death).expect_err("the harness detects nothing");
     println!("    found: {complaint}");
     Verdict::Ran
 }

@@ -127,7 +127,7 @@ impl Fixture {
 
     /// Opens the same data root again, with fault injection.
     pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
-        DataRoot::open_with(&self.dir, yoi_workspace::ExpectedRoot::Any, faults).unwrap()
+        DataRoot::open_with_faults(&self.dir, yoi_workspace::ExpectedRoot::Any, faults).unwrap()
     }
 
     pub fn sync(&self) {

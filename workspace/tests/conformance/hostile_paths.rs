@@ -126,7 +126,7 @@ fn prefix(fixture: &Fixture) -> Verdict {
             _ = fs::create_dir_all(full);
         }
     });
-    println!("    found: {}", harm.expect_err("the harness is blind"));
+    println!("    found: {}", harm.expect_err("the harness detects nothing"));
     Verdict::Ran
 }
 

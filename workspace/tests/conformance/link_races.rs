@@ -121,7 +121,7 @@ fn by_path(fixture: &Fixture) -> Verdict {
             return Verdict::Ran;
         }
     }
-    panic!("the harness is blind");
+    panic!("the harness detects nothing");
 }
 
 fn read(fixture: &Fixture) -> Verdict {
@@ -219,6 +219,6 @@ fn mounted_by_path(fixture: &Fixture) -> Verdict {
     for mount in mountinfo::read().unwrap().iter().filter(|m| m.mount_point.starts_with(&fixture.dir)) {
         _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
     }
-    println!("    found: {}, after {} swaps", harm.expect("the harness is blind"), swapper.done.load(Ordering::Relaxed));
+    println!("    found: {}, after {} swaps", harm.expect("the harness detects nothing"), swapper.done.load(Ordering::Relaxed));
     Verdict::Ran
 }

@@ -102,7 +102,7 @@ fn power_cut(fixture: &Fixture) -> Verdict {
             fs::create_dir(disk.at.join(format!("unflushed{cuts}"))).unwrap();
             drop(root);
             disk.cut_power();
-            assert!(!disk.at.join(format!("unflushed{cuts}")).exists(), "{kind}: the harness is blind: everything is there");
+            assert!(!disk.at.join(format!("unflushed{cuts}")).exists(), "{kind}: the harness detects nothing: everything is there");
             let root = DataRoot::open(&disk.at).unwrap();
             let recovery = recover(&root, &journal);
             assert_eq!((&recovery.lost, &recovery.orphans), (&vec![], &vec![]), "{kind}: after {what}: {recovery:?}");

@@ -1,7 +1,7 @@
 //! What a node could leave behind on the machine, listed before and after so that what is left has a name.
 
 use super::cgroup;
-use crate::command::{self, capture, command, quiet, wait};
+use crate::command::{self, capture, command, run, wait};
 use crate::instance::{Instance, ROOT};
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ impl HostInventory {
             found.insert(format!("route {line}"));
         }
         // Who lacks the program has no rule of ours.
-        if let Some(iptables) = command::found("iptables") {
+        if let Some(iptables) = command::find_program("iptables") {
             found.extend(firewall(|table| capture(&mut command(&iptables, ["-w", "-t", table, "-S"])))?);
         }
         found.insert(format!("ip_forward {}", fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?.trim()));
@@ -144,7 +144,7 @@ pub fn detach_loops(instance: Instance) -> Result<()> {
             let stranger = |file: &&Path| !file.starts_with(&state) && file.metadata().is_ok_and(|about| Some(about.ino()) == one.inode);
             let elsewhere = one.file.as_deref().map(Path::new).filter(stranger);
             if elsewhere.is_none() {
-                quiet(&mut command("losetup", ["--detach", &one.name]))?;
+                run(&mut command("losetup", ["--detach", &one.name]))?;
             }
         }
         Ok(own.is_empty().then_some(()))

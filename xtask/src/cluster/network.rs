@@ -1,7 +1,7 @@
 //! The host's side of the node's network: one link, one route, three firewall rules.
 
 use super::ip;
-use crate::command::{capture, command, quiet, wait};
+use crate::command::{capture, command, run, wait};
 use crate::instance::{Instance, ROOT};
 use anyhow::Result;
 use std::fs;
@@ -22,7 +22,7 @@ pub fn connect(instance: Instance, inner: u32) -> Result<()> {
         fs::write(FORWARD, "1")?;
     }
     for rule in rules(instance) {
-        quiet(&mut iptables("-I", &rule))?;
+        run(&mut iptables("-I", &rule))?;
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ pub fn node_setup(instance: Instance) -> Vec<Vec<String>> {
 pub fn remove(instance: Instance) -> Result<()> {
     for rule in rules(instance) {
         while iptables("-C", &rule).output().is_ok_and(|output| output.status.success()) {
-            quiet(&mut iptables("-D", &rule))?;
+            run(&mut iptables("-D", &rule))?;
         }
     }
     // The link also goes with the node's namespace, in the kernel's own time, which may be between these two lines.

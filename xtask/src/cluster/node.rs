@@ -242,7 +242,7 @@ fn children(instance: Instance, program: &str) -> Value {
         command.extend(flags.split_whitespace().map(str::to_owned));
         json!({"name": name, "command": command, "ready": ready})
     };
-    let containerd = crate::command::found("containerd").unwrap_or_else(|| "/usr/bin/containerd".into());
+    let containerd = crate::command::find_program("containerd").unwrap_or_else(|| "/usr/bin/containerd".into());
     let (socket, node, pki) = (instance.containerd_socket(), instance.node_name(), instance.path("pki"));
     let address = instance.node_address();
     let user = |name: &str| part_kubeconfig_path(instance, name);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_and_every_condition_stands_on_the_page_once() {
+    fn every_reason_and_every_condition_is_on_the_page_once() {
         let page = page();
         for reason in reason::ALL {
             assert_eq!(page.matches(&format!("\n| `{reason}` | ")).count(), 1, "{reason}");

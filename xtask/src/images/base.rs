@@ -1,7 +1,7 @@
 //! The image that agents and populators run in: a small Debian with git, a shell and a compiler, from the machine's own package sources.
 
 use super::oci::{self, Archive, Image};
-use crate::command::{command, quiet};
+use crate::command::{command, run};
 use crate::instance::{cache, repository};
 use crate::progress;
 use crate::tree::ImageTree;
@@ -33,7 +33,7 @@ pub fn example_git() -> Result<Archive> {
     let folder = tempfile::tempdir()?;
     let bare = folder.path().join("project.git");
     // One thread, so that the same history packs to the same bytes.
-    quiet(command("git", ["-c", "pack.threads=1", "clone", "--quiet", "--bare", "--no-local"]).arg(repository()).arg(&bare))?;
+    run(command("git", ["-c", "pack.threads=1", "clone", "--quiet", "--bare", "--no-local"]).arg(repository()).arg(&bare))?;
     fs::remove_dir_all(bare.join("hooks"))?;
     let mut tree = ImageTree::new();
     tree.folder("srv/git/project.git", &bare)?;
@@ -66,7 +66,7 @@ fn make(tar: &Path) -> Result<()> {
     mmdebstrap.arg("--dpkgopt=path-include=/usr/share/doc/*/copyright");
     mmdebstrap.arg(format!("--customize-hook=sh {} \"$1\"", hook.display()));
     mmdebstrap.arg(suite()).arg(&fresh).args(sources()).env("SOURCE_DATE_EPOCH", "0").env("TMPDIR", work.path());
-    quiet(&mut mmdebstrap)?;
+    run(&mut mmdebstrap)?;
     fs::rename(&fresh, tar).with_context(|| format!("failed to keep {}", tar.display()))?;
     step.done("");
     Ok(())

@@ -1,7 +1,7 @@
 //! Images for clusters that pull: pushed by crane, which also knows the user's credentials.
 
 use super::{Built, References};
-use crate::command::{capture, command, quiet};
+use crate::command::{capture, command, run};
 use crate::{build, progress};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ pub fn push(built: &Built, registry: &Registry) -> Result<References> {
             let mut listed: serde_json::Value = serde_json::from_slice(&fs::read(&index)?)?;
             listed["manifests"].as_array_mut().context("failed to read an image's index")?.truncate(1);
             fs::write(&index, serde_json::to_vec(&listed)?)?;
-            quiet(&mut say_crane(&["push".into(), layout.path().into(), reference.clone().into()])).with_context(|| {
+            run(&mut say_crane(&["push".into(), layout.path().into(), reference.clone().into()])).with_context(|| {
                 format!("failed to push {reference}; `docker login` or `crane auth login` where a password is asked for")
             })?;
             pushed += 1;

@@ -2,7 +2,7 @@
 
 use super::{InstallTarget, charts, fleet, try_next};
 use crate::cluster::Kubectl;
-use crate::command::{command, quiet};
+use crate::command::{command, run};
 use crate::images::{self, Built, References, Registry};
 use crate::{build, packages, progress};
 use anyhow::{Result, bail};
@@ -65,7 +65,7 @@ fn load(cluster: &str, built: &Built) -> Result<()> {
     let step = progress::start(format!("Load {} images into kind", built.archives.len()));
     for archive in &built.archives {
         step.progress(&archive.name);
-        quiet(command(&kind, ["load", "image-archive", "--name", cluster]).arg(&archive.file))?;
+        run(command(&kind, ["load", "image-archive", "--name", cluster]).arg(&archive.file))?;
     }
     step.done("");
     Ok(())

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 pub const NAMESPACE: &str = "yoi-example";
 
-/// The files in their order; after each, what must come true, and what people read meanwhile. bob needs alice's ear, carol forks what
-/// alice has done: applied all at once they would find less.
+/// The files in their order; after each, what must come true, and what people read meanwhile. bob sends to
+/// alice, so she must run first. carol forks alice's tree, so alice must have done her work first.
 const STAGES: [Stage; 6] = [
     Stage {
         file: "1-surroundings",

@@ -37,7 +37,7 @@ struct Prepared {
     charts: bool,
 }
 
-/// Runs all of them, and beside them `other`, which needs no cluster.
+/// Runs these lanes, and at the same time `other`, which needs no cluster.
 pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
     let mut prepared = Prepared::default();
     let root = rustix::process::geteuid().is_root();
@@ -72,13 +72,13 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         Some(built) if prepared.charts => play(built, selection).map(|()| LaneOutcome::Passed),
         _ => Ok(LaneOutcome::skipped("Yoi is not installed")),
     };
-    report.beside(vec![
+    report.run_parallel(vec![
         other,
-        Lane::new("cluster tests", || with_charts(shared)),
-        Lane::new("teardown, kills, a reboot", || with_charts(broken)),
+        Lane::new("cluster tests", || with_charts(run_shared)),
+        Lane::new("teardown, kills, a reboot", || with_charts(run_disruptive)),
     ]);
     if selection.all {
-        report.lane("tests that need the whole machine", || with_charts(alone));
+        report.lane("tests that need the whole machine", || with_charts(run_alone));
     }
     if selection.filter.is_none() {
         report.lane("up by context and registry", || {
@@ -106,26 +106,27 @@ fn charts(instance: Instance, built: &Built) -> Result<()> {
     install::charts(&InstallTarget::local(instance)?, &built.references())
 }
 
-/// Cargo leaves targets that are run by name only out of all others, and of `--all-targets` too.
-pub fn named(targets: &[&'static str]) -> Vec<&'static str> {
+/// Returns cargo's arguments for these test targets. Their manifest has `test = false`, so cargo builds them only by name, and
+/// `--all-targets` leaves them out.
+pub fn target_args(targets: &[&'static str]) -> Vec<&'static str> {
     // With the whole workspace, so that dependencies are those of the unit tests and not compiled again with other features.
     let mut words = vec!["--workspace"];
     words.extend(targets.iter().flat_map(|target| ["--test", target]));
     words
 }
 
-pub fn all_named() -> Vec<&'static str> {
-    named(&[SHARED_TARGETS.as_slice(), DISRUPTIVE_TARGETS.as_slice()].concat())
+pub fn all_target_args() -> Vec<&'static str> {
+    target_args(&[SHARED_TARGETS.as_slice(), DISRUPTIVE_TARGETS.as_slice()].concat())
 }
 
 fn compile() -> Result<()> {
-    let words = [vec!["test", "--no-run"], all_named()].concat();
-    let compiled = crate::command::loud(Command::new(program()).args(&words).current_dir(repository()))?;
+    let words = [vec!["test", "--no-run"], all_target_args()].concat();
+    let compiled = crate::command::run_in_terminal(Command::new(program()).args(&words).current_dir(repository()))?;
     outcome(vec![(compiled, words.join(" "))])
 }
 
 /// Runs more tests at once than there are cores, because they mostly wait for the cluster.
-fn shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
+fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
     let mut runs = vec![run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=6"])?];
     if selection.all && selection.filter.is_none_or(|filter| ROUNDS_TEST.contains(filter)) {
         runs.push(kills(SHARED, built, selection, Some(ROUNDS_TEST))?);
@@ -133,7 +134,7 @@ fn shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
     outcome(runs)
 }
 
-fn broken(built: &Built, selection: &Selection<'_>) -> Result<()> {
+fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
     let teardown = run_targets(DISRUPTED, built, &DISRUPTIVE_TARGETS[..1], selection, &["--test-threads=6"])?;
     charts(DISRUPTED, built)?;
     outcome(vec![teardown, kills(DISRUPTED, built, selection, selection.filter)?])
@@ -149,7 +150,7 @@ fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filter: Option<
 }
 
 /// Runs the tests that measure ordinary work beside a flood of requests, with nothing else running.
-fn alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
+fn run_alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
     outcome(vec![run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=1", "--ignored"])?])
 }
 
@@ -162,7 +163,7 @@ fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection:
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(program());
-    cargo.args(["test", "--no-fail-fast"]).args(named(targets)).args(filter).arg("--").args(words).current_dir(repository());
+    cargo.args(["test", "--no-fail-fast"]).args(target_args(targets)).args(filter).arg("--").args(words).current_dir(repository());
     cargo.envs(test_environment::variables(on, built)?);
     Ok(cargo)
 }

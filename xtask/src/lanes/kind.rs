@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Answers what kind asks before it looks at the configuration; fails at the first deed after.
+/// Answers what kind asks before it looks at the configuration; fails at the first command after that.
 const DOCKER: &str = r#"#!/bin/sh
 case "$1" in
 info) echo '{"CgroupDriver":"cgroupfs","CgroupVersion":"2","MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"SecurityOptions":[]}' ;;
@@ -24,7 +24,7 @@ pub fn check() -> Result<LaneOutcome> {
     let planted = folder.path().join("planted.yaml");
     fs::write(&planted, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes: [{role: control-plain}]\n")?;
     if accepts(&planted).is_ok() {
-        bail!("this check is blind: it lets an unknown node role pass");
+        bail!("this check detects nothing: it lets an unknown node role pass");
     }
     accepts(&repository().join("kind-config.yaml"))?;
     Ok(LaneOutcome::Passed)

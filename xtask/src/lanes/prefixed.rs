@@ -1,31 +1,31 @@
-//! Programs that run side by side, each line of them with the name of where it comes from.
+//! Runs a program with a prefix before each line of its output, so that several can run at the same time.
 
-use crate::command::shown;
+use crate::command::command_line;
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// To its end; whether it succeeded, and how many tests it said it runs.
+/// Runs the program to its end. Returns whether it succeeded, and how many tests it ran according to its output.
 pub fn run(name: &str, mut command: Command) -> Result<(bool, u64)> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let mut child = command.spawn().with_context(|| format!("failed to start {}", shown(&command)))?;
+    let mut child = command.spawn().with_context(|| format!("failed to start {}", command_line(&command)))?;
     // Or its ends of the pipe stay open here, and the reader never comes to an end.
     drop(command);
     let mut lines = BufReader::new(reader);
     let mut line = Vec::new();
     let mut tests = 0;
     while lines.read_until(b'\n', &mut line)? > 0 {
-        let said = String::from_utf8_lossy(&line);
-        println!("{name:<10} | {}", said.trim_end());
-        tests += announced(said.trim_end()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&line);
+        println!("{name:<10} | {}", text.trim_end());
+        tests += parse_test_count(text.trim_end()).unwrap_or_default();
         line.clear();
     }
     Ok((child.wait()?.success(), tests))
 }
 
-/// The number in the line with which a test program begins.
-fn announced(line: &str) -> Option<u64> {
+/// Parses the first line of a test program: `running 3 tests`.
+fn parse_test_count(line: &str) -> Option<u64> {
     let (number, tests) = line.strip_prefix("running ")?.split_once(' ')?;
     tests.starts_with("test").then(|| number.parse().ok())?
 }

@@ -3,7 +3,7 @@
 use super::clusters::SHARED as INSTANCE;
 use crate::build;
 use crate::cluster::Kubectl;
-use crate::command::{command, loud, wait};
+use crate::command::{command, run_in_terminal, wait};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ pub fn check() -> Result<()> {
     };
     let config = |words: &[&str]| -> Result<()> {
         let mut kubectl = Command::new(build::kubernetes()?.join("kubectl"));
-        crate::command::quiet(kubectl.arg("config").args(words).env("KUBECONFIG", &kubeconfig))
+        crate::command::run(kubectl.arg("config").args(words).env("KUBECONFIG", &kubeconfig))
     };
     let current = crate::command::capture(
         Command::new(build::kubernetes()?.join("kubectl")).args(["config", "current-context"]).env("KUBECONFIG", &kubeconfig),
@@ -40,7 +40,7 @@ pub fn check() -> Result<()> {
     config(&["rename-context", current.trim(), CONTEXT])?;
     config(&["unset", "current-context"])?;
 
-    if loud(&mut as_user(&["up", "--context", CONTEXT]))? {
+    if run_in_terminal(&mut as_user(&["up", "--context", CONTEXT]))? {
         bail!("a cluster that is given neither images nor a registry was taken for installed");
     }
     let registry = format!("{address}/{PATH}");
@@ -49,7 +49,7 @@ pub fn check() -> Result<()> {
         ["up", "--context", CONTEXT, "--registry", &registry, "--plain-http", "--set", &root, "--set", "shim.loopBtrfs.enabled=true"];
     // Said again, it repairs or reuses what is there.
     for time in ["first", "second"] {
-        if !loud(&mut as_user(&words))? {
+        if !run_in_terminal(&mut as_user(&words))? {
             bail!("`cargo xtask {}` failed the {time} time", words.join(" "));
         }
     }

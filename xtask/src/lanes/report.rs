@@ -27,7 +27,7 @@ fn row(lane: &'static str, run: impl FnOnce() -> Result<LaneOutcome>) -> Row {
     Row { lane, took: began.elapsed(), outcome }
 }
 
-/// A lane that may run beside others.
+/// A lane that may run at the same time as others.
 pub struct Lane<'a> {
     name: &'static str,
     run: Box<dyn FnOnce() -> Result<LaneOutcome> + Send + 'a>,
@@ -58,7 +58,7 @@ impl Report {
     }
 
     /// Runs lanes at the same time.
-    pub fn beside(&mut self, lanes: Vec<Lane<'_>>) {
+    pub fn run_parallel(&mut self, lanes: Vec<Lane<'_>>) {
         eprintln!("\n== {}", lanes.iter().map(|lane| lane.name).collect::<Vec<_>>().join(", beside it "));
         let rows = std::thread::scope(|scope| {
             let running: Vec<_> = lanes.into_iter().map(|lane| (lane.name, scope.spawn(move || row(lane.name, lane.run)))).collect();
@@ -76,7 +76,7 @@ impl Report {
         self.rows.iter().any(|row| row.outcome.is_err())
     }
 
-    /// A table, and alone on the last line the sum.
+    /// Prints a table, and the counts on a line of their own at the end.
     pub fn print(&self) {
         println!();
         for row in &self.rows {
@@ -87,7 +87,7 @@ impl Report {
             };
             println!("{:<28} {verdict:<8} {:>6.1}s  {why}", row.lane, row.took.as_secs_f32());
         }
-        // Less than its rows together where lanes ran beside each other.
+        // Less than the sum of the rows if lanes ran at the same time.
         println!("{:<28} {:<8} {:>6.1}s", "the whole run", "", self.began.elapsed().as_secs_f32());
         println!("\n{}", self.sum());
     }
@@ -115,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn lanes_beside_each_other_are_rows_of_their_own_also_when_one_panics() {
+    fn parallel_lanes_are_rows_of_their_own_even_if_one_panics() {
         let mut report = Report::default();
-        let (told, heard) = std::sync::mpsc::channel();
-        let wait = move || heard.recv_timeout(Duration::from_secs(10)).map(|()| LaneOutcome::Passed).map_err(Into::into);
-        let tell = move || told.send(()).map(|()| LaneOutcome::Passed).map_err(Into::into);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let wait = move || receiver.recv_timeout(Duration::from_secs(10)).map(|()| LaneOutcome::Passed).map_err(Into::into);
+        let tell = move || sender.send(()).map(|()| LaneOutcome::Passed).map_err(Into::into);
         // The first ends only if the second runs meanwhile.
-        report.beside(vec![Lane::new("waits", wait), Lane::new("tells", tell), Lane::new("panics", || panic!("on purpose"))]);
+        report.run_parallel(vec![Lane::new("waits", wait), Lane::new("tells", tell), Lane::new("panics", || panic!("on purpose"))]);
         assert_eq!(report.sum(), "2 passed, 1 failed, 0 skipped");
         assert!(report.passed("waits") && report.passed("tells") && !report.passed("panics"));
     }

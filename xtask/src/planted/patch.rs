@@ -1,6 +1,6 @@
-//! A planted fault as it stands in its file: words for people, then how it is hunted, then the patch.
+//! The file of a planted fault: a description, then the test that finds it, then the patch.
 
-use super::{folder, named};
+use super::{fault_name, folder};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ pub struct Fault {
     pub harness: (String, String),
     /// What that harness reads from its environment: the kinds of rounds that can show it, and how many at most.
     pub settings: Vec<(&'static str, String)>,
-    /// A part of the sentence that must be said.
-    pub says: String,
+    /// A part of the line that the failing test must print.
+    pub expected_output: String,
 }
 
 pub fn all() -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     for entry in fs::read_dir(folder()).with_context(|| format!("failed to read {}", folder().display()))? {
         let file = entry?.path();
-        if let Some(name) = named(&file) {
+        if let Some(name) = fault_name(&file) {
             let text = fs::read_to_string(&file)?;
             faults.push(read(name, file, &text)?);
         }
@@ -36,16 +36,16 @@ fn read(name: String, file: PathBuf, text: &str) -> Result<Fault> {
         lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(": ")).map(str::to_owned)
     };
     let missing = |field: &str| format!("{} has no line {field:?}", file.display());
-    let says = head("Says").with_context(|| missing("Says"))?;
+    let expected_output = head("Says").with_context(|| missing("Says"))?;
     if let Some(test) = head("Test") {
         let (target, filter) = test.split_once(' ').with_context(|| format!("{}: Test is no target and filter", file.display()))?;
-        return Ok(Fault { harness: (target.to_owned(), filter.to_owned()), settings: vec![], says, name, file });
+        return Ok(Fault { harness: (target.to_owned(), filter.to_owned()), settings: vec![], expected_output, name, file });
     }
     let kinds = head("Kinds").with_context(|| missing("Kinds"))?;
     let rounds = head("Rounds").with_context(|| missing("Rounds"))?;
     rounds.parse::<u32>().with_context(|| format!("{}: Rounds is no number", file.display()))?;
     let harness = ("kills".to_owned(), "nothing_is_lost".to_owned());
-    Ok(Fault { harness, settings: vec![("YOI_KILL_KINDS", kinds), ("YOI_KILL_ROUNDS", rounds)], says, name, file })
+    Ok(Fault { harness, settings: vec![("YOI_KILL_KINDS", kinds), ("YOI_KILL_ROUNDS", rounds)], expected_output, name, file })
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
         let text = "A fault.\n\nKinds: power\nRounds: 6\nSays: is gone\n\ndiff --git a/x b/x\nRounds: 9\n";
         let fault = read("x".into(), "x.patch".into(), text).unwrap();
         assert_eq!(fault.settings, [("YOI_KILL_KINDS", "power".to_owned()), ("YOI_KILL_ROUNDS", "6".to_owned())]);
-        assert_eq!((&*fault.harness.0, &*fault.says), ("kills", "is gone"));
+        assert_eq!((&*fault.harness.0, &*fault.expected_output), ("kills", "is gone"));
         let fault = read("x".into(), "x.patch".into(), "Test: teardown charts::agents\nSays: is gone\ndiff --git\n").unwrap();
         assert_eq!((&*fault.harness.0, &*fault.harness.1, fault.settings.len()), ("teardown", "charts::agents", 0));
         assert!(read("x".into(), "x.patch".into(), "Kinds: a\nRounds: one\nSays: b\n").is_err());

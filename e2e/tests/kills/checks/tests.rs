@@ -84,7 +84,7 @@ fn a_message_that_is_lost_doubled_or_reordered_is_seen() {
     only(&check_log(&log(), &[], &["m1", "m2", "m3"], TRACES), "not in the log of a: m3");
     let mut twice = log();
     twice.push(input(11, "m1"));
-    only(&check_log(&twice, &[], &["m1", "m2"], TRACES), "stands 2 times in the log of a: m1");
+    only(&check_log(&twice, &[], &["m1", "m2"], TRACES), "appears 2 times in the log of a: m1");
     only(&check_log(&log(), &[], &["m2", "m1"], TRACES), "in another order");
 }
 
@@ -123,7 +123,7 @@ fn acknowledged_peer_messages_must_arrive_once_and_in_order() {
     assert_eq!(check("succeeded", &["told 1", "told 2"]), [""; 0]);
     assert_eq!(check("unknown", &["told 2"]), [""; 0]);
     only(&check("succeeded", &["told 1"]), "b never got it");
-    only(&check("unknown", &["told 1", "told 1"]), "heard `told 1` from a 2 times");
+    only(&check("unknown", &["told 1", "told 1"]), "received `told 1` from a 2 times");
     only(&check("succeeded", &["told 2", "told 1"]), "in another order");
 }
 
