@@ -2,10 +2,14 @@
 //!
 //! The log holds one entry a line. `yoi-session` frames and checks the line; this module says what an entry means.
 
+mod raw_body;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use raw_body::RawBody;
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
 pub const FORMAT: u32 = 1;
@@ -265,56 +269,6 @@ pub struct Notice {
     /// A sentence for people.
     pub message: String,
 }
-
-/// The JSON of a [`Body`]: `{"kind": "...", "optional": true?, "body": {...}}`.
-#[derive(Serialize, Deserialize)]
-struct RawBody {
-    kind: String,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    optional: bool,
-    #[serde(default)]
-    body: Value,
-}
-
-macro_rules! kinds {
-    ($($kind:ident),+ $(,)?) => {
-        impl From<RawBody> for Body {
-            fn from(raw: RawBody) -> Self {
-                match raw.kind.as_str() {
-                    $(stringify!($kind) => match serde_json::from_value(raw.body.clone()) {
-                        Ok(body) => Body::$kind(body),
-                        Err(_) => Body::Unknown { kind: raw.kind, optional: raw.optional, fields: raw.body },
-                    },)+
-                    _ => Body::Unknown { kind: raw.kind, optional: raw.optional, fields: raw.body },
-                }
-            }
-        }
-        impl From<Body> for RawBody {
-            fn from(body: Body) -> Self {
-                match body {
-                    $(Body::$kind(inner) => RawBody {
-                        kind: stringify!($kind).to_owned(),
-                        optional: false,
-                        body: serde_json::to_value(inner).unwrap_or(Value::Null),
-                    },)+
-                    Body::Unknown { kind, optional, fields } => RawBody { kind, optional, body: fields },
-                }
-            }
-        }
-        impl Body {
-            /// The kind in JSON.
-            #[must_use]
-            pub fn kind(&self) -> &str {
-                match self {
-                    $(Body::$kind(_) => stringify!($kind),)+
-                    Body::Unknown { kind, .. } => kind,
-                }
-            }
-        }
-    };
-}
-
-kinds!(SessionStarted, RuntimeStarted, Input, PeerMessage, RunStarted, Assistant, ToolStarted, ToolEnded, RunEnded, Notice);
 
 #[cfg(test)]
 mod tests {
