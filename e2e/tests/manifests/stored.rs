@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{Api, ListParams, LogParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, ConditionStatus, YoiPod};
-use yoi_e2e::test_namespace::{TestNamespace, uid};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 
 use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Kind, Method};
@@ -192,7 +193,7 @@ async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
             "containers": [{ "name": "agent", "image": "none", "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } } }] },
     }))?;
     ns.merge_patch::<YoiPod>("forged", &json!({ "spec": { "desiredState": "Running" } })).await?;
-    ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    create_forged_pod(&ns.api::<Pod>(), &pod).await?;
     // A workspace that is its own owner, and a claim with its label that is not its own.
     let shared: AgentWorkspace = ns.get("shared").await?;
     let own =
@@ -214,6 +215,21 @@ async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
         "live": { "podUID": "", "activity": "💥", "observedAt": "yesterday" }, "task": { "id": "", "state": "Nonsense" } } });
     let api = ns.api::<YoiPod>();
     api.patch_status("squatter", &Default::default(), &kube::api::Patch::Merge(&status)).await?;
+    Ok(())
+}
+
+/// Creates `pod`. If the operator was faster and has a Pod of that name, that one is deleted first: its successor gets another name.
+async fn create_forged_pod(pods: &Api<Pod>, pod: &Pod) -> Result<()> {
+    let name = pod.metadata.name.as_deref().context("a forged Pod has a name")?;
+    poll_until(TIMEOUT, "the forged Pod is created", async || match pods.create(&PostParams::default(), pod).await {
+        Ok(_) => Ok(Some(())),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => match pods.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            deleted => Ok(deleted.map(|_| None)?),
+        },
+        Err(error) => Err(error.into()),
+    })
+    .await?;
     Ok(())
 }
 
