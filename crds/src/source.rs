@@ -70,6 +70,7 @@ pub struct TreeOwner {
     pub gid: i64,
 }
 
+/// The user of the agents' image.
 impl Default for TreeOwner {
     fn default() -> Self {
         TreeOwner { uid: 1000, gid: 1000 }

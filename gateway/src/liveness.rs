@@ -1,9 +1,10 @@
-//! Reconciles `status.live` with the open lines, and closes the lines of Pods that their agent no longer runs in.
+//! Reconciles `status.live` with the open lines. A line is the connection that a runtime dialled to this gateway; it is closed once the agent
+//! runs in another Pod.
 //!
 //! # Flow
 //! `status.live` is cleared on an *edge*: once after the end of a line, after a delay in which the line may come back. It is set by *level*: a
 //! replica that has a line and sees no `status.live` sets it. So two replicas that know nothing of each other agree after at most two
-//! writes: to clear it twice takes two lines that end.
+//! writes: each line that ends clears it at most once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -83,8 +84,8 @@ impl LivenessReconciler {
         self.clear_live(line.agent, line.run_generation, line.pod_uid).await;
     }
 
-    /// Clears `status.live` of the Pods that have no line to this replica: they ended while no gateway ran. It runs once, after every runtime
-    /// had time to dial.
+    /// Clears `status.live` where the Pod has no line to this replica: its line ended while no gateway ran. It runs once, after every
+    /// runtime had time to dial.
     pub async fn clear_stale_live(self) {
         self.agents.wait_until_listed().await;
         sleep(self.settings.stale_live_delay).await;

@@ -31,7 +31,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/diff"), get(log::diff))
         .route(&format!("{AGENT}/message"), post(message::send))
-        .route("/apis", get(discovery::groups))
+        .route("/apis", get(discovery::group_list))
         .route("/apis/runtime.yoi.dev", get(discovery::group))
         .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))
         .route("/readyz", get(async || "ok"))

@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// The connection may stay, and counts for no client. Only the first call for a connection counts.
+    /// The connection may stay, and is not counted toward any client's limit. Only the first call for a connection counts.
     pub fn set_trusted(&self) {
         if let Some(connections) = self.connections.upgrade() {
             connections.set_identity(self.id, Identity::Trusted);
@@ -64,7 +64,7 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Slots {
     last_id: u64,
-    slots: HashMap<u64, Slot>,
+    by_id: HashMap<u64, Slot>,
     unauthenticated: usize,
     unauthenticated_by_address: HashMap<IpAddr, usize>,
     by_client: HashMap<String, VecDeque<u64>>,
@@ -113,13 +113,13 @@ impl Connections {
         slots.unauthenticated_by_address.insert(address, here + 1);
         slots.last_id += 1;
         let (id, abort, end) = (slots.last_id, CancellationToken::new(), CancellationToken::new());
-        slots.slots.insert(id, Slot { address, identity: Identity::Unauthenticated, abort: abort.clone(), end: end.clone() });
+        slots.by_id.insert(id, Slot { address, identity: Identity::Unauthenticated, abort: abort.clone(), end: end.clone() });
         Some(Permit { id, connections: self.clone(), abort, end })
     }
 
     fn set_identity(&self, id: u64, identity: Identity) {
         let mut slots = self.lock();
-        let Some(slot) = slots.slots.get_mut(&id).filter(|slot| slot.identity == Identity::Unauthenticated) else { return };
+        let Some(slot) = slots.by_id.get_mut(&id).filter(|slot| slot.identity == Identity::Unauthenticated) else { return };
         slot.identity = identity.clone();
         let address = slot.address;
         slots.remove_unauthenticated(address);
@@ -127,20 +127,20 @@ impl Connections {
         let ids = slots.by_client.entry(client).or_default();
         ids.push_back(id);
         let oldest = if ids.len() > self.limits.per_client { ids.pop_front() } else { None };
-        if let Some(slot) = oldest.and_then(|id| slots.slots.get(&id)) {
+        if let Some(slot) = oldest.and_then(|id| slots.by_id.get(&id)) {
             slot.abort.cancel();
         }
     }
 
     fn reject(&self, id: u64) {
-        if let Some(slot) = self.lock().slots.get(&id).filter(|slot| slot.identity == Identity::Unauthenticated) {
+        if let Some(slot) = self.lock().by_id.get(&id).filter(|slot| slot.identity == Identity::Unauthenticated) {
             slot.end.cancel();
         }
     }
 
     fn remove(&self, id: u64) {
         let mut slots = self.lock();
-        let Some(Slot { address, identity, .. }) = slots.slots.remove(&id) else { return };
+        let Some(Slot { address, identity, .. }) = slots.by_id.remove(&id) else { return };
         match identity {
             Identity::Unauthenticated => slots.remove_unauthenticated(address),
             Identity::Trusted => {}
@@ -183,7 +183,7 @@ impl Permit {
             () = self.abort.cancelled() => return,
             () = tokio::time::sleep(self.connections.limits.authenticate_within) => {}
         }
-        let unauthenticated = self.connections.lock().slots.get(&self.id).is_some_and(|slot| slot.identity == Identity::Unauthenticated);
+        let unauthenticated = self.connections.lock().by_id.get(&self.id).is_some_and(|slot| slot.identity == Identity::Unauthenticated);
         if !unauthenticated {
             self.abort.cancelled().await;
         }
@@ -223,11 +223,11 @@ mod tests {
         drop(second);
         assert!(connections.admit(at(3)).is_some());
         drop(first);
-        assert!(connections.lock().unauthenticated_by_address.is_empty() && connections.lock().slots.is_empty());
+        assert!(connections.lock().unauthenticated_by_address.is_empty() && connections.lock().by_id.is_empty());
     }
 
     #[test]
-    fn an_authenticated_connection_frees_its_slot_and_a_client_keeps_its_newest_connections() {
+    fn an_authenticated_connection_no_longer_counts_as_unauthenticated_and_a_client_keeps_its_newest_connections() {
         let connections = connections();
         let permits: Vec<_> = (0..3)
             .map(|_| {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(aborted, [true, false, false]);
         assert_eq!(connections.lock().unauthenticated, 0);
         drop(permits);
-        assert!(connections.lock().by_client.is_empty() && connections.lock().slots.is_empty());
+        assert!(connections.lock().by_client.is_empty() && connections.lock().by_id.is_empty());
     }
 
     #[test]

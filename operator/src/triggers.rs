@@ -1,4 +1,4 @@
-//! Whom a change concerns: which objects are reconciled because another one changed.
+//! Which objects are reconciled because another one changed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -29,7 +29,7 @@ fn trigger_all<K: Resource<DynamicType = ()>>(controller: &Sender<K>, objects: &
     }
 }
 
-/// One method for each entry in the table's column "on change". `keys` are those that the changed objects had before and have now.
+/// One method for each entry of the column "on change" in [`crate::kinds`]. `keys` are those that the changed objects had before and have now.
 impl WatchCaches {
     pub(crate) fn no_triggers(&self, _: &[CacheKey]) {}
 
@@ -53,16 +53,16 @@ impl WatchCaches {
                     trigger_all(&self.senders.workspaces, &self.workspaces.by_key(&forks));
                     trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&forks));
                 }
-                CacheKey::Itself(uid) => self.origin_changed(uid),
-                CacheKey::Origin(uid) => self.clones_changed(uid),
-                CacheKey::BaseOf(uid) => self.bases_changed(uid),
+                CacheKey::Itself(uid) => self.trigger_clones_of(uid),
+                CacheKey::Origin(uid) => self.trigger_owner_of_unused_base(uid),
+                CacheKey::BaseOf(uid) => self.trigger_owner_of_bases(uid),
                 CacheKey::Parent(..) | CacheKey::Project(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
             }
         }
     }
 
-    /// A project or a workspace decides by its bases, and so does what waits for a tree from one of them.
-    fn bases_changed(&self, owner_uid: &str) {
+    /// The project or workspace that owns the bases, and what waits for a tree from one of them.
+    fn trigger_owner_of_bases(&self, owner_uid: &str) {
         // All bases under one key have the same owner.
         let bases = self.workspaces.by_key(&CacheKey::BaseOf(owner_uid.to_owned()));
         let Some((base, owner)) = bases.iter().find_map(|base| Some((base, meta::controller(&base.metadata)?))) else { return };
@@ -80,12 +80,12 @@ impl WatchCaches {
     }
 
     /// The clones of the workspace: they may have lost their origin.
-    fn origin_changed(&self, uid: &str) {
+    fn trigger_clones_of(&self, uid: &str) {
         trigger_all(&self.senders.workspaces, &self.workspaces.by_key(&CacheKey::Origin(uid.to_owned())));
     }
 
     /// When the last clone of a base is gone, the project may delete the base.
-    fn clones_changed(&self, base_uid: &str) {
+    fn trigger_owner_of_unused_base(&self, base_uid: &str) {
         if self.workspaces.contains_key(&CacheKey::Origin(base_uid.to_owned())) {
             return;
         }
@@ -96,7 +96,8 @@ impl WatchCaches {
         }
     }
 
-    /// The peers that join the YoiPod, its workspace, which binds itself to the YoiPod's Pod, and other YoiPods that want the same workspace.
+    /// The YoiPeers that join the YoiPod; its workspace, because that takes its node from the YoiPod's Pod; and other YoiPods that name the same
+    /// workspace.
     pub(crate) fn yoipod_changed(&self, keys: &[CacheKey]) {
         for key in keys {
             match key {

@@ -71,7 +71,7 @@ pub trait Conditions {
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
 }
 
-macro_rules! conditions {
+macro_rules! impl_conditions {
     ($($status:ty),+) => {$(
         impl Conditions for $status {
             fn conditions(&self) -> &[Condition] { &self.conditions }
@@ -79,7 +79,7 @@ macro_rules! conditions {
         }
     )+};
 }
-conditions!(yoi_crds::YoiProjectStatus, yoi_crds::AgentWorkspaceStatus, yoi_crds::YoiPodStatus, yoi_crds::YoiPeerStatus);
+impl_conditions!(yoi_crds::YoiProjectStatus, yoi_crds::AgentWorkspaceStatus, yoi_crds::YoiPodStatus, yoi_crds::YoiPeerStatus);
 
 /// Sets Ready to False with a step's failure, so that the status is also right when a plan could not be carried out. `before` are the conditions that
 /// the object has, and `failure` the sentence for people.

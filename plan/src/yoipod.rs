@@ -48,17 +48,17 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// The workspace that the tree is a fork of, or will be.
     pub parent: Option<Arc<AgentWorkspace>>,
-    /// Agent Pods that bear this name.
+    /// Agent Pods with this YoiPod's name as label.
     pub pods: Vec<Arc<ObservedPod>>,
     /// The one called [`session_claim_name`].
     pub session_claim: Option<Arc<PersistentVolumeClaim>>,
     /// The volume that this claim is bound to.
     pub session_volume: Option<Arc<PersistentVolume>>,
-    /// ConfigMaps that bear this name.
+    /// ConfigMaps with this YoiPod's name as label.
     pub manifests: Vec<Arc<ConfigMap>>,
     /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
-    /// Those of the namespace.
+    /// The NetworkPolicies of its namespace.
     pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
@@ -119,8 +119,9 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.
 fn delete_unused_manifests(input: &YoiPodInput<'_>, current: Option<&ManifestRef>) -> Vec<Step> {
-    let is_used =
-        |title: &str| current.is_some_and(|m| m.name == title) || input.pods.iter().any(|pod| pod.manifest.as_deref() == Some(title));
+    let is_used = |manifest: &str| {
+        current.is_some_and(|m| m.name == manifest) || input.pods.iter().any(|pod| pod.manifest.as_deref() == Some(manifest))
+    };
     let own = input.manifests.iter().copied().filter(|map| map.is_controlled_by(input.yoipod.uid()));
     delete_all(own.filter(|map| !is_used(map.name())))
 }

@@ -138,7 +138,7 @@ async fn git(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &
     Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], output.stderr.trim())))
 }
 
-/// A folder that is removed when this value is dropped.
+/// A folder for the copy of git's index, removed when this value is dropped.
 struct TempDir(PathBuf);
 
 impl TempDir {

@@ -60,7 +60,7 @@ impl Driver {
                 match intents.pop() {
                     Some(Intent::Exit) => return Ok(()),
                     Some(intent) => self.execute(intent, &mut state).await?,
-                    // There is no intent only while an append is running, and each append ends within this loop.
+                    // Every append ends within this loop, so there is always an intent here. If there were none, the inbox would be looked at.
                     None => vec![ConversationEvent::InboxChanged],
                 }
             };

@@ -183,7 +183,7 @@ pub enum ErrorReason {
     DiskFailed,
     /// Another process, another log or a later Pod has the session.
     SessionLocked,
-    /// The session is damaged, missing, or there already.
+    /// The session cannot be replayed: it is damaged or missing; or it cannot be created, because it exists.
     ReplayFailed,
     /// A newer version wrote the entry.
     LogNewer,
@@ -217,7 +217,7 @@ impl Error {
         move |source| Self::Disk { operation, path: path.to_owned(), source }
     }
 
-    /// Returns the kind of the error.
+    /// Returns the reason, which groups the errors that callers treat alike.
     #[must_use]
     pub fn reason(&self) -> ErrorReason {
         match self {

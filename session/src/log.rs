@@ -36,10 +36,10 @@ impl Default for Preallocate {
     }
 }
 
-/// The bytes after the last acknowledged entry that [`Log::open`] cut. They are of an append that was under way when its writer died.
+/// The bytes after the last acknowledged entry that [`Log::open`] cut. They belong to an append that its writer did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The segment.
+    /// The segment: one file of the session's log.
     pub file: PathBuf,
     /// The line that was not finished, counted from 1.
     pub line: u64,
@@ -50,7 +50,7 @@ pub struct TornTail {
 /// What [`Log::open`] found in the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
-    /// All acknowledged entries, in order, and at most some more of the append that was under way.
+    /// All acknowledged entries, in order, and perhaps some of a last append that was not acknowledged.
     pub entries: Vec<Entry>,
     /// The state after `entries`.
     pub state: LogState,
@@ -170,7 +170,7 @@ impl Log {
         self.file.fsync().map_err(Error::disk("sync", &self.path))
     }
 
-    /// Returns a reader that sees what this log has acknowledged. It goes on when this process opens the session again.
+    /// Returns a reader that sees what this log has acknowledged. It stays valid when this process opens the session again.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::for_open_log(&self.lock, self.guard.session(), self.guard.progress().clone())

@@ -33,15 +33,15 @@ impl<T, X> Clone for WatchCache<T, X> {
 }
 
 impl<T, X: Clone + Eq + Hash> WatchCache<T, X> {
-    /// An empty cache and its writing side.
+    /// Returns an empty cache and its only writer. `K` is the watched type, `T` the cached one.
     ///
-    /// `project` makes the cached object from the watched one, without the metadata that nobody reads
+    /// `to_cached` makes the cached object from the watched one, whose metadata is trimmed before
     /// ([`trim_metadata`](crate::trim_metadata)). `keys` returns the keys that a cached object is found by. Both must be pure.
     #[must_use]
-    pub fn new<K>(project: fn(K) -> T, keys: fn(&T) -> Vec<X>) -> (Self, CacheWriter<K, T, X>) {
+    pub fn new<K>(to_cached: fn(K) -> T, keys: fn(&T) -> Vec<X>) -> (Self, CacheWriter<K, T, X>) {
         let shared = Arc::new(Shared(Mutex::new(State::new(keys))));
         let (is_ready, ready) = watch::channel(false);
-        (WatchCache { shared: Arc::clone(&shared), ready }, CacheWriter::new(shared, is_ready, project))
+        (WatchCache { shared: Arc::clone(&shared), ready }, CacheWriter::new(shared, is_ready, to_cached))
     }
 
     /// The object of this name; `namespace` is empty for cluster-scoped kinds.

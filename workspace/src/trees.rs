@@ -12,7 +12,7 @@ use crate::{
     SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, remove,
 };
 
-/// What differs between providers. The tree is always `tree` in `entry`.
+/// What differs between providers. A tree is always the subdirectory `tree` of its entry.
 pub(crate) trait Backend: Send + Sync {
     const KIND: ProviderKind;
     /// Whether a tree can be cloned while it is written.
@@ -54,7 +54,8 @@ impl<B: Backend> TreeProvider<B> {
         Ok(LiveTree { marker, entry, tree })
     }
 
-    /// Makes a tree up to the commit point. Removes first what a crash left under the temporary name, and after an error what it left.
+    /// Makes a tree under a temporary name, up to the rename that commits it. First it removes what a crash left under that name; after an error it
+    /// removes what it made itself.
     fn build(&self, uid: Uid, origin: TreeOrigin, make: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<Marker, Error> {
         let marker = Marker { version: 1, uid, provider: B::KIND, origin, sealed: None };
         let attempt = || -> Result<(), SysError> {
@@ -84,7 +85,7 @@ impl<B: Backend> TreeProvider<B> {
         }
     }
 
-    /// Removes an entry of ours.
+    /// Removes an entry that has a marker of this UID.
     pub fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
         let Some(entry) = self.layout.entry(uid, location).map_err(wrap)? else { return Ok(()) };

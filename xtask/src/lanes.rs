@@ -1,4 +1,5 @@
-//! `cargo xtask test`: independent lanes. Each runs even when another failed, unless it depends on that one.
+//! `cargo xtask test`: independent lanes. A lane is one step that the final table reports. Each runs even when another failed, unless
+//! it depends on that one.
 
 mod clusters;
 mod kind;
@@ -25,15 +26,15 @@ struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// Runs the tests; returns whether they passed, and `line`.
-    fn run(&self, name: &str, tests: Command, line: String) -> Result<(bool, String)> {
+    /// Runs the tests; returns whether they passed, and the command line for an error message.
+    fn run(&self, name: &str, tests: Command, command_line: String) -> Result<(bool, String)> {
         let (passed, ran) = prefixed::run(name, tests)?;
         self.ran.fetch_add(ran, Ordering::Relaxed);
-        Ok((passed, line))
+        Ok((passed, command_line))
     }
 
     /// Fails when a filter matched no test at all.
-    fn outcome(&self) -> Result<LaneOutcome> {
+    fn check_filter(&self) -> Result<LaneOutcome> {
         match (self.filter, self.ran.load(Ordering::Relaxed)) {
             (Some(filter), 0) => bail!("no test that could run here has a name that contains {filter:?}"),
             _ => Ok(LaneOutcome::Passed),
@@ -76,7 +77,7 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
     });
     clusters::lanes(&mut report, &selection, units);
     if filter.is_some() {
-        report.lane("there are such tests", || selection.outcome());
+        report.lane("there are such tests", || selection.check_filter());
     }
     if !whole {
         // cargo counts a test that found it cannot run as passed.
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_filter_that_no_test_bears_fails() {
         let selection = |filter, ran| Selection { all: false, filter, ran: AtomicU64::new(ran) };
-        assert!(selection(None, 0).outcome().is_ok() && selection(Some("peers"), 1).outcome().is_ok());
-        assert!(selection(Some("peres"), 0).outcome().is_err_and(|error| error.to_string().contains("\"peres\"")));
+        assert!(selection(None, 0).check_filter().is_ok() && selection(Some("peers"), 1).check_filter().is_ok());
+        assert!(selection(Some("peres"), 0).check_filter().is_err_and(|error| error.to_string().contains("\"peres\"")));
     }
 }

@@ -43,7 +43,7 @@ pub struct ShimState {
     pub mounter: Arc<dyn Mounter>,
     /// Intents and results of all work on trees.
     pub journal: Arc<Journal>,
-    /// What each Pod's volume shows.
+    /// What is mounted in each Pod's volume.
     pub publish_records: Arc<PublishRecords>,
     /// The runtime binaries of this node and the directories of Pods that run one.
     pub runtimes: RuntimeStore,
@@ -82,7 +82,7 @@ pub struct StateInputs {
 /// Trees that recovery could not bring to a known state. None of them keeps another from being served.
 #[derive(Debug, Default)]
 pub struct StartupDamage {
-    /// Trees that the journal promises and the disk does not hold.
+    /// Trees that the journal lists as made and that are missing on disk.
     pub lost: HashSet<Uid>,
     /// Trees whose entry on disk could not be read, and why.
     pub unreadable: BTreeMap<Uid, String>,
@@ -148,8 +148,9 @@ impl ShimState {
     /// One sentence for each record of this node that cannot be read. Each names its file.
     pub async fn damage_messages(&self) -> Result<Vec<String>, Error> {
         let suspects: Vec<_> = self.damage.damaged.iter().map(|d| d.uid).collect();
-        let still = move |journal: &Journal| Ok(suspects.iter().filter_map(|uid| journal.get(*uid).err()?.damage()).collect::<Vec<_>>());
-        let mut damaged = self.journal(still).await?;
+        let read_again =
+            move |journal: &Journal| Ok(suspects.iter().filter_map(|uid| journal.get(*uid).err()?.damage()).collect::<Vec<_>>());
+        let mut damaged = self.journal(read_again).await?;
         damaged.extend(self.damage.unreadable.values().cloned());
         damaged.extend(self.publish_records.damage_messages());
         Ok(damaged)
@@ -171,7 +172,7 @@ impl ShimState {
     }
 }
 
-/// The runtimes that volumes of Pods show.
+/// The runtime binaries that are mounted into Pods.
 fn published_digests(publish_records: &PublishRecords) -> Vec<RuntimeDigest> {
     let digests = publish_records.all().into_iter().filter_map(|p| match p.shows {
         PublishedVolume::Runtime { digest } => Some(digest),

@@ -7,8 +7,8 @@ use yoi_wire::people::{GROUP, VERSION};
 
 use super::ApiFailure;
 
-/// `/apis`. The aggregator first requests aggregated discovery only. After 406 it requests the plain form.
-pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, ApiFailure> {
+/// `/apis`, the list of groups. The aggregator first requests aggregated discovery only. After 406 it requests the plain form.
+pub async fn group_list(headers: HeaderMap) -> Result<Json<Value>, ApiFailure> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
     if accept.split(',').all(|kind| kind.contains("as=APIGroupDiscoveryList")) {
         return Err(ApiFailure::new(StatusCode::NOT_ACCEPTABLE, "discovery is served as APIGroupList"));
@@ -16,6 +16,7 @@ pub async fn groups(headers: HeaderMap) -> Result<Json<Value>, ApiFailure> {
     Ok(Json(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [api_group()]})))
 }
 
+/// `/apis/GROUP`.
 pub async fn group() -> Json<Value> {
     let mut group = api_group();
     group["kind"] = json!("APIGroup");

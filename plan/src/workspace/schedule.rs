@@ -55,7 +55,7 @@ pub(super) fn scheduled_condition(input: &WorkspaceInput<'_>, assignment: &Resul
     }
 }
 
-/// An assignment is made once. It changes only when the base goes before the tree was made from it.
+/// An assignment is made once. It changes only if its base is deleted before the tree is made from it.
 pub(super) fn schedule(input: &WorkspaceInput<'_>) -> Schedule {
     if let (Some(node), Some(origin)) = (input.node_name, input.origin)
         && (input.workspace.is_true(condition::PROVISIONED) || !base_is_gone(input, origin))
@@ -69,10 +69,11 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>) -> Schedule {
         return Schedule::waits(why, Vec::new());
     }
     let base_set = input.base_set();
-    // That node may have begun already, so the next base is made there, too.
+    // The node chosen before may have begun to make the tree. It is kept, and the replacement base is made there.
     if let Some(node) = input.node_name.filter(|node| input.nodes.exists(node)) {
         return clone_on(node, base_set.as_ref());
     }
+    // This workspace is itself a base: it starts empty, and its populator fills it.
     if let Some(base) = input.base {
         return Schedule::assigned(base.node, OriginKind::Empty, None);
     }

@@ -34,13 +34,14 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     or_ok(found, complete, API_SERVICE, || format!("it answered in {took} ms; {ready} gateways stand behind it"))
 }
 
+/// Returns what is wrong with the APIService: its CA, or that the API server cannot reach the gateway.
 fn registration_findings(observed: &ObservedCluster, service: &APIService) -> Vec<Finding> {
     let mut found: Vec<Finding> = ca_finding(observed, service).into_iter().collect();
     let available = service.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Available");
     if let Some(c) = available.filter(|c| c.status != "True") {
         let reason = c.reason.as_deref().unwrap_or("Unknown");
-        let none = if ready_endpoints(observed) == Some(0) { "no gateway is ready; " } else { "" };
-        let what = format!("the API server cannot reach the gateway ({reason}): {none}{}", c.message.as_deref().unwrap_or_default());
+        let no_gateway = if ready_endpoints(observed) == Some(0) { "no gateway is ready; " } else { "" };
+        let what = format!("the API server cannot reach the gateway ({reason}): {no_gateway}{}", c.message.as_deref().unwrap_or_default());
         let command = if what.contains("x509") { operator_rollout_command(observed) } else { observed.fix_gateway_command() };
         found.push(Finding::error(display_name(service), what, command));
     }
