@@ -8,10 +8,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Mutex;
 use yoi_runtime::diff::against_head;
 use yoi_runtime::processes::ProcessSupervisor;
 
 use crate::fixture::{SECRET, TreeFixture};
+
+/// Held by each test here. A supervisor kills the children of its process that it does not know: the diff of one test would kill the git of
+/// another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// A change of the tree's repository. Gets the tree and the folder around it.
 type RepositoryChange = fn(&Path, &Path);
@@ -150,12 +155,14 @@ fn check_promises(ask: fn(&Path) -> Option<String>) -> Vec<String> {
 
 #[test]
 fn a_diff_shows_nothing_from_outside_and_ends_for_every_repository() {
+    let _alone = ONE_AT_A_TIME.blocking_lock();
     let broken = check_promises(ask);
     assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), CHANGES.len(), broken.join("\n"));
 }
 
 #[test]
 fn planted_a_plain_git_diff_leaves_the_tree_and_hangs() {
+    let _alone = ONE_AT_A_TIME.blocking_lock();
     let broken = check_promises(|tree| {
         let done = Command::new("timeout").args(["5", "git", "diff", "HEAD"]).current_dir(tree).output().unwrap();
         (done.status.code() != Some(124)).then(|| String::from_utf8_lossy(&done.stdout).into_owned())
@@ -177,6 +184,7 @@ fn release(tree: &Path) {
 
 #[tokio::test]
 async fn a_diff_of_an_intact_repository_has_its_changes() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let fixture = repositories();
     let (text, cut) = against_head(&supervisor(&fixture.tree()), &fixture.tree()).await.unwrap().unwrap();
     assert!(text.contains("+changed and inside") && !cut, "{text}");
@@ -186,6 +194,7 @@ async fn a_diff_of_an_intact_repository_has_its_changes() {
 /// git compares times in whole seconds, and lengths. It reads files that changed in the second of the index's own time.
 #[tokio::test]
 async fn a_change_of_equal_length_in_the_second_of_the_commit_is_found_later() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let fixture = repositories();
     let tree = fixture.tree();
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
