@@ -39,7 +39,7 @@ pub struct YoiPeerSpec {
 pub struct YoiPeerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The identities that were joined; a later YoiPod of the same name is a stranger.
+    /// The identities that were joined; a later YoiPod of the same name is not a member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub members: Vec<BoundMember>,

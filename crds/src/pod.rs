@@ -43,6 +43,8 @@ pub use yoi_wire::manifest::ModelProvider;
 #[x_kube(validation = ("has(self.session.claimName) == has(oldSelf.session.claimName) \
     && (!has(self.session.claimName) || self.session.claimName == oldSelf.session.claimName)", "session.claimName is immutable"))]
 #[x_kube(validation = ("self.completion != 'Stop' || has(self.task)", "completion Stop needs a task"))]
+#[x_kube(validation = ("has(self.task) == has(oldSelf.task) && (!has(self.task) || self.task == oldSelf.task)",
+    "task is immutable: give more work by a message (kubectl yoi send), or make another YoiPod"))]
 #[serde(rename_all = "camelCase")]
 pub struct YoiPodSpec {
     pub project_ref: NamedRef,
@@ -50,7 +52,7 @@ pub struct YoiPodSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<PodWorkspace>,
     pub agent: Agent,
-    /// Given to the agent once; the id of a task is made of this object's UID and the text.
+    /// Given to the agent once, and immutable; the id of a task is made of this object's UID and the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65_536))]
     pub task: Option<String>,

@@ -133,9 +133,9 @@ reasons! {
     @!INVALID_SPEC = "InvalidSpec",
         "The message says which field; change it. What is immutable needs a new object.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
-    /// The API server refused something that the object needs; its words are in the message.
+    /// The API server refused something that the object needs; its answer is in the message.
     @!APPLY_FAILED = "ApplyFailed",
-        "Mend what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
+        "Fix what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// A YoiProject, AgentWorkspace or claim that the spec names does not exist.
     @!SOURCE_NOT_FOUND = "SourceNotFound",
@@ -164,7 +164,7 @@ reasons! {
     POPULATING = "Populating";
     /// The populator Pod failed.
     @!POPULATE_FAILED = "PopulateFailed",
-        "The message holds the populator's last words: mend the URL, the ref or the way to the server. It is tried again by itself.",
+        "The message holds the end of the populator's output: fix the URL, the ref or the way to the server. It is tried again by itself.",
         "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The source's content is in the base.
     FILLED = "Filled";
@@ -199,7 +199,7 @@ reasons! {
         "kubectl delete $KIND $NAME -n $NAMESPACE";
     /// What the node has written down about the tree cannot be read. The tree is left alone; others are served.
     @!JOURNAL_DAMAGED = "JournalDamaged",
-        "Put the file that the message names back from a backup, or move it away: the tree is then taken over as it stands. Deleting the workspace also mends it.",
+        "Put the file that the message names back from a backup, or move it away: the tree is then taken over as it stands. Deleting the workspace also ends this.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// What is mounted as the node's data root is not the one that its trees are in.
     @!DATA_ROOT_MISSING = "DataRootMissing",
@@ -263,7 +263,7 @@ reasons! {
     REPLAYED = "Replayed";
     /// The model endpoint does not answer or refuses.
     @!MODEL_UNREACHABLE = "ModelUnreachable",
-        "Mend what the message says: the endpoint's address, its key, the way to it. The agent goes on with the next message.",
+        "Fix what the message names: the endpoint's address, its key, the way to it. The agent goes on with the next message.",
         r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
     /// The session volume is full.
     @!DISK_FULL = "DiskFull",
@@ -271,7 +271,7 @@ reasons! {
         "kubectl describe pvc $NAME-session -n $NAMESPACE";
     /// The session volume refuses to be written.
     @!DISK_FAILED = "DiskFailed",
-        "Mend the volume that the message names; the agent goes on by itself.",
+        "Fix the volume that the message names; the agent goes on by itself.",
         "kubectl describe pvc $NAME-session -n $NAMESPACE";
     /// The agent's Pod is not there or its container is not running.
     POD_NOT_RUNNING = "PodNotRunning",
@@ -313,7 +313,7 @@ reasons! {
     ITSELF = "Self",
         "Name two agents.",
         "kubectl delete yoipeer $NAME -n $NAMESPACE";
-    /// The runtime gave a reason that this operator does not know; its words are in the message.
+    /// The runtime gave a reason that this operator does not know; its answer is in the message.
     OTHER = "Other",
         "Upgrade the charts, so that operator and runtime are of one version.",
         "helm upgrade yoi-operator charts/yoi-operator -n yoi-system --reuse-values";

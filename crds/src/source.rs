@@ -9,7 +9,7 @@ use crate::open_enum::open_enum;
 /// A git repository, cloned by a restricted populator Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("!self.url.matches('^[a-z]+://[^/?#]*@')",
-    "url must not hold a user, password or token: it stands in objects, conditions and logs that many may read"))]
+    "url must not hold a user, password or token: many people can read the objects, conditions and logs that show it"))]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
     /// `https://`, `http://` or `git://` URL without user and password.

@@ -10,7 +10,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Config, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -45,6 +45,18 @@ pub struct TestNamespace {
 
 fn environment(name: &str) -> Result<String> {
     std::env::var(name).with_context(|| format!("{name} is not set: run these tests by `cargo xtask test`"))
+}
+
+/// Returns a client with the rights of the cluster's administrator under the operator's name: only the operator may create bases, and Pods with the
+/// label `yoi.dev/role`.
+///
+/// # Errors
+/// When there is no kubeconfig.
+pub async fn client_as_operator() -> Result<Client> {
+    let mut config = Config::infer().await?;
+    config.auth_info.impersonate = Some("system:serviceaccount:yoi-system:yoi-operator".to_owned());
+    config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+    Ok(Client::try_from(config)?)
 }
 
 impl TestNamespace {

@@ -58,6 +58,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 ready: report.ready,
                 reason: report.reason.clone(),
                 message: report.message.chars().take(MESSAGE_CHARS).collect(),
+                volume_run_generation: report.volume_run_generation.map(|seen| i64::try_from(seen).unwrap_or(i64::MAX)),
             });
         }
         // A report has set the activity, which an open line does not know.
@@ -188,6 +189,7 @@ mod tests {
             session,
             task: None,
             activity,
+            volume_run_generation: None,
         };
         StatusChange::Reported { pod_uid: pod_uid.into(), report }
     }

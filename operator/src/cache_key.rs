@@ -25,7 +25,7 @@ pub enum CacheKey {
     BaseOf(String),
     /// A workspace that is a clone of the workspace with this UID.
     Origin(String),
-    /// The object itself: a workspace by UID, a cluster-scoped object by name.
+    /// The object itself: a project or workspace by UID, a cluster-scoped object by name.
     Itself(String),
     /// An object of this namespace.
     Namespace(String),
@@ -48,7 +48,9 @@ pub(crate) fn namespace_keys<K: Resource>(object: &K) -> Vec<CacheKey> {
 }
 
 pub(crate) fn project_keys(project: &YoiProject) -> Vec<CacheKey> {
-    vec![CacheKey::Project(namespace_of(project), project.name_any()), CacheKey::Namespace(namespace_of(project))]
+    let mut keys = vec![CacheKey::Project(namespace_of(project), project.name_any()), CacheKey::Namespace(namespace_of(project))];
+    keys.extend(project.metadata.uid.clone().map(CacheKey::Itself));
+    keys
 }
 
 pub(crate) fn workspace_keys(workspace: &AgentWorkspace) -> Vec<CacheKey> {

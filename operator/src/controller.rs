@@ -4,6 +4,7 @@ mod kinds;
 
 use std::convert::Infallible;
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,10 @@ use crate::log_subject::{LogSubject, log_for};
 use crate::report::OwnedFields;
 use crate::watch_caches::{CachedObject, WatchCaches};
 use crate::{apply, report};
+
+/// An object that nothing has triggered is looked at again after this time.
+const RESYNC: Duration = Duration::from_mins(10);
+const RESYNC_SPREAD_SECONDS: u64 = 300;
 
 /// What every controller works with.
 pub struct Context {
@@ -184,7 +189,7 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
         Some(error) => Err(error),
         None => {
             context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
-            Ok(requeue(plan.requeue_after))
+            Ok(requeue(plan.requeue_after, &subject))
         }
     }
 }
@@ -202,11 +207,20 @@ async fn maintain_queued<K: Maintained>(queued: Arc<Queued<K>>, context: Arc<Con
         apply::apply(&context.client, &subject, step).await?;
     }
     context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
-    Ok(requeue(plan.requeue_after))
+    Ok(requeue(plan.requeue_after, &subject))
 }
 
-fn requeue(after: Option<Duration>) -> Action {
-    after.map_or_else(Action::await_change, |after| Action::requeue(after.max(Duration::from_millis(100))))
+/// When to look at the object again: after what its plan asks for, and in any case some time later.
+fn requeue(after: Option<Duration>, subject: &LogSubject) -> Action {
+    let resync = resync_after(&subject.namespace, &subject.name);
+    Action::requeue(after.map_or(resync, |after| after.clamp(Duration::from_millis(100), resync)))
+}
+
+/// 10 to 15 minutes, by the object's name, so that not all objects come at once. A change that triggered nobody is noticed then.
+fn resync_after(namespace: &str, name: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (namespace, name).hash(&mut hasher);
+    RESYNC + Duration::from_secs(hasher.finish() % RESYNC_SPREAD_SECONDS)
 }
 
 fn requeue_after_error(subject: &LogSubject, error: &apply::Error, context: &Context) -> Action {

@@ -11,13 +11,14 @@ use yoi_plan::{names, peer, project, workspace, yoipod};
 use crate::cache_key::CacheKey;
 use crate::watch_caches::WatchCaches;
 
-fn place<K: kube::Resource>(object: &K) -> (String, String) {
+/// Namespace and name; the namespace of a cluster-scoped object is empty.
+fn namespace_and_name<K: kube::Resource>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 #[must_use]
 pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observed {
-    let (namespace, _) = place(&*object);
+    let (namespace, _) = namespace_and_name(&*object);
     let bases = caches.workspaces.by_key(&CacheKey::BaseOf(object.uid().unwrap_or_default()));
     let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| caches.workspaces.contains_key(&CacheKey::Origin(uid.clone())));
     project::Observed {
@@ -32,12 +33,12 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
 
 #[must_use]
 pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace::Observed {
-    let (namespace, name) = place(&*object);
+    let (namespace, name) = namespace_and_name(&*object);
     let uid = object.uid().unwrap_or_default();
     let source = &object.spec.source;
     let project = source.project.as_ref().and_then(|p| caches.projects.get(&namespace, &p.name));
     let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
-    let lineage =
+    let base_parent =
         base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
     let users = caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
     let agents = users.iter().flat_map(|u| caches.pods.by_key(&CacheKey::YoiPod(namespace.clone(), u.name_any()))).collect();
@@ -48,7 +49,7 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
         terminating: caches.is_terminating(&namespace),
         project,
         parent,
-        bases: caches.workspaces.by_key(&CacheKey::BaseOf(lineage)),
+        bases: caches.workspaces.by_key(&CacheKey::BaseOf(base_parent)),
         users,
         agents,
         populators,
@@ -62,12 +63,12 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
 
 #[must_use]
 pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
-    let (namespace, name) = place(&*object);
+    let (namespace, name) = namespace_and_name(&*object);
     let project = caches.projects.get(&namespace, &object.spec.project_ref.name);
     let works_in = workspace_name(&object).to_owned();
     let workspace = caches.workspaces.get(&namespace, &works_in);
-    let lineages = [project.as_ref().and_then(|p| p.uid()), workspace.as_ref().and_then(|w| w.uid())];
-    let bases = lineages.into_iter().flatten().flat_map(|uid| caches.workspaces.by_key(&CacheKey::BaseOf(uid))).collect();
+    let base_parents = [project.as_ref().and_then(|p| p.uid()), workspace.as_ref().and_then(|w| w.uid())];
+    let bases = base_parents.into_iter().flatten().flat_map(|uid| caches.workspaces.by_key(&CacheKey::BaseOf(uid))).collect();
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
     let fork_source = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
     let session_claim = caches.claims.get(&namespace, &session_claim_name(&object));
@@ -92,7 +93,7 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
 
 #[must_use]
 pub fn peer(caches: &WatchCaches, object: Arc<YoiPeer>) -> peer::Observed {
-    let (namespace, _) = place(&*object);
+    let (namespace, _) = namespace_and_name(&*object);
     let member = |i: usize| object.spec.members.get(i).and_then(|m| caches.yoipods.get(&namespace, m));
     peer::Observed { terminating: caches.is_terminating(&namespace), members: [member(0), member(1)], peer: object }
 }

@@ -61,21 +61,22 @@ impl WatchCaches {
         }
     }
 
-    /// The project or workspace that owns the bases, and what waits for a tree from one of them.
+    /// The project or workspace that owns the bases, and what waits for a tree from one of them. The owner is found by its own UID: the last base
+    /// of a parent may just be gone.
     fn trigger_owner_of_bases(&self, owner_uid: &str) {
-        // All bases under one key have the same owner.
-        let bases = self.workspaces.by_key(&CacheKey::BaseOf(owner_uid.to_owned()));
-        let Some((base, owner)) = bases.iter().find_map(|base| Some((base, meta::controller(&base.metadata)?))) else { return };
-        let namespace = namespace_of(&**base);
-        if owner.kind == "YoiProject" {
-            trigger(&self.senders.projects, &namespace, &owner.name);
-            let project = CacheKey::Project(namespace, owner.name.clone());
+        let owner = CacheKey::Itself(owner_uid.to_owned());
+        for project in self.projects.by_key(&owner) {
+            let (namespace, name) = (namespace_of(&*project), project.name_any());
+            trigger(&self.senders.projects, &namespace, &name);
+            let key = CacheKey::Project(namespace, name);
             let has_no_origin = |w: &AgentWorkspace| w.status.as_ref().is_none_or(|s| s.origin.is_none());
-            trigger_all(&self.senders.workspaces, &matching(self.workspaces.by_key(&project), has_no_origin));
-            trigger_all(&self.senders.yoipods, &matching(self.yoipods.by_key(&project), |y| !is_yoipod_ready(y)));
-        } else {
-            trigger(&self.senders.workspaces, &namespace, &owner.name);
-            trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&CacheKey::Workspace(namespace, owner.name.clone())));
+            trigger_all(&self.senders.workspaces, &matching(self.workspaces.by_key(&key), has_no_origin));
+            trigger_all(&self.senders.yoipods, &matching(self.yoipods.by_key(&key), |y| !is_yoipod_ready(y)));
+        }
+        for workspace in self.workspaces.by_key(&owner) {
+            let (namespace, name) = (namespace_of(&*workspace), workspace.name_any());
+            trigger(&self.senders.workspaces, &namespace, &name);
+            trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&CacheKey::Workspace(namespace, name)));
         }
     }
 
@@ -96,18 +97,15 @@ impl WatchCaches {
         }
     }
 
-    /// The YoiPeers that join the YoiPod; its workspace, because that takes its node from the YoiPod's Pod; and other YoiPods that name the same
-    /// workspace.
+    /// The YoiPeers that join the YoiPod; its workspace, because that takes its node from the YoiPod's Pod; and all YoiPods that name the same
+    /// workspace: when one of two goes, the other may have the tree.
     pub(crate) fn yoipod_changed(&self, keys: &[CacheKey]) {
         for key in keys {
             match key {
                 CacheKey::YoiPod(..) => trigger_all(&self.senders.peers, &self.peers.by_key(key)),
                 CacheKey::Workspace(namespace, name) => {
                     trigger(&self.senders.workspaces, namespace, name);
-                    let users = self.yoipods.by_key(key);
-                    if users.len() > 1 {
-                        trigger_all(&self.senders.yoipods, &users);
-                    }
+                    trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
                 }
                 CacheKey::Parent(..)
                 | CacheKey::Project(..)
@@ -181,4 +179,72 @@ fn is_yoipod_ready(yoipod: &YoiPod) -> bool {
 #[must_use]
 pub fn is_ready(all: Option<&[Condition]>) -> bool {
     all.is_some_and(|c| conditions::is_true(c, condition::READY))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::mpsc::UnboundedReceiver;
+    use kube::runtime::watcher::Event;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+    use yoi_crds::YoiProject;
+
+    use super::*;
+
+    fn object<K: DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn project(name: &str) -> YoiProject {
+        object(json!({
+            "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+            "spec": {"source": {"empty": {}}, "path": "/src"},
+        }))
+    }
+
+    fn base_of(project: &str) -> AgentWorkspace {
+        let name = yoi_plan::names::base("g", "n");
+        let owner = json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "name": project, "uid": format!("uid-{project}"), "controller": true});
+        object(json!({
+            "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace",
+            "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "ownerReferences": [owner]},
+            "spec": {"source": {"empty": {}}, "path": "/src", "base": {"generation": "g", "node": "n"}},
+        }))
+    }
+
+    fn yoipod(name: &str, workspace: &str) -> YoiPod {
+        object(json!({
+            "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+            "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}, "workspace": {"ref": {"name": workspace}}},
+        }))
+    }
+
+    /// Names of the objects that were triggered since the last call, sorted.
+    fn triggered<K: Resource<DynamicType = ()>>(receiver: &mut UnboundedReceiver<ObjectRef<Queued<K>>>) -> Vec<String> {
+        let mut names: Vec<String> = std::iter::from_fn(|| receiver.try_recv().ok()).map(|object| object.name).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    #[test]
+    fn a_project_is_triggered_when_its_last_base_is_gone() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        writers.projects.apply(Event::Apply(project("p")), |_| {});
+        writers.workspaces.apply(Event::Apply(base_of("p")), |change| caches.workspace_changed(&change.keys));
+        assert_eq!(triggered(&mut triggers.projects), ["p"]);
+        writers.workspaces.apply(Event::Delete(base_of("p")), |change| caches.workspace_changed(&change.keys));
+        assert_eq!(triggered(&mut triggers.projects), ["p"]);
+    }
+
+    #[test]
+    fn an_agent_is_triggered_when_the_last_other_one_that_names_its_workspace_is_gone() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        for name in ["first", "second"] {
+            writers.yoipods.apply(Event::Apply(yoipod(name, "shared")), |change| caches.yoipod_changed(&change.keys));
+        }
+        triggered(&mut triggers.yoipods);
+        writers.yoipods.apply(Event::Delete(yoipod("first", "shared")), |change| caches.yoipod_changed(&change.keys));
+        assert_eq!(triggered(&mut triggers.yoipods), ["second"]);
+    }
 }

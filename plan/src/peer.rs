@@ -26,6 +26,7 @@ pub struct Observed {
 struct Member<'a> {
     name: &'a str,
     current: Option<Uid<'a>>,
+    is_deleting: bool,
     bound: Option<&'a BoundMember>,
 }
 
@@ -82,16 +83,17 @@ fn members<'a>(peer: Stored<'a, YoiPeer>, seen: &'a Observed, bound: &'a [BoundM
     let member = |name: &'a String, yoipod: &'a Option<Arc<YoiPod>>| Member {
         name,
         current: Stored::of(yoipod).map(Stored::uid),
+        is_deleting: Stored::of(yoipod).is_some_and(Stored::is_deleting),
         bound: bound.iter().find(|bound| bound.name == *name),
     };
     Ok([member(a, at_a), member(b, at_b)])
 }
 
-/// Both members are bound in one write, when both exist, and never again.
+/// Both members are bound in one write, when both exist and neither is being deleted, and never again.
 fn bind(members: &[Member<'_>; 2], before: &[BoundMember]) -> Vec<BoundMember> {
     let [a, b] = members;
     match (a.current, b.current) {
-        (Some(uid_a), Some(uid_b)) if before.is_empty() => {
+        (Some(uid_a), Some(uid_b)) if before.is_empty() && !a.is_deleting && !b.is_deleting => {
             [(a, uid_a), (b, uid_b)].map(|(member, uid)| BoundMember { name: member.name.to_owned(), uid: uid.as_str().to_owned() }).into()
         }
         _ => before.to_vec(),
@@ -107,6 +109,16 @@ fn unmet(members: &[Member<'_>; 2], namespace: &str) -> Option<ConditionValue> {
         );
         return Some(ConditionValue::no(reason::MEMBER_REPLACED, message));
     }
-    let missing = members.iter().find(|member| member.current.is_none())?;
-    Some(ConditionValue::no(reason::MEMBER_MISSING, format!("YoiPod {} does not exist in namespace {namespace}", missing.name)))
+    if let Some(missing) = members.iter().find(|member| member.current.is_none()) {
+        return Some(ConditionValue::no(
+            reason::MEMBER_MISSING,
+            format!("YoiPod {} does not exist in namespace {namespace}", missing.name),
+        ));
+    }
+    // A relation that is bound lasts until its member is gone.
+    let going = members.iter().find(|member| member.is_deleting && member.bound.is_none())?;
+    Some(ConditionValue::no(
+        reason::MEMBER_MISSING,
+        format!("YoiPod {} is being deleted; the relation waits for another one of this name", going.name),
+    ))
 }

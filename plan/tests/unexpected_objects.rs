@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use yoi_crds::YoiPeer;
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::settings::Settings;
 use yoi_plan::step::Step;
-use yoi_plan::{ObservedPod, project, workspace, yoipod};
+use yoi_plan::{ObservedPod, peer, project, workspace, yoipod};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
@@ -138,4 +139,100 @@ fn a_shims_finalizer_that_somebody_wrote_on_a_yoipod_is_removed() {
     let plan = yoipod::plan(&agent(meta("a", deleting), json!({}), Value::Null, Vec::new()), &settings(), now());
     let left = plan.steps.iter().find_map(|s| if let Step::RemoveFinalizer { left, .. } = s { Some(left.clone()) } else { None });
     assert_eq!(left, Some(vec!["somebody.example/else".to_owned()]));
+}
+
+/// A YoiPod whose session claim is bound to a volume, which is bound to the claim of this UID.
+fn with_session_volume(bound_to: &str) -> yoipod::Observed {
+    let claim = json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}},
+        "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}});
+    let volume = json!({"metadata": {"name": "v", "uid": "v"}, "spec": {"persistentVolumeReclaimPolicy": "Delete",
+        "claimRef": {"namespace": "ns", "name": "a-session", "uid": bound_to}}});
+    yoipod::Observed {
+        session_claim: Some(made(claim)),
+        session_volume: Some(made(volume)),
+        ..agent(meta("a", json!({})), json!({}), json!({}), vec![])
+    }
+}
+
+#[test]
+fn a_volume_that_a_forged_session_claim_names_is_not_changed() {
+    let retains =
+        |seen: &yoipod::Observed| yoipod::plan(seen, &settings(), now()).steps.iter().any(|step| matches!(step, Step::RetainVolume { .. }));
+    assert!(retains(&with_session_volume("c")), "the control: the claim's own volume");
+    assert!(!retains(&with_session_volume("of-another-claim")));
+}
+
+#[test]
+fn a_session_volume_that_has_seen_a_later_run_gets_a_pod_of_a_higher_run_generation() {
+    let report = |pod: &str, seen: i64| {
+        json!({"runGeneration": 1, "pod": {"name": "a-1", "uid": "a-1"}, "report": {"podUID": pod, "runGeneration": 1, "ready": false,
+            "reason": "SessionLocked", "message": "m", "volumeRunGeneration": seen}})
+    };
+    let deletes = |status: Value| {
+        let seen = agent(meta("a", json!({})), json!({}), status, vec![pod("a-1", "1")]);
+        yoipod::plan(&seen, &settings(), now()).steps.iter().any(|step| matches!(step, Step::Delete(target) if target.uid == "a-1"))
+    };
+    assert!(deletes(report("a-1", 7)), "the volume refuses this Pod for ever");
+    assert!(!deletes(report("a-0", 7)), "another Pod's report");
+    assert!(!deletes(report("a-1", i64::MAX)), "no number is above this one");
+    let next = |status: Value| {
+        let gone = agent(meta("a", json!({})), json!({}), status, vec![]);
+        yoipod::plan(&gone, &settings(), now()).status.expect("a status").run_generation
+    };
+    assert_eq!(next(report("a-1", 7)), Some(8));
+    assert_eq!(next(report("a-0", 7)), Some(2));
+}
+
+#[test]
+fn a_member_that_is_being_deleted_is_not_bound() {
+    let member = |name: &str, more: Value| {
+        Some(made(json!({"metadata": meta(name, more), "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}}})))
+    };
+    let peer: Arc<YoiPeer> = made(json!({"metadata": {"name": "a.b", "namespace": "ns", "uid": "p"}, "spec": {"members": ["a", "b"]}}));
+    let plan = |b: Value| {
+        let seen = peer::Observed { peer: peer.clone(), terminating: false, members: [member("a", json!({})), member("b", b)] };
+        peer::plan(&seen, now()).status.expect("a status")
+    };
+    assert_eq!(plan(json!({})).members.len(), 2, "the control");
+    let status = plan(json!({"deletionTimestamp": "2023-11-14T00:00:00Z"}));
+    assert!(status.members.is_empty(), "{:?}", status.members);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").expect("Ready");
+    assert_eq!((ready.reason.as_str(), ready.message.contains("is being deleted")), ("MemberMissing", true), "{}", ready.message);
+}
+
+#[test]
+fn a_base_of_another_namespace_version_or_name_is_not_a_projects_base() {
+    let project: Arc<yoi_crds::YoiProject> =
+        made(json!({"metadata": meta("p", json!({})), "spec": {"source": {"git": {"url": "https://git.example/a"}}}}));
+    let plan = |bases: Vec<Arc<yoi_crds::AgentWorkspace>>| {
+        let seen = project::Observed {
+            project: project.clone(),
+            terminating: false,
+            bases,
+            origins: Default::default(),
+            nodes: nodes(),
+            network_policies: Vec::new(),
+        };
+        project::plan(&seen, &settings(), now())
+    };
+    let step = plan(Vec::new()).steps.into_iter().next();
+    let Some(Step::EnsureWorkspace(base)) = step else { panic!("the project's first base: {step:?}") };
+    let is =
+        |type_: &str| json!({"type": type_, "status": "True", "reason": "Is", "message": "", "lastTransitionTime": "2023-01-01T00:00:00Z"});
+    let mut own = serde_json::to_value(&*base).expect("a workspace");
+    own["metadata"]["uid"] = json!("base");
+    own["status"] = json!({"nodeName": "n", "origin": {"kind": "Empty"}, "conditions": [is("Provisioned"), is("Populated"), is("Sealed")]});
+    let is_used = |base: &Value| plan(vec![made(base.clone())]).status.expect("a status").generation.is_some();
+    assert!(is_used(&own), "the control: the project's own base");
+    for (field, value) in [
+        ("/metadata/namespace", json!("theirs")),
+        ("/metadata/name", json!("another")),
+        ("/metadata/ownerReferences/0/apiVersion", json!("yoi.dev/v9")),
+        ("/metadata/ownerReferences/0/kind", json!("YoiPod")),
+        ("/metadata/ownerReferences/0/controller", json!(false)),
+    ] {
+        let mut forged = own.clone();
+        *forged.pointer_mut(field).expect("a field") = value;
+        assert!(!is_used(&forged), "{field}");
+    }
 }

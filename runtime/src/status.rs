@@ -28,6 +28,8 @@ pub enum SessionState {
 pub struct NotReady {
     pub reason: ReportReason,
     pub message: String,
+    /// The run generation that the session volume has seen, when it refuses this Pod's lower one.
+    pub volume_run_generation: Option<u64>,
 }
 
 impl NotReady {
@@ -52,7 +54,11 @@ impl NotReady {
                 (ReportReason::ReplayFailed, format!("{text}{}", recovery_hint(error)))
             }
         };
-        Self { reason, message }
+        let volume_run_generation = match error {
+            SessionError::LowerGeneration { seen, .. } => Some(*seen),
+            _ => None,
+        };
+        Self { reason, message, volume_run_generation }
     }
 }
 
@@ -143,6 +149,7 @@ impl RuntimeStatus {
             session: None,
             task: None,
             activity: Activity::Idle,
+            volume_run_generation: None,
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }
@@ -171,8 +178,12 @@ impl RuntimeStatus {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut inputs);
         let (ready, reason, message) = inputs.condition();
+        let volume_run_generation = match &inputs.session {
+            SessionState::Broken(failure) => failure.volume_run_generation,
+            SessionState::Starting | SessionState::Open => None,
+        };
         let changed = self.sender.send_if_modified(|report| {
-            let new = RuntimeReport { ready, reason: reason.into(), message: message.to_owned(), ..report.clone() };
+            let new = RuntimeReport { ready, reason: reason.into(), message: message.to_owned(), volume_run_generation, ..report.clone() };
             replace(report, new)
         });
         if changed {
@@ -281,6 +292,20 @@ mod tests {
         (report.ready, report.reason)
     }
 
+    fn not_ready(reason: ReportReason) -> NotReady {
+        NotReady { reason, message: "why".to_owned(), volume_run_generation: None }
+    }
+
+    #[test]
+    fn a_volume_that_refuses_a_lower_run_generation_is_reported_with_the_one_that_it_has_seen() {
+        let status = RuntimeStatus::new(1, false);
+        let refused = SessionError::LowerGeneration { ours: 1, seen: 7 };
+        status.set_session_state(SessionState::Broken(NotReady::from_session_error(&refused)));
+        assert_eq!(status.report().volume_run_generation, Some(7));
+        status.set_session_state(SessionState::Open);
+        assert_eq!(status.report().volume_run_generation, None);
+    }
+
     #[test]
     fn a_problem_that_ends_does_not_hide_one_that_lasts() {
         let status = RuntimeStatus::new(1, false);
@@ -288,14 +313,14 @@ mod tests {
         status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
         status.set_model_failure(Some("m".to_owned()));
-        status.set_inbox_failure(Some(NotReady { reason: ReportReason::DiskFull, message: "d".to_owned() }));
+        status.set_inbox_failure(Some(not_ready(ReportReason::DiskFull)));
         assert_eq!(reasons(&status).1, ReportReason::DiskFull);
         status.set_model_failure(None);
         assert_eq!(reasons(&status).1, ReportReason::DiskFull, "an answer of the model makes no room");
         status.set_model_failure(Some("m".to_owned()));
         status.set_inbox_failure(None);
         assert_eq!(reasons(&status).1, ReportReason::ModelUnreachable);
-        status.set_session_state(SessionState::Broken(NotReady { reason: ReportReason::ReplayFailed, message: "r".to_owned() }));
+        status.set_session_state(SessionState::Broken(not_ready(ReportReason::ReplayFailed)));
         assert_eq!(reasons(&status).1, ReportReason::ReplayFailed);
         status.set_stopping();
         assert_eq!(reasons(&status).1, ReportReason::Stopping);

@@ -51,6 +51,9 @@ pub struct RuntimeReport {
     pub task: Option<TaskReport>,
     /// What the agent does.
     pub activity: Activity,
+    /// The highest run generation that the session volume has seen, when that is why the volume refuses this Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_run_generation: Option<u64>,
 }
 
 /// A session and its current segment.

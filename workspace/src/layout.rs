@@ -1,4 +1,6 @@
 //! The names in a data root, and the markers that say what is ours.
+//!
+//! Each tree has an entry: a folder named after its UID, with the marker and the tree itself in it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

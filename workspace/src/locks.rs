@@ -3,7 +3,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::Uid;
 
-/// One writer or many readers per UID. A call takes all its locks at once, so it cannot deadlock with another.
+/// One writer or many readers per tree, by the tree's UID. A call takes all its locks at once, so it cannot deadlock with another.
 #[derive(Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uid, LockState>>,
@@ -28,7 +28,7 @@ impl Locks {
         self.take(Some(uid), Vec::new())
     }
 
-    /// Waits for the only lock on `uid`, which is to be cloned, and a shared one on `from`.
+    /// Waits for the only lock on `uid`, the clone to make, and a shared one on `from`, its source.
     pub fn for_clone(&self, uid: Uid, from: Uid) -> LocksGuard<'_> {
         self.take(Some(uid), vec![from])
     }

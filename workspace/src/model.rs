@@ -214,7 +214,7 @@ pub enum EntryLocation {
     Trash,
 }
 
-/// One entry of the data root.
+/// One entry of the data root: the folder of one tree, with its marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRootEntry {
     /// The UID in its name.

@@ -55,7 +55,7 @@ impl PublishRecords {
                 Some("json") => {
                     match fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<PublishRecord>(&text)?)) {
                         Ok(record) => _ = known.insert(record.volume.clone(), record),
-                        // The mount table and the kubelet know what it said. Without the record, no Pod may mount more than with it.
+                        // It is written again from the mount table. Until then no Pod may mount more than with it.
                         Err(error) => {
                             tracing::error!(path = %path.display(), %error, "a publish record cannot be read; it is put aside");
                             fs::rename(&path, path.with_extension(DAMAGED)).map_err(opened)?;

@@ -13,7 +13,7 @@ use yoi_workspace::{SysError, Uid, write_atomically_with};
 use crate::runtime_digest::RuntimeDigest;
 
 const FILE: &str = "yoi-runtime";
-/// How many runtimes of previous versions stay installed for Pods that name them.
+/// How many runtimes of other versions stay installed for Pods whose volumes name their digest.
 const KEPT: usize = 3;
 
 /// A runtime binary, or the directory of a Pod that runs one.
@@ -47,6 +47,7 @@ pub enum RuntimeError {
 
 /// The installed runtimes.
 pub struct RuntimeStore {
+    /// The CSI driver's directory below the kubelet's root directory.
     driver_dir: PathBuf,
     digests: Vec<RuntimeDigest>,
 }
@@ -56,7 +57,7 @@ impl RuntimeStore {
     pub fn install(driver_dir: &Path, binary: &Path, wanted: &[RuntimeDigest]) -> Result<Self, RuntimeError> {
         let failed = |source| RuntimeError::Install { path: binary.to_owned(), source };
         let digest = install(driver_dir, binary).map_err(failed)?;
-        let mut others = previous(driver_dir, &digest).map_err(failed)?;
+        let mut others = others(driver_dir, &digest).map_err(failed)?;
         others.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
         let mut digests = vec![digest];
         for (n, (other, _)) in others.into_iter().enumerate() {
@@ -146,7 +147,8 @@ fn install(driver_dir: &Path, binary: &Path) -> io::Result<RuntimeDigest> {
     Ok(digest)
 }
 
-fn previous(driver_dir: &Path, own: &RuntimeDigest) -> io::Result<Vec<(RuntimeDigest, SystemTime)>> {
+/// The installed runtimes but `own`, with the time of their installation.
+fn others(driver_dir: &Path, own: &RuntimeDigest) -> io::Result<Vec<(RuntimeDigest, SystemTime)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(driver_dir.join("runtime"))? {
         let entry = entry?;

@@ -42,7 +42,7 @@ pub struct YoiPodStatus {
     /// Gateway: a hint with an age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<LiveHint>,
-    /// Gateway: what the runtime last said of itself.
+    /// Gateway: the runtime's last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
     /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, Ready.
@@ -107,4 +107,7 @@ pub struct LastReport {
     pub reason: Open<ReportReason>,
     #[schemars(length(max = 1024))]
     pub message: String,
+    /// The highest run generation that the session volume has seen, when it refuses this Pod for its lower one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_run_generation: Option<i64>,
 }

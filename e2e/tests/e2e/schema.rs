@@ -66,6 +66,7 @@ async fn immutable_fields_stay_even_when_removed_and_added() -> Result<()> {
         json!({ "spec": { "projectRef": { "name": "q" } } }),
         json!({ "spec": { "workspace": { "ref": { "name": "v" } } } }),
         json!({ "spec": { "workspace": null } }),
+        json!({ "spec": { "task": "more work" } }),
     ] {
         ensure!(ns.merge_patch::<YoiPod>("a", &patch).await.is_err(), "{patch} was taken");
     }

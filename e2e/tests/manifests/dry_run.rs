@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use serde_json::Value;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::test_namespace::{TestNamespace, client_as_operator};
 
 use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Method, object};
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 6;
 pub async fn run() -> Result<Report> {
     let ns = TestNamespace::create("manifests").await?;
     same_schema(&ns).await?;
-    let server = ApiServer::new(&ns.client, &ns.name);
+    let server = ApiServer::new(&client_as_operator().await?, &ns.name);
     create_specimens(&server).await?;
     let cases: Arc<Vec<Case>> = Arc::new(crate::cases());
     let responses = send_all(&server, &cases).await?;

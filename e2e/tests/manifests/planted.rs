@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::test_namespace::{TestNamespace, client_as_operator};
 
 use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Kind};
@@ -69,7 +69,7 @@ async fn find_dropped_rules(ns: &TestNamespace) -> Result<DroppedRules> {
     }
     let cases: Vec<Case> = handwritten::all().into_iter().filter(|c| c.expected == Expected::Refused).collect();
     let cases = Arc::new(cases);
-    let real = ApiServer::new(&ns.client, &ns.name);
+    let real = ApiServer::new(&client_as_operator().await?, &ns.name);
     let copy = ApiServer { group: GROUP.to_owned(), ..real.clone() };
     create_specimens(&real).await?;
     create_specimens_when_served(&copy).await?;

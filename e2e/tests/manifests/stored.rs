@@ -12,7 +12,7 @@ use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, ConditionStatus, YoiPod};
 use yoi_e2e::poll_until;
-use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, client_as_operator, uid};
 
 use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Kind, Method};
@@ -35,7 +35,7 @@ pub struct Outcome {
 pub async fn run() -> Result<Outcome> {
     let ns = TestNamespace::create("oddities").await?;
     let processes = processes(&ns).await?;
-    let server = ApiServer::new(&ns.client, &ns.name);
+    let server = ApiServer::new(&client_as_operator().await?, &ns.name);
     let mut outcome = Outcome { before: time_agent(&ns, "before").await?, ..Outcome::default() };
 
     // Objects of every kind and class, as many as a small cluster can hold.
@@ -155,7 +155,6 @@ async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
         tree("hen", &fork("egg")),
         tree("egg", &fork("hen")),
         tree("of-nothing", &json!({ "source": { "project": { "name": "nobody" } } })),
-        tree("based-nowhere", &json!({ "source": { "empty": {} }, "base": { "generation": "0123456789", "node": "none" } })),
         agent("on-a-base", &json!({ "workspace": { "ref": { "name": "based-nowhere" } } })),
         tree("claimed", &json!({ "source": { "empty": {} }, "claim": true })),
         agent("on-a-claim", &json!({ "workspace": { "ref": { "name": "claimed" } } })),
@@ -171,13 +170,16 @@ async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
     for object in &objects {
         ns.apply(&object.to_string()).await?;
     }
+    let base = tree("based-nowhere", &json!({ "source": { "empty": {} }, "base": { "generation": "0123456789", "node": "none" } }));
+    let as_operator: Api<AgentWorkspace> = Api::namespaced(client_as_operator().await?, &ns.name);
+    as_operator.create(&PostParams::default(), &serde_json::from_value(base)?).await?;
     // Later than the first by a second, the resolution of the API server's timestamps.
     ns.wait_condition::<YoiPod>("first-there", "Accepted", ConditionStatus::True).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     ns.apply(&agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } })).to_string()).await?;
     create_forgeries(ns).await?;
     beside.remove().await?;
-    Ok(objects.len() + 4)
+    Ok(objects.len() + 5)
 }
 
 /// Writes what a user with rights to Pods, claims or a status can forge.
@@ -193,7 +195,7 @@ async fn create_forgeries(ns: &TestNamespace) -> Result<()> {
             "containers": [{ "name": "agent", "image": "none", "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } } }] },
     }))?;
     ns.merge_patch::<YoiPod>("forged", &json!({ "spec": { "desiredState": "Running" } })).await?;
-    create_forged_pod(&ns.api::<Pod>(), &pod).await?;
+    create_forged_pod(&Api::namespaced(client_as_operator().await?, &ns.name), &pod).await?;
     // A workspace that is its own owner, and a claim with its label that is not its own.
     let shared: AgentWorkspace = ns.get("shared").await?;
     let own =

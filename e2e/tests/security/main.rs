@@ -9,6 +9,7 @@ mod api;
 mod forgery;
 mod front_proxy;
 mod gateway_client;
+mod ownership;
 mod people;
 mod permissions;
 mod secrets;

@@ -325,6 +325,7 @@ pub fn report(activity: Activity) -> RuntimeReport {
         session: Some(SessionPointer { id: "s1".into(), segment: "g1".into() }),
         task: None,
         activity,
+        volume_run_generation: None,
     }
 }
 

@@ -12,14 +12,17 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condit
 
 use crate::nodes::Nodes;
 use crate::step::Step;
-use crate::stored::{Stored, Uid, delete_all};
+use crate::stored::{Object as _, Stored, Uid, delete_all};
 use crate::{meta, names};
 
-/// UID of the YoiProject or AgentWorkspace whose base this is; `None` for a workspace that is no base.
+/// UID of the YoiProject or AgentWorkspace whose base this is; `None` for a workspace that is no base, or not one as [`BaseSet`] makes them. Whether
+/// the parent is in the same namespace is for the caller to check.
 #[must_use]
 pub fn base_parent_uid(base: &AgentWorkspace) -> Option<&str> {
-    base.spec.base.as_ref()?;
-    meta::controller(&base.metadata).map(|o| o.uid.as_str())
+    let BaseRef { generation, node } = base.spec.base.as_ref()?;
+    let parent = meta::controller(&base.metadata)?;
+    let is_a_parent = [YoiProject::KIND, AgentWorkspace::KIND].contains(&parent.kind.as_str()) && parent.api_version == meta::API_VERSION;
+    (is_a_parent && meta::name(&base.metadata) == names::base(generation, node)).then_some(parent.uid.as_str())
 }
 
 impl<'a> Stored<'a, AgentWorkspace> {
@@ -143,7 +146,10 @@ impl<'a> BaseSet<'a> {
     /// The bases of this content that are not being deleted.
     fn members(&self) -> impl Iterator<Item = ObservedBase<'a>> {
         self.observed.iter().copied().filter(|base| {
-            base.workspace.is_controlled_by(self.parent_uid) && !base.workspace.is_deleting() && base.generation == self.generation
+            base_parent_uid(base.workspace.get()) == Some(self.parent_uid.as_str())
+                && base.workspace.namespace() == self.namespace
+                && !base.workspace.is_deleting()
+                && base.generation == self.generation
         })
     }
 

@@ -93,8 +93,15 @@ fn record_before(input: &YoiPodInput<'_>) -> RunRecord {
     if before.pod.as_ref().is_none_or(exists) {
         return record;
     }
-    let next = before.run_generation.unwrap_or(0).saturating_add(1).min(MOST_RUNS);
+    let next = before.run_generation.max(volume_run_generation(input)).unwrap_or(0).saturating_add(1).min(MOST_RUNS);
     RunRecord { run_generation: Some(next), pod: None, ..record }
+}
+
+/// The run generation that the session volume has seen, if it refused the last Pod for its lower one: a former agent used the volume.
+fn volume_run_generation(input: &YoiPodInput<'_>) -> Option<i64> {
+    let (report, pod) = (input.before.report.as_ref()?, input.before.pod.as_ref()?);
+    // The report is about the volume that this Pod mounts, and no agent may bring its successor to the end of the numbers.
+    report.volume_run_generation.filter(|seen| report.pod_uid == pod.uid && (0..MOST_RUNS).contains(seen))
 }
 
 fn is_wanted(input: &YoiPodInput<'_>) -> bool {
@@ -118,7 +125,9 @@ fn keep<'a>(
     let is_former = pod.run_generation < record.run_generation.unwrap_or(0) || pod.tree() != tree;
     // A Pod that does not run yet waits for the tree; a tree that is being deleted is never mounted again, and waits for the Pod.
     let waits_for_ever = pod.phase != PodPhase::Running && input.workspace.is_some_and(|workspace| workspace.is_deleting());
-    if pod.is_deleting() || is_former || waits_for_ever {
+    // Only a Pod of a higher run generation can use the session volume.
+    let is_refused = volume_run_generation(input).is_some_and(|seen| seen >= pod.run_generation);
+    if pod.is_deleting() || is_former || waits_for_ever || is_refused {
         return RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
     }
     let record = RunRecord {

@@ -71,6 +71,7 @@ impl<'a> YoiPodInput<'a> {
         let pods = Stored::all(&seen.pods);
         let mut own_pods: Vec<_> = pods.iter().copied().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect();
         own_pods.sort_by_key(|pod| Reverse(pod.run_generation));
+        let session_claim = Stored::of(&seen.session_claim);
         Some(YoiPodInput {
             yoipod,
             before: yoipod.get().status.clone().unwrap_or_default(),
@@ -83,8 +84,8 @@ impl<'a> YoiPodInput<'a> {
             pods,
             own_pods,
             session_claim_name: session_claim_name(yoipod.get()),
-            session_claim: SessionClaim::new(yoipod, Stored::of(&seen.session_claim)),
-            session_volume: Stored::of(&seen.session_volume),
+            session_claim: SessionClaim::new(yoipod, session_claim),
+            session_volume: Stored::of(&seen.session_volume).filter(|volume| is_bound_to(*volume, session_claim)),
             manifests: Stored::all(&seen.manifests),
             nodes: &seen.nodes,
         })
@@ -95,4 +96,10 @@ impl<'a> YoiPodInput<'a> {
         let title = pod.manifest.as_deref()?;
         self.manifests.iter().copied().find(|map| map.name() == title)
     }
+}
+
+/// Whether Kubernetes has bound the volume to this claim. A claim may name any volume of the cluster.
+fn is_bound_to(volume: Stored<'_, PersistentVolume>, claim: Option<Stored<'_, PersistentVolumeClaim>>) -> bool {
+    let bound = volume.get().spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
+    claim.is_some_and(|claim| bound == Some(claim.uid().as_str()))
 }

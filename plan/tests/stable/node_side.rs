@@ -208,8 +208,14 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
         if task.as_ref().is_some_and(|t| t.state == TaskState::Failed) {
             c.coverage.feature("task: fails");
         }
-        let report =
-            LastReport { pod_uid: pod.uid, run_generation: run, ready: why == ReportReason::Replayed, reason: why, message: "said".into() };
+        let report = LastReport {
+            pod_uid: pod.uid,
+            run_generation: run,
+            ready: why == ReportReason::Replayed,
+            reason: why,
+            message: "said".into(),
+            volume_run_generation: None,
+        };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {
                 let status = y.status.get_or_insert_default();

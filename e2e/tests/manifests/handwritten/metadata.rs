@@ -13,6 +13,8 @@ pub(super) fn immutable(t: &mut Table) {
     fixed("ref", json!({ "workspace": { "ref": { "name": "other" } } }), "workspace");
     fixed("ref", json!({ "workspace": null }), "workspace");
     fixed("ref", json!({ "workspace": { "ref": null, "template": {} } }), "workspace");
+    fixed("ref", json!({ "task": "Another one." }), "kubectl yoi send");
+    fixed("ref", json!({ "task": null }), "task");
     fixed("ref", json!({ "session": { "claimName": "other" } }), "claimName");
     fixed("ref", json!({ "session": { "claimName": null } }), "claimName");
     fixed("ref", json!({ "session": null }), "claimName");
@@ -39,7 +41,7 @@ pub(super) fn immutable(t: &mut Table) {
         t.add_patch("immutable", label, &json!({ "spec": spec }), Expected::Refused, word);
     }
     for (label, spec) in [
-        ("ref", json!({ "desiredState": "Stopped", "task": "Another one.", "limits": { "toolSeconds": 7 } })),
+        ("ref", json!({ "desiredState": "Stopped", "limits": { "toolSeconds": 7 } })),
         ("template of git", json!({ "session": { "retain": "Retain" } })),
         ("project", json!({ "ttlAfterRelease": "1h" })),
         ("project", json!({ "ttlAfterRelease": null })),
