@@ -30,6 +30,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/diff"), get(log::diff))
+        .route(&format!("{AGENT}/patch"), get(log::patch))
         .route(&format!("{AGENT}/message"), post(message::send))
         .route("/apis", get(discovery::group_list))
         .route("/apis/runtime.yoi.dev", get(discovery::group))

@@ -1,117 +1,162 @@
-//! What the agent has changed: text by git where the tree is a git repository, paths by the node's shim.
+//! What the agent has changed: text and commits by git where the tree is a git repository, paths by the node's shim.
 
-use std::ffi::OsStr;
-use std::fs::{File, FileTimes};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
-use uuid::Uuid;
 use yoi_wire::node::ChangeList;
-use yoi_wire::people::DiffResponse;
+use yoi_wire::people::{DiffResponse, DiffSince, PatchFormat};
 
-use crate::processes::{CapturedOutput, ProcessSupervisor};
+use crate::git_repository::{GitError, GitRepository};
+use crate::processes::ProcessSupervisor;
 use crate::shim_client::{self, ShimClientError};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of the diff's text.
 const MAX_TEXT_BYTES: usize = 1 << 20;
-/// With [`GIT_ENV`] and [`GIT_ARGS`] git starts no program that the tree's configuration names, and prompts for nothing.
-const GIT_ENV: [(&str, &str); 4] =
-    [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
-const GIT_ARGS: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
+/// Bytes of the commits of a patch.
+pub const MAX_PATCH_BYTES: usize = 16 << 20;
 
-/// Why there is no diff.
+/// Why there is no diff or patch.
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
     #[error("failed to list the changed paths")]
     Paths(#[from] ShimClientError),
-    #[error("failed to run git")]
-    Git(#[source] std::io::Error),
-    #[error("failed to compare the tree with git's HEAD: {0}")]
-    Compare(String),
-    #[error("failed to compare the tree with git's HEAD: its repository is outside of the tree, at {}", .0.display())]
-    Outside(PathBuf),
+    #[error("failed to compare the tree")]
+    Git(#[from] GitError),
+    #[error("the tree is no git repository, so it has no commits")]
+    NoRepository,
+    #[error(
+        "the agent's commits are larger than {} MiB; let the agent push them, or read them from a Pod that mounts its tree",
+        MAX_PATCH_BYTES >> 20
+    )]
+    PatchTooLarge,
 }
 
-/// The changes of a tree: its text against git's HEAD, and the changed paths against its base.
+/// What the text of a diff is the difference from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComparedWith<'a> {
+    /// This commit; HEAD where the repository does not have it.
+    Commit(&'a str),
+    /// The last commit; nothing in a repository without one.
+    Head,
+    /// The tree without files: the base had no commit.
+    Nothing,
+}
+
+/// The text of a diff.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TextDiff {
+    /// As `git diff` prints it, in whole lines.
+    pub text: String,
+    /// There was more than 1 MiB.
+    pub truncated: bool,
+    /// The commit that the tree is compared with; `None` for the empty tree.
+    pub compared_with: Option<String>,
+}
+
+/// The changed paths against the tree's base, and the text of the changes since `since`.
 ///
 /// # Errors
 /// The shim does not answer, or git fails in a tree that has a repository.
-pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path) -> Result<DiffResponse, DiffError> {
-    let listed = async {
-        match shim_client::list_changes(shim_socket).await {
-            Ok(list) => Ok((list, None)),
-            // git's text is shown without the list of paths.
-            Err(ShimClientError::NoBase(why)) => Ok((ChangeList::default(), Some(why))),
-            Err(error) => Err(DiffError::Paths(error)),
-        }
+pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path, since: DiffSince) -> Result<DiffResponse, DiffError> {
+    let (list, no_base) = list_changes(shim_socket).await?;
+    let from = match (since, &list.base_revision, &no_base) {
+        (DiffSince::Base, Some(base), _) => ComparedWith::Commit(base),
+        (DiffSince::Base, None, None) => ComparedWith::Nothing,
+        (DiffSince::Base, None, Some(_)) | (DiffSince::Commit, _, _) => ComparedWith::Head,
     };
-    let ((list, no_base), text) = futures::try_join!(listed, against_head(processes, tree))?;
-    let (text, cut) = text.map_or((None, false), |(text, cut)| (Some(text), cut));
-    Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut })
+    let text = text_diff(processes, tree, from).await?;
+    let (text, compared_with, cut) = match text {
+        Some(TextDiff { text, truncated, compared_with }) => (Some(text), compared_with, truncated),
+        None => (None, None, false),
+    };
+    Ok(DiffResponse { text, compared_with, base: list.base_revision, paths: list.changes, no_base, cut: cut || list.cut })
 }
 
-/// The text of `git diff HEAD` with untracked files, and whether it was truncated. `None` where the tree is no git work tree. The
-/// repository's index and object store are read and never written.
+/// The shim's list; an empty one, and why, when the node does not have the tree's base.
+async fn list_changes(shim_socket: &Path) -> Result<(ChangeList, Option<String>), DiffError> {
+    match shim_client::list_changes(shim_socket).await {
+        Ok(list) => Ok((list, None)),
+        // git's text is shown without the list of paths.
+        Err(ShimClientError::NoBase(why)) => Ok((ChangeList::default(), Some(why))),
+        Err(error) => Err(DiffError::Paths(error)),
+    }
+}
+
+/// The text of `git diff` with untracked files. `None` where the tree is no git work tree. The repository's index and object store are read and
+/// never written.
 ///
 /// # Errors
 /// git fails, or the repository leads out of the tree.
-pub async fn against_head(processes: &ProcessSupervisor, tree: &Path) -> Result<Option<(String, bool)>, DiffError> {
-    if !tree.join(".git").exists() {
-        return Ok(None);
-    }
-    let temp = TempDir::new().map_err(DiffError::Git)?;
-    let queries = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
-    let answer = git(processes, &[&["rev-parse", "--path-format=absolute"], &queries[..]].concat(), &[]).await?;
-    let paths = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let [dir, common, top_level, index, objects] = paths.lines().collect::<Vec<_>>()[..] else {
-        return Err(DiffError::Compare(format!("git printed {} paths instead of five", paths.lines().count())));
+pub async fn text_diff(processes: &ProcessSupervisor, tree: &Path, from: ComparedWith<'_>) -> Result<Option<TextDiff>, DiffError> {
+    let Some(repository) = GitRepository::open(processes, tree).await? else { return Ok(None) };
+    // Adds untracked files to the copy of the index without content, so that the diff shows them as added.
+    repository.git(&["add", "--intent-to-add", "--", "."], MAX_TEXT_BYTES).await?;
+    let base = match from {
+        ComparedWith::Commit(base) => known_base(&repository, Some(base)).await?,
+        ComparedWith::Head | ComparedWith::Nothing => None,
     };
-    // Files in the tree say where these paths are, and the agent can write those files.
-    let tree = tree.canonicalize().map_err(DiffError::Git)?;
-    for path in [dir, common, top_level, objects] {
-        resolve_beneath(&tree, Path::new(path))?;
-    }
-    let index_copy = temp.0.join("index");
-    match resolve_beneath(&tree, Path::new(index)) {
-        Ok(index) => copy_file(&index, &index_copy).map_err(DiffError::Git)?,
-        // The repository has no index before its first `git add`.
-        Err(DiffError::Git(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let extra_env = [
-        ("GIT_INDEX_FILE", index_copy.as_os_str()),
-        ("GIT_OBJECT_DIRECTORY", temp.0.as_os_str()),
-        ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(objects)),
-    ];
-    // Adds untracked files to the copy without content, so that the diff shows them as added.
-    git(processes, &["add", "--intent-to-add", "--", "."], &extra_env).await?;
-    let head = try_git(processes, &["rev-parse", "--verify", "--quiet", "HEAD"], &extra_env).await?;
-    let empty = git(processes, &["hash-object", "-t", "tree", "-w", "/dev/null"], &extra_env).await?;
-    let empty = String::from_utf8_lossy(&empty.stdout).trim().to_owned();
-    let against = if head.success { "HEAD" } else { &empty };
-    let text = git(processes, &["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", against, "--"], &extra_env).await?;
-    Ok(Some((whole_lines(text.stdout, text.truncated), text.truncated)))
+    let compared_with = match from {
+        ComparedWith::Commit(_) if base.is_some() => base,
+        ComparedWith::Commit(_) | ComparedWith::Head => repository.commit("HEAD").await?,
+        ComparedWith::Nothing => None,
+    };
+    let against = match &compared_with {
+        Some(commit) => commit.clone(),
+        None => repository.empty_tree().await?,
+    };
+    let args = ["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", &against, "--"];
+    let output = repository.git(&args, MAX_TEXT_BYTES).await?;
+    Ok(Some(TextDiff { text: whole_lines(output.stdout, output.truncated), truncated: output.truncated, compared_with }))
 }
 
-/// The path without links, if that is in the tree.
-fn resolve_beneath(tree: &Path, path: &Path) -> Result<PathBuf, DiffError> {
-    let real = path.canonicalize().map_err(DiffError::Git)?;
-    if real.starts_with(tree) { Ok(real) } else { Err(DiffError::Outside(real)) }
+/// The base's commit, if it is the name of one and the repository has it.
+async fn known_base(repository: &GitRepository<'_>, base: Option<&str>) -> Result<Option<String>, GitError> {
+    match base.filter(|base| !base.is_empty() && base.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        Some(base) => repository.commit(base).await,
+        None => Ok(None),
+    }
 }
 
-/// Copies a regular file. Others are refused: opening a FIFO would wait for its writer, and a device may be endless.
-fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(from, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other(format!("{} is not a regular file", from.display())));
+/// The commits that the agent has made since its tree was made from the base, as mail (`git am` applies them) or as a bundle (`git fetch` reads it).
+/// Empty when there are none.
+///
+/// # Errors
+/// The tree is no repository, the commits are larger than 16 MiB, the shim does not answer, or git fails.
+pub async fn patch(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path, format: PatchFormat) -> Result<Vec<u8>, DiffError> {
+    let (list, _) = list_changes(shim_socket).await?;
+    commits_since(processes, tree, list.base_revision.as_deref(), format).await
+}
+
+/// As [`patch`], of the commits since `base`; of all commits when there is no `base`, or the repository does not have it.
+///
+/// # Errors
+/// The tree is no repository, the commits are larger than 16 MiB, or git fails.
+pub async fn commits_since(
+    processes: &ProcessSupervisor,
+    tree: &Path,
+    base: Option<&str>,
+    format: PatchFormat,
+) -> Result<Vec<u8>, DiffError> {
+    let repository = GitRepository::open(processes, tree).await?.ok_or(DiffError::NoRepository)?;
+    if repository.commit("HEAD").await?.is_none() {
+        return Ok(Vec::new());
     }
-    let mut index_copy = File::create_new(to)?;
-    std::io::copy(&mut file, &mut index_copy)?;
-    // git compares the content of files that are not older than the index. A copy with a later time would hide a change of equal length.
-    index_copy.set_times(FileTimes::new().set_modified(file.metadata()?.modified()?))
+    let excluded = known_base(&repository, base).await?.map(|base| format!("^{base}"));
+    let range: Vec<&str> = excluded.as_deref().into_iter().chain(["HEAD"]).collect();
+    if repository.count_commits(&range).await? == 0 {
+        return Ok(Vec::new());
+    }
+    let args: Vec<&str> = match format {
+        PatchFormat::Mail => {
+            let fixed =
+                ["format-patch", "--stdout", "--root", "--binary", "--full-index", "--no-signature", "--no-ext-diff", "--no-textconv"];
+            // The configuration may name files to add, and those need not be in the tree.
+            let plain = ["--no-cover-letter", "--no-attach", "--no-thread", "--no-renames", "--no-notes", "--no-base"];
+            [&fixed[..], &plain[..], &range[..]].concat()
+        }
+        PatchFormat::Bundle => [&["bundle", "create", "--quiet", "-"], &range[..]].concat(),
+    };
+    let output = repository.git(&args, MAX_PATCH_BYTES).await?;
+    if output.truncated { Err(DiffError::PatchTooLarge) } else { Ok(output.stdout) }
 }
 
 /// Removes the broken last line of a truncated text.
@@ -120,37 +165,4 @@ fn whole_lines(mut text: Vec<u8>, cut: bool) -> String {
         text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1));
     }
     String::from_utf8_lossy(&text).into_owned()
-}
-
-async fn try_git(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<CapturedOutput, DiffError> {
-    let args: Vec<&str> = GIT_ARGS.into_iter().chain(args.iter().copied()).collect();
-    let env: Vec<(&str, &OsStr)> =
-        GIT_ENV.iter().map(|(name, value)| (*name, OsStr::new(*value))).chain(extra_env.iter().copied()).collect();
-    processes.capture("git", &args, &env, TIMEOUT, MAX_TEXT_BYTES).await.map_err(DiffError::Git)
-}
-
-async fn git(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &OsStr)]) -> Result<CapturedOutput, DiffError> {
-    let output = try_git(processes, args, extra_env).await?;
-    if output.success {
-        return Ok(output);
-    }
-    let code = output.exit_code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
-    Err(DiffError::Compare(format!("git {} ended with {code}: {}", args[0], output.stderr.trim())))
-}
-
-/// A folder for the copy of git's index, removed when this value is dropped.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("yoi-diff-{}", Uuid::new_v4()));
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

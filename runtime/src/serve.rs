@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
 use yoi_wire::hub::{DeliverRequest, Refusal, RefusalReason, SendResponse, runtime_api};
-use yoi_wire::people::LogLine;
+use yoi_wire::people::{DiffQuery, LogLine, PatchQuery};
 
-use crate::diff::diff;
+use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
 use crate::open_session::{OpenSession, closed_session_reader};
 use crate::processes::ProcessSupervisor;
@@ -49,6 +49,7 @@ pub fn router(api: ApiState) -> Router {
         .route(runtime_api::LOG, get(log))
         .route(runtime_api::INBOX, post(inbox))
         .route(runtime_api::DIFF, get(diff_response))
+        .route(runtime_api::PATCH, get(patch_response))
         .with_state(api)
 }
 
@@ -218,9 +219,25 @@ async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>)
     }
 }
 
-async fn diff_response(State(api): State<ApiState>) -> Response {
-    match diff(&api.processes, &api.tree, &api.shim_socket).await {
+async fn diff_response(State(api): State<ApiState>, Query(query): Query<DiffQuery>) -> Response {
+    match diff(&api.processes, &api.tree, &api.shim_socket, query.since).await {
         Ok(diff) => Json(diff).into_response(),
-        Err(error) => refuse(StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed, error_text(&error)),
+        Err(error) => diff_error_response(&error),
     }
+}
+
+async fn patch_response(State(api): State<ApiState>, Query(query): Query<PatchQuery>) -> Response {
+    match patch(&api.processes, &api.tree, &api.shim_socket, query.format).await {
+        Ok(commits) => ([(header::CONTENT_TYPE, "application/octet-stream")], commits).into_response(),
+        Err(error) => diff_error_response(&error),
+    }
+}
+
+fn diff_error_response(error: &DiffError) -> Response {
+    let (status, reason) = match error {
+        DiffError::NoRepository => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
+        DiffError::PatchTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
+        DiffError::Paths(_) | DiffError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
+    };
+    refuse(status, reason, error_text(error))
 }

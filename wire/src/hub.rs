@@ -27,8 +27,10 @@ pub mod runtime_api {
     /// `POST` [`super::DeliverRequest`], answers [`super::SendResponse`] (also to a duplicate) or [`super::Refusal`]: 400 or 413 for a message that no inbox
     /// takes, 429 when it is full, 500 or 503 when the session cannot store it.
     pub const INBOX: &str = "/v1/inbox";
-    /// `GET`: [`crate::people::Diff`].
+    /// `GET` with [`crate::people::DiffQuery`]: [`crate::people::DiffResponse`].
     pub const DIFF: &str = "/v1/diff";
+    /// `GET` with [`crate::people::PatchQuery`]: the agent's commits, or nothing; [`super::Refusal`] with 413 when they are too large.
+    pub const PATCH: &str = "/v1/patch";
 }
 
 /// What a runtime reports of itself. The gateway writes it to `status` when it changes.

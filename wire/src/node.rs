@@ -11,6 +11,9 @@ pub const CHANGES: &str = "/v1/changes";
 pub struct ChangeList {
     /// Sorted by path.
     pub changes: Vec<ChangedPath>,
+    /// The commit of the base; absent where the base is not from git, or the tree has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_revision: Option<String>,
     /// True when there were more than the shim's limit.
     #[serde(default)]
     pub cut: bool,

@@ -29,13 +29,79 @@ pub struct PersonMessage {
     pub text: String,
 }
 
+/// What `yoipods/diff?since=…` compares the tree with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiffSince {
+    /// The commit of the base that the tree was made from: all that the agent has changed, committed or not.
+    #[default]
+    Base,
+    /// HEAD: what is not committed.
+    Commit,
+}
+
+impl DiffSince {
+    /// The value in the query.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiffSince::Base => "base",
+            DiffSince::Commit => "commit",
+        }
+    }
+}
+
+/// Query of `yoipods/diff`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffQuery {
+    /// The base when absent.
+    #[serde(default)]
+    pub since: DiffSince,
+}
+
+/// Form of the commits in the answer of `yoipods/patch?format=…`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PatchFormat {
+    /// `git format-patch`: one mail per commit, without merges; `git am` applies them.
+    #[default]
+    Mail,
+    /// `git bundle`: the commits themselves under the name HEAD; `git fetch FILE HEAD` reads it.
+    Bundle,
+}
+
+impl PatchFormat {
+    /// The value in the query.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PatchFormat::Mail => "mail",
+            PatchFormat::Bundle => "bundle",
+        }
+    }
+}
+
+/// Query of `yoipods/patch`. The answer's body is empty when there are no commits since the base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchQuery {
+    /// Mail when absent.
+    #[serde(default)]
+    pub format: PatchFormat,
+}
+
 /// Answer of `yoipods/diff`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffResponse {
-    /// Against git's HEAD, unified; absent where the tree is no git work tree.
+    /// Unified, with untracked files; absent where the tree is no git work tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The commit that `text` is the difference from; absent in a repository without commits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared_with: Option<String>,
+    /// The commit of the tree's base, where the node knows it. `text` is against HEAD all the same if the repository does not have it any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Paths that differ from the sealed base, by the node's change list, without git's own files.
     pub paths: Vec<crate::node::ChangedPath>,
     /// Why the node knows no base to compare the tree with; `paths` is empty then.

@@ -73,7 +73,8 @@ pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, Chan
     let (changes, cut) = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
     drop(permit);
     let changed = |c: yoi_workspace::Change| ChangedPath { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
-    Ok(ChangeList { changes: changes.into_iter().map(changed).collect(), cut })
+    let base_revision = since.and_then(|base| state.workspaces.get(base)?.status.as_ref()?.volume.as_ref()?.revision.clone());
+    Ok(ChangeList { changes: changes.into_iter().map(changed).collect(), base_revision, cut })
 }
 
 /// What the changes of a tree are counted from.

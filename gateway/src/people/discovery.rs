@@ -29,7 +29,12 @@ pub async fn resources() -> Json<Value> {
     let resource = |subresource: &str, kind: &str, verb: &str| json!({"name": format!("yoipods/{subresource}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb]});
     Json(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
-        "resources": [resource("diff", "Diff", "get"), resource("log", "Log", "get"), resource("message", "Message", "create")],
+        "resources": [
+            resource("diff", "Diff", "get"),
+            resource("log", "Log", "get"),
+            resource("message", "Message", "create"),
+            resource("patch", "Patch", "get"),
+        ],
     }))
 }
 

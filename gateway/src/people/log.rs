@@ -1,8 +1,9 @@
-//! `GET yoipods/log` and `GET yoipods/diff`: the answers of the agent's runtime, streamed unchanged.
+//! `GET yoipods/log`, `yoipods/diff` and `yoipods/patch`: the answers of the agent's runtime, streamed unchanged.
 
 use std::sync::Arc;
 
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::{Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use yoi_wire::hub::{Refusal, runtime_api};
+use yoi_wire::people::{DiffQuery, PatchQuery};
 
 use super::ApiFailure;
 use super::target::{AgentTarget, unreachable};
@@ -56,10 +58,10 @@ pub async fn log(
     State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
-    query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "log").await?;
-    let Query(query) = query.map_err(|rejection| ApiFailure::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
+    let Query(query) = query.map_err(bad_query)?;
     let answer = read_from_runtime(&gateway, &record, query.path()?).await?;
     // A followed log has no end of its own. Any other body may finish within the drain.
     let body = if query.follow { until_stopped(answer.into_body(), gateway.stopping.clone()) } else { Body::new(answer.into_body()) };
@@ -70,10 +72,28 @@ pub async fn diff(
     State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
+    query: Result<Query<DiffQuery>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "diff").await?;
-    let answer = read_from_runtime(&gateway, &record, runtime_api::DIFF.to_owned()).await?;
+    let since = query.map_err(bad_query)?.since;
+    let answer = read_from_runtime(&gateway, &record, format!("{}?since={}", runtime_api::DIFF, since.as_str())).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::new(answer.into_body())).into_response())
+}
+
+pub async fn patch(
+    State(gateway): State<Arc<GatewayState>>,
+    Path(target): Path<AgentTarget>,
+    Extension(user): Extension<User>,
+    query: Result<Query<PatchQuery>, QueryRejection>,
+) -> Result<Response, ApiFailure> {
+    let record = target.resolve(&gateway, &user, "get", "patch").await?;
+    let format = query.map_err(bad_query)?.format;
+    let answer = read_from_runtime(&gateway, &record, format!("{}?format={}", runtime_api::PATCH, format.as_str())).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(answer.into_body())).into_response())
+}
+
+fn bad_query(rejection: QueryRejection) -> ApiFailure {
+    ApiFailure::new(StatusCode::BAD_REQUEST, rejection.body_text())
 }
 
 /// Requests `path` from the agent's runtime, and returns the response if its status is a success.

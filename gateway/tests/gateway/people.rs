@@ -140,7 +140,7 @@ async fn discovery_lists_three_subresources_and_an_empty_schema() {
     assert_eq!(groups["groups"][0]["preferredVersion"]["groupVersion"], "runtime.yoi.dev/v1alpha1");
     let (_, list) = cluster.request(&replica, "system:aggregator", "GET", "/apis/runtime.yoi.dev/v1alpha1", None).await;
     let names: Vec<&Value> = list["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
-    assert_eq!(names, ["yoipods/diff", "yoipods/log", "yoipods/message"]);
+    assert_eq!(names, ["yoipods/diff", "yoipods/log", "yoipods/message", "yoipods/patch"]);
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);

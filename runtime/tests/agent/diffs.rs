@@ -15,9 +15,12 @@ fn git(harness: &Harness, args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
+const CHANGES: &str =
+    r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
+
+/// A shim that knows the base, which has no commit.
 fn shim(harness: &Harness) {
-    let body = r#"{"changes":[{"path":"a","kind":"modified"},{"path":".git/index","kind":"modified"},{"path":".github","kind":"added"}]}"#;
-    answering(harness, "200 OK", body);
+    answering(harness, "200 OK", CHANGES);
 }
 
 fn answering(harness: &Harness, status: &'static str, body: &'static str) {
@@ -56,6 +59,7 @@ async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_wa
     std::fs::write(tree.join(".gitignore"), "built\n").unwrap();
     git(&harness, &["add", "."]);
     git(&harness, &["commit", "-q", "-m", "first"]);
+    let base = git(&harness, &["rev-parse", "HEAD"]).trim().to_owned();
     std::fs::write(tree.join("a"), "two\n").unwrap();
     std::fs::remove_file(tree.join("gone")).unwrap();
     std::fs::write(tree.join("new"), "fresh\n").unwrap();
@@ -71,7 +75,7 @@ async fn the_diff_shows_changes_and_new_files_and_leaves_the_repository_as_it_wa
     assert_eq!(status, StatusCode::BAD_GATEWAY);
     assert!(String::from_utf8_lossy(&body).contains("failed to reach the node's shim"), "{body:?}");
 
-    shim(&harness);
+    shim_with_base(&harness, &base);
     let (status, body) = harness.gateway.request("GET", "/v1/diff", "").await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
     let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
@@ -102,7 +106,103 @@ async fn a_tree_without_git_has_paths_and_no_text_and_one_without_a_commit_has_b
     assert_eq!((diff.text, diff.paths.len()), (None, 2));
     git(&harness, &["init", "-q"]);
     std::fs::write(harness.tree().join("new"), "fresh\n").unwrap();
-    let (_, body) = harness.gateway.request("GET", "/v1/diff", "").await;
-    let diff: DiffResponse = serde_json::from_slice(&body).unwrap();
-    assert!(diff.text.unwrap().contains("+fresh\n"));
+    assert!(get_diff(&harness, "").await.text.unwrap().contains("+fresh\n"));
+    // The tree began empty, so a commit of the agent is as new as the rest.
+    git(&harness, &["add", "new"]);
+    git(&harness, &["commit", "-q", "-m", "first"]);
+    assert!(get_diff(&harness, "").await.text.unwrap().contains("+fresh\n"));
+    assert!(!get_diff(&harness, "?since=commit").await.text.unwrap().contains("+fresh\n"));
+}
+
+/// A shim that knows the base's commit.
+fn shim_with_base(harness: &Harness, base: &str) {
+    let body = format!("{},\"baseRevision\":\"{base}\"}}", CHANGES.trim_end_matches('}'));
+    answering(harness, "200 OK", body.leak());
+}
+
+async fn get_diff(harness: &Harness, query: &str) -> DiffResponse {
+    let (status, body) = harness.gateway.request("GET", &format!("/v1/diff{query}"), "").await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// A repository with one commit of the base and two of the agent, and a change that is not committed. Returns the hash of the base's commit.
+fn committed_work(harness: &Harness) -> String {
+    let tree = harness.tree();
+    let commit = |name: &str, text: &str| {
+        std::fs::write(tree.join(name), text).unwrap();
+        git(harness, &["add", "."]);
+        git(harness, &["commit", "-q", "-m", &format!("say {}", text.trim())]);
+    };
+    git(harness, &["init", "-q", "-b", "main"]);
+    commit("a", "from the base\n");
+    let base = git(harness, &["rev-parse", "HEAD"]).trim().to_owned();
+    commit("a", "committed\n");
+    commit("b", "committed too\n");
+    std::fs::write(tree.join("c"), "not committed\n").unwrap();
+    base
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_diff_shows_committed_work_unless_it_is_asked_since_the_last_commit() {
+    let harness = Harness::new(EXAMPLE).await;
+    let base = committed_work(&harness);
+    shim_with_base(&harness, &base);
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let whole = get_diff(&harness, "").await;
+    let text = whole.text.unwrap();
+    for line in ["-from the base\n+committed\n", "+committed too\n", "+not committed\n"] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+    assert_eq!((whole.compared_with.as_deref(), whole.base.as_deref()), (Some(&*base), Some(&*base)));
+    let since_commit = get_diff(&harness, "?since=commit").await;
+    let text = since_commit.text.unwrap();
+    assert!(text.contains("+not committed\n") && !text.contains("+committed"), "{text}");
+    let (status, _) = harness.gateway.request("GET", "/v1/diff?since=yesterday", "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_without_the_bases_commit_is_compared_with_its_own_last_one() {
+    let harness = Harness::new(EXAMPLE).await;
+    committed_work(&harness);
+    let unknown = "0123456789012345678901234567890123456789";
+    shim_with_base(&harness, unknown);
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let diff = get_diff(&harness, "").await;
+    assert_eq!(diff.compared_with.unwrap(), git(&harness, &["rev-parse", "HEAD"]).trim());
+    assert_eq!(diff.base.as_deref(), Some(unknown));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_or_bundle_brings_the_agents_commits_into_another_clone() {
+    let harness = Harness::new(EXAMPLE).await;
+    let base = committed_work(&harness);
+    shim_with_base(&harness, &base);
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let clone = tempfile::tempdir().unwrap();
+    let in_clone = |args: &[&str]| {
+        let done =
+            Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(clone.path()).output().unwrap();
+        assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    in_clone(&["clone", "-q", harness.tree().to_str().unwrap(), "."]);
+    in_clone(&["reset", "-q", "--hard", &base]);
+    for (format, file) in [("mail", "p.mbox"), ("bundle", "p.bundle")] {
+        let (status, body) = harness.gateway.request("GET", &format!("/v1/patch?format={format}"), "").await;
+        assert_eq!(status, StatusCode::OK, "{body:?}");
+        std::fs::write(clone.path().join(file), &body).unwrap();
+    }
+    in_clone(&["am", "-q", "p.mbox"]);
+    assert_eq!(in_clone(&["log", "--format=%s", &format!("{base}..HEAD")]), "say committed too\nsay committed\n");
+    in_clone(&["fetch", "-q", "p.bundle", "HEAD"]);
+    assert_eq!(in_clone(&["rev-parse", "FETCH_HEAD"]), git(&harness, &["rev-parse", "HEAD"]));
+    // Nothing committed since the base.
+    git(&harness, &["reset", "-q", "--soft", &base]);
+    let (status, body) = harness.gateway.request("GET", "/v1/patch", "").await;
+    assert_eq!((status, body.len()), (StatusCode::OK, 0));
 }

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Mutex;
-use yoi_runtime::diff::against_head;
+use yoi_runtime::diff::{ComparedWith, TextDiff, commits_since, text_diff};
 use yoi_runtime::processes::ProcessSupervisor;
+use yoi_wire::people::PatchFormat;
 
 use crate::fixture::{SECRET, TreeFixture};
 
@@ -21,7 +22,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 /// A change of the tree's repository. Gets the tree and the folder around it.
 type RepositoryChange = fn(&Path, &Path);
 
-const CHANGES: [(&str, RepositoryChange); 15] = [
+const CHANGES: [(&str, RepositoryChange); 17] = [
     ("the repository is a link to one outside", |tree, outer| {
         fs::remove_dir_all(tree.join(".git")).unwrap();
         symlink(outer.join("repository/.git"), tree.join(".git")).unwrap();
@@ -50,6 +51,18 @@ const CHANGES: [(&str, RepositoryChange); 15] = [
     ("the work tree is outside", |tree, outer| config(tree, &format!("[core]\n\tworktree = {}\n", outer.join("outside").display()))),
     ("the files to leave out are listed in a secret", |tree, outer| {
         config(tree, &format!("[core]\n\texcludesFile = {0}\n\tattributesFile = {0}\n", outer.join("secret").display()));
+    }),
+    ("a mail ends with a secret", |tree, outer| {
+        config(
+            tree,
+            &format!(
+                "[format]\n\tsignature = s\n\tsignatureFile = {0}\n\tcoverLetter = true\n\tattach = true\n",
+                outer.join("secret").display()
+            ),
+        );
+    }),
+    ("the names of authors are in a secret", |tree, outer| {
+        config(tree, &format!("[mailmap]\n\tfile = {0}\n[log]\n\tmailmap = true\n", outer.join("secret").display()));
     }),
     ("a tracked file is a link to a secret now", |tree, outer| replace(tree, "tracked", &outer.join("secret"))),
     ("a folder of the tree is a link to one outside", |tree, outer| symlink(outer.join("outside"), tree.join("new")).unwrap()),
@@ -116,17 +129,27 @@ fn supervisor(tree: &Path) -> ProcessSupervisor {
     ProcessSupervisor::new(tree.to_owned(), "a", &[])
 }
 
-/// Makes the diff on a thread of its own, so that a diff that hangs does not hang the test.
+/// The text of the diff, or its error.
 fn ask(tree: &Path) -> Option<String> {
+    on_a_thread(tree, |runtime, tree| format!("{:?}", runtime.block_on(text_diff(&supervisor(tree), tree, ComparedWith::Head))))
+}
+
+/// All commits as mail and as a bundle, or the errors.
+fn ask_for_commits(tree: &Path) -> Option<String> {
+    on_a_thread(tree, |runtime, tree| {
+        let commits = |format| runtime.block_on(commits_since(&supervisor(tree), tree, None, format));
+        let text = |answer: Result<Vec<u8>, _>| answer.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        format!("{:?} {:?}", text(commits(PatchFormat::Mail)), text(commits(PatchFormat::Bundle)))
+    })
+}
+
+/// Asks on a thread of its own, so that an answer that does not come does not hang the test.
+fn on_a_thread(tree: &Path, ask: fn(&tokio::runtime::Runtime, &Path) -> String) -> Option<String> {
     let (sender, answer) = mpsc::channel();
     let tree = tree.to_owned();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let text = match runtime.block_on(against_head(&supervisor(&tree), &tree)) {
-            Ok(text) => format!("{text:?}"),
-            Err(error) => format!("{error:?} {error}"),
-        };
-        let _ = sender.send(text);
+        let _ = sender.send(ask(&runtime, &tree));
     });
     answer.recv_timeout(Duration::from_secs(60)).ok()
 }
@@ -161,6 +184,13 @@ fn a_diff_shows_nothing_from_outside_and_ends_for_every_repository() {
 }
 
 #[test]
+fn a_patch_shows_nothing_from_outside_and_ends_for_every_repository() {
+    let _alone = ONE_AT_A_TIME.blocking_lock();
+    let broken = check_promises(ask_for_commits);
+    assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), CHANGES.len(), broken.join("\n"));
+}
+
+#[test]
 fn planted_a_plain_git_diff_leaves_the_tree_and_hangs() {
     let _alone = ONE_AT_A_TIME.blocking_lock();
     let broken = check_promises(|tree| {
@@ -186,8 +216,9 @@ fn release(tree: &Path) {
 async fn a_diff_of_an_intact_repository_has_its_changes() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let fixture = repositories();
-    let (text, cut) = against_head(&supervisor(&fixture.tree()), &fixture.tree()).await.unwrap().unwrap();
-    assert!(text.contains("+changed and inside") && !cut, "{text}");
+    let TextDiff { text, truncated, .. } =
+        text_diff(&supervisor(&fixture.tree()), &fixture.tree(), ComparedWith::Head).await.unwrap().unwrap();
+    assert!(text.contains("+changed and inside") && !truncated, "{text}");
     fixture.check_untouched().unwrap();
 }
 
@@ -206,6 +237,6 @@ async fn a_change_of_equal_length_in_the_second_of_the_commit_is_found_later() {
     fs::write(tree.join("tracked"), "tracked and inside\n").unwrap();
     date(&tree.join("tracked"));
     date(&tree.join(".git/index"));
-    let (text, _) = against_head(&supervisor(&tree), &tree).await.unwrap().unwrap();
+    let TextDiff { text, .. } = text_diff(&supervisor(&tree), &tree, ComparedWith::Head).await.unwrap().unwrap();
     assert!(text.contains("+tracked and inside"), "{text:.500}");
 }
