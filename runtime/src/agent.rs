@@ -16,6 +16,7 @@ use yoi_wire::hub::gateway_api;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
 use crate::driver::Driver;
+use crate::git_identity;
 use crate::log_origin::LogOrigin;
 use crate::model::{ModelClient, ModelError, system_prompt};
 use crate::open_session::{OpenSession, disk};
@@ -52,6 +53,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
     let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
+    if let Err(error) = git_identity::write_default(processes.home(), manifest) {
+        tracing::warn!(%error, home = %processes.home().display(), "git's identity is not set; commits need variables or a configuration");
+    }
     let orphans = processes.reap_orphans();
     tokio::spawn(async move {
         if let Err(error) = orphans.await {

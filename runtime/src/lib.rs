@@ -29,6 +29,7 @@ pub mod conversation;
 pub mod diff;
 mod disk_space;
 pub mod driver;
+pub mod git_identity;
 pub mod git_repository;
 pub mod log_origin;
 pub mod model;

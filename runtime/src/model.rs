@@ -1,9 +1,10 @@
 //! Client of the model's endpoint. It streams OpenAI's or Anthropic's wire format, by genai.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use genai::adapter::AdapterKind;
 use genai::chat::{
     ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, ContentPart, MessageContent, ReasoningEffort, StreamEnd, Tool, ToolResponse,
@@ -87,14 +88,26 @@ impl ModelClient {
         definitions: &[ToolDefinition],
         timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
-        let connection = Connection::new(spec, key, system, definitions, timeouts)?;
+        let connection = Arc::new(Connection::new(spec, key, system, definitions, timeouts)?);
+        Self::start(move |items| {
+            let connection = connection.clone();
+            async move { connection.call(items).await }
+        })
+    }
+
+    /// Starts a thread that runs `call` for one job after another.
+    fn start<F>(call: impl Fn(Vec<PromptItem>) -> F + Send + 'static) -> Result<Self, ModelError>
+    where
+        F: Future<Output = Result<Assistant, ModelFailure>> + Send + 'static,
+    {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         // With one thread, reading and parsing alternate, and a call can be dropped at each change between them.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ModelError::Thread)?;
         let work = async move {
             while let Some(Job { items, mut answer }) = queue.recv().await {
                 let result = tokio::select! {
-                    result = connection.call(items) => result,
+                    // Where a panic does not end the process, the next job must find the thread alive.
+                    result = AssertUnwindSafe(call(items)).catch_unwind() => result.unwrap_or_else(|_| Err(ModelFailure::call_panicked())),
                     // The caller is gone. Dropping the call closes its connection.
                     () = answer.closed() => continue,
                 };
@@ -114,8 +127,7 @@ impl ModelClient {
         let queued = self.jobs.send(Job { items, answer });
         match answered.await {
             Ok(answer) if queued.is_ok() => answer,
-            // The thread has panicked; the process's log has the panic.
-            Ok(_) | Err(_) => Err(ModelFailure::model_thread_ended()),
+            Ok(_) | Err(_) => Err(ModelFailure::call_panicked()),
         }
     }
 }
@@ -303,4 +315,26 @@ pub fn system_prompt(manifest: &manifest::AgentManifest) -> String {
         text.push_str(&manifest.builtin.instruction);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_panics_fails_and_the_next_one_is_answered() {
+        let calls = AtomicUsize::new(0);
+        let client = ModelClient::start(move |_| {
+            let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                assert!(!first, "as a client that does not expect this answer");
+                Ok(Assistant { text: "here".to_owned(), tool_calls: Vec::new(), usage: None })
+            }
+        })
+        .unwrap();
+        assert!(client.call(Vec::new()).await.is_err());
+        assert_eq!(client.call(Vec::new()).await.unwrap().text, "here");
+    }
 }

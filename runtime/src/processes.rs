@@ -47,6 +47,13 @@ impl ProcessSupervisor {
         &self.root
     }
 
+    /// The home directory of every program.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        let home = self.env.iter().find(|(name, _)| name == "HOME");
+        home.map_or(Path::new("/"), |(_, home)| Path::new(home))
+    }
+
     /// Starts `program`. Its standard input is empty; `configure` adds arguments, variables and the other streams.
     ///
     /// # Errors

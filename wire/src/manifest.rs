@@ -11,6 +11,9 @@ use crate::entry::AgentRef;
 pub struct AgentManifest {
     /// The agent that runs.
     pub agent: AgentRef,
+    /// Name of the YoiProject; empty in manifests of earlier versions.
+    #[serde(default)]
+    pub project: String,
     /// Where the tree is mounted; the working directory of every tool.
     pub path: String,
     /// Settings of the runtime's own loop.

@@ -65,6 +65,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
     let limits = yoipod.spec.limits;
     AgentManifest {
         agent: agent_ref(yoipod),
+        project: yoipod.spec.project_ref.name.clone(),
         path: path.to_owned(),
         builtin: Builtin { instruction: yoipod.spec.agent.builtin.clone().unwrap_or_default().instruction },
         model: WireModel {

@@ -111,7 +111,8 @@ fn container(context: &PodContext<'_>) -> Container {
             mount("tmp", "/tmp", false),
             mount("home", HOME, false),
         ]),
-        working_dir: Some(path.to_owned()),
+        // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
+        working_dir: Some("/".to_owned()),
         ..Container::default()
     }
 }

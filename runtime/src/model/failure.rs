@@ -134,12 +134,9 @@ impl ModelFailure {
         Self::new(Retry::Times(MAX_USELESS_ANSWERS), words)
     }
 
-    /// The thread that calls the model has ended.
-    pub(super) fn model_thread_ended() -> Self {
-        Self::new(
-            Retry::Times(MAX_UNREADABLE_TRIES),
-            "the model could not be called: its thread has ended; the log of the Pod says why".to_owned(),
-        )
+    /// The code that calls the model has panicked.
+    pub(super) fn call_panicked() -> Self {
+        Self::new(Retry::Times(MAX_UNREADABLE_TRIES), "the call of the model panicked; the log of the Pod says where".to_owned())
     }
 
     fn from_connection_error(error: &(dyn Error + 'static), context: &CallContext) -> Self {

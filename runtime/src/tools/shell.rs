@@ -1,10 +1,11 @@
 //! The Shell tool.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::Access;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -37,23 +38,49 @@ impl Shell {
 
     /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes.
     pub async fn run(&self, command: &str, limit: Duration, bytes: usize) -> CallResult {
-        match self.start(command) {
+        match self.start(command, None) {
             Ok(running) => running.finish(limit, BoundedOutput::new(bytes.saturating_sub(RESERVED_FOR_STATUS))).await,
+            // The agent has taken its own right to the root of its tree. From elsewhere it can give that back.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && self.is_root_closed() => {
+                let note =
+                    format!("[{} cannot be entered (permission denied), so this command runs in /]\n", self.processes.root().display());
+                let limit_bytes = bytes.saturating_sub(RESERVED_FOR_STATUS + note.len());
+                match self.start(command, Some(Path::new("/"))) {
+                    Ok(running) => {
+                        let result = running.finish(limit, BoundedOutput::new(limit_bytes)).await;
+                        CallResult { output: note + &result.output, ..result }
+                    }
+                    Err(error) => self.start_failure(&error),
+                }
+            }
             // A missing program and a missing working directory give the same error.
             Err(_) if !self.processes.root().is_dir() => CallResult::failed(format!(
                 "failed to start: the working directory {} is gone; nothing can run until it is there",
                 self.processes.root().display()
             )),
-            Err(error) => CallResult::failed(without_os_error_number(&format!("failed to start {}: {error}", self.program.display()))),
+            Err(error) => self.start_failure(&error),
         }
     }
 
-    fn start(&self, shell_command: &str) -> std::io::Result<RunningCommand> {
+    fn start_failure(&self, error: &std::io::Error) -> CallResult {
+        CallResult::failed(without_os_error_number(&format!("failed to start {}: {error}", self.program.display())))
+    }
+
+    /// Whether this process may not enter the root of the tree.
+    fn is_root_closed(&self) -> bool {
+        rustix::fs::access(self.processes.root(), Access::EXEC_OK).is_err()
+    }
+
+    /// Starts in `directory`, else in the root of the tree.
+    fn start(&self, shell_command: &str, directory: Option<&Path>) -> std::io::Result<RunningCommand> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let stderr = write.try_clone()?;
         let pipe = Receiver::from_owned_fd(read)?;
         let process = self.processes.start(&self.program, |command| {
             command.arg("-c").arg(shell_command).stdout(write).stderr(stderr);
+            if let Some(directory) = directory {
+                command.current_dir(directory);
+            }
         })?;
         Ok(RunningCommand { pipe, process })
     }

@@ -28,6 +28,8 @@ pub struct Harness {
     pub shim_socket: PathBuf,
     /// More variables for the runtime.
     pub env: Vec<(&'static str, String)>,
+    /// The runtime runs as this user; as the test's own when absent.
+    pub uid: Option<u32>,
     /// Requests to the model, in order.
     pub requests: ModelRequests,
 }
@@ -104,6 +106,7 @@ impl Harness {
             key: None,
             user_env: Vec::new(),
             env: Vec::new(),
+            uid: None,
             requests,
             limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
         }
@@ -121,6 +124,7 @@ impl Harness {
         let path = |name: &str| self.dir.path().join(name);
         let manifest = json!({
             "agent": {"namespace": "ns", "name": "a", "uid": "uid-a"},
+            "project": "p",
             "path": self.tree(),
             "builtin": {"instruction": "You are tested."},
             "model": {"provider": self.provider, "name": self.model, "baseUrl": self.model_url, "needsKey": self.needs_key},
@@ -145,6 +149,14 @@ impl Harness {
         command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").envs(self.user_env.iter().copied());
         command.envs(self.key.map(|key| (env::MODEL_API_KEY, key)));
         command.envs(self.env.iter().map(|(name, value)| (*name, value)));
+        if let Some(uid) = self.uid {
+            for path in
+                [self.dir.path().to_owned()].into_iter().chain(["tree", "session", "tmp", "home", "token", "manifest.json"].map(path))
+            {
+                std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+            }
+            std::os::unix::process::CommandExt::uid(&mut command, uid);
+        }
         Runtime { child: command.spawn().unwrap() }
     }
 

@@ -79,3 +79,37 @@ async fn output_is_bounded_and_keeps_head_and_tail() {
     assert!(end.output.starts_with("first\ny\n") && end.output.ends_with("last\nwrong\n[exit code 7]"), "{}", end.output);
     assert!(end.output.contains("bytes left out"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_needs_no_settings_and_bears_the_agents_name() {
+    let command = "git init -q && echo x > f && git add f && git commit -q -m first && git log --format='%an <%ae>'; \
+        git config user.name other && git commit -q --amend --no-edit --reset-author && git log --format=%an";
+    let harness = Harness::new(&script(command, 20)).await;
+    let end = run(&harness).await;
+    assert_eq!(end.output, "a <a@p.ns.invalid>\nother\n[exit code 0]");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_closed_the_root_of_its_tree_can_open_it_again() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("starting the runtime as another user needs root");
+    }
+    let call = |command: &str| format!("{{tool: Shell, args: {}}}", serde_json::json!({"command": command}));
+    let steps = format!(
+        "rules:\n- steps:\n  - toolCalls: [{}]\n  - toolCalls: [{}]\n  - toolCalls: [{}]\n  - text: done\n",
+        call("chmod 000 ."),
+        call("pwd; chmod 755 $TREE"),
+        call("pwd"),
+    );
+    let harness = Harness { uid: Some(1000), ..Harness::new(&steps).await };
+    let tree = harness.tree().to_str().unwrap().to_owned();
+    let harness = Harness { user_env: vec![("TREE", tree.clone().leak())], ..harness };
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    let outputs: Vec<String> = tool_ends(&entries).into_iter().map(|end| end.output).collect();
+    assert!(
+        outputs[1].starts_with(&format!("[{tree} cannot be entered (permission denied), so this command runs in /]\n/\n")),
+        "{outputs:?}"
+    );
+    assert_eq!(outputs[2], format!("{tree}\n[exit code 0]"));
+}
