@@ -12,6 +12,7 @@ use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient,
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
 use yoi_wire::hub::gateway_api;
+use yoi_wire::manifest::SecretKeyName;
 
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
@@ -63,8 +64,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         }
     });
 
-    let secret_missing = manifest.model.needs_key && settings.key.is_none();
-    let status = RuntimeStatus::new(settings.run_generation, secret_missing);
+    let missing_secret = manifest.model.key_secret.as_ref().filter(|_| settings.key.is_none());
+    let secret_missing = missing_secret.is_some();
+    let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
     let shell = Arc::new(Shell::new(processes.clone()));
@@ -114,6 +116,14 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     lines.stop().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What is missing, and how to make it. The container starts again until it is there: variables are read at a start only.
+fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str) -> String {
+    format!(
+        "Secret {secret} with the model's key does not exist in namespace {namespace}, or has no key {key}; the agent goes on by itself once it has: \
+         kubectl create secret generic {secret} -n {namespace} --from-literal={key}=KEY"
+    )
 }
 
 fn dial(settings: &RuntimeSettings, address: &str) -> Dial {

@@ -79,7 +79,8 @@ fn recovery_hint(error: &SessionError) -> &'static str {
 #[derive(Clone, Debug)]
 struct StatusInputs {
     session: SessionState,
-    secret_missing: bool,
+    /// Which Secret is missing.
+    missing_secret: Option<String>,
     /// Why the inbox takes no messages.
     inbox: Option<NotReady>,
     /// How the model's last call failed.
@@ -95,11 +96,11 @@ impl StatusInputs {
         }
         match &self.session {
             SessionState::Broken(failure) => return (false, failure.reason, &failure.message),
-            SessionState::Starting if !self.secret_missing => return (false, ReportReason::Starting, "the runtime is starting"),
+            SessionState::Starting if self.missing_secret.is_none() => return (false, ReportReason::Starting, "the runtime is starting"),
             SessionState::Starting | SessionState::Open => {}
         }
-        if self.secret_missing {
-            return (false, ReportReason::SecretMissing, "the Secret with the model's key is missing, or does not have the key");
+        if let Some(message) = &self.missing_secret {
+            return (false, ReportReason::SecretMissing, message);
         }
         if let Some(failure) = &self.inbox {
             return (false, failure.reason, &failure.message);
@@ -136,10 +137,10 @@ pub struct RuntimeStatus {
 }
 
 impl RuntimeStatus {
-    /// A report with the reason `Starting` or `SecretMissing`.
+    /// A report with the reason `Starting`, or `SecretMissing` with this message.
     #[must_use]
-    pub fn new(run_generation: u64, secret_missing: bool) -> Self {
-        let inputs = StatusInputs { session: SessionState::Starting, secret_missing, inbox: None, model: None, stopping: false };
+    pub fn new(run_generation: u64, missing_secret: Option<String>) -> Self {
+        let inputs = StatusInputs { session: SessionState::Starting, missing_secret, inbox: None, model: None, stopping: false };
         let (ready, reason, message) = inputs.condition();
         let report = RuntimeReport {
             run_generation,
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_refuses_a_lower_run_generation_is_reported_with_the_one_that_it_has_seen() {
-        let status = RuntimeStatus::new(1, false);
+        let status = RuntimeStatus::new(1, None);
         let refused = SessionError::LowerGeneration { ours: 1, seen: 7 };
         status.set_session_state(SessionState::Broken(NotReady::from_session_error(&refused)));
         assert_eq!(status.report().volume_run_generation, Some(7));
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_problem_that_ends_does_not_hide_one_that_lasts() {
-        let status = RuntimeStatus::new(1, false);
+        let status = RuntimeStatus::new(1, None);
         assert_eq!(reasons(&status), (false, ReportReason::Starting.into()));
         status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);

@@ -72,9 +72,19 @@ pub struct ModelEndpoint {
     /// Base URL up to and including the version segment, e.g. `http://model.example/v1/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// True when the user named a Secret: its absence is then reported as SecretMissing.
-    #[serde(default)]
-    pub needs_key: bool,
+    /// The Secret with the endpoint's key, if the user named one: its absence is then reported as SecretMissing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_secret: Option<SecretKeyName>,
+}
+
+/// Names a value of a Secret in the agent's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeyName {
+    /// Name of the Secret.
+    pub secret: String,
+    /// Key in its data.
+    pub key: String,
 }
 
 /// `spec.task`, submitted once by its id.

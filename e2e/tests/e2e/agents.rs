@@ -210,7 +210,7 @@ async fn a_model_secret_that_is_missing_is_named_and_used_when_it_comes() -> Res
         "authSecretRef": { "name": "later", "key": "apiKey" } });
     ns.create_agent("a", "p", json!({ "task": "write the file", "model": model })).await?;
     let condition = ns.wait_reason::<YoiPod>("a", "Ready", "SecretMissing").await?;
-    ensure!(!condition.message.is_empty(), "no word on which Secret");
+    ensure!(["Secret later ", "no key apiKey", &ns.name].iter().all(|word| condition.message.contains(word)), "{}", condition.message);
     ns.apply(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "apiKey": "the-key-of-the-model" } }).to_string()).await?;
     ns.wait_task_complete("a").await?;
     let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.exit_ok()?.out;

@@ -8,7 +8,7 @@ use yoi_crds::name::label;
 use yoi_crds::pod::{EnvVar, ManifestRef, Model, PodSettings};
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_wire::identity::MANIFEST_FILE;
-use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, Task};
+use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, SecretKeyName, Task};
 
 use crate::meta::uid;
 use crate::names;
@@ -72,7 +72,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
             provider: resolved.model.provider,
             name: resolved.model.name.clone(),
             base_url: resolved.model.base_url.clone(),
-            needs_key: resolved.model.auth_secret_ref.is_some(),
+            key_secret: resolved.model.auth_secret_ref.as_ref().map(|r| SecretKeyName { secret: r.name.clone(), key: r.key.clone() }),
         },
         task: task(yoipod),
         gateway: settings.gateway.clone(),

@@ -127,7 +127,7 @@ impl Harness {
             "project": "p",
             "path": self.tree(),
             "builtin": {"instruction": "You are tested."},
-            "model": {"provider": self.provider, "name": self.model, "baseUrl": self.model_url, "needsKey": self.needs_key},
+            "model": {"provider": self.provider, "name": self.model, "baseUrl": self.model_url, "keySecret": self.needs_key.then(|| json!({"secret": "model-key", "key": "api-key"}))},
             "task": task.map(|text| json!({"id": format!("task-{text}"), "text": text})),
             "gateway": {"lines": self.gateway.address, "service": self.gateway.address, "serverName": "gateway.test", "ca": self.gateway.ca},
             "limits": self.limits,
