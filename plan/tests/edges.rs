@@ -34,7 +34,7 @@ fn nodes(names: &[&str]) -> Arc<Nodes> {
         "metadata": {"name": "n"}, "spec": {},
         "status": {"providers": [{"name": "Btrfs", "available": true, "reason": "here"}], "runtimeDigests": ["d"]},
     });
-    let node = || Node { labels: BTreeMap::new(), offer: Some(made(offer.clone())) };
+    let node = || Node { offer: Some(made(offer.clone())), ..Node::default() };
     Arc::new(Nodes(names.iter().map(|n| ((*n).to_owned(), node())).collect()))
 }
 
