@@ -12,7 +12,7 @@ use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
 
 use crate::conditions::{self, ConditionSet};
 use crate::network;
-use crate::nodes::{Nodes, join_sentences};
+use crate::nodes::Nodes;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
@@ -140,11 +140,8 @@ fn source_ready(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> ConditionValue 
     if let Some(failed) = populated.iter().find(|c| c.reason == reason::POPULATE_FAILED) {
         return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
     }
-    let stuck = stuck_sentences(base_set, now);
-    if stuck.len() == living().count() && !stuck.is_empty() {
-        let by_populator = populated.iter().any(|c| c.reason == reason::POPULATOR_NOT_RUNNING);
-        let why = if by_populator { reason::POPULATOR_NOT_RUNNING } else { reason::POPULATING };
-        return ConditionValue::no(why, format!("no node gets on with the source: {}", join_sentences(stuck.into_iter())));
+    if let Some(stuck) = base_set.all_stuck(now) {
+        return stuck;
     }
     let refused = living().filter_map(|base| Some((base, find(base.workspace.conditions(), condition::READY)?)));
     match refused.into_iter().find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
@@ -153,20 +150,13 @@ fn source_ready(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> ConditionValue 
     }
 }
 
-/// For each base that is stuck, on which node and why.
-fn stuck_sentences(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> Vec<String> {
-    let sentence = |base: ObservedBase<'_>| match base_set.progress(base, now) {
-        Progress::Stuck(why) => Some(format!("node {}: {why}", base.node)),
-        Progress::Sealed | Progress::UnderWay(_) => None,
-    };
-    base_set.living().filter_map(sentence).collect()
-}
-
 /// What the base says that gets on; else why each does not.
 fn not_sealed_yet(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> String {
-    let Some(base) = base_set.living().find(|base| matches!(base_set.progress(*base, now), Progress::UnderWay(_))) else {
-        return join_sentences(stuck_sentences(base_set, now).into_iter());
-    };
+    if let Some(stuck) = base_set.all_stuck(now) {
+        return stuck.message;
+    }
+    let under_way = base_set.living().find(|base| matches!(base_set.progress(*base, now), Progress::UnderWay(_)));
+    let Some(base) = under_way else { return "the first base is being made".to_owned() };
     let title = base.workspace.name();
     match find(base.workspace.conditions(), condition::READY) {
         Some(ready) => format!("base {title}: {}", ready.message),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
@@ -16,7 +17,7 @@ use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
 
 use super::progress::Progress;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, join_sentences};
 use crate::step::Step;
 use crate::stored::{Stored, Uid, delete_all};
 use crate::{meta, names};
@@ -217,6 +218,22 @@ impl<'a> BaseSet<'a> {
             steps.extend(self.make_next(|_| true, false));
         }
         (steps, recheck)
+    }
+
+    /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.
+    pub(crate) fn all_stuck(&self, now: jiff::Timestamp) -> Option<ConditionValue> {
+        let why_stuck = |base: ObservedBase<'_>| match self.progress(base, now) {
+            Progress::Stuck(why) => Some(format!("node {}: {why}", base.node)),
+            Progress::Sealed | Progress::UnderWay(_) => None,
+        };
+        let stuck: Vec<String> = self.living().map(why_stuck).collect::<Option<_>>()?;
+        if stuck.is_empty() {
+            return None;
+        }
+        let populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
+        let by_populator = populated.into_iter().any(|c| c.reason == reason::POPULATOR_NOT_RUNNING);
+        let why = if by_populator { reason::POPULATOR_NOT_RUNNING } else { reason::POPULATING };
+        Some(ConditionValue::no(why, format!("no node gets on with the source: {}", join_sentences(stuck.into_iter()))))
     }
 
     /// Once a base is sealed: the steps that delete those that are stuck, that no tree was made from, and that no consumer waits for. `origins` are the

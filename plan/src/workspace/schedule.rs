@@ -120,10 +120,12 @@ fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>) -> Schedule {
     match base_set.on(node) {
         Some(base) if base.is_sealed() => Schedule::assigned(node, OriginKind::Base, Some(base.workspace)),
         Some(base) => {
-            let ready = find(base.workspace.conditions(), condition::READY);
-            let why = ready.map(|c| format!(": {}", c.message)).unwrap_or_default();
+            let conditions = base.workspace.conditions();
+            let why = find(conditions, condition::READY).map(|c| format!(": {}", c.message)).unwrap_or_default();
             let message = format!("node {node} was chosen and its base {} is not sealed yet{why}", base.workspace.name());
-            Schedule::waits(ConditionValue::no(reason::POPULATING, message), Vec::new())
+            let is_stuck = find(conditions, condition::POPULATED).is_some_and(|c| c.reason == reason::POPULATOR_NOT_RUNNING);
+            let reason = if is_stuck { reason::POPULATOR_NOT_RUNNING } else { reason::POPULATING };
+            Schedule::waits(ConditionValue::no(reason, message), Vec::new())
         }
         None => {
             let message = format!("node {node} was chosen and gets a base first");

@@ -80,7 +80,7 @@ fn fills(c: &Cluster, node: &str, m: &Machine) -> bool {
 
 /// Somebody else's object has a name that the operator needs.
 fn blocked(c: &Cluster, why: Reason) -> bool {
-    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING) && (!foreign_objects(c).is_empty() || kept(c))
+    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING || why == reason::POPULATOR_NOT_RUNNING) && (!foreign_objects(c).is_empty() || kept(c))
 }
 
 /// Somebody else's finalizer keeps an object that is being deleted.
@@ -186,11 +186,17 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let source = &w.spec.source;
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
-        reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty(),
-        // Its node, if it is a base; its source's bases, if it is not.
+        reason::NO_ELIGIBLE_NODE => {
+            let free = |(node, m): (&String, &std::sync::Arc<Machine>)| m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node);
+            !c.now.machines.iter().any(free)
+        }
+        // Its node, if it is a base; else the node of its consumer, which has no other that would do.
         reason::POPULATOR_NOT_RUNNING => match &w.spec.base {
             Some(base) => !c.now.machines.get(&base.node).is_some_and(|m| !m.cordoned && !m.tainted && fills(c, &base.node, m)),
-            None => !can_populate(c),
+            None => {
+                let mut users = c.now.yoipods.values().filter(|y| yoi_plan::yoipod::workspace_name(y) == title);
+                !can_populate(c) || users.any(|y| !could_run(c, y, Some(w))) || blocked(c, why)
+            }
         },
         reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
             let project = source.project.as_ref().is_some_and(|p| !c.now.projects.contains_key(&p.name));
@@ -261,6 +267,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         }
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
         reason::POPULATING => blocked(c, why) || lost_trees(c),
+        reason::POPULATOR_NOT_RUNNING => !can_populate(c) || !could_run(c, y, workspace.map(|w| &**w)) || blocked(c, why),
         reason::POD_PENDING => {
             !foreign_objects(c).is_empty()
                 || project_is_not_ready(c, Some(&y.spec.project_ref.name))
