@@ -233,6 +233,10 @@ reasons! {
     BUSY = "Busy",
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
+    /// The node of the tree does not answer, so the tree cannot be destroyed.
+    @!NODE_NOT_READY = "NodeNotReady",
+        "Bring the node that the message names back. If it is gone for good, delete its Node object: its trees are given up then.",
+        "kubectl get nodes";
     /// The node of the tree is gone.
     @!NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",

@@ -3,8 +3,8 @@
 //! `yoi-plan` must not read what is taken out here. Nothing is ever written back from a cache.
 
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus,
-    PersistentVolumeSpec,
+    CSIPersistentVolumeSource, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim,
+    PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm};
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm,
+};
 
 const NAME_FIELD: &str = "metadata.name";
 /// What Pods of an earlier version are bound to nodes by.

@@ -185,7 +185,8 @@ fn find_room<'a>(
                 return RunPlan { requeue_after: Some(left), ..stays };
             }
             let is_avoided_for_nothing = |digest: &str| pod.choice.avoided.iter().any(|node| placement.can_make(node, digest));
-            let is_too_narrow = if pod.choice.is_bound { stays.no_room } else { runtime.is_ok_and(|(digest, _)| is_avoided_for_nothing(&digest)) };
+            let is_too_narrow =
+                if pod.choice.is_bound { stays.no_room } else { runtime.is_ok_and(|(digest, _)| is_avoided_for_nothing(&digest)) };
             RunPlan { steps: if is_too_narrow { gives_way() } else { Vec::new() }, no_room: true, ..stays }
         }
         (Some(node), _, Ok((digest, able))) if input.nodes.exists(node) => {

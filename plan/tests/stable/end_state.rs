@@ -80,7 +80,8 @@ fn fills(c: &Cluster, node: &str, m: &Machine) -> bool {
 
 /// Somebody else's object has a name that the operator needs.
 fn blocked(c: &Cluster, why: Reason) -> bool {
-    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING || why == reason::POPULATOR_NOT_RUNNING) && (!foreign_objects(c).is_empty() || kept(c))
+    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING || why == reason::POPULATOR_NOT_RUNNING)
+        && (!foreign_objects(c).is_empty() || kept(c))
 }
 
 /// Somebody else's finalizer keeps an object that is being deleted.
@@ -187,7 +188,9 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
         reason::NO_ELIGIBLE_NODE => {
-            let free = |(node, m): (&String, &std::sync::Arc<Machine>)| m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node);
+            let free = |(node, m): (&String, &std::sync::Arc<Machine>)| {
+                m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node)
+            };
             !c.now.machines.iter().any(free)
         }
         // Its node, if it is a base; else the node of its consumer, which has no other that would do.

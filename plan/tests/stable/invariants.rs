@@ -146,7 +146,11 @@ fn base_made(c: &Cluster, made: &AgentWorkspace, step: &Step) -> Verdict {
         let status = w.status.as_ref();
         let is_there = status.and_then(|s| s.node_name.as_ref()).is_some_and(|node| c.exists(node));
         let lost = status.is_some_and(|s| find(&s.conditions, condition::PROVISIONED).is_some_and(|p| p.reason == *reason::TREE_LOST));
-        of(w) && is_there && !lost && status.is_some_and(|s| is_true(&s.conditions, condition::SEALED)) && c.ours.contains_key(uid(&w.metadata))
+        of(w)
+            && is_there
+            && !lost
+            && status.is_some_and(|s| is_true(&s.conditions, condition::SEALED))
+            && c.ours.contains_key(uid(&w.metadata))
     });
     require(!sealed, "a base is made for nobody, though another is sealed", step)
 }

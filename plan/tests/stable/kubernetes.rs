@@ -220,8 +220,10 @@ pub fn provision(c: &mut Cluster, claim: &PersistentVolumeClaim, node: &str) {
 fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
     let spec = pod.spec.as_ref().expect("a spec");
     let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.clone()).unwrap_or_default();
-    let NodeAffinity { required_during_scheduling_ignored_during_execution: required, preferred_during_scheduling_ignored_during_execution: preferred } =
-        affinity;
+    let NodeAffinity {
+        required_during_scheduling_ignored_during_execution: required,
+        preferred_during_scheduling_ignored_during_execution: preferred,
+    } = affinity;
     let tolerates = spec.tolerations.iter().flatten().any(|t| t.operator.as_deref() == Some("Exists") && t.key.is_none());
     let agent = is_agent(pod);
     let reach = nodes(&c.now.machines, &c.now.offers);
@@ -231,8 +233,13 @@ fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
         let labels = m.metadata.labels.as_ref().expect("labels");
         let selected = spec.node_selector.iter().flatten().all(|(k, v)| labels.get(k) == Some(v));
         let named = required.as_ref().is_none_or(|r| r.node_selector_terms.iter().any(|t| names_node(t, name(&m.metadata))));
-        let room = !(agent && m.full) && !m.packed;
-        m.alive && (tolerates || !m.cordoned && !m.tainted) && selected && named && room && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
+        let room = !(m.packed || agent && m.full);
+        m.alive
+            && (tolerates || !m.cordoned && !m.tainted)
+            && selected
+            && named
+            && room
+            && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
     };
     let mut found: Vec<String> = c.now.machines.values().filter(|m| fits(m)).map(|m| name(&m.metadata).to_owned()).collect();
     // Among equal nodes the scheduler picks by chance.
