@@ -42,6 +42,8 @@ pub mod annotation {
     pub const RUN_GENERATION: &str = "yoi.dev/run-generation";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+    /// How often the scheduler was made to choose another node for a late-bound claim.
+    pub const GIVEN_BACK: &str = "yoi.dev/given-back";
     /// How often Kubernetes was made to look again at a claim that is being deleted.
     pub const REMINDED: &str = "yoi.dev/reminded";
     /// The provisioner of a volume, as Kubernetes writes it.

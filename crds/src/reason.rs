@@ -166,6 +166,10 @@ reasons! {
     @!POPULATE_FAILED = "PopulateFailed",
         "The message holds the end of the populator's output: fix the URL, the ref or the way to the server. It is tried again by itself.",
         "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
+    /// The Pod that fills a base cannot run on its node. Another node gets a base, if there is one that can.
+    @!POPULATOR_NOT_RUNNING = "PopulatorNotRunning",
+        "The message holds the words of the scheduler or the kubelet: room, a taint, the image. It goes on by itself when that is mended.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The source's content is in the base.
     FILLED = "Filled";
     /// The base is read-only and has a manifest digest.
@@ -229,6 +233,10 @@ reasons! {
     BUSY = "Busy",
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
+    /// The node of the tree does not answer, so the tree cannot be destroyed.
+    @!NODE_NOT_READY = "NodeNotReady",
+        "Bring the node that the message names back. If it is gone for good, delete its Node object: its trees are given up then.",
+        "kubectl get nodes";
     /// The node of the tree is gone.
     @!NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",
@@ -280,6 +288,10 @@ reasons! {
     /// The agent's Pod waits for a node.
     POD_PENDING = "PodPending",
         "The message holds the words of the scheduler or the kubelet: room, an image, a volume.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// No node that holds the base, or that could hold the tree, has room for the agent's Pod. It may go to any node that can make the tree.
+    NO_ROOM = "NoRoom",
+        "Wait for a node to join or for room. What the Pod asks for stands in `spec.pod.resources` and `spec.pod.nodeSelector`.",
         "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
     /// The runtime has started and not yet reported.
     STARTING = "Starting";

@@ -41,7 +41,9 @@ type mount struct {
 }
 
 type child struct {
-	Name    string   `json:"name"`
+	Name string `json:"name"`
+	// The child starts when this file exists. Empty: at once.
+	After   string   `json:"after"`
 	Command []string `json:"command"`
 	Env     []string `json:"env"`
 	// "tcp:ADDRESS" or "unix:PATH": the next child starts when this one accepts there.
@@ -132,15 +134,10 @@ func (c *config) runInside() error {
 	if err := c.prepareMounts(); err != nil {
 		return err
 	}
-	for {
-		if _, err := os.Stat(c.GateFile); err == nil {
-			break
-		}
-		select {
-		case <-signals:
-			return nil
-		case <-time.After(20 * time.Millisecond):
-		}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-signals; cancel() }()
+	if !waitFile(ctx, c.GateFile) {
+		return nil
 	}
 	for _, command := range c.Setup {
 		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -148,12 +145,13 @@ func (c *config) runInside() error {
 		}
 	}
 	reaper := newReaper()
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { <-signals; cancel() }()
 
 	var running []*supervised
 	for _, spec := range c.Children {
 		s := &supervised{child: spec, reaper: reaper, log: &boundedLog{path: filepath.Join(c.LogDir, spec.Name+".log"), limit: c.MaxLog}}
+		if !waitFile(ctx, spec.After) {
+			break
+		}
 		running = append(running, s)
 		s.start(ctx)
 		if !waitReady(ctx, spec.Ready) {
@@ -174,7 +172,8 @@ func (c *config) runInside() error {
 }
 
 func (c *config) prepareMounts() error {
-	// First cut the cord to the host's mounts, then be a peer group of our own: Bidirectional propagation needs a shared root.
+	// First private: nothing that is mounted here shows on the host, or the other way round. Then shared again, as a peer group of the node's
+	// own: Bidirectional propagation needs a shared root.
 	for _, flags := range []uintptr{syscall.MS_REC | syscall.MS_PRIVATE, syscall.MS_REC | syscall.MS_SHARED} {
 		if err := syscall.Mount("", "/", "", flags, ""); err != nil {
 			return fmt.Errorf("mount propagation of /: %w", err)
@@ -281,6 +280,20 @@ func (s *supervised) spawn() (int, <-chan syscall.WaitStatus, error) {
 		io.Copy(s.log, read) //nolint:errcheck
 	}()
 	return pid, ended, nil
+}
+
+// Waits until the file exists; false when the context ended before. An empty path is no wait.
+func waitFile(ctx context.Context, path string) bool {
+	for path != "" && ctx.Err() == nil {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
 }
 
 func waitReady(ctx context.Context, where string) bool {

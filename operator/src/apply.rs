@@ -101,8 +101,9 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
             api.patch(&object.name_any(), &params, &Patch::Apply(&**object)).await.map_err(|e| Error::from(operation.clone(), e))?;
         }
         Step::OwnClaim { claim, owners } => patch(client, claim, json!({"metadata": {"ownerReferences": owners}}), &operation).await?,
-        Step::UnselectNode { claim } => {
-            patch(client, claim, json!({"metadata": {"annotations": {annotation::SELECTED_NODE: null}}}), &operation).await?;
+        Step::UnselectNode { claim, times } => {
+            let annotations = json!({annotation::SELECTED_NODE: null, annotation::GIVEN_BACK: times.to_string()});
+            patch(client, claim, json!({"metadata": {"annotations": annotations}}), &operation).await?;
         }
         Step::NudgeClaim { claim, times } => {
             patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &operation).await?;

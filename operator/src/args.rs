@@ -1,12 +1,13 @@
 //! Flags and environment variables; nothing else reads them.
 
 use clap::{Parser, ValueEnum};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use yoi_crds::pod::ImagePullPolicy;
-use yoi_plan::settings::{Network, Settings};
+use yoi_plan::settings::{Network, Settings, populator_resources};
 use yoi_wire::manifest::Gateway;
 
 /// Watches Yoi's objects and makes the cluster agree with them.
@@ -36,6 +37,9 @@ pub struct OperatorArgs {
     /// Image of the Pods that fill bases from git; the agents' when absent.
     #[arg(long, env = "YOI_POPULATOR_IMAGE")]
     pub populator_image: Option<String>,
+    /// JSON of the requests and limits of those Pods, as in a container's `resources`.
+    #[arg(long, env = "YOI_POPULATOR_RESOURCES", value_parser = resources)]
+    pub populator_resources: Option<ResourceRequirements>,
     #[arg(long, env = "YOI_AGENT_IMAGE_PULL_POLICY", value_enum)]
     pub agent_image_pull_policy: Option<PullPolicy>,
     /// Hex SHA-256 of the yoi-runtime that agents must run; when absent, one that the nodes offer.
@@ -93,6 +97,10 @@ pub enum PullPolicy {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Egress(pub Vec<NetworkPolicyEgressRule>);
 
+fn resources(text: &str) -> Result<ResourceRequirements, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
 fn egress(text: &str) -> Result<Egress, serde_json::Error> {
     serde_json::from_str(text).map(Egress)
 }
@@ -111,6 +119,7 @@ impl OperatorArgs {
         Settings {
             agent_image: self.agent_image.clone(),
             populator_image: self.populator_image.clone().unwrap_or_else(|| self.agent_image.clone()),
+            populator_resources: self.populator_resources.clone().unwrap_or_else(populator_resources),
             image_pull_policy: self.agent_image_pull_policy.map(|p| match p {
                 PullPolicy::Always => ImagePullPolicy::Always,
                 PullPolicy::IfNotPresent => ImagePullPolicy::IfNotPresent,

@@ -29,7 +29,7 @@ macro_rules! for_each_kind {
             manifests:        ConfigMap,                    ConfigMap,                    "configmaps",             namespaced, Some(label::YOIPOD), identity,          manifest_keys,  part_changed,      only_cache;
             network_policies: NetworkPolicy,                NetworkPolicy,                "networkpolicies",        namespaced, Some(label::ROLE),   identity,          namespace_keys, part_changed,      only_cache;
             namespaces:       PartialObjectMeta<Namespace>, PartialObjectMeta<Namespace>, "namespaces",             cluster,    None,                identity,          no_keys,        no_triggers,       only_cache;
-            nodes:            PartialObjectMeta<Node>,      PartialObjectMeta<Node>,      "nodes",                  cluster,    None,                identity,          name_keys,      nodes_changed,     only_cache;
+            nodes:            Node,                         Node,                         "nodes",                  cluster,    None,                trim::node,        name_keys,      nodes_changed,     only_cache;
         }
     };
 }

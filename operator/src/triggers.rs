@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use futures::channel::mpsc;
+use k8s_openapi::api::core::v1::Taint;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use yoi_crds::reason::condition;
@@ -140,7 +141,7 @@ impl WatchCaches {
         let nodes = self.nodes.all().into_iter().map(|node| {
             let name = node.name_any();
             let offer = self.workspace_nodes.get("", &name);
-            (name, nodes::Node { labels: node.labels().clone(), offer })
+            (name, nodes::Node::new(&node, offer))
         });
         let after = Arc::new(Nodes(nodes.collect()));
         let before = {
@@ -159,13 +160,18 @@ impl WatchCaches {
     }
 }
 
-/// Labels and offer of each node, by name.
-fn what_plans_read(nodes: &Nodes) -> BTreeMap<&str, (&BTreeMap<String, String>, Option<&WorkspaceNodeStatus>)> {
-    fn read(node: &nodes::Node) -> (&BTreeMap<String, String>, Option<&WorkspaceNodeStatus>) {
-        (&node.labels, node.offer.as_ref().and_then(|offer| offer.status.as_ref()))
+/// Each node by its name, as far as something waits for it. Free bytes only order the nodes, and change every minute.
+fn what_plans_read(nodes: &Nodes) -> BTreeMap<&str, (WithoutOffer<'_>, Option<WorkspaceNodeStatus>)> {
+    fn read(node: &nodes::Node) -> (WithoutOffer<'_>, Option<WorkspaceNodeStatus>) {
+        let nodes::Node { labels, cordoned, taints, not_ready_since, offer } = node;
+        let status = offer.as_ref().and_then(|offer| offer.status.as_ref());
+        ((labels, *cordoned, taints, *not_ready_since), status.map(|status| WorkspaceNodeStatus { capacity: None, ..status.clone() }))
     }
     nodes.0.iter().map(|(name, node)| (name.as_str(), read(node))).collect()
 }
+
+/// Labels, cordon, taints, and since when it is not ready.
+type WithoutOffer<'a> = (&'a BTreeMap<String, String>, bool, &'a [Taint], Option<jiff::Timestamp>);
 
 fn matching<K>(objects: Vec<Arc<K>>, predicate: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
     objects.into_iter().filter(|object| predicate(object)).collect()

@@ -1,11 +1,12 @@
-//! Takes out of claims and volumes what no plan reads: the caches hold every one of them for as long as it exists.
+//! Takes out of claims, volumes and nodes what no plan reads: the caches hold every one of them for as long as it exists.
 //!
 //! `yoi-plan` must not read what is taken out here. Nothing is ever written back from a cache.
 
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus,
-    PersistentVolumeSpec,
+    CSIPersistentVolumeSource, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim,
+    PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeSpec,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// A claim with its metadata, its volume and its phase.
 #[must_use]
@@ -31,4 +32,30 @@ pub fn volume(mut volume: PersistentVolume) -> PersistentVolume {
     });
     volume.status = None;
     volume
+}
+
+/// A node with its name, its labels, its cordon, its taints, and since when it is ready or not. The kubelet's heartbeats change nothing of that.
+#[must_use]
+pub fn node(node: Node) -> Node {
+    let Node { metadata, spec, status } = node;
+    let NodeSpec { unschedulable, taints, .. } = spec.unwrap_or_default();
+    let ready = status.and_then(|status| status.conditions).into_iter().flatten().find(|condition| condition.type_ == "Ready");
+    let ready = ready.map(|NodeCondition { type_, status, last_transition_time, .. }| NodeCondition {
+        type_,
+        status,
+        last_transition_time,
+        ..NodeCondition::default()
+    });
+    let metadata = ObjectMeta {
+        name: metadata.name,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        labels: metadata.labels,
+        ..ObjectMeta::default()
+    };
+    Node {
+        metadata,
+        spec: Some(NodeSpec { unschedulable, taints, ..NodeSpec::default() }),
+        status: Some(NodeStatus { conditions: ready.map(|ready| vec![ready]), ..NodeStatus::default() }),
+    }
 }

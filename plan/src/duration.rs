@@ -1,4 +1,4 @@
-//! The durations in specs: `30s`, `10m`, `2h`.
+//! The durations in specs: `30s`, `10m`, `2h`; and what is left of one.
 
 use std::time::Duration;
 
@@ -26,6 +26,12 @@ pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     }
     let count: u64 = digits.parse().map_err(|_| refuse())?;
     Ok(Duration::from_secs(count * seconds))
+}
+
+/// What is left of `period` since `start`; `None` when it is over.
+pub(crate) fn time_left(start: jiff::Timestamp, period: Duration, now: jiff::Timestamp) -> Option<Duration> {
+    let due = start.saturating_add(period).unwrap_or(now);
+    Duration::try_from(due.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod duration;
 pub mod meta;
 pub mod names;
 pub mod network;
+mod node_affinity;
 pub mod nodes;
 pub mod nudge_deleting_claims;
 mod observed_pod;

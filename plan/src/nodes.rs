@@ -1,10 +1,10 @@
-//! The cluster's nodes: which providers and runtimes each offers, and which volumes Pods there can use.
+//! The cluster's nodes: which providers and runtimes each offers, whether Pods can start there, and which volumes they can use there.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume};
+use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
@@ -13,20 +13,8 @@ use yoi_crds::source::ProviderName;
 use crate::step::Plan;
 use crate::stored::Stored;
 
-/// The well-known label that Pods are bound to nodes by. Its value is not the node's name on every cluster.
-pub const HOSTNAME: &str = "kubernetes.io/hostname";
-
-/// Value of the label [`HOSTNAME`] of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hostname(String);
-
-impl Hostname {
-    /// The label's value.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+/// How many nodes a message names.
+const MOST_NAMED: usize = 8;
 
 /// Deletes the WorkspaceNode of a node that no longer exists. When a node of that name comes later, its shim makes a new one.
 #[must_use]
@@ -41,16 +29,58 @@ pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
 #[derive(Clone, Debug, Default)]
 pub struct Nodes(pub BTreeMap<String, Node>);
 
-/// What is known of one node.
+/// What is known of one node. [`Self::default`] is a ready node without labels and without a shim.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
+    /// `spec.unschedulable`.
+    pub cordoned: bool,
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
+    /// Since when its condition Ready is not True; `None` when it is, or is not reported yet.
+    pub not_ready_since: Option<jiff::Timestamp>,
     /// What its shim reports; absent while no shim has reported.
     pub offer: Option<Arc<WorkspaceNode>>,
 }
 
 impl Node {
+    /// What plans read of the Node, and of the WorkspaceNode of its name.
+    #[must_use]
+    pub fn new(node: &v1::Node, offer: Option<Arc<WorkspaceNode>>) -> Self {
+        let spec = node.spec.as_ref();
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let not_ready = conditions.iter().find(|c| c.type_ == "Ready" && c.status != "True");
+        Node {
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            not_ready_since: not_ready.map(|c| c.last_transition_time.as_ref().map_or(jiff::Timestamp::UNIX_EPOCH, |time| time.0)),
+            offer,
+        }
+    }
+
+    /// Why the scheduler sends no Pod here that tolerates no taint, as the end of a sentence about the node; `None` when it may.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        if self.not_ready_since.is_some() {
+            return Some("is not ready".to_owned());
+        }
+        if self.cordoned {
+            return Some("is cordoned".to_owned());
+        }
+        self.taints.iter().find(|taint| keeps_pods_away(taint)).map(|taint| {
+            let value = taint.value.as_deref().filter(|value| !value.is_empty()).map(|value| format!("={value}")).unwrap_or_default();
+            format!("has the taint {}{value}:{}", taint.key, taint.effect)
+        })
+    }
+
+    /// Its Ready condition and its cordon allow Pods; its taints may be tolerated.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.not_ready_since.is_none() && !self.cordoned
+    }
+
     fn free(&self) -> i64 {
         self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity).map_or(0, |c| c.free_bytes)
     }
@@ -73,6 +103,11 @@ impl Node {
     }
 }
 
+/// Kubernetes lets every Pod with a request for memory tolerate memory pressure, and a populator has one.
+fn keeps_pods_away(taint: &Taint) -> bool {
+    taint.key != "node.kubernetes.io/memory-pressure" && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+}
+
 impl Nodes {
     /// NotReady nodes exist.
     #[must_use]
@@ -86,6 +121,32 @@ impl Nodes {
         let mut found: Vec<(&String, &Node)> = self.0.iter().filter(|(_, n)| n.offers(provider)).collect();
         found.sort_by(|a, b| b.1.free().cmp(&a.1.free()).then_with(|| a.0.cmp(b.0)));
         found.into_iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whether the node can make a tree with this provider.
+    #[must_use]
+    pub fn is_eligible(&self, node: &str, provider: ProviderName) -> bool {
+        self.0.get(node).is_some_and(|node| node.offers(provider))
+    }
+
+    /// Those of [`Self::eligible`] where a Pod can start that tolerates no taint.
+    #[must_use]
+    pub fn eligible_for_pods(&self, provider: ProviderName) -> Vec<&str> {
+        let mut found = self.eligible(provider);
+        found.retain(|node| self.0.get(*node).is_some_and(|node| node.refusal().is_none()));
+        found
+    }
+
+    /// Why [`Self::eligible_for_pods`] is empty: each node with its reason, or what to check.
+    #[must_use]
+    pub fn none_eligible_for_pods(&self, provider: ProviderName) -> String {
+        let eligible = self.eligible(provider);
+        if eligible.is_empty() {
+            return self.none_eligible(provider);
+        }
+        let named = eligible.iter().filter_map(|name| Some(format!("node {name} {}", self.0.get(*name)?.refusal()?)));
+        let sentence = "no node that offers a fitting provider can run the Pod that fetches the source";
+        format!("{sentence}: {}", join_sentences(named))
     }
 
     /// Why [`Self::eligible`] is empty, and what to check.
@@ -122,12 +183,6 @@ impl Nodes {
         count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())
     }
 
-    /// The node's hostname; its name where the node has no such label.
-    #[must_use]
-    pub fn hostname(&self, node: &str) -> Hostname {
-        Hostname(self.0.get(node).and_then(|n| n.labels.get(HOSTNAME)).cloned().unwrap_or_else(|| node.to_owned()))
-    }
-
     /// Whether the node has every label of a Pod's selector.
     #[must_use]
     pub fn matches_selector(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
@@ -144,6 +199,17 @@ impl Nodes {
             Some(selector) => self.0.get(node).is_some_and(|n| selector_matches(selector, node, &n.labels)),
         }
     }
+}
+
+/// The first sentences, with semicolons, and how many more there are.
+pub(crate) fn join_sentences(sentences: impl Iterator<Item = String>) -> String {
+    let mut all: Vec<String> = sentences.collect();
+    let more = all.len().saturating_sub(MOST_NAMED);
+    all.truncate(MOST_NAMED);
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    all.join("; ")
 }
 
 fn selector_matches(selector: &NodeSelector, node: &str, labels: &BTreeMap<String, String>) -> bool {

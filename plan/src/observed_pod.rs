@@ -1,7 +1,5 @@
 //! What plans read of a Pod: of an agent's Pod, and of one that fills a base.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{self, ContainerStatus, Pod, PodCondition, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::annotation;
@@ -9,7 +7,7 @@ use yoi_crds::pod::MOST_RUNS;
 use yoi_wire::identity::VOLUME_WORKSPACE;
 
 use crate::meta;
-use crate::restricted;
+use crate::node_affinity::ObservedChoice;
 use crate::stored::Uid;
 
 /// A Pod without what no plan reads, which is most of its memory.
@@ -24,9 +22,9 @@ pub struct ObservedPod {
     pub(crate) manifest: Option<String>,
     /// The node that the scheduler has chosen.
     pub(crate) node: Option<String>,
-    /// The hostnames that its node affinity allows.
-    pub(crate) allowed_hostnames: Vec<String>,
-    pub(crate) node_selector: BTreeMap<String, String>,
+    /// When the scheduler chose that node.
+    pub(crate) scheduled_at: Option<jiff::Timestamp>,
+    pub(crate) choice: ObservedChoice,
     pub(crate) phase: PodPhase,
     /// `status.reason`.
     pub(crate) reason: Option<String>,
@@ -101,8 +99,8 @@ impl From<Pod> for ObservedPod {
             tree: tree(volumes).map(str::to_owned),
             manifest: manifest(volumes).map(str::to_owned),
             node: spec.node_name,
-            allowed_hostnames: restricted::allowed_hostnames(spec.affinity.as_ref()).into_iter().map(str::to_owned).collect(),
-            node_selector: spec.node_selector.unwrap_or_default(),
+            scheduled_at: conditions.iter().flatten().find_map(scheduled_at),
+            choice: ObservedChoice::new(spec.affinity.as_ref()),
             phase: PodPhase::new(phase.as_deref()),
             reason,
             message,
@@ -133,6 +131,11 @@ fn unscheduled(condition: PodCondition) -> Option<Unscheduled> {
     let PodCondition { type_, status, reason, message, last_transition_time, .. } = condition;
     let no_node_since = last_transition_time.filter(|_| reason.as_deref() == Some("Unschedulable")).map(|time| time.0);
     (type_ == "PodScheduled" && status == "False").then_some(Unscheduled { message, no_node_since })
+}
+
+fn scheduled_at(condition: &PodCondition) -> Option<jiff::Timestamp> {
+    let is_scheduled = condition.type_ == "PodScheduled" && condition.status == "True";
+    condition.last_transition_time.as_ref().filter(|_| is_scheduled).map(|time| time.0)
 }
 
 impl PodPhase {

@@ -17,6 +17,7 @@ use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::{BaseSet, ObservedBase};
+use crate::tree::progress::Progress;
 
 /// Everything that the decision about a project reads, gathered once.
 #[derive(Clone, Debug)]
@@ -34,9 +35,6 @@ pub struct Observed {
     /// Those of the namespace.
     pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
-
-/// A node that stopped without a report makes nothing, and its WorkspaceNode still offers its providers: after so long another node gets a base.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An [`Observed`] whose objects are all stored.
 struct ProjectInput<'a> {
@@ -77,34 +75,25 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
     let base_set = BaseSet::of_project(input.project, &input.bases, input.nodes);
     let living: Vec<ObservedBase<'_>> = base_set.living().collect();
     let sealed: Vec<ObservedBase<'_>> = living.iter().copied().filter(|base| base.is_sealed()).collect();
-    let mut steps = base_set.delete_lost();
-    if living.is_empty() {
-        steps.extend(base_set.make_next(|_| true));
+    let (mut steps, requeue_after) = base_set.first_base(now);
+    if !sealed.is_empty() {
+        steps.extend(base_set.delete_stuck(input.origins, now));
     }
-    let mut requeue_after = None;
-    if sealed.is_empty() {
-        match idle_for(&living, now) {
-            Some(idle) if idle < PATIENCE => requeue_after = Some(PATIENCE - idle),
-            Some(_) => steps.extend(base_set.make_next(|_| true)),
-            None => {}
-        }
-    } else {
-        steps.extend(input.delete_unused(&living));
-    }
+    steps.extend(input.delete_former(&base_set, !sealed.is_empty()));
 
     let no_node = input
         .nodes
-        .eligible(base_set.provider)
+        .eligible_for_pods(base_set.provider)
         .is_empty()
-        .then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(base_set.provider)));
-    let sealed_condition = match (sealed.len(), living.first(), &no_node) {
-        (0, None, Some(no_node)) => no_node.clone(),
-        (0, None, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
-        (0, Some(base), _) => not_sealed_yet(*base),
+        .then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible_for_pods(base_set.provider)));
+    let sealed_condition = match (sealed.len(), living.is_empty(), &no_node) {
+        (0, true, Some(no_node)) => no_node.clone(),
+        (0, true, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
+        (0, false, _) => ConditionValue::no(reason::POPULATING, not_sealed_yet(&base_set, now)),
         (n, _, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
     };
     // Without a node nothing can be fetched either, and that sentence helps more.
-    let source_condition = no_node.filter(|_| living.is_empty()).unwrap_or_else(|| source_ready(&living));
+    let source_condition = no_node.filter(|_| living.is_empty()).unwrap_or_else(|| source_ready(&base_set, now));
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, source_condition);
     conditions.set(condition::SEALED, sealed_condition);
@@ -129,39 +118,49 @@ impl ProjectInput<'_> {
         Plan { steps, status: Some(status), requeue_after }
     }
 
-    /// Steps that delete bases of former generations that no tree was made from.
-    fn delete_unused(&self, living: &[ObservedBase<'_>]) -> Vec<Step> {
-        let is_current = |base: &ObservedBase<'_>| living.iter().any(|other| other.workspace.uid() == base.workspace.uid());
+    /// Steps that delete bases of former generations that no tree was made from. While the current generation is not sealed, the last generation that was
+    /// sealed stays: somebody may take the change back.
+    fn delete_former(&self, base_set: &BaseSet<'_>, is_sealed: bool) -> Vec<Step> {
+        let former = || self.bases.iter().filter(|base| base.generation != base_set.generation);
         let is_used = |base: &ObservedBase<'_>| self.origins.contains(base.workspace.uid().as_str());
-        delete_all(self.bases.iter().filter(|base| !is_current(base) && !is_used(base)).map(|base| base.workspace))
+        let created = |base: &&ObservedBase<'_>| base.workspace.meta().creation_timestamp.as_ref().map(|t| t.0);
+        let last = former().filter(|base| base.is_sealed()).max_by_key(created).map(|base| base.generation).filter(|_| !is_sealed);
+        let is_kept = |base: &ObservedBase<'_>| is_used(base) || base.is_sealed() && Some(base.generation) == last;
+        delete_all(former().filter(|base| !is_kept(base)).map(|base| base.workspace))
     }
 }
 
-/// How long ago the last of these bases was created, while none of them has a tree. `None` when there are none, or one has its tree.
-fn idle_for(bases: &[ObservedBase<'_>], now: jiff::Timestamp) -> Option<Duration> {
-    if bases.iter().any(|base| base.workspace.is_true(condition::PROVISIONED)) {
-        return None;
-    }
-    let last = bases.iter().map(|base| base.workspace.meta().creation_timestamp.as_ref().map_or(now, |t| t.0)).max()?;
-    Some(Duration::try_from(now.duration_since(last)).unwrap_or(Duration::ZERO))
-}
-
-fn source_ready(bases: &[ObservedBase<'_>]) -> ConditionValue {
-    if bases.iter().any(|base| base.workspace.is_true(condition::POPULATED)) {
+/// Whether the source was fetched. When nothing gets on, each base says why.
+fn source_ready(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> ConditionValue {
+    let living = || base_set.living();
+    if living().any(|base| base.workspace.is_true(condition::POPULATED)) {
         return ConditionValue::yes(reason::FILLED, "the source was fetched");
     }
-    let populated = bases.iter().filter_map(|base| find(base.workspace.conditions(), condition::POPULATED));
-    match populated.into_iter().find(|c| c.reason == reason::POPULATE_FAILED) {
-        Some(failed) => ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone()),
+    let populated: Vec<_> = living().filter_map(|base| find(base.workspace.conditions(), condition::POPULATED)).collect();
+    if let Some(failed) = populated.iter().find(|c| c.reason == reason::POPULATE_FAILED) {
+        return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
+    }
+    if let Some(stuck) = base_set.all_stuck(now) {
+        return stuck;
+    }
+    let refused = living().filter_map(|base| Some((base, find(base.workspace.conditions(), condition::READY)?)));
+    match refused.into_iter().find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
+        Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
         None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
     }
 }
 
-fn not_sealed_yet(base: ObservedBase<'_>) -> ConditionValue {
+/// What the base says that gets on; else why each does not.
+fn not_sealed_yet(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> String {
+    if let Some(stuck) = base_set.all_stuck(now) {
+        return stuck.message;
+    }
+    let under_way = base_set.living().find(|base| matches!(base_set.progress(*base, now), Progress::UnderWay(_)));
+    let Some(base) = under_way else { return "the first base is being made".to_owned() };
     let title = base.workspace.name();
     match find(base.workspace.conditions(), condition::READY) {
-        Some(ready) => ConditionValue::no(reason::POPULATING, format!("base {title}: {}", ready.message)),
-        None => ConditionValue::no(reason::POPULATING, format!("base {title} is being made")),
+        Some(ready) => format!("base {title}: {}", ready.message),
+        None => format!("base {title} is being made"),
     }
 }
 

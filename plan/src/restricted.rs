@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, CSIVolumeSource, Capabilities, EmptyDirVolumeSource, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    PodSecurityContext, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    CSIVolumeSource, Capabilities, EmptyDirVolumeSource, PodSecurityContext, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
-use crate::nodes::{HOSTNAME, Hostname};
 use crate::stored::Uid;
 
 pub(crate) fn pod_security(owner: TreeOwner) -> PodSecurityContext {
@@ -32,34 +30,6 @@ pub(crate) fn container_security() -> SecurityContext {
         read_only_root_filesystem: Some(true),
         ..SecurityContext::default()
     }
-}
-
-/// Requires a node with one of these hostnames.
-pub(crate) fn only_on(hostnames: &[Hostname]) -> Affinity {
-    let values = hostnames.iter().map(|hostname| hostname.as_str().to_owned()).collect();
-    let listed = NodeSelectorRequirement { key: HOSTNAME.to_owned(), operator: "In".to_owned(), values: Some(values) };
-    Affinity {
-        node_affinity: Some(NodeAffinity {
-            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
-                node_selector_terms: vec![NodeSelectorTerm { match_expressions: Some(vec![listed]), match_fields: None }],
-            }),
-            preferred_during_scheduling_ignored_during_execution: None,
-        }),
-        ..Affinity::default()
-    }
-}
-
-/// Values of the hostname label that [`only_on`] allowed.
-pub(crate) fn allowed_hostnames(affinity: Option<&Affinity>) -> Vec<&str> {
-    let required = affinity.and_then(|a| a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref());
-    let terms = required.map(|s| s.node_selector_terms.as_slice()).unwrap_or_default();
-    terms
-        .iter()
-        .flat_map(|t| t.match_expressions.as_deref().unwrap_or_default())
-        .filter(|r| r.key == HOSTNAME)
-        .flat_map(|r| r.values.as_deref().unwrap_or_default())
-        .map(String::as_str)
-        .collect()
 }
 
 /// An inline volume of our driver that shows a workspace's tree.

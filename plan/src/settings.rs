@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_wire::manifest::Gateway;
 
@@ -13,6 +15,8 @@ pub struct Settings {
     pub agent_image: String,
     /// Image of the Pods that fill bases from git.
     pub populator_image: String,
+    /// Requests and limits of the Pods that fill bases. A namespace with a quota refuses Pods without.
+    pub populator_resources: ResourceRequirements,
     /// Pull policy of Pods with one of these two images; Kubernetes decides by the image's tag when absent.
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// Lower-case hex SHA-256 of the runtime that agents run; when absent, one that the nodes offer.
@@ -32,6 +36,7 @@ impl Settings {
         Self {
             agent_image: image.to_owned(),
             populator_image: image.to_owned(),
+            populator_resources: populator_resources(),
             image_pull_policy: None,
             runtime_digest: None,
             default_session_class: None,
@@ -39,6 +44,17 @@ impl Settings {
             network: None,
         }
     }
+}
+
+/// Requests and limits of the Pods that fill bases, where nobody says otherwise.
+#[must_use]
+pub fn populator_resources() -> ResourceRequirements {
+    let quantities = |cpu: &str, memory: &str| {
+        let pairs = [("cpu", cpu), ("memory", memory)];
+        Some(pairs.into_iter().map(|(key, value)| (key.to_owned(), Quantity(value.to_owned()))).collect())
+    };
+    // git needs memory in proportion to the largest objects of a repository.
+    ResourceRequirements { requests: quantities("50m", "64Mi"), limits: quantities("2", "2Gi"), claims: None }
 }
 
 /// What the network policies of users' namespaces let agents and populators reach, beside DNS.

@@ -81,6 +81,8 @@ pub enum Step {
     UnselectNode {
         /// The claim.
         claim: Target,
+        /// Value of an annotation: how often this was done to the claim, from 1.
+        times: u32,
     },
     /// Changes an annotation of a claim that is being deleted, so that Kubernetes looks at the claim again.
     NudgeClaim {
@@ -173,7 +175,7 @@ impl Step {
             Step::EnsurePod(p) => named("create", Kind::Pod, &p.metadata.name),
             Step::EnsureNetworkPolicy(n) => format!("apply NetworkPolicy {}", n.metadata.name.as_deref().unwrap_or("")),
             Step::OwnClaim { claim, .. } => format!("set the owners of {claim}"),
-            Step::UnselectNode { claim } => format!("let the scheduler choose another node for {claim}"),
+            Step::UnselectNode { claim, times: _ } => format!("let the scheduler choose another node for {claim}"),
             Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),

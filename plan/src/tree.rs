@@ -2,6 +2,7 @@
 //! mount it.
 
 pub mod base_set;
+pub(crate) mod progress;
 
 use yoi_crds::source::{GitSource, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod};

@@ -92,7 +92,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     // A tree that has a node keeps it, whatever became of the spec's references: without it the node would forget the tree, and another node would
     // make a new one.
     let has_node = input.node_name.is_some();
-    let schedule = if is_accepted || has_node { schedule::schedule(input) } else { Schedule::none() };
+    let schedule = if is_accepted || has_node { schedule::schedule(input, now) } else { Schedule::none() };
     let mut steps = schedule.steps;
     let node = schedule.assignment.as_ref().ok().map(|assignment| assignment.node.as_str());
     let is_scheduled = node.is_some();
@@ -109,7 +109,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
         }
     }
 
-    let mut requeue_after = None;
+    let mut requeue_after = schedule.requeue_after;
     if let Some(base) = input.base {
         needed.extend([condition::POPULATED, condition::SEALED]);
         if provisioned_on.is_some() {

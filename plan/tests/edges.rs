@@ -1,6 +1,5 @@
 //! Single decisions that the generated worlds of `stable` seldom reach.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -34,7 +33,7 @@ fn nodes(names: &[&str]) -> Arc<Nodes> {
         "metadata": {"name": "n"}, "spec": {},
         "status": {"providers": [{"name": "Btrfs", "available": true, "reason": "here"}], "runtimeDigests": ["d"]},
     });
-    let node = || Node { labels: BTreeMap::new(), offer: Some(made(offer.clone())) };
+    let node = || Node { offer: Some(made(offer.clone())), ..Node::default() };
     Arc::new(Nodes(names.iter().map(|n| ((*n).to_owned(), node())).collect()))
 }
 
@@ -385,26 +384,6 @@ fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
         nodes: Arc::new(two),
         network_policies: Vec::new(),
     }
-}
-
-#[test]
-fn an_agent_without_room_gets_a_base_where_its_own_node_selector_lets_it_go() {
-    let bases = |zone: &str| -> Vec<String> {
-        let steps = yoipod::plan(&roomless(zone), &settings(), now()).steps;
-        steps.into_iter().filter_map(|s| if let Step::EnsureWorkspace(w) = s { w.spec.base.map(|b| b.node) } else { None }).collect()
-    };
-    assert_eq!(bases("z-n3"), ["n3"], "n2 comes first, and the Pod may not go there");
-    assert_eq!(bases("z-nowhere"), Vec::<String>::new(), "a base that nobody can use");
-    // The Pod is made anew only for a node that it may go to.
-    let mut seen = roomless("z-n3");
-    let project = seen.project.clone().expect("a project");
-    seen.bases.push(base_on(&project, "n2"));
-    let gone = |seen: &yoipod::Observed| {
-        yoipod::plan(seen, &settings(), now()).steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Pod))
-    };
-    assert!(!gone(&seen), "a base on n2 is no reason");
-    seen.bases.push(base_on(&project, "n3"));
-    assert!(gone(&seen));
 }
 
 #[test]

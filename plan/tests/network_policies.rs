@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
 use yoi_plan::network::{ensure, with_network_policies};
-use yoi_plan::nodes::{HOSTNAME, Node, Nodes};
+use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::Step;
 use yoi_plan::workspace;
@@ -69,7 +69,9 @@ fn no_pod_fills_a_base_while_the_hostname_of_its_node_is_unknown() {
         plan.steps.into_iter().filter_map(pod).collect::<Vec<_>>()
     };
     assert_eq!(pods(Nodes::default()), Vec::<String>::new(), "its node is gone, and may come back");
-    let labels = BTreeMap::from([(HOSTNAME.to_owned(), "host-n1".to_owned())]);
-    let back = pods(Nodes(BTreeMap::from([("n1".to_owned(), Node { labels, offer: None })])));
-    assert!(back.len() == 1 && back[0].contains(r#"["host-n1"]"#), "{back:?}");
+    // Another node's hostname label says nothing: the Pod goes to the node of this name.
+    let labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), "n2".to_owned())]);
+    let back = pods(Nodes(BTreeMap::from([("n1".to_owned(), Node { labels, ..Node::default() })])));
+    let named = r#""matchFields":[{"key":"metadata.name","operator":"In","values":["n1"]}]"#;
+    assert!(back.len() == 1 && back[0].contains(named), "{back:?}");
 }

@@ -31,7 +31,7 @@ fn settings() -> Settings {
 fn nodes() -> Arc<Nodes> {
     let offer = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"runtimeDigests": ["d"],
         "providers": [{"name": "Btrfs", "available": true, "reason": "here"}, {"name": "Tomorrow", "available": true, "reason": "here"}]}});
-    Arc::new(Nodes(BTreeMap::from([("n".to_owned(), Node { labels: BTreeMap::new(), offer: Some(made(offer)) })])))
+    Arc::new(Nodes(BTreeMap::from([("n".to_owned(), Node { offer: Some(made(offer)), ..Node::default() })])))
 }
 
 fn meta(name: &str, more: Value) -> Value {

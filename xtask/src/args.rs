@@ -1,5 +1,6 @@
 use crate::bench::Benchmark;
-use crate::instance::Instance;
+use crate::cluster::{DataRoot, Shape};
+use crate::instance::{Instance, Node};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -11,7 +12,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 pub enum XtaskCommand {
-    /// A real single-node Kubernetes on this machine with Yoi installed and an example fleet at work
+    /// A real Kubernetes on this machine with Yoi installed and an example fleet at work
     Up {
         /// Install into the cluster of this kubeconfig context instead of a local one
         #[arg(long, conflicts_with = "name")]
@@ -27,6 +28,8 @@ pub enum XtaskCommand {
         set: Vec<String>,
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
+        #[command(flatten)]
+        shape: Shape,
     },
     /// Remove the local cluster and everything it put on this machine
     Down {
@@ -81,6 +84,8 @@ pub enum ClusterCommand {
     Up {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
+        #[command(flatten)]
+        shape: Shape,
     },
     /// Stop it and leave nothing behind
     Down {
@@ -92,18 +97,81 @@ pub enum ClusterCommand {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
     },
-    /// End the node's first process and start it again, like a reboot: mounts and processes are gone, what is on disk stays
+    /// End a node's first process and start it again, like a reboot: mounts and processes are gone, what is on disk stays
     Reboot {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
+        /// Another node than the first, by the name that Kubernetes shows
+        #[arg(long, value_parser = node)]
+        node: Option<Node>,
     },
-    /// Run a command inside the node: its processes, mounts and network
+    /// Run a command inside a node: its processes, mounts and network
     Exec {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
+        /// Another node than the first, by the name that Kubernetes shows
+        #[arg(long, value_parser = node)]
+        node: Option<Node>,
         #[arg(trailing_var_arg = true, required = true)]
         command: Vec<String>,
     },
+    /// One node, by the name that Kubernetes shows
+    Node {
+        #[command(subcommand)]
+        action: NodeCommand,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum NodeCommand {
+    /// Start one more node, and wait until it is Ready
+    Add {
+        #[arg(long, value_enum, default_value_t)]
+        name: Instance,
+        /// What its data root is on [default: folder]
+        #[arg(long, value_enum)]
+        data_root: Option<DataRoot>,
+    },
+    /// Delete its Node object, and all of it on this machine
+    Remove {
+        #[arg(value_parser = node)]
+        node: Node,
+    },
+    /// End its Pods and processes, as when a machine is switched off
+    Stop {
+        #[arg(value_parser = node)]
+        node: Node,
+    },
+    /// Switch on a node that is off: it starts from its disk
+    Start {
+        #[arg(value_parser = node)]
+        node: Node,
+    },
+    /// Cut its link: its processes run on and reach nothing but each other
+    Lose {
+        #[arg(value_parser = node)]
+        node: Node,
+    },
+    /// Mend the link that `lose` cut
+    Restore {
+        #[arg(value_parser = node)]
+        node: Node,
+    },
+    /// Taint it, or remove the taint
+    Taint {
+        #[arg(value_parser = node)]
+        node: Node,
+        /// As kubectl takes it
+        #[arg(default_value = "maintenance=true:NoSchedule", value_name = "KEY=VALUE:EFFECT")]
+        taint: String,
+        #[arg(long)]
+        remove: bool,
+    },
+}
+
+fn node(name: &str) -> Result<Node, String> {
+    Node::named(name)
+        .ok_or_else(|| "no local cluster has a node of this name; they are called yoi-node, yoi-node-2, yoi-test-node-2 and so on".into())
 }
 
 #[cfg(test)]
@@ -114,5 +182,16 @@ mod tests {
     fn a_benchmark_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
         let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused.contains("workspace, session, cluster, agents, claims, messages, objects"), "{refused}");
+    }
+
+    #[test]
+    fn a_node_says_by_its_name_to_which_cluster_it_belongs() {
+        let parsed = Args::try_parse_from(["cargo xtask", "cluster", "node", "stop", "yoi-test-node-2"]).unwrap();
+        let XtaskCommand::Cluster { action: ClusterCommand::Node { action: NodeCommand::Stop { node } } } = parsed.action else {
+            panic!("another command")
+        };
+        assert_eq!((node.instance, node.is_first()), (Instance::YoiTest, false));
+        let refused = Args::try_parse_from(["cargo xtask", "cluster", "node", "stop", "kind-worker"]).err().map(|e| e.to_string());
+        assert!(refused.is_some_and(|text| text.contains("yoi-node-2")));
     }
 }

@@ -74,7 +74,7 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
 }
 
 fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
-    cluster::up(INSTANCE)?;
+    cluster::up(INSTANCE, cluster::Shape::default())?;
     let built = images::build_all_as(Profile::Release)?;
     images::import_all(INSTANCE, &built)?;
     install::charts(&InstallTarget::local(INSTANCE)?, &built.references())?;

@@ -5,11 +5,12 @@ mod oci;
 mod registry;
 
 use crate::command::{capture, command, find_program, run};
-use crate::instance::{Instance, cache, repository};
+use crate::instance::{Instance, Node, cache, repository};
 use crate::tree::ImageTree;
-use crate::{build, packages, progress};
+use crate::{build, cluster, packages, progress};
 use anyhow::{Context, Result, bail};
-use oci::{Archive, Image};
+pub use oci::Archive;
+use oci::Image;
 pub use registry::{Registry, push};
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +49,7 @@ pub fn import_all(instance: Instance, built: &Built) -> Result<()> {
     if !instance.state().exists() {
         bail!("the cluster {instance} is not there; run `cargo xtask cluster up --name {instance}` first");
     }
-    import(instance, &built.archives)?;
+    cluster::import(instance, &built.archives)?;
     fs::write(instance.path("images.json"), serde_json::to_string_pretty(&built.references())? + "\n")?;
     progress::note(&format!("references: {}", instance.path("images.json")));
     built.complete()
@@ -184,34 +185,84 @@ fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BT
     Ok((programs, missing))
 }
 
-/// Imports what the instance does not hold yet.
-pub fn import(instance: Instance, archives: &[Archive]) -> Result<()> {
+/// Keeps the archives with the instance, one of each name: what a node lacks later is imported from there, when a newer build has taken
+/// their place in the cache.
+pub fn keep(instance: Instance, archives: &[Archive]) -> Result<()> {
+    let folder = kept(instance);
+    fs::create_dir_all(&folder)?;
+    for archive in archives {
+        let own = folder.join(&archive.name);
+        fs::create_dir_all(&own)?;
+        let file = own.join(format!("{}.tar", archive.tag()));
+        for entry in fs::read_dir(&own)? {
+            let other = entry?.path();
+            if other != file {
+                fs::remove_file(other)?;
+            }
+        }
+        // A link takes no room; the cache may be on another file system.
+        if !file.exists() && fs::hard_link(&archive.file, &file).is_err() {
+            let fresh = file.with_extension("new");
+            fs::copy(&archive.file, &fresh).with_context(|| format!("failed to copy {}", archive.file.display()))?;
+            fs::rename(fresh, &file)?;
+        }
+    }
+    Ok(())
+}
+
+fn kept(instance: Instance) -> PathBuf {
+    instance.state().join("images")
+}
+
+/// Imports what the instance keeps and the node's containerd does not hold. Returns the names of these images.
+pub fn import(node: Node) -> Result<Vec<String>> {
     let ctr = |args: &[&str]| {
-        let mut ctr = command("ctr", ["--address", &instance.containerd_socket(), "--namespace", "k8s.io", "images"]);
+        let mut ctr = command("ctr", ["--address", &node.containerd_socket(), "--namespace", "k8s.io", "images"]);
         ctr.args(args);
         ctr
     };
     let held = capture(&mut ctr(&["list"]))?;
-    let holds =
-        |reference: &str, digest: &str| held.lines().any(|line| line.split_whitespace().next() == Some(reference) && line.contains(digest));
-    let fresh: Vec<_> = archives
-        .iter()
-        .filter(|archive| !holds(&archive.reference(), &archive.digest) || !holds(&archive.dev_reference(), &archive.digest))
-        .collect();
-    if fresh.is_empty() {
-        return Ok(());
+    let mut imported = vec![];
+    for entry in fs::read_dir(kept(node.instance))? {
+        let folder = entry?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for entry in fs::read_dir(&folder)? {
+            let file = entry?.path();
+            let tag = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if !["dev", &tag].iter().all(|reference| holds(&held, &format!("{}:{reference}", repository_of(&name)), &tag)) {
+                run(ctr(&["import"]).arg(&file)).with_context(|| format!("failed to import {name} into {node}"))?;
+                imported.push(name.clone());
+            }
+        }
     }
-    let step = progress::start(format!("Import {} of {} images", fresh.len(), archives.len()));
-    for archive in &fresh {
-        step.progress(&archive.name);
-        run(ctr(&["import"]).arg(&archive.file))?;
-    }
-    let names: Vec<_> = fresh.iter().map(|archive| archive.name.as_str()).collect();
-    step.done(names.join(", "));
-    Ok(())
+    Ok(imported)
+}
+
+/// Whether the output of `ctr images list` has this reference with the digest that the tag begins.
+fn holds(listed: &str, reference: &str, tag: &str) -> bool {
+    let digest = format!("sha256:{tag}");
+    listed.lines().any(|line| line.split_whitespace().next() == Some(reference) && line.contains(&digest))
 }
 
 /// Archives of what was built, by content; older ones of the same image go.
 fn archive_folder() -> PathBuf {
     cache().join("images")
+}
+
+/// The name of an image without its tag.
+fn repository_of(name: &str) -> String {
+    format!("yoi.dev/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_held_when_its_reference_has_its_content() {
+        let listed = "REF TYPE DIGEST SIZE\nyoi.dev/agent:dev application/vnd.oci sha256:aaaaaaaaaaaa0000 1 MiB\n";
+        assert!(holds(listed, "yoi.dev/agent:dev", "aaaaaaaaaaaa"));
+        assert!(!holds(listed, "yoi.dev/agent:dev", "bbbbbbbbbbbb"), "an older build");
+        assert!(!holds(listed, "yoi.dev/agent:aaaaaaaaaaaa", "aaaaaaaaaaaa"), "the tag was removed");
+    }
 }

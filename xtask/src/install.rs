@@ -5,10 +5,10 @@ mod fleet;
 
 pub use existing_cluster::{ExistingCluster, existing};
 
-use crate::cluster::{self, Kubectl};
+use crate::cluster::{self, DATA_ROOT_GIBIBYTES, DataRoot, Kubectl, Shape};
 use crate::command::{command, run};
 use crate::images::{self, References};
-use crate::instance::{Instance, repository};
+use crate::instance::{Instance, Node, repository};
 use crate::{build, progress};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ const SHIM_NAMESPACE: &str = "yoi-node";
 const CHART_IMAGES: [(&str, &str); 4] =
     [("image.operator", "operator"), ("image.gateway", "gateway"), ("image.shim", "agent-shim"), ("image.agent", "agent")];
 
-pub fn local(instance: Instance) -> Result<()> {
-    cluster::up(instance)?;
+pub fn local(instance: Instance, shape: Shape) -> Result<()> {
+    cluster::up(instance, shape)?;
     let built = images::build_all()?;
     images::import_all(instance, &built)?;
     let target = InstallTarget::local(instance)?;
@@ -48,8 +48,14 @@ pub struct InstallTarget {
 
 impl InstallTarget {
     pub fn local(instance: Instance) -> Result<Self> {
-        // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not.
-        let settings = vec![format!("shim.dataRoot={}", instance.path("yoi")), "shim.loopBtrfs.enabled=true".into()];
+        // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not. One DaemonSet
+        // serves all nodes, so where one has a file system of its own, no node gets the chart's.
+        let in_a_file = Node::existing(instance).into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
+        let settings = vec![
+            format!("shim.dataRoot={}", instance.path("yoi")),
+            format!("shim.loopBtrfs.enabled={in_a_file}"),
+            format!("shim.loopBtrfs.size={DATA_ROOT_GIBIBYTES}Gi"),
+        ];
         let kubectl = Kubectl::new(instance, &build::kubernetes()?);
         Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
     }

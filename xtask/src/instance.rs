@@ -1,8 +1,12 @@
 //! The clusters this machine can hold side by side, and every name, place and address that follows from which one it is.
 
+mod node;
+
+pub use node::Node;
+
 use std::path::{Path, PathBuf};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, clap::ValueEnum)]
 pub enum Instance {
     /// For people
     #[default]
@@ -41,6 +45,7 @@ impl Instance {
         }
     }
 
+    /// `third`: of the instance's 128.
     fn address(self, third: u8, fourth: u8) -> String {
         let (second, first) = self.network();
         format!("198.{second}.{}.{fourth}", first + third)
@@ -58,40 +63,16 @@ impl Instance {
         self.state().join("kubeconfig")
     }
 
-    pub fn containerd_socket(self) -> String {
-        self.path("containerd.sock")
-    }
-
-    pub fn node_name(self) -> String {
-        format!("{}-node", self.name())
-    }
-
-    pub fn cgroup(self) -> &'static str {
-        self.name()
-    }
-
-    /// The host's end of the link into the node.
-    pub fn host_link(self) -> String {
-        format!("{}0", self.name())
-    }
-
+    /// The comment of the instance's firewall rules.
     pub fn mark(self) -> String {
         format!("yoi-cluster:{}", self.name())
-    }
-
-    pub fn host_address(self) -> String {
-        self.address(127, 1)
-    }
-
-    /// Also where the API server listens.
-    pub fn node_address(self) -> String {
-        self.address(127, 2)
     }
 
     pub fn whole_range(self) -> String {
         self.address(0, 0) + "/17"
     }
 
+    /// The Pods of all nodes.
     pub fn pod_range(self) -> String {
         self.address(0, 0) + "/18"
     }

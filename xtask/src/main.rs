@@ -18,8 +18,9 @@ mod test_environment;
 mod tree;
 
 use anyhow::Result;
-use args::{ClusterCommand, XtaskCommand};
+use args::{ClusterCommand, NodeCommand, XtaskCommand};
 use clap::Parser;
+use instance::Node;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -34,20 +35,13 @@ fn main() -> ExitCode {
 
 fn run(action: XtaskCommand) -> Result<ExitCode> {
     match action {
-        XtaskCommand::Up { context: None, name, .. } => install::local(name)?,
+        XtaskCommand::Up { context: None, name, shape, .. } => install::local(name, shape)?,
         XtaskCommand::Up { context: Some(context), registry, plain_http, set, .. } => {
             let registry = registry.map(|prefix| images::Registry { prefix, plain_http });
             install::existing(install::ExistingCluster { context, registry, settings: set })?;
         }
         XtaskCommand::Down { name } => cluster::down(name)?,
-        XtaskCommand::Cluster { action: ClusterCommand::Up { name } } => {
-            cluster::up(name)?;
-            cluster::explain(name);
-        }
-        XtaskCommand::Cluster { action: ClusterCommand::Down { name } } => cluster::down(name)?,
-        XtaskCommand::Cluster { action: ClusterCommand::Status { name } } => cluster::status(name)?,
-        XtaskCommand::Cluster { action: ClusterCommand::Reboot { name } } => cluster::reboot(name)?,
-        XtaskCommand::Cluster { action: ClusterCommand::Exec { name, command } } => return cluster::exec(name, &command),
+        XtaskCommand::Cluster { action } => return run_on_cluster(action),
         XtaskCommand::Images { name } => {
             images::build_and_import(name)?;
         }
@@ -56,6 +50,29 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
         XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
         XtaskCommand::Planted { name } => planted::run(name.as_deref())?,
         XtaskCommand::Test { all, filter } => return lanes::run(all, filter.as_deref()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_on_cluster(action: ClusterCommand) -> Result<ExitCode> {
+    match action {
+        ClusterCommand::Up { name, shape } => {
+            cluster::up(name, shape)?;
+            cluster::explain(name);
+        }
+        ClusterCommand::Down { name } => cluster::down(name)?,
+        ClusterCommand::Status { name } => cluster::status(name)?,
+        ClusterCommand::Reboot { name, node } => cluster::nodes::reboot(node.unwrap_or_else(|| Node::first(name)))?,
+        ClusterCommand::Exec { name, node, command } => return cluster::exec(node.unwrap_or_else(|| Node::first(name)), &command),
+        ClusterCommand::Node { action } => match action {
+            NodeCommand::Add { name, data_root } => cluster::nodes::add(name, data_root)?,
+            NodeCommand::Remove { node } => cluster::nodes::remove(node)?,
+            NodeCommand::Stop { node } => cluster::nodes::stop(node)?,
+            NodeCommand::Start { node } => cluster::nodes::start(node)?,
+            NodeCommand::Lose { node } => cluster::nodes::lose(node)?,
+            NodeCommand::Restore { node } => cluster::nodes::restore(node)?,
+            NodeCommand::Taint { node, taint, remove } => cluster::nodes::taint(node, &taint, remove)?,
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,6 +17,7 @@ const CLUSTER: &[Need] = &[
     Need { what: "runc", package: "runc" },
     Need { what: "/usr/lib/cni/ptp", package: "containernetworking-plugins" },
     Need { what: "mkfs.btrfs", package: "btrfs-progs" },
+    Need { what: "mkfs.ext4", package: "e2fsprogs" },
     Need { what: "ip", package: "iproute2" },
     Need { what: "iptables", package: "iptables" },
     Need { what: "conntrack", package: "conntrack" },
@@ -44,6 +45,11 @@ pub fn for_cluster() -> Result<()> {
         bail!("a node needs root: run this again as root (for example `sudo -E env PATH=\"$PATH\" cargo xtask ...`)");
     }
     install(CLUSTER)
+}
+
+/// What a data root on XFS takes besides.
+pub fn for_xfs() -> Result<()> {
+    install(&[Need { what: "mkfs.xfs", package: "xfsprogs" }])
 }
 
 pub fn for_images() -> Result<()> {

@@ -93,7 +93,7 @@ impl Source {
 /// Builds the faulty version, rolls it out, runs the test, and removes the cluster, which is of no use after a fault.
 fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
     cluster::down(INSTANCE)?;
-    cluster::up(INSTANCE)?;
+    cluster::up(INSTANCE, cluster::Shape::default())?;
     let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
     images::import_all(INSTANCE, &built)?;
     install::charts_of(&source.folder, &InstallTarget::local(INSTANCE)?, &built.references())?;

@@ -104,7 +104,7 @@ fn settings() -> Settings {
 fn nodes() -> Arc<Nodes> {
     let offer = json!({ "metadata": { "name": NODE }, "spec": {}, "status": { "runtimeDigests": ["d"], "providers": [
         { "name": "Btrfs", "available": true, "reason": "here" }, { "name": "Copy", "available": true, "reason": "here" }] } });
-    Arc::new(Nodes(BTreeMap::from([(NODE.to_owned(), Node { labels: BTreeMap::new(), offer: Some(from_json(offer)) })])))
+    Arc::new(Nodes(BTreeMap::from([(NODE.to_owned(), Node { offer: Some(from_json(offer)), ..Node::default() })])))
 }
 
 fn true_condition(type_: &str) -> Value {

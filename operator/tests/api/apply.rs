@@ -74,7 +74,10 @@ fn patches() -> Vec<(Step, Value)> {
             json!({"resourceVersion": "41", "finalizers": ["g"]}),
         ),
         (Step::OwnClaim { claim: target(Kind::Claim), owners: Vec::new() }, json!({"ownerReferences": []})),
-        (Step::UnselectNode { claim: target(Kind::Claim) }, json!({"annotations": {"volume.kubernetes.io/selected-node": null}})),
+        (
+            Step::UnselectNode { claim: target(Kind::Claim), times: 2 },
+            json!({"annotations": {"volume.kubernetes.io/selected-node": null, "yoi.dev/given-back": "2"}}),
+        ),
         (Step::NudgeClaim { claim: target(Kind::Claim), times: 3 }, json!({"annotations": {"yoi.dev/reminded": "3"}})),
         (Step::RetainVolume { volume: target(Kind::Volume) }, json!({})),
     ]

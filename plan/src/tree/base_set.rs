@@ -1,19 +1,30 @@
 //! Bases: one sealed tree per generation and node, from which workspaces are cloned.
+//!
+//! The first base is made on the best node where its populator can start. While none is sealed and none makes [`Progress`], the next such node gets one:
+//! so there is at most one base per node, and none of them is deleted before another is sealed. A base on a further node follows a consumer: the Pod or
+//! the session volume that is on that node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
 
-use crate::nodes::Nodes;
+use super::progress::Progress;
+use crate::nodes::{Nodes, join_sentences};
 use crate::step::Step;
 use crate::stored::{Object as _, Stored, Uid, delete_all};
 use crate::{meta, names};
+
+/// Annotation of a base on a node that its consumer was on already. Its populator tolerates every taint there, and it stays while it is stuck: the
+/// consumer waits for it.
+pub const FOLLOWS_CONSUMER: &str = "yoi.dev/follows-consumer";
 
 /// UID of the YoiProject or AgentWorkspace whose base this is; `None` for a workspace that is no base, or not one as [`BaseSet`] makes them. Whether
 /// the parent is in the same namespace is for the caller to check.
@@ -70,6 +81,11 @@ impl<'a> ObservedBase<'a> {
         !self.workspace.is_deleting() && !self.has_lost_its_tree() && self.workspace.is_true(condition::SEALED)
     }
 
+    /// See [`FOLLOWS_CONSUMER`].
+    pub(crate) fn follows_consumer(self) -> bool {
+        meta::annotation(self.workspace.meta(), FOLLOWS_CONSUMER).is_some()
+    }
+
     /// Its node came back with an empty disk. What the base held can be fetched again.
     fn has_lost_its_tree(self) -> bool {
         conditions::find(self.workspace.conditions(), condition::PROVISIONED).is_some_and(|c| c.reason == *reason::TREE_LOST)
@@ -98,6 +114,8 @@ pub(crate) struct BaseSet<'a> {
     owner: TreeOwner,
     pub provider: ProviderName,
     pub generation: String,
+    /// The node selector of the agents that name none. Their nodes get the base first.
+    selector: Option<&'a BTreeMap<String, String>>,
     /// Bases of the parent, of every generation.
     observed: &'a [ObservedBase<'a>],
     nodes: &'a Nodes,
@@ -119,6 +137,7 @@ impl<'a> BaseSet<'a> {
             owner: spec.owner,
             provider: spec.provider,
             generation,
+            selector: spec.defaults.pod.as_ref().map(|pod| &pod.node_selector),
             observed,
             nodes,
         }
@@ -138,6 +157,7 @@ impl<'a> BaseSet<'a> {
             owner,
             provider: spec.provider,
             generation: names::generation(workspace.uid().as_str(), &spec.source, owner, &spec.path, spec.provider),
+            selector: None,
             observed,
             nodes,
         }
@@ -180,13 +200,79 @@ impl<'a> BaseSet<'a> {
         self.members().find(|base| !base.has_lost_its_tree() && base.node == node)
     }
 
-    /// The step that makes a base on the best node that `allowed` lets through; `None` when no eligible node is free for one.
-    pub(crate) fn make_next(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
-        self.nodes.eligible(self.provider).into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node))
+    /// How far the base is.
+    pub(crate) fn progress(&self, base: ObservedBase<'_>, now: jiff::Timestamp) -> Progress {
+        Progress::new(base, self.nodes.0.get(base.node), now)
     }
 
-    /// The step that makes the base on `node`; `None` while a base of its name exists, even one that is being deleted.
-    pub(crate) fn make_on(&self, node: &str) -> Option<Step> {
+    /// While no base is sealed: the steps that delete lost ones, and that make one on the next node when no other makes progress; and when to look again.
+    pub(crate) fn first_base(&self, now: jiff::Timestamp) -> (Vec<Step>, Option<Duration>) {
+        let mut steps = self.delete_lost();
+        let mut recheck: Option<Duration> = None;
+        let mut waits = false;
+        for base in self.living() {
+            match self.progress(base, now) {
+                Progress::Sealed => return (steps, None),
+                Progress::UnderWay(after) => {
+                    waits = true;
+                    recheck = recheck.into_iter().chain(after).min();
+                }
+                Progress::Stuck(_) => {}
+            }
+        }
+        if !waits {
+            steps.extend(self.make_next(|_| true, false));
+        }
+        (steps, recheck)
+    }
+
+    /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.
+    pub(crate) fn all_stuck(&self, now: jiff::Timestamp) -> Option<ConditionValue> {
+        let why_stuck = |base: ObservedBase<'_>| match self.progress(base, now) {
+            Progress::Stuck(why) => Some(format!("node {}: {why}", base.node)),
+            Progress::Sealed | Progress::UnderWay(_) => None,
+        };
+        let stuck: Vec<String> = self.living().map(why_stuck).collect::<Option<_>>()?;
+        if stuck.is_empty() {
+            return None;
+        }
+        let populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
+        let by_populator = populated.into_iter().any(|c| c.reason == reason::POPULATOR_NOT_RUNNING);
+        let why = if by_populator { reason::POPULATOR_NOT_RUNNING } else { reason::POPULATING };
+        Some(ConditionValue::no(why, format!("no node gets on with the source: {}", join_sentences(stuck.into_iter()))))
+    }
+
+    /// Once a base is sealed: the steps that delete those that are stuck, that no tree was made from, and that no consumer waits for. `origins` are the
+    /// UIDs of the bases that trees were made from.
+    pub(crate) fn delete_stuck(&self, origins: &BTreeSet<String>, now: jiff::Timestamp) -> Vec<Step> {
+        let is_left = |base: &ObservedBase<'_>| {
+            let is_used = origins.contains(base.workspace.uid().as_str()) || base.follows_consumer();
+            !is_used && matches!(self.progress(*base, now), Progress::Stuck(_))
+        };
+        delete_all(self.living().filter(is_left).map(|base| base.workspace))
+    }
+
+    /// The step that makes a base on the best node that `allowed` lets through and where its populator can start; `None` when no such node is free for one.
+    fn make_next(&self, allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
+        let mut nodes = self.nodes.eligible_for_pods(self.provider);
+        nodes.sort_by_key(|node| !self.nodes.matches_selector(node, self.selector));
+        nodes.into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node, follows_consumer))
+    }
+
+    /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there. `None` while one of them has a
+    /// base.
+    pub(crate) fn make_for_consumer(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
+        let exists = self.living().any(|base| allowed(base.node));
+        if exists { None } else { self.make_next(allowed, true) }
+    }
+
+    /// The step that makes the base on `node`, which a consumer is on; `None` while a base of its name exists, even one that is being deleted.
+    pub(crate) fn make_where_consumer_is(&self, node: &str) -> Option<Step> {
+        self.make_on(node, true)
+    }
+
+    /// `None` while a base of its name exists, even one that is being deleted.
+    fn make_on(&self, node: &str, follows_consumer: bool) -> Option<Step> {
         let title = names::base(&self.generation, node);
         if self.observed.iter().any(|base| base.workspace.name() == title) {
             return None;
@@ -208,6 +294,7 @@ impl<'a> BaseSet<'a> {
             name: base.metadata.name,
             namespace: Some(self.namespace.to_owned()),
             labels,
+            annotations: follows_consumer.then(|| BTreeMap::from([(FOLLOWS_CONSUMER.to_owned(), "true".to_owned())])),
             owner_references: Some(vec![self.parent.clone()]),
             // From the first write on, so that no crash leaves a tree without anybody to clean it up.
             finalizers: Some(vec![finalizer::OPERATOR.to_owned(), finalizer::NODE_DATA.to_owned()]),

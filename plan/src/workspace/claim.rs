@@ -57,9 +57,21 @@ impl<'a> ObservedClaim<'a> {
 
     /// The step that has the scheduler choose again, when the node of its choice no longer exists.
     pub(super) fn unselect_missing_node(&self, nodes: &Nodes) -> Option<Step> {
-        let claim = self.own.filter(|claim| !claim.is_deleting())?;
         let selected = self.selected_node?;
-        (!nodes.exists(selected)).then(|| Step::UnselectNode { claim: claim.target() })
+        if nodes.exists(selected) { None } else { self.unselect_node() }
+    }
+
+    /// The step that has the scheduler choose again, when it has chosen.
+    pub(super) fn unselect_node(&self) -> Option<Step> {
+        let claim = self.own.filter(|claim| !claim.is_deleting())?;
+        self.selected_node?;
+        Some(Step::UnselectNode { claim: claim.target(), times: self.times_given_back().saturating_add(1) })
+    }
+
+    /// How often the scheduler was made to choose again.
+    pub(super) fn times_given_back(&self) -> u32 {
+        let written = self.own.and_then(|claim| meta::annotation(claim.meta(), annotation::GIVEN_BACK));
+        written.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
@@ -13,8 +12,9 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 
 use super::workspace_input::{Source, WorkspaceInput};
+use crate::duration::time_left;
 use crate::meta::annotation;
-use crate::nodes::Hostname;
+use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::settings::Settings;
 use crate::step::Step;
@@ -26,6 +26,10 @@ use crate::{names, restricted};
 pub const ATTEMPT: &str = "yoi.dev/attempt";
 const SCRIPT: &str = include_str!("populate.sh");
 const CONTAINER: &str = "populate";
+/// How long the Pod may wait for room on its node, before the base counts as stuck.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the Pod may wait on its node for its image and its volumes, before the base counts as stuck.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Characters of git's output that the condition's message holds: as many as a person reads.
 const MAX_FAILURE_CHARS: usize = 500;
 
@@ -52,7 +56,8 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
         base: base.workspace,
         git,
         owner: input.owner(),
-        hostname: input.node_name.filter(|node| input.nodes.exists(node)).map(|node| input.nodes.hostname(node)),
+        node: input.node_name.filter(|node| input.nodes.exists(node)),
+        follows_consumer: base.follows_consumer(),
         revision: base.pinned_revision(&input.bases),
         settings,
         now,
@@ -97,9 +102,9 @@ struct PopulateContext<'a> {
     base: Stored<'a, AgentWorkspace>,
     git: &'a GitSource,
     owner: TreeOwner,
-    /// Hostname of the base's node. `None` while there is no such node: a Pod would be bound to the node's name, which may not be the
-    /// hostname of the node that comes back, and would wait for ever.
-    hostname: Option<Hostname>,
+    /// The base's node; `None` while it does not exist.
+    node: Option<&'a str>,
+    follows_consumer: bool,
     revision: Option<String>,
     settings: &'a Settings,
     now: jiff::Timestamp,
@@ -139,13 +144,19 @@ impl PopulateContext<'_> {
             PodPhase::Succeeded => PopulatePlan::done_plan(steps, Some(current)),
             PodPhase::Failed => self.failed_plan(steps, current),
             PodPhase::Running | PodPhase::Other => {
+                let waits = waits_on_node(current.pod.get());
+                let left = waits.as_ref().map(|waits| time_left(waits.since, waits.patience, self.now));
                 let last_failure = find(self.base.conditions(), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED);
-                let populated = match last_failure {
+                let populated = match (waits, left, last_failure) {
+                    (Some(waits), Some(None), _) => {
+                        let message = format!("Pod {} cannot fill the base: {}", current.pod.name(), waits.why);
+                        ConditionValue::no(reason::POPULATOR_NOT_RUNNING, message)
+                    }
                     // Until this attempt ends, people want to read why the last one failed.
-                    Some(c) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
-                    None => ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
+                    (_, _, Some(c)) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
+                    (_, _, None) => ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
                 };
-                PopulatePlan::new(steps, populated, Some(current))
+                PopulatePlan { requeue_after: left.flatten(), ..PopulatePlan::new(steps, populated, Some(current)) }
             }
         }
     }
@@ -172,11 +183,10 @@ impl PopulateContext<'_> {
     }
 
     fn ensure(&self, attempt: u32) -> Option<Step> {
-        let hostname = self.hostname.clone()?;
-        Some(Step::EnsurePod(Box::new(self.pod(attempt, hostname))))
+        Some(Step::EnsurePod(Box::new(self.pod(attempt, self.node?))))
     }
 
-    fn pod(&self, attempt: u32, hostname: Hostname) -> Pod {
+    fn pod(&self, attempt: u32, node: &str) -> Pod {
         let base = self.base;
         let plain = |key: &str, value: &str| EnvVar { name: key.to_owned(), value: Some(value.to_owned()), value_from: None };
         let path = base.spec.path.as_str();
@@ -196,13 +206,7 @@ impl PopulateContext<'_> {
                 plain("DEST", path),
             ]),
             working_dir: Some("/".to_owned()),
-            resources: Some(ResourceRequirements {
-                requests: Some(BTreeMap::from([
-                    ("cpu".to_owned(), Quantity("50m".to_owned())),
-                    ("memory".to_owned(), Quantity("64Mi".to_owned())),
-                ])),
-                ..ResourceRequirements::default()
-            }),
+            resources: Some(self.settings.populator_resources.clone()),
             security_context: Some(restricted::container_security()),
             termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
             volume_mounts: Some(vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)]),
@@ -218,7 +222,11 @@ impl PopulateContext<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                affinity: Some(restricted::only_on(&[hostname])),
+                affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity()),
+                // Its consumer runs there, whatever the taints.
+                tolerations: self
+                    .follows_consumer
+                    .then(|| vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]),
                 automount_service_account_token: Some(false),
                 enable_service_links: Some(false),
                 containers: vec![container],
@@ -252,6 +260,30 @@ fn without_user(url: &str) -> String {
 /// How long to wait after this attempt: 10 s, doubled with each attempt, at most 10 min.
 fn pause(attempt: u32) -> Duration {
     Duration::from_secs((10_u64 << attempt.saturating_sub(1).min(6)).min(600))
+}
+
+/// What a Pod waits for that has not started.
+struct Waits {
+    since: jiff::Timestamp,
+    patience: Duration,
+    why: String,
+}
+
+/// `None` for a Pod that runs, or of which nothing is known yet.
+fn waits_on_node(pod: &ObservedPod) -> Option<Waits> {
+    if let Some(unscheduled) = &pod.unscheduled {
+        let why = unscheduled.message.clone().unwrap_or_else(|| "no node fits".to_owned());
+        return Some(Waits { since: unscheduled.no_node_since?, patience: ROOM_PATIENCE, why });
+    }
+    let why = match pod.container(CONTAINER) {
+        Some(ContainerState::Running | ContainerState::Terminated(_)) => return None,
+        Some(ContainerState::Waiting { reason, message }) => {
+            let reason = reason.as_deref().unwrap_or("its container waits");
+            message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
+        }
+        None => "the kubelet has not begun with it".to_owned(),
+    };
+    Some(Waits { since: pod.scheduled_at?, patience: START_PATIENCE, why })
 }
 
 fn terminated(pod: &ObservedPod) -> Option<&Terminated> {

@@ -1,5 +1,7 @@
 //! Which node makes the tree, and from what.
 
+use std::time::Duration;
+
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
@@ -10,9 +12,11 @@ use yoi_crds::{AgentWorkspace, YoiProject};
 use super::claim::ObservedClaim;
 use super::workspace_input::{Consumer, Source, WorkspaceInput};
 use crate::meta;
+use crate::nodes::{Node, Nodes};
 use crate::step::Step;
 use crate::stored::Stored;
 use crate::tree::base_set::BaseSet;
+use crate::tree::progress::Progress;
 
 /// The node that makes the tree, and what it makes the tree from.
 pub(super) struct Assignment {
@@ -20,10 +24,12 @@ pub(super) struct Assignment {
     pub origin: Origin,
 }
 
-/// The assignment, or why there is none yet; and the bases to make and delete until there is one.
+/// The assignment, or why there is none yet; the bases to make and delete until there is one, and the choice of node that is given back.
 pub(super) struct Schedule {
     pub assignment: Result<Assignment, ConditionValue>,
     pub steps: Vec<Step>,
+    /// A base may be stuck after so long, even if nothing changes.
+    pub requeue_after: Option<Duration>,
 }
 
 impl Schedule {
@@ -33,13 +39,13 @@ impl Schedule {
     }
 
     fn waits(why: ConditionValue, steps: Vec<Step>) -> Self {
-        Schedule { assignment: Err(why), steps }
+        Schedule { assignment: Err(why), steps, requeue_after: None }
     }
 
     fn assigned(node: &str, kind: OriginKind, source: Option<Stored<'_, AgentWorkspace>>) -> Self {
         let workspace_uid = source.map(|source| source.uid().as_str().to_owned());
         let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid } };
-        Schedule { assignment: Ok(assignment), steps: Vec::new() }
+        Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None }
     }
 }
 
@@ -56,11 +62,12 @@ pub(super) fn scheduled_condition(input: &WorkspaceInput<'_>, assignment: &Resul
 }
 
 /// An assignment is made once. It changes only if its base is deleted before the tree is made from it.
-pub(super) fn schedule(input: &WorkspaceInput<'_>) -> Schedule {
+pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
     if let (Some(node), Some(origin)) = (input.node_name, input.origin)
         && (input.workspace.is_true(condition::PROVISIONED) || !base_is_gone(input, origin))
     {
-        return Schedule { assignment: Ok(Assignment { node: node.to_owned(), origin: origin.clone() }), steps: Vec::new() };
+        let assignment = Assignment { node: node.to_owned(), origin: origin.clone() };
+        return Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None };
     }
     // A tree that is made from a source that this version does not know would lack that source's content.
     if let Source::Project { project: Some(project), .. } = &input.source
@@ -81,19 +88,19 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>) -> Schedule {
         return fork(input, *parent);
     }
     // The first base comes before any consumer, so that the consumer's Pod has a node to go to.
-    let first = match (&input.source, &base_set) {
-        (Source::Git(_), Some(base_set)) => first_base(base_set),
+    let (first, requeue_after) = match (&input.source, &base_set) {
+        (Source::Git(_), Some(base_set)) => base_set.first_base(now),
         // A project's own plan makes its first base.
-        _ => Vec::new(),
+        _ => (Vec::new(), None),
     };
-    let node = match choose_node(input, base_set.as_ref()) {
-        Ok(node) => node,
-        Err(why) => return Schedule::waits(why, first),
-    };
-    let clone = clone_on(&node, base_set.as_ref());
     let makes_base = first.iter().any(|step| matches!(step, Step::EnsureWorkspace(_)));
-    let second = if makes_base { Vec::new() } else { clone.steps };
-    Schedule { assignment: clone.assignment, steps: first.into_iter().chain(second).collect() }
+    let chosen = match choose_node(input, base_set.as_ref(), now) {
+        Ok(node) => clone_for_consumer(input, &node, base_set.as_ref(), now),
+        Err(NoNode { why, give_back }) => Schedule::waits(why, give_back),
+    };
+    let more = chosen.steps.into_iter().filter(|step| !makes_base || !matches!(step, Step::EnsureWorkspace(_)));
+    let requeue_after = requeue_after.into_iter().chain(chosen.requeue_after).min();
+    Schedule { assignment: chosen.assignment, steps: first.into_iter().chain(more).collect(), requeue_after }
 }
 
 fn base_is_gone(input: &WorkspaceInput<'_>, origin: &Origin) -> bool {
@@ -107,66 +114,117 @@ fn project_unknown_field(project: Stored<'_, YoiProject>) -> Option<ConditionVal
     Some(ConditionValue::no(reason::PROJECT_NOT_READY, why))
 }
 
-/// Deletes lost bases, and makes one while none can be cloned from.
-fn first_base(base_set: &BaseSet<'_>) -> Vec<Step> {
-    let mut steps = base_set.delete_lost();
-    if base_set.living().next().is_none() {
-        steps.extend(base_set.make_next(|_| true));
-    }
-    steps
-}
-
 /// The tree is made on `node`, from the sealed base there; without a base set it starts empty.
 fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>) -> Schedule {
     let Some(base_set) = base_set else { return Schedule::assigned(node, OriginKind::Empty, None) };
     match base_set.on(node) {
         Some(base) if base.is_sealed() => Schedule::assigned(node, OriginKind::Base, Some(base.workspace)),
         Some(base) => {
-            let ready = find(base.workspace.conditions(), condition::READY);
-            let why = ready.map(|c| format!(": {}", c.message)).unwrap_or_default();
+            let conditions = base.workspace.conditions();
+            let why = find(conditions, condition::READY).map(|c| format!(": {}", c.message)).unwrap_or_default();
             let message = format!("node {node} was chosen and its base {} is not sealed yet{why}", base.workspace.name());
-            Schedule::waits(ConditionValue::no(reason::POPULATING, message), Vec::new())
+            let is_stuck = find(conditions, condition::POPULATED).is_some_and(|c| c.reason == reason::POPULATOR_NOT_RUNNING);
+            let reason = if is_stuck { reason::POPULATOR_NOT_RUNNING } else { reason::POPULATING };
+            Schedule::waits(ConditionValue::no(reason, message), Vec::new())
         }
         None => {
             let message = format!("node {node} was chosen and gets a base first");
-            Schedule::waits(ConditionValue::no(reason::POPULATING, message), base_set.make_on(node).into_iter().collect())
+            Schedule::waits(ConditionValue::no(reason::POPULATING, message), base_set.make_where_consumer_is(node).into_iter().collect())
         }
     }
+}
+
+/// Like [`clone_on`]; but where the base on `node` is stuck and another node holds the base, a late claim's scheduler chooses again.
+fn clone_for_consumer(input: &WorkspaceInput<'_>, node: &str, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Schedule {
+    let schedule = clone_on(node, base_set);
+    let Some((base_set, base)) = base_set.and_then(|base_set| Some((base_set, base_set.on(node)?))) else { return schedule };
+    match base_set.progress(base, now) {
+        Progress::Sealed => schedule,
+        Progress::UnderWay(requeue_after) => Schedule { requeue_after, ..schedule },
+        Progress::Stuck(_) => {
+            let steps = schedule.steps.into_iter().chain(give_back(input, &base_set.sealed_nodes())).collect();
+            Schedule { steps, ..schedule }
+        }
+    }
+}
+
+/// Why no node is chosen, and the step, if any, that gives the scheduler's choice back.
+struct NoNode {
+    why: ConditionValue,
+    give_back: Vec<Step>,
 }
 
 /// The node, by who will mount the tree.
-fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>) -> Result<String, ConditionValue> {
+fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Result<String, NoNode> {
+    let waits = |why, message: String| Err(NoNode { why: ConditionValue::no(why, message), give_back: Vec::new() });
     let provider: ProviderName = base_set.map_or(input.workspace.spec.provider, |base_set| base_set.provider);
     let eligible = input.nodes.eligible(provider);
     if eligible.is_empty() {
-        return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(provider)));
+        return waits(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(provider));
     }
     let (chosen, waits_for) = match &input.consumer {
         Consumer::Agent(pod) => (pod.and_then(|pod| pod.get().node.as_deref()), "waits for the YoiPod's Pod to get a node"),
-        Consumer::Claim(claim) => {
-            let chosen = match input.workspace.spec.binding {
-                Binding::WaitForConsumer | Binding::Unknown => claim.selected_node,
-                Binding::Immediate => best_node(&eligible, base_set),
-            };
-            (chosen, "waits for the first Pod that uses the claim")
-        }
+        Consumer::Claim(claim) => match input.workspace.spec.binding {
+            Binding::WaitForConsumer | Binding::Unknown => (claim.selected_node, "waits for the first Pod that uses the claim"),
+            Binding::Immediate => match best_node(input.nodes, provider, base_set, now) {
+                Some(node) => return Ok(node.to_owned()),
+                None => return waits(reason::POPULATING, "waits until the source is sealed on a node".to_owned()),
+            },
+        },
     };
     match chosen {
         Some(node) if eligible.contains(&node) => Ok(node.to_owned()),
-        Some(node) => Err(ConditionValue::no(
-            reason::NO_ELIGIBLE_NODE,
-            format!(
-                "node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; check the yoi-agent-shim Pod there"
-            ),
-        )),
-        None => Err(ConditionValue::no(reason::WAITING_FOR_CONSUMER, waits_for)),
+        Some(node) => {
+            let give_back: Vec<Step> = give_back(input, &eligible).into_iter().collect();
+            let then = match give_back.is_empty() {
+                false => "the scheduler chooses again".to_owned(),
+                true => format!(
+                    "check the yoi-agent-shim Pod there, or let the Pod go to a node that can make the tree: {}",
+                    eligible.join(", ")
+                ),
+            };
+            let message =
+                format!("node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; {then}");
+            Err(NoNode { why: ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), give_back })
+        }
+        None => waits(reason::WAITING_FOR_CONSUMER, waits_for.to_owned()),
     }
 }
 
-/// The first eligible node that holds a sealed base; else the first.
-fn best_node<'a>(eligible: &[&'a str], base_set: Option<&BaseSet<'_>>) -> Option<&'a str> {
-    let sealed = base_set.map(BaseSet::sealed_nodes).unwrap_or_default();
-    eligible.iter().find(|node| sealed.contains(node)).or(eligible.first()).copied()
+/// How often a claim's choice of node is given back, beside once for each node that can make the tree. The scheduler picks among equal nodes by chance,
+/// and for a Pod that can only go to this node it picks the same one for ever.
+const MOST_GIVEN_BACK: u32 = 8;
+
+/// The step that has the scheduler choose another node for a late claim; `None` when it chose none, when none of `others` takes Pods, or when it was
+/// asked too often.
+fn give_back(input: &WorkspaceInput<'_>, others: &[&str]) -> Option<Step> {
+    let Consumer::Claim(claim) = &input.consumer else { return None };
+    if input.workspace.spec.binding == Binding::Immediate {
+        return None;
+    }
+    let is_open = |node: &&str| Some(*node) != claim.selected_node && input.nodes.0.get(*node).is_some_and(Node::is_open);
+    let others = u32::try_from(others.iter().copied().filter(is_open).count()).unwrap_or(u32::MAX);
+    if others == 0 || claim.times_given_back() >= MOST_GIVEN_BACK.saturating_add(others) {
+        return None;
+    }
+    claim.unselect_node()
+}
+
+/// The node of a tree whose consumer comes later: one that holds a sealed base and takes Pods. When all that hold one take none, another node gets a base.
+/// `None` while there is a source and no base of it is sealed. A tree without a source needs only a node that takes Pods, if there is one.
+fn best_node<'a>(nodes: &'a Nodes, provider: ProviderName, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Option<&'a str> {
+    let eligible = nodes.eligible(provider);
+    let for_pods = nodes.eligible_for_pods(provider);
+    let Some(base_set) = base_set else { return for_pods.first().or(eligible.first()).copied() };
+    let sealed = base_set.sealed_nodes();
+    if sealed.is_empty() {
+        return None;
+    }
+    let is_under_way = |node: &&&str| base_set.on(node).is_some_and(|base| matches!(base_set.progress(base, now), Progress::UnderWay(_)));
+    let with_sealed = for_pods.iter().find(|node| sealed.contains(node));
+    let with_base = with_sealed.or_else(|| for_pods.iter().find(is_under_way));
+    let free = || for_pods.iter().find(|node| base_set.on(node).is_none());
+    with_base.or_else(free).or_else(|| eligible.iter().find(|node| sealed.contains(node))).copied()
 }
 
 /// A fork is made where its parent is, once its parent has a tree.
@@ -191,7 +249,10 @@ fn fork(input: &WorkspaceInput<'_>, parent: Option<Stored<'_, AgentWorkspace>>) 
     };
     match consumer_node.filter(|on| *on != node) {
         Some(on) => {
-            waits(reason::PARENT_ON_OTHER_NODE, format!("a fork must be on its parent's node {node}, and the Pod that uses it is on {on}"))
+            // Without a choice, the tree is made at once, and its volume sends the Pod there.
+            let steps = give_back(input, &[node]).into_iter().collect();
+            let message = format!("a fork must be on its parent's node {node}, and the Pod that uses it is on {on}");
+            Schedule::waits(ConditionValue::no(reason::PARENT_ON_OTHER_NODE, message), steps)
         }
         None => Schedule::assigned(node, OriginKind::Fork, Some(parent)),
     }

@@ -26,13 +26,18 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Plan<Age
     steps.extend(delete_all(input.populators.iter().copied()));
     let everything_is_gone = claim.is_none() && volume.is_none() && input.populators.is_empty();
     let node_data = workspace.remove_finalizer(finalizer::NODE_DATA);
-    // Without a node, no shim ever made anything. Of a node that no longer exists, no shim will ever answer; NotReady is not enough for that.
-    let no_shim_answers = workspace.node_name().is_none_or(|node| !input.nodes.exists(node));
-    match node_data {
+    match (node_data, workspace.node_name()) {
         _ if !everything_is_gone => {}
-        Some(step) if no_shim_answers => steps.push(step),
-        Some(_) => {}
-        None => return Plan::only(release(input)),
+        // Without a node, no shim ever made anything.
+        (Some(step), None) => steps.push(step),
+        // Of a node that no longer exists, no shim will ever answer; NotReady is not enough for that. The status says so before, and with it an Event.
+        (Some(step), Some(node)) if !input.nodes.exists(node) => {
+            if find(workspace.conditions(), condition::READY).is_some_and(|c| c.reason == reason::NODE_LOST) {
+                steps.push(step);
+            }
+        }
+        (Some(_), Some(_)) => {}
+        (None, _) => return Plan::only(release(input)),
     }
     if steps.is_empty() { Plan { status: Some(waiting_status(input, now)), ..Plan::nothing() } } else { Plan::only(steps) }
 }
@@ -60,7 +65,19 @@ fn release(input: &WorkspaceInput<'_>) -> Vec<Step> {
 fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWorkspaceStatus {
     let before = input.workspace.get().status.clone().unwrap_or_default();
     let mut conditions = ConditionSet::new(&before.conditions, input.workspace.meta().generation, now);
+    let node = before.node_name.as_deref();
+    let not_ready = node.filter(|node| input.nodes.0.get(*node).is_some_and(|node| node.not_ready_since.is_some()));
+    let lost = node.filter(|node| !input.nodes.exists(node));
     match find(&before.conditions, condition::CLEANED_UP) {
+        _ if let Some(node) = lost => {
+            let message = format!("being deleted: node {node} no longer exists, and the tree on it is given up");
+            conditions.set(condition::READY, ConditionValue::no(reason::NODE_LOST, message));
+        }
+        _ if let Some(node) = not_ready => {
+            let message =
+                format!("being deleted: the tree is on node {node}, which is not ready; delete the Node object if it is gone for good");
+            conditions.set(condition::READY, ConditionValue::no(reason::NODE_NOT_READY, message));
+        }
         Some(c) if c.status != ConditionStatus::True => {
             conditions.set(condition::READY, value_of(ConditionStatus::False, &c.reason, &c.message))
         }

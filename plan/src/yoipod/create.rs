@@ -9,7 +9,7 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
-use crate::nodes::Hostname;
+use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::Stored;
@@ -27,7 +27,7 @@ pub(super) fn pod(
     settings: &Settings,
     run_generation: i64,
     runtime_digest: &str,
-    hostnames: Vec<Hostname>,
+    nodes: NodeChoice,
 ) -> CreatedPod {
     let yoipod = input.yoipod;
     let manifest = manifest::manifest(yoipod.get(), &workspace.spec.path, &accepted.resolved, settings);
@@ -44,7 +44,7 @@ pub(super) fn pod(
         session_claim: &input.session_claim_name,
         run_generation,
         runtime_digest,
-        hostnames,
+        nodes,
         settings,
     });
     let map = (!exists).then(|| Step::EnsureConfigMap(Box::new(map)));

@@ -1,25 +1,35 @@
 //! Nodes that an agent's Pod may go to: where its tree is, or can be cloned, and where its session volume can be reached.
+//!
+//! The first Pod must go to a node that holds the tree or the base. When none of them has room, one Pod follows that may go to every node that can make the
+//! tree, also to one that an autoscaler adds, and the base follows it there. No base is made in advance: a Pod that fits nowhere would spread the
+//! source for nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::reason::{self, condition};
+use yoi_crds::source::ProviderName;
 
 use super::yoipod_input::YoiPodInput;
 use crate::step::Step;
 use crate::stored::Stored;
 use crate::tree::TreeSource;
 use crate::tree::base_set::BaseSet;
+use crate::tree::progress::Progress;
 
 pub(super) struct Placement<'a> {
     input: &'a YoiPodInput<'a>,
     workspace: Stored<'a, AgentWorkspace>,
     source: TreeSource<'a>,
     base_set: Option<BaseSet<'a>>,
+    now: jiff::Timestamp,
 }
 
 impl<'a> Placement<'a> {
-    pub(super) fn new(input: &'a YoiPodInput<'a>, workspace: Stored<'a, AgentWorkspace>) -> Self {
+    pub(super) fn new(input: &'a YoiPodInput<'a>, workspace: Stored<'a, AgentWorkspace>, now: jiff::Timestamp) -> Self {
         let source = TreeSource::new(&workspace.get().spec.source);
         let base_set = match source {
             TreeSource::Project(title) => {
@@ -29,7 +39,7 @@ impl<'a> Placement<'a> {
             TreeSource::Git(_) if workspace.spec.base.is_none() => Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes)),
             TreeSource::Git(_) | TreeSource::Fork(_) | TreeSource::Empty => None,
         };
-        Placement { input, workspace, source, base_set }
+        Placement { input, workspace, source, base_set, now }
     }
 
     /// At least one node, or why there is none.
@@ -54,7 +64,7 @@ impl<'a> Placement<'a> {
             let why = || ConditionValue::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {parent} has no tree to fork yet"));
             return node.map(|node| vec![node]).ok_or_else(why);
         }
-        let provider = self.base_set.as_ref().map_or(self.workspace.spec.provider, |base_set| base_set.provider);
+        let provider = self.provider();
         let eligible = nodes.eligible(provider);
         if eligible.is_empty() {
             return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, nodes.none_eligible(provider)));
@@ -63,6 +73,40 @@ impl<'a> Placement<'a> {
         let mut sealed = base_set.sealed_nodes();
         sealed.retain(|node| eligible.contains(node));
         if sealed.is_empty() { Err(self.not_sealed()) } else { Ok(sealed) }
+    }
+
+    fn provider(&self) -> ProviderName {
+        self.base_set.as_ref().map_or(self.workspace.spec.provider, |base_set| base_set.provider)
+    }
+
+    /// Whether the tree can still be made on any node: it has none yet, and is no fork of another tree.
+    pub(super) fn is_open(&self) -> bool {
+        self.workspace.node_name().is_none() && !matches!(self.source, TreeSource::Fork(_))
+    }
+
+    /// Whether the tree can be made on `node`, and the agent can run there: provider, runtime, and no base that is stuck.
+    pub(super) fn can_make(&self, node: &str, runtime_digest: &str) -> bool {
+        let nodes = self.input.nodes;
+        let has_runtime = nodes.0.get(node).is_some_and(|node| node.has_runtime(runtime_digest));
+        has_runtime && nodes.is_eligible(node, self.provider()) && !self.is_stuck_on(node)
+    }
+
+    /// Whether there is a base on `node` that does not get on.
+    pub(super) fn is_stuck_on(&self, node: &str) -> bool {
+        matches!(self.progress_on(node), Some(Progress::Stuck(_)))
+    }
+
+    /// When the base on `node` may be stuck, even if nothing changes until then.
+    pub(super) fn recheck(&self, node: &str) -> Option<Duration> {
+        match self.progress_on(node)? {
+            Progress::UnderWay(after) => after,
+            Progress::Sealed | Progress::Stuck(_) => None,
+        }
+    }
+
+    fn progress_on(&self, node: &str) -> Option<Progress> {
+        let base_set = self.base_set.as_ref()?;
+        Some(base_set.progress(base_set.on(node)?, self.now))
     }
 
     fn not_sealed(&self) -> ConditionValue {
@@ -75,29 +119,19 @@ impl<'a> Placement<'a> {
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
                 ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {title}: {why}"))
             }
+            _ if let Some(stuck) = self.base_set.as_ref().and_then(|base_set| base_set.all_stuck(self.now)) => stuck,
             _ => ConditionValue::no(reason::POPULATING, format!("the source of AgentWorkspace {} is being fetched", self.workspace.name())),
         }
     }
 
-    /// A base on a node that reaches the session volume, while the tree is not made and the nodes with a base do not reach it.
-    pub(super) fn base_for_session(&self) -> Option<Step> {
+    /// A base on a node that reaches the session volume and that the agent's `selector` allows, while the tree is not made and the nodes with a base do
+    /// not reach that volume.
+    pub(super) fn base_for_session(&self, selector: &BTreeMap<String, String>) -> Option<Step> {
         let volume = self.input.session_volume?;
+        let base_set = self.base_set.as_ref().filter(|_| self.is_open())?;
         self.nodes_with_tree().ok()?;
-        self.base_where(|node| self.input.nodes.reaches(node, volume.get()))
-    }
-
-    /// A base on one more of the nodes that `allowed` lets through and that reach the session volume, while no other base is being made.
-    pub(super) fn another_base(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
-        let reaches = |node: &str| self.input.session_volume.is_none_or(|volume| self.input.nodes.reaches(node, volume.get()));
-        self.base_where(|node| allowed(node) && reaches(node))
-    }
-
-    fn base_where(&self, fits: impl Fn(&str) -> bool) -> Option<Step> {
-        let base_set = self.base_set.as_ref()?;
-        if self.workspace.node_name().is_some() || base_set.living().any(|base| !base.is_sealed()) {
-            return None;
-        }
-        base_set.make_next(fits)
+        let nodes = self.input.nodes;
+        base_set.make_for_consumer(|node| nodes.reaches(node, volume.get()) && nodes.matches_selector(node, Some(selector)))
     }
 }
 

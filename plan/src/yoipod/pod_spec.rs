@@ -19,7 +19,7 @@ use yoi_wire::identity::{
 
 use super::manifest::Resolved;
 use crate::names;
-use crate::nodes::Hostname;
+use crate::node_affinity::NodeChoice;
 use crate::restricted::{self, empty, inline, mount};
 use crate::settings::Settings;
 use crate::stored::Stored;
@@ -39,8 +39,7 @@ pub(crate) struct PodContext<'a> {
     pub session_claim: &'a str,
     pub run_generation: i64,
     pub runtime_digest: &'a str,
-    /// Nodes that the Pod may go to.
-    pub hostnames: Vec<Hostname>,
+    pub nodes: NodeChoice,
     pub settings: &'a Settings,
 }
 
@@ -64,7 +63,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: Some(restricted::only_on(&context.hostnames)),
+            affinity: Some(context.nodes.affinity()),
             automount_service_account_token: Some(false),
             containers: vec![container(&context)],
             enable_service_links: Some(false),

@@ -3,23 +3,26 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use yoi_crds::condition::ConditionValue;
+use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
-use yoi_crds::reason;
+use yoi_crds::reason::{self, condition};
 
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
 use super::{create, session, yoipod_conditions};
+use crate::duration::time_left;
 use crate::names;
-use crate::nodes::Hostname;
+use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
 
-/// How long a Pod may wait for a node before another node gets the base.
+/// How long a Pod may wait for one of the nodes with the base, before one follows that may go to others.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node that a Pod went to may take until its shim offers what the tree needs: a node that an autoscaler made has none at first.
+const SHIM_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a Pod that failed stays after its creation, so that one that fails at once is not made again at once.
 const PAUSE: Duration = Duration::from_secs(10);
 
@@ -49,11 +52,13 @@ pub(super) struct RunPlan<'a> {
     pub steps: Vec<Step>,
     pub record: RunRecord,
     pub requeue_after: Option<Duration>,
+    /// No node with the base has room: the next Pod may go to any node that can make the tree. The status says so before that Pod is made.
+    pub no_room: bool,
 }
 
 impl<'a> RunPlan<'a> {
     fn new(state: RunState<'a>, steps: Vec<Step>, record: RunRecord) -> Self {
-        RunPlan { state, steps, record, requeue_after: None }
+        RunPlan { state, steps, record, requeue_after: None, no_room: false }
     }
 
     fn after(self, earlier: Vec<Step>) -> Self {
@@ -75,7 +80,7 @@ pub(super) fn plan<'a>(
     }
     match (input.own_pods.split_first(), accepted) {
         (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
-        (None, Ok(accepted)) => start(input, accepted, settings, record).after(session::steps(input, settings)),
+        (None, Ok(accepted)) => start(input, accepted, settings, record, now).after(session::steps(input, settings)),
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
             let mut steps = session::steps(input, settings);
@@ -128,7 +133,8 @@ fn keep<'a>(
     // Only a Pod of a higher run generation can use the session volume.
     let is_refused = volume_run_generation(input).is_some_and(|seen| seen >= pod.run_generation);
     if pod.is_deleting() || is_former || waits_for_ever || is_refused {
-        return RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record);
+        let no_room = was_no_room(input) && pod.tree() == tree && input.workspace.is_some_and(|workspace| workspace.node_name().is_none());
+        return RunPlan { no_room, ..RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record) };
     }
     let record = RunRecord {
         run_generation: Some(pod.run_generation),
@@ -138,7 +144,7 @@ fn keep<'a>(
     match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
-        PodPhase::Running | PodPhase::Other => find_room(input, pod, record, now),
+        PodPhase::Running | PodPhase::Other => find_room(input, pod, settings, record, now),
     }
 }
 
@@ -163,35 +169,63 @@ fn replace<'a>(pod: Stored<'a, ObservedPod>, record: RunRecord, now: jiff::Times
     RunPlan { requeue_after: left, ..RunPlan::new(RunState::Exists(pod), steps, record) }
 }
 
-/// When no node with the base has room for the Pod, another node gets the base; then a Pod is made that may go there.
-fn find_room<'a>(input: &YoiPodInput<'a>, pod: Stored<'a, ObservedPod>, record: RunRecord, now: jiff::Timestamp) -> RunPlan<'a> {
-    let stays = |steps| RunPlan::new(RunState::Exists(pod), steps, record);
-    let (Some(workspace), Some(since)) = (input.workspace, pod.unscheduled.as_ref().and_then(|u| u.no_node_since)) else {
-        return stays(Vec::new());
-    };
-    if workspace.node_name().is_some() {
-        return stays(Vec::new());
+/// Keeps a Pod that can get its tree. One that finds no room among the nodes with the base makes way for one that may go to any node that can make the
+/// tree; one on a node that cannot make it, for one that avoids that node. Each of these Pods is another one because of what is observed of the nodes, so
+/// while nothing changes there, there are at most as many as nodes.
+fn find_room<'a>(
+    input: &YoiPodInput<'a>,
+    pod: Stored<'a, ObservedPod>,
+    settings: &Settings,
+    record: RunRecord,
+    now: jiff::Timestamp,
+) -> RunPlan<'a> {
+    let stays = RunPlan::new(RunState::Exists(pod), Vec::new(), record);
+    let Some(workspace) = input.workspace else { return stays };
+    let placement = Placement::new(input, workspace, now);
+    if !placement.is_open() {
+        return stays;
     }
-    if let Some(left) = time_left(since, PATIENCE, now) {
-        return RunPlan { requeue_after: Some(left), ..stays(Vec::new()) };
+    let gives_way = || pod.delete().into_iter().collect::<Vec<Step>>();
+    let runtime = placement.nodes().and_then(|nodes| runtime(input, settings, &nodes));
+    match (pod.node.as_deref(), pod.unscheduled.as_ref().and_then(|u| u.no_node_since), runtime) {
+        (None, Some(since), runtime) => {
+            let stays = RunPlan { no_room: was_no_room(input), ..stays };
+            if let Some(left) = time_left(since, PATIENCE, now) {
+                return RunPlan { requeue_after: Some(left), ..stays };
+            }
+            let is_avoided_for_nothing = |digest: &str| pod.choice.avoided.iter().any(|node| placement.can_make(node, digest));
+            let is_too_narrow =
+                if pod.choice.is_bound { stays.no_room } else { runtime.is_ok_and(|(digest, _)| is_avoided_for_nothing(&digest)) };
+            RunPlan { steps: if is_too_narrow { gives_way() } else { Vec::new() }, no_room: true, ..stays }
+        }
+        (Some(node), _, Ok((digest, able))) if input.nodes.exists(node) => {
+            if placement.can_make(node, &digest) {
+                return RunPlan { requeue_after: placement.recheck(node), ..stays };
+            }
+            if placement.is_stuck_on(node) {
+                let is_better_elsewhere = able.iter().any(|other| *other != node);
+                return RunPlan { steps: if is_better_elsewhere { gives_way() } else { Vec::new() }, ..stays };
+            }
+            let left = time_left(pod.scheduled_at.unwrap_or(now), SHIM_PATIENCE, now);
+            RunPlan { steps: if left.is_none() { gives_way() } else { Vec::new() }, requeue_after: left, ..stays }
+        }
+        (Some(_), _, _) | (None, None, _) => stays,
     }
-    let placement = Placement::new(input, workspace);
-    // A base on a node that the Pod's own selector forbids would help nobody, and the next round would make one more.
-    let fits = |node: &str| input.nodes.matches_selector(node, Some(&pod.node_selector));
-    let is_new = |node: &&str| fits(node) && !pod.allowed_hostnames.iter().any(|allowed| allowed == input.nodes.hostname(node).as_str());
-    let has_new_node = placement.nodes().is_ok_and(|nodes| nodes.iter().any(is_new));
-    let step = if has_new_node { pod.delete() } else { placement.another_base(fits) };
-    stays(step.into_iter().collect())
 }
 
-/// What is left of `period` since `start`; `None` when it is over.
-fn time_left(start: jiff::Timestamp, period: Duration, now: jiff::Timestamp) -> Option<Duration> {
-    let due = start.saturating_add(period).unwrap_or(now);
-    Duration::try_from(due.duration_since(now)).ok().filter(|left| !left.is_zero())
+/// Whether an earlier plan found that no node with the base has room.
+fn was_no_room(input: &YoiPodInput<'_>) -> bool {
+    find(&input.before.conditions, condition::WORKSPACE_READY).is_some_and(|c| c.reason == reason::NO_ROOM)
 }
 
 /// Makes what the first Pod needs, in order, and then the Pod.
-fn start<'a>(input: &YoiPodInput<'a>, accepted: &Accepted<'_>, settings: &Settings, record: RunRecord) -> RunPlan<'a> {
+fn start<'a>(
+    input: &YoiPodInput<'a>,
+    accepted: &Accepted<'_>,
+    settings: &Settings,
+    record: RunRecord,
+    now: jiff::Timestamp,
+) -> RunPlan<'a> {
     let generation = record.run_generation.unwrap_or(1);
     let record = RunRecord { run_generation: Some(generation), ..record };
     let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
@@ -203,34 +237,44 @@ fn start<'a>(input: &YoiPodInput<'a>, accepted: &Accepted<'_>, settings: &Settin
         let message = format!("AgentWorkspace {} is being deleted; it must be gone first", workspace.name());
         return waits(ConditionValue::no(reason::CREATING, message), Vec::new());
     }
-    let placement = Placement::new(input, workspace);
+    let placement = Placement::new(input, workspace, now);
+    let no_room = was_no_room(input) && placement.is_open();
     let nodes = match placement.nodes() {
         Ok(nodes) => nodes,
-        Err(why) => return waits(why, placement.base_for_session().into_iter().collect()),
+        Err(why) => return waits(why, placement.base_for_session(&accepted.resolved.pod.node_selector).into_iter().collect()),
     };
     // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
     let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
     if !is_recorded || input.session_claim.any_claim().is_none() {
-        return RunPlan::new(RunState::Starting, Vec::new(), record);
+        return RunPlan { no_room, ..RunPlan::new(RunState::Starting, Vec::new(), record) };
     }
-    let (runtime_digest, hostnames) = match runtime(input, settings, &nodes) {
+    let (runtime_digest, able) = match runtime(input, settings, &nodes) {
         Ok(found) => found,
-        Err(why) => return waits(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why), Vec::new()),
+        Err(why) => return waits(why, Vec::new()),
     };
-    let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, hostnames);
-    RunPlan::new(RunState::Starting, created.steps, RunRecord { manifest: Some(created.manifest), ..record })
+    let able: Vec<String> = able.into_iter().map(str::to_owned).collect();
+    let choice = if no_room {
+        let avoided = input.nodes.0.keys().filter(|node| !placement.can_make(node, &runtime_digest)).cloned().collect();
+        NodeChoice::Any { preferred: able, avoided }
+    } else {
+        NodeChoice::Only(able)
+    };
+    let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, choice);
+    let record = RunRecord { manifest: Some(created.manifest), ..record };
+    RunPlan { no_room, ..RunPlan::new(RunState::Starting, created.steps, record) }
 }
 
-/// The digest of the runtime that the Pod runs, and the hostnames of those of `nodes` that offer it; or why there is none.
-fn runtime(input: &YoiPodInput<'_>, settings: &Settings, nodes: &[&str]) -> Result<(String, Vec<Hostname>), String> {
+/// The digest of the runtime that the Pod runs, and those of `nodes` that offer it; or why there is none.
+fn runtime<'a>(input: &YoiPodInput<'_>, settings: &Settings, nodes: &[&'a str]) -> Result<(String, Vec<&'a str>), ConditionValue> {
+    let none = |why: String| ConditionValue::no(reason::NO_ELIGIBLE_NODE, why);
     let Some(digest) = input.nodes.runtime_digest(settings.runtime_digest.as_deref(), nodes) else {
         let why = "no node with the tree offers a yoi-runtime binary; see `kubectl get workspacenodes -o yaml`, status.runtimeDigests";
-        return Err(why.to_owned());
+        return Err(none(why.to_owned()));
     };
-    let able = nodes.iter().filter(|node| input.nodes.0.get(**node).is_some_and(|node| node.has_runtime(&digest)));
-    let hostnames: Vec<Hostname> = able.map(|node| input.nodes.hostname(node)).collect();
-    if hostnames.is_empty() {
-        return Err(format!("no node with the tree offers yoi-runtime {digest}; the yoi-agent-shim Pods may be of another version"));
+    let able = nodes.iter().copied().filter(|node| input.nodes.0.get(*node).is_some_and(|node| node.has_runtime(&digest)));
+    let able: Vec<&str> = able.collect();
+    if able.is_empty() {
+        return Err(none(format!("no node with the tree offers yoi-runtime {digest}; the yoi-agent-shim Pods may be of another version")));
     }
-    Ok((digest, hostnames))
+    Ok((digest, able))
 }

@@ -20,7 +20,7 @@ pub(super) fn conditions(
     run: &RunPlan<'_>,
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
-    let workspace_ready = workspace_ready(input, &run.state);
+    let workspace_ready = workspace_ready(input, run);
     let ready = ready(input, refused, &workspace_ready, run);
     let valid = || ConditionValue::yes(reason::VALID, "the spec makes sense and what it names exists");
     let mut conditions = ConditionSet::new(&input.before.conditions, input.yoipod.meta().generation, now);
@@ -69,12 +69,17 @@ fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
     }
 }
 
-fn workspace_ready(input: &YoiPodInput<'_>, state: &RunState<'_>) -> ConditionValue {
+fn workspace_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = input.workspace_name;
     let Some(workspace) = input.workspace else {
         return ConditionValue::no(reason::CREATING, format!("AgentWorkspace {title} does not exist yet"));
     };
-    match (find(workspace.conditions(), condition::READY), state) {
+    if run.no_room {
+        let message = "no node that holds the base, or could hold the tree, has room for the Pod; it may go to any node that can make the tree, \
+                       which gets a base then";
+        return ConditionValue::no(reason::NO_ROOM, message);
+    }
+    match (find(workspace.conditions(), condition::READY), &run.state) {
         (Some(c), _) if c.status == ConditionStatus::True => {
             ConditionValue::yes(reason::ALL_MET, format!("AgentWorkspace {title} is ready"))
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use yoi_crds::name::annotation::{REMINDED, SELECTED_NODE};
+use yoi_crds::name::annotation::{GIVEN_BACK, REMINDED, SELECTED_NODE};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
 use yoi_plan::step::{Kind, Step, Target};
@@ -29,6 +29,14 @@ pub struct Machine {
     pub alive: bool,
     /// It has no room for more agents.
     pub full: bool,
+    /// It has no room for any Pod.
+    pub packed: bool,
+    pub cordoned: bool,
+    pub tainted: bool,
+    /// The populator's image cannot be pulled there.
+    pub unpullable: bool,
+    /// When it stopped answering.
+    pub not_ready_since: Option<i64>,
 }
 
 type Map<K> = BTreeMap<String, Arc<K>>;
@@ -248,11 +256,13 @@ impl Cluster {
                 let news = |c: &PersistentVolumeClaim| c.metadata.owner_references.as_ref() != Some(owners);
                 self.patch::<PersistentVolumeClaim>(claim, news, |c| c.metadata.owner_references = Some(owners.clone()))
             }
-            Step::UnselectNode { claim } => self.patch::<PersistentVolumeClaim>(
+            Step::UnselectNode { claim, times } => self.patch::<PersistentVolumeClaim>(
                 claim,
                 |_| true,
                 |c| {
-                    c.metadata.annotations.iter_mut().for_each(|a| drop(a.remove(SELECTED_NODE)));
+                    let annotations = c.metadata.annotations.get_or_insert_default();
+                    annotations.remove(SELECTED_NODE);
+                    annotations.insert(GIVEN_BACK.to_owned(), times.to_string());
                 },
             ),
             Step::NudgeClaim { claim, times } => self.patch::<PersistentVolumeClaim>(

@@ -7,12 +7,13 @@ use yoi_crds::condition::{find, is_true};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
-use yoi_plan::meta::{controlled_by, deleting, name, uid};
+use yoi_plan::meta::{annotation, controlled_by, deleting, name, uid};
 use yoi_plan::network;
+use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_wire::hub::TaskState;
 
-use crate::cluster::{Cluster, NS, Violation};
+use crate::cluster::{Cluster, Machine, NS, Violation};
 use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
@@ -50,7 +51,8 @@ pub fn check(c: &Cluster) -> Verdict {
         let (fine, why, message) = ready(conditions);
         let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
         let odd = why == reason::INVALID_SPEC && project.spec.unknown_field().is_some();
-        if !(fine || none || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
+        let nowhere = !can_populate(c) && [reason::NO_ELIGIBLE_NODE, reason::POPULATOR_NOT_RUNNING, reason::POPULATING].contains(&why);
+        if !(fine || none || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
             return broken(format!("project {title} rests at {why}: {message}"));
         }
     }
@@ -66,9 +68,20 @@ pub fn check(c: &Cluster) -> Verdict {
     Ok(())
 }
 
+/// Whether the populator of a first base can run on some node.
+fn can_populate(c: &Cluster) -> bool {
+    c.now.machines.iter().any(|(node, m)| !m.cordoned && !m.tainted && fills(c, node, m))
+}
+
+/// Whether a populator that tolerates every taint can run on the node.
+fn fills(c: &Cluster, node: &str, m: &Machine) -> bool {
+    m.alive && !m.packed && !m.unpullable && c.now.offers.contains_key(node)
+}
+
 /// Somebody else's object has a name that the operator needs.
 fn blocked(c: &Cluster, why: Reason) -> bool {
-    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING) && (!foreign_objects(c).is_empty() || kept(c))
+    (why == reason::APPLY_FAILED || why == reason::INVALID_SPEC || why == reason::POPULATING || why == reason::POPULATOR_NOT_RUNNING)
+        && (!foreign_objects(c).is_empty() || kept(c))
 }
 
 /// Somebody else's finalizer keeps an object that is being deleted.
@@ -131,6 +144,15 @@ fn leavings(c: &Cluster) -> Verdict {
         if let Some(old) = old {
             return broken(format!("base {} of a former generation is left over", name(&old.metadata)));
         }
+        let stuck = c.now.workspaces.values().find(|w| {
+            let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let is_stuck = find(conditions, condition::POPULATED).is_some_and(|p| p.reason == reason::POPULATOR_NOT_RUNNING);
+            let follows = annotation(&w.metadata, FOLLOWS_CONSUMER).is_some();
+            is_stuck && !follows && controlled_by(&w.metadata, uid(&project.metadata)) && !deleting(&w.metadata)
+        });
+        if let Some(stuck) = stuck {
+            return broken(format!("base {} is stuck, and nobody needs it", name(&stuck.metadata)));
+        }
     }
     Ok(())
 }
@@ -165,7 +187,20 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let source = &w.spec.source;
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
-        reason::NO_ELIGIBLE_NODE => c.now.machines.is_empty(),
+        reason::NO_ELIGIBLE_NODE => {
+            let free = |(node, m): (&String, &std::sync::Arc<Machine>)| {
+                m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node)
+            };
+            !c.now.machines.iter().any(free)
+        }
+        // Its node, if it is a base; else the node of its consumer, which has no other that would do.
+        reason::POPULATOR_NOT_RUNNING => match &w.spec.base {
+            Some(base) => !c.now.machines.get(&base.node).is_some_and(|m| !m.cordoned && !m.tainted && fills(c, &base.node, m)),
+            None => {
+                let mut users = c.now.yoipods.values().filter(|y| yoi_plan::yoipod::workspace_name(y) == title);
+                !can_populate(c) || users.any(|y| !could_run(c, y, Some(w))) || blocked(c, why)
+            }
+        },
         reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
             let project = source.project.as_ref().is_some_and(|p| !c.now.projects.contains_key(&p.name));
             let tree = |p: &AgentWorkspace| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
@@ -227,7 +262,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);
             !is_true(conditions, condition::ACCEPTED) || theirs
         }
-        reason::NO_ELIGIBLE_NODE => c.now.machines.is_empty(),
+        reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty(),
         reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
         reason::PROJECT_NOT_READY => {
             let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
@@ -235,6 +270,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         }
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
         reason::POPULATING => blocked(c, why) || lost_trees(c),
+        reason::POPULATOR_NOT_RUNNING => !can_populate(c) || !could_run(c, y, workspace.map(|w| &**w)) || blocked(c, why),
         reason::POD_PENDING => {
             !foreign_objects(c).is_empty()
                 || project_is_not_ready(c, Some(&y.spec.project_ref.name))
@@ -274,6 +310,9 @@ fn could_run(c: &Cluster, y: &YoiPod, workspace: Option<&AgentWorkspace>) -> boo
         let selected = y.spec.pod.node_selector.iter().all(|(k, v)| labels.get(k) == Some(v));
         let at = placed.as_ref().is_none_or(|p| p == node) && forked.as_ref().is_none_or(|p| p.as_ref() == Some(node));
         let reached = volume.is_none_or(|v| known.reaches(node, v));
-        m.alive && !m.full && selected && at && reached && c.now.offers.contains_key(node)
+        let starts = m.alive && !m.full && !m.packed && !m.cordoned && !m.tainted;
+        // A tree that has no node yet needs a base there.
+        let filled = placed.is_some() || forked.is_some() || fills(c, node, m);
+        starts && filled && selected && at && reached && c.now.offers.contains_key(node)
     })
 }

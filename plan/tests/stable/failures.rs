@@ -6,10 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::name::TOPOLOGY_NODE;
 use yoi_plan::meta::{deleting, uid};
-use yoi_plan::nodes::HOSTNAME;
 
 use crate::cluster::{Cluster, Machine};
-use crate::kubernetes::{ended, is_agent, is_over, may_mount, node_of, phase, pod_status};
+use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
 use crate::users::Random;
 
@@ -17,14 +16,14 @@ pub fn machine(c: &mut Cluster, title: &str) {
     let labels = [(HOSTNAME, format!("host-{title}")), (TOPOLOGY_NODE, title.to_owned()), ("zone", format!("z-{title}"))];
     let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
     let metadata = ObjectMeta { name: Some(title.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-    c.create(Machine { metadata, alive: true, full: false });
+    c.create(Machine { metadata, alive: true, ..Machine::default() });
 }
 
 pub fn fail(c: &mut Cluster, random: &mut Random) {
-    match random.roll(8) {
-        0 | 1 => node(c, random),
-        2 | 3 => pod(c, random),
-        4..=6 => policy(c, random),
+    match random.roll(10) {
+        0..=3 => node(c, random),
+        4 | 5 => pod(c, random),
+        6..=8 => policy(c, random),
         _ => shim(c, random),
     }
 }
@@ -40,17 +39,25 @@ pub fn missed_ends(c: &mut Cluster) {
     c.missed_ends.extend(going);
 }
 
+/// A node that no agent's shim runs on.
+const WITHOUT_SHIM: &str = "n4";
+
 fn node(c: &mut Cluster, random: &mut Random) {
-    let title = random.pick(&["n1", "n2", "n3"]).map(|n| (*n).to_owned()).expect("names");
-    let there = c.get::<Machine>(&title).map(|m| m.alive);
-    let feature = match (there, random.roll(6)) {
+    let title = random.pick(&["n1", "n1", "n2", "n2", "n3", "n3", WITHOUT_SHIM]).map(|n| (*n).to_owned()).expect("names");
+    let there = c.get::<Machine>(&title).map(|m| (**m).clone());
+    let feature = match (there, random.roll(10)) {
         (None, _) if !c.disks.contains_key(&title) => {
             machine(c, &title);
-            "node: comes"
+            if title == WITHOUT_SHIM {
+                c.change::<Machine>(&title, |m| drop(m.metadata.labels.get_or_insert_default().insert("no-shim".into(), String::new())));
+                "node: comes without a shim"
+            } else {
+                "node: comes"
+            }
         }
         (None, n) => {
             machine(c, &title);
-            if n < 3 {
+            if n < 5 {
                 "node: comes back with another UID and its disk"
             } else {
                 c.disks.insert(title, std::collections::BTreeSet::new());
@@ -62,15 +69,32 @@ fn node(c: &mut Cluster, random: &mut Random) {
             c.purge::<Machine>(&title);
             "node: goes"
         }
-        (Some(true), 1) => {
-            c.change::<Machine>(&title, |m| m.alive = false);
+        (Some(machine), 1) if machine.alive => {
+            let now = c.seconds;
+            c.change::<Machine>(&title, |m| (m.alive, m.not_ready_since) = (false, Some(now)));
             "node: not ready"
         }
-        (Some(false), _) => {
-            c.change::<Machine>(&title, |m| m.alive = true);
+        (Some(machine), _) if !machine.alive => {
+            c.change::<Machine>(&title, |m| (m.alive, m.not_ready_since) = (true, None));
             "node: ready again"
         }
-        (Some(true), _) => {
+        (Some(_), 2 | 3) => {
+            c.change::<Machine>(&title, |m| m.cordoned = !m.cordoned);
+            "node: cordoned"
+        }
+        (Some(_), 4) => {
+            c.change::<Machine>(&title, |m| m.tainted = !m.tainted);
+            "node: tainted"
+        }
+        (Some(_), 5) => {
+            c.change::<Machine>(&title, |m| m.unpullable = !m.unpullable);
+            "node: cannot pull an image"
+        }
+        (Some(_), 6) => {
+            c.change::<Machine>(&title, |m| m.packed = !m.packed);
+            "node: no room for any Pod"
+        }
+        (Some(_), _) => {
             c.change::<Machine>(&title, |m| m.full = !m.full);
             "node: full"
         }
@@ -138,7 +162,11 @@ pub fn repair(c: &mut Cluster, random: &mut Random) {
     let stays_dead = random.one_in(20);
     for title in c.names::<Machine>() {
         if !c.alive(&title) && !stays_dead {
-            c.change::<Machine>(&title, |m| m.alive = true);
+            c.change::<Machine>(&title, |m| (m.alive, m.not_ready_since) = (true, None));
+        }
+        // Cordons, taints and missing images may stay: other nodes must do.
+        if random.one_in(3) {
+            c.change::<Machine>(&title, |m| (m.cordoned, m.tainted, m.unpullable, m.packed) = (false, false, false, false));
         }
     }
     for title in c.names::<WorkspaceNode>() {

@@ -55,6 +55,11 @@ pub enum Fault {
     NoPolicy,
     NeverNudge,
     NudgeForeignClaim,
+    /// The first base goes to a node that takes no Pods.
+    BaseAnywhere,
+    NeverGiveBack,
+    /// How often a choice of node was given back is not counted.
+    GiveBackForEver,
 }
 
 pub const ALL: &[Fault] = &[
@@ -87,6 +92,9 @@ pub const ALL: &[Fault] = &[
     Fault::NoPolicy,
     Fault::NeverNudge,
     Fault::NudgeForeignClaim,
+    Fault::BaseAnywhere,
+    Fault::NeverGiveBack,
+    Fault::GiveBackForEver,
 ];
 
 impl Fault {
@@ -154,6 +162,19 @@ impl Fault {
             Fault::NudgeForeignClaim if about.kind == Some(Kind::Claim) && deleting(object) => {
                 steps.push(Step::NudgeClaim { claim: target(Kind::Claim, object), times: 30 });
             }
+            Fault::BaseAnywhere => {
+                let closed = c.now.machines.iter().find(|(_, m)| m.cordoned || m.tainted).map(|(node, _)| node.clone());
+                let bases = steps.iter_mut().filter_map(|s| if let Step::EnsureWorkspace(w) = s { w.spec.base.as_mut() } else { None });
+                if let Some(closed) = closed {
+                    bases.for_each(|base| base.node.clone_from(&closed));
+                }
+            }
+            Fault::NeverGiveBack => steps.retain(|s| !matches!(s, Step::UnselectNode { .. })),
+            Fault::GiveBackForEver => steps.iter_mut().for_each(|s| {
+                if let Step::UnselectNode { times, .. } = s {
+                    *times = 1;
+                }
+            }),
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }

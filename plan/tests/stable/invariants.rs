@@ -9,12 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{Condition, find, is_true};
 use yoi_crds::name::annotation::REMINDED;
 use yoi_crds::name::{finalizer, label};
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, label as label_of, uid};
 use yoi_plan::names;
 use yoi_plan::network;
 use yoi_plan::step::{Kind, Step, Target};
+use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
 use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::{MADE_FOR, run_generation};
 
@@ -67,7 +68,8 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             making(&w.metadata)?;
             let finalizers = w.metadata.finalizers.clone().unwrap_or_default();
             require(finalizers.len() == 2, "a workspace is born without its finalizers", step)?;
-            require(controller(&w.metadata).is_some(), "a workspace is made for nobody", step)
+            require(controller(&w.metadata).is_some(), "a workspace is made for nobody", step)?;
+            if about.fresh { base_made(c, w, step) } else { Ok(()) }
         }
         Step::EnsureClaim(claim) => {
             making(&claim.metadata)?;
@@ -111,10 +113,11 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let mine = claim.is_none_or(|m| annotation(m, MADE_FOR) == Some(&about.uid));
             require(mine, "an object that is not ours is patched", step)
         }
-        Step::UnselectNode { claim } => {
+        Step::UnselectNode { claim, times } => {
             target(claim)?;
             let mine = c.by_uid(Kind::Claim, &claim.uid).is_none_or(|m| controlled_by(m, &about.uid));
-            require(mine, "an object that is not ours is patched", step)
+            require(mine, "an object that is not ours is patched", step)?;
+            require(*times <= 8 + 4 + 1, "a choice of node is given back again and again", step)
         }
         Step::NudgeClaim { claim, times } => {
             target(claim)?;
@@ -131,6 +134,25 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             deleted(c, about, t, step)
         }
     }
+}
+
+/// A base that follows nobody is the first one of its content, and its populator can start on its node.
+fn base_made(c: &Cluster, made: &AgentWorkspace, step: &Step) -> Verdict {
+    let Some(base) = made.spec.base.as_ref().filter(|_| annotation(&made.metadata, FOLLOWS_CONSUMER).is_none()) else { return Ok(()) };
+    let refuses = c.now.machines.get(&base.node).is_none_or(|m| !m.alive || m.cordoned || m.tainted);
+    require(!refuses, "a base is made where its populator cannot start", step)?;
+    let of = |w: &AgentWorkspace| w.spec.base.as_ref().is_some_and(|b| b.generation == base.generation) && !deleting(&w.metadata);
+    let sealed = c.now.workspaces.values().any(|w| {
+        let status = w.status.as_ref();
+        let is_there = status.and_then(|s| s.node_name.as_ref()).is_some_and(|node| c.exists(node));
+        let lost = status.is_some_and(|s| find(&s.conditions, condition::PROVISIONED).is_some_and(|p| p.reason == *reason::TREE_LOST));
+        of(w)
+            && is_there
+            && !lost
+            && status.is_some_and(|s| is_true(&s.conditions, condition::SEALED))
+            && c.ours.contains_key(uid(&w.metadata))
+    });
+    require(!sealed, "a base is made for nobody, though another is sealed", step)
 }
 
 /// Finalizers of the object as it is now; `None` when the API server refuses the step, because the object has changed.

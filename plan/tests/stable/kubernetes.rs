@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, NodeSelector, NodeSelectorRequirement,
-    NodeSelectorTerm, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, PersistentVolumeSpec, Pod,
-    PodCondition, PodStatus, VolumeNodeAffinity,
+    self, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, NodeAffinity,
+    NodeCondition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, NodeSpec, NodeStatus, ObjectReference, PersistentVolume,
+    PersistentVolumeClaim, PersistentVolumeClaimStatus, PersistentVolumeSpec, Pod, PodCondition, PodStatus, Taint, VolumeNodeAffinity,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use yoi_crds::condition::is_true;
@@ -13,11 +13,13 @@ use yoi_crds::name::{CLASS_IMMEDIATE, CLASS_LATE, annotation, label};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation as annotation_of, deleting, label as label_of, name, uid};
-use yoi_plan::nodes::{HOSTNAME, Node, Nodes};
+use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 
-use crate::cluster::{Cluster, Machine, Object};
+use crate::cluster::{Cluster, Machine, Object, at};
 
+/// The label that session volumes are bound to a node by.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The StorageClass of session volumes that only one node reaches.
 pub const LOCAL: &str = "local";
 
@@ -63,8 +65,27 @@ pub fn nodes(
     machines: &BTreeMap<String, std::sync::Arc<Machine>>,
     offers: &BTreeMap<String, std::sync::Arc<yoi_crds::WorkspaceNode>>,
 ) -> Nodes {
-    let of = |m: &Machine| m.metadata.labels.clone().unwrap_or_default();
-    Nodes(machines.iter().map(|(n, m)| (n.clone(), Node { labels: of(m), offer: offers.get(n).cloned() })).collect())
+    Nodes(machines.iter().map(|(n, m)| (n.clone(), Node::new(&node(m), offers.get(n).cloned()))).collect())
+}
+
+/// The Node of a machine, as far as plans read it.
+fn node(machine: &Machine) -> v1::Node {
+    let taint = Taint { key: "example.com/others".into(), effect: "NoSchedule".into(), ..Taint::default() };
+    let ready = NodeCondition {
+        type_: "Ready".into(),
+        status: if machine.alive { "True" } else { "Unknown" }.into(),
+        last_transition_time: machine.not_ready_since.map(|since| Time(at(since))),
+        ..NodeCondition::default()
+    };
+    v1::Node {
+        metadata: machine.metadata.clone(),
+        spec: Some(NodeSpec {
+            unschedulable: machine.cordoned.then_some(true),
+            taints: machine.tainted.then(|| vec![taint]),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus { conditions: Some(vec![ready]), ..NodeStatus::default() }),
+    }
 }
 
 pub fn everyone(c: &mut Cluster) {
@@ -195,13 +216,15 @@ pub fn provision(c: &mut Cluster, claim: &PersistentVolumeClaim, node: &str) {
     c.create(PersistentVolume { metadata, spec: Some(spec), status: None });
 }
 
-/// Nodes that have room for this Pod now and that it may go to.
+/// Nodes that have room for this Pod now and that it may go to, those that it prefers first.
 fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
     let spec = pod.spec.as_ref().expect("a spec");
-    let required =
-        spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref());
-    let listed =
-        required.map(|r| r.node_selector_terms[0].match_expressions.as_ref().expect("one term")[0].values.clone().unwrap_or_default());
+    let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.clone()).unwrap_or_default();
+    let NodeAffinity {
+        required_during_scheduling_ignored_during_execution: required,
+        preferred_during_scheduling_ignored_during_execution: preferred,
+    } = affinity;
+    let tolerates = spec.tolerations.iter().flatten().any(|t| t.operator.as_deref() == Some("Exists") && t.key.is_none());
     let agent = is_agent(pod);
     let reach = nodes(&c.now.machines, &c.now.offers);
     let claims: Vec<_> = claim_names(pod).iter().filter_map(|n| c.get::<PersistentVolumeClaim>(n).cloned()).collect();
@@ -209,10 +232,44 @@ fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
     let fits = |m: &Machine| {
         let labels = m.metadata.labels.as_ref().expect("labels");
         let selected = spec.node_selector.iter().flatten().all(|(k, v)| labels.get(k) == Some(v));
-        let named = listed.as_ref().is_none_or(|l| labels.get(HOSTNAME).is_some_and(|h| l.contains(h)));
-        m.alive && selected && named && !(agent && m.full) && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
+        let named = required.as_ref().is_none_or(|r| r.node_selector_terms.iter().any(|t| names_node(t, name(&m.metadata))));
+        let room = !(m.packed || agent && m.full);
+        m.alive
+            && (tolerates || !m.cordoned && !m.tainted)
+            && selected
+            && named
+            && room
+            && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
     };
-    c.now.machines.values().filter(|m| fits(m)).map(|m| name(&m.metadata).to_owned()).collect()
+    let mut found: Vec<String> = c.now.machines.values().filter(|m| fits(m)).map(|m| name(&m.metadata).to_owned()).collect();
+    // Among equal nodes the scheduler picks by chance.
+    let turn = usize::try_from(c.counter).expect("small") % found.len().max(1);
+    found.rotate_left(turn);
+    found.sort_by_key(|n| !preferred.iter().flatten().any(|p| names_node(&p.preference, n)));
+    found
+}
+
+/// Whether the term lets a node of this name through. Ours name nodes and nothing else.
+fn names_node(term: &NodeSelectorTerm, node: &str) -> bool {
+    let fields = term.match_fields.as_ref().expect("fields");
+    assert!(term.match_expressions.is_none() && !fields.is_empty(), "{term:?}");
+    fields.iter().all(|r| {
+        let values = r.values.as_deref().unwrap_or_default();
+        assert!(r.key == "metadata.name" && values.len() == 1, "the API server refuses {r:?}");
+        (r.operator == "In") == (values[0] == node)
+    })
+}
+
+fn scheduled(status: &str, reason: Option<&str>, now: jiff::Timestamp) -> PodStatus {
+    let condition = PodCondition {
+        type_: "PodScheduled".into(),
+        status: status.into(),
+        reason: reason.map(str::to_owned),
+        message: reason.map(|_| "0 nodes are available".to_owned()),
+        last_transition_time: Some(Time(now)),
+        ..Default::default()
+    };
+    PodStatus { phase: Some("Pending".into()), conditions: Some(vec![condition]), ..Default::default() }
 }
 
 fn scheduler(c: &mut Cluster) {
@@ -226,6 +283,7 @@ fn scheduler(c: &mut Cluster) {
             continue;
         }
         let mut chosen = fitting(c, &pod).into_iter().next();
+        let no_room = chosen.is_none();
         // Volumes that bind with their first Pod, and those that bind on their own.
         for claim in claims.into_iter().flatten().filter(|x| x.spec.as_ref().is_none_or(|s| s.volume_name.is_none())) {
             let class = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
@@ -244,20 +302,18 @@ fn scheduler(c: &mut Cluster) {
                 (_, Some(node)) => provision(c, &claim, &node),
             }
         }
+        let now = c.now();
         match chosen {
-            Some(node) => c.change::<Pod>(&title, |p| p.spec.get_or_insert_default().node_name = Some(node)),
+            Some(node) => c.change::<Pod>(&title, |p| {
+                p.spec.get_or_insert_default().node_name = Some(node);
+                p.status = Some(scheduled("True", None, now));
+            }),
             None if pod.status.is_none() => {
                 c.coverage.feature("pod: no room");
-                let waits = PodCondition {
-                    type_: "PodScheduled".into(),
-                    status: "False".into(),
-                    reason: Some("Unschedulable".into()),
-                    message: Some("0 nodes are available".into()),
-                    last_transition_time: Some(Time(c.now())),
-                    ..Default::default()
-                };
-                let status = PodStatus { phase: Some("Pending".into()), conditions: Some(vec![waits]), ..Default::default() };
-                c.change::<Pod>(&title, |p| p.status = Some(status));
+                if label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR) && no_room {
+                    c.coverage.feature("populator: no node fits");
+                }
+                c.change::<Pod>(&title, |p| p.status = Some(scheduled("False", Some("Unschedulable"), now)));
             }
             None => {}
         }
@@ -272,7 +328,8 @@ pub fn ended(now: jiff::Timestamp, code: i32) -> ContainerState {
 pub fn pod_status(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
     let container = if label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR) { "populate" } else { "agent" };
     let container = ContainerStatus { name: container.to_owned(), state: Some(state), ..Default::default() };
-    PodStatus { phase: Some(phase.to_owned()), container_statuses: Some(vec![container]), ..Default::default() }
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.clone());
+    PodStatus { phase: Some(phase.to_owned()), conditions, container_statuses: Some(vec![container]), ..Default::default() }
 }
 
 pub fn running() -> ContainerState {
@@ -300,6 +357,15 @@ fn kubelets(c: &mut Cluster) {
         }
         let role = label_of(&pod.metadata, label::ROLE);
         let filled = role == Some(label::ROLE_POPULATOR);
+        if filled && c.now.machines[&node].unpullable {
+            let waiting = ContainerStateWaiting { reason: Some("ImagePullBackOff".into()), message: Some("no such image".into()) };
+            let status = pod_status(&pod, "Pending", ContainerState { waiting: Some(waiting), ..Default::default() });
+            if pod.status.as_ref() != Some(&status) {
+                c.coverage.feature("populator: its image cannot be pulled");
+                c.change::<Pod>(&title, |p| p.status = Some(status));
+            }
+            continue;
+        }
         let status = if filled { pod_status(&pod, "Succeeded", ended(c.now(), 0)) } else { pod_status(&pod, "Running", running()) };
         c.change::<Pod>(&title, |p| p.status = Some(status));
     }

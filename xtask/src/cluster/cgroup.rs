@@ -1,7 +1,7 @@
 //! The node's cgroup, in every hierarchy: the parts of the node in `system`, the Pods in what kubelet makes beside it.
 
 use crate::command::wait;
-use crate::instance::Instance;
+use crate::instance::{Instance, Node};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ fn hierarchies() -> Result<Vec<PathBuf>> {
     Ok(rows.map(|row| row[1].into()).collect())
 }
 
-pub fn prepare(instance: Instance) -> Result<()> {
+pub fn prepare(node: Node) -> Result<()> {
     for root in hierarchies()? {
-        let own = root.join(instance.cgroup());
+        let own = root.join(node.cgroup());
         fs::create_dir_all(&own).with_context(|| format!("failed to make {}", own.display()))?;
         if is_v2() {
             delegate(&root)?;
@@ -61,14 +61,14 @@ fn inherit_cpuset(parent: &Path, child: &Path) -> Result<()> {
 }
 
 /// The files through which the supervisor joins.
-pub fn procs(instance: Instance) -> Result<Vec<String>> {
-    Ok(hierarchies()?.iter().map(|root| root.join(instance.cgroup()).join("system/cgroup.procs").display().to_string()).collect())
+pub fn procs(node: Node) -> Result<Vec<String>> {
+    Ok(hierarchies()?.iter().map(|root| root.join(node.cgroup()).join("system/cgroup.procs").display().to_string()).collect())
 }
 
 /// Waits for the last process to go, deepest cgroup first.
-pub fn remove(instance: Instance) -> Result<()> {
+pub fn remove(node: Node) -> Result<()> {
     for root in hierarchies()? {
-        let own = root.join(instance.cgroup());
+        let own = root.join(node.cgroup());
         wait(&format!("an empty {}", own.display()), Duration::from_secs(60), || Ok(remove_below(&own).is_ok().then_some(())))?;
     }
     Ok(())
@@ -85,8 +85,9 @@ fn remove_below(cgroup: &Path) -> std::io::Result<()> {
     fs::remove_dir(cgroup)
 }
 
-/// Every cgroup with the instance's name, for the count of what is left.
+/// Every cgroup of the instance's nodes, for the count of what is left.
 pub fn all(instance: Instance) -> Vec<String> {
     let roots = hierarchies().unwrap_or_default();
-    roots.iter().map(|root| root.join(instance.cgroup())).filter(|own| own.exists()).map(|own| own.display().to_string()).collect()
+    let own = roots.iter().flat_map(|root| Node::possible(instance).map(|node| root.join(node.cgroup())));
+    own.filter(|own| own.exists()).map(|own| own.display().to_string()).collect()
 }

@@ -1,13 +1,13 @@
-//! What a node could leave behind on the machine, listed before and after so that what is left has a name.
+//! What nodes could leave behind on the machine, listed before and after so that what is left has a name.
 
 use super::cgroup;
 use crate::command::{self, capture, command, run, wait};
-use crate::instance::{Instance, ROOT};
+use crate::instance::{Instance, Node, ROOT};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,8 @@ fn firewall(list: impl Fn(&str) -> Result<String>) -> Result<Vec<String>> {
 }
 
 fn mentions(entry: &str, instance: Instance) -> bool {
-    let mut marks = vec![instance.mark(), instance.host_link(), instance.state().display().to_string(), instance.whole_range()];
+    let mut marks = vec![instance.mark(), instance.state().display().to_string(), instance.whole_range()];
+    marks.extend(Node::possible(instance).flat_map(|node| [node.host_link(), node.pod_range()]));
     marks.extend(cgroup::all(instance));
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
     marks.iter().any(|mark| entry.match_indices(mark.as_str()).any(|(at, _)| ends(&entry[at + mark.len()..])))
@@ -127,9 +128,11 @@ fn loops() -> Result<Vec<Loop>> {
     Ok(listed.loopdevices)
 }
 
-/// Loop devices on files below the instance's folder. Their file systems went with the mount namespace, in the kernel's own time.
-pub fn detach_loops(instance: Instance) -> Result<()> {
-    let state = instance.state();
+/// Detaches the loop devices on files below the node's folder. Their file systems went with the mount namespace, in the kernel's own time.
+pub fn detach_loops(node: Node) -> Result<()> {
+    let state = node.folder();
+    // Below the first node's folder are those of the others, which may run.
+    let others: Vec<_> = Node::possible(node.instance).filter(|other| *other != node && !other.is_first()).map(Node::folder).collect();
     let device = |path: &Path| path.symlink_metadata().map(|about| about.dev());
     wait("the last loop device detached", Duration::from_secs(30), || {
         let attached = loops()?;
@@ -137,7 +140,7 @@ pub fn detach_loops(instance: Instance) -> Result<()> {
             return Ok(Some(()));
         }
         let mut below = BTreeSet::new();
-        inodes(&state, device(&state)?, &mut below);
+        inodes(&state, &others, device(&state)?, &mut below);
         let own: Vec<_> = attached.iter().filter(|one| one.inode.is_some_and(|inode| below.contains(&inode))).collect();
         for one in &own {
             // A stranger's file system may use the same number: then the path leads to that file, and not into our folder.
@@ -151,12 +154,12 @@ pub fn detach_loops(instance: Instance) -> Result<()> {
     })
 }
 
-/// Inodes of the files large enough to hold a file system, on one device.
-fn inodes(folder: &Path, device: u64, found: &mut BTreeSet<u64>) {
+/// Inodes of the files large enough to hold a file system, on one device, but for those below `without`.
+fn inodes(folder: &Path, without: &[PathBuf], device: u64, found: &mut BTreeSet<u64>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(about) = entry.metadata() else { continue };
-        if about.is_dir() && about.dev() == device {
-            inodes(&entry.path(), device, found);
+        if about.is_dir() && about.dev() == device && !without.contains(&entry.path()) {
+            inodes(&entry.path(), without, device, found);
         } else if about.is_file() && about.len() >= 1 << 20 {
             found.insert(about.ino());
         }

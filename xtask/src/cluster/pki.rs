@@ -1,6 +1,6 @@
-//! Two authorities and the certificates of every part, made once per instance.
+//! Two authorities and the certificates of every part, made once per instance; the certificates of a kubelet, made once per node.
 
-use crate::instance::Instance;
+use crate::instance::{Instance, Node};
 use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use std::fs;
@@ -16,40 +16,59 @@ struct Identity {
     addresses: Vec<String>,
 }
 
-pub fn make(instance: Instance) -> Result<()> {
-    let folder = instance.state().join("pki");
+const CLUSTER_AUTHORITY: &str = "yoi local cluster";
+
+/// The first node's are made before those of any other, which the same authority signs.
+pub fn make(node: Node) -> Result<()> {
+    let folder = node.folder().join("pki");
     if folder.join("complete").exists() {
         return Ok(());
     }
     fs::create_dir_all(&folder)?;
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-    let cluster = authority(&folder, "ca", "yoi local cluster")?;
-    for identity in identities(instance) {
+    if node.is_first() {
+        make_instance(node.instance, &folder)?;
+    }
+    let key = fs::read_to_string(node.instance.path("pki/ca.key"))?;
+    let cluster = Issuer::new(authority_params(CLUSTER_AUTHORITY), KeyPair::from_pem(&key)?);
+    for identity in node_identities(node) {
         issue(&folder, &cluster, &identity)?;
     }
-    let front = authority(&folder, "front-proxy-ca", "yoi local front proxy")?;
-    issue(&folder, &front, &client("front-proxy-client", "front-proxy-client", None))?;
-    let accounts = KeyPair::generate()?;
-    write(&folder, "service-accounts.key", &accounts.serialize_pem())?;
-    write(&folder, "service-accounts.pub", &accounts.public_key_pem())?;
     write(&folder, "complete", "")
+}
+
+fn make_instance(instance: Instance, folder: &Path) -> Result<()> {
+    let cluster = authority(folder, "ca", CLUSTER_AUTHORITY)?;
+    for identity in identities(instance) {
+        issue(folder, &cluster, &identity)?;
+    }
+    let front = authority(folder, "front-proxy-ca", "yoi local front proxy")?;
+    issue(folder, &front, &client("front-proxy-client", "front-proxy-client", None))?;
+    let accounts = KeyPair::generate()?;
+    write(folder, "service-accounts.key", &accounts.serialize_pem())?;
+    write(folder, "service-accounts.pub", &accounts.public_key_pem())
 }
 
 fn identities(instance: Instance) -> Vec<Identity> {
     let own =
         ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"];
     let mut addresses: Vec<String> = own.map(str::to_owned).to_vec();
-    addresses.extend([instance.node_address(), instance.api_service_address()]);
-    let node = instance.node_name();
+    addresses.extend([Node::first(instance).address(), instance.api_service_address()]);
     vec![
         Identity { file: "apiserver", name: "kube-apiserver".into(), group: None, addresses },
-        Identity { file: "kubelet-server", name: node.clone(), group: None, addresses: vec![node.clone(), instance.node_address()] },
         client("apiserver-kubelet", "kube-apiserver-kubelet-client", Some("system:masters")),
         client("admin", "yoi-admin", Some("system:masters")),
         client("controller-manager", "system:kube-controller-manager", None),
         client("scheduler", "system:kube-scheduler", None),
         client("proxy", "system:kube-proxy", None),
-        client("kubelet", &format!("system:node:{node}"), Some("system:nodes")),
+    ]
+}
+
+fn node_identities(node: Node) -> [Identity; 2] {
+    let name = node.name();
+    [
+        Identity { file: "kubelet-server", name: name.clone(), group: None, addresses: vec![name.clone(), node.address()] },
+        client("kubelet", &format!("system:node:{name}"), Some("system:nodes")),
     ]
 }
 
@@ -58,16 +77,21 @@ fn client(file: &'static str, name: &str, group: Option<&'static str>) -> Identi
 }
 
 fn authority(folder: &Path, file: &str, name: &str) -> Result<Issuer<'static, KeyPair>> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    lifetime(&mut params);
+    let params = authority_params(name);
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key).context("failed to sign an authority")?;
     write(folder, &format!("{file}.crt"), &certificate.pem())?;
     write(folder, &format!("{file}.key"), &key.serialize_pem())?;
     Ok(Issuer::new(params, key))
+}
+
+fn authority_params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    lifetime(&mut params);
+    params
 }
 
 fn issue(folder: &Path, issuer: &Issuer<'static, KeyPair>, identity: &Identity) -> Result<()> {

@@ -61,7 +61,7 @@ pub struct Archive {
 
 impl Archive {
     pub fn repository(&self) -> String {
-        format!("yoi.dev/{}", self.name)
+        super::repository_of(&self.name)
     }
 
     pub fn tag(&self) -> &str {

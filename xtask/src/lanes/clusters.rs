@@ -3,7 +3,7 @@
 
 use super::report::{Lane, LaneOutcome, Report};
 use super::{Selection, program, registry_install};
-use crate::cluster::{self, HostInventory};
+use crate::cluster::{self, HostInventory, Shape};
 use crate::images::{self, Built};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
@@ -13,6 +13,8 @@ use std::process::Command;
 
 /// The cluster that tests share.
 pub const SHARED: Instance = Instance::YoiTest;
+/// A tainted control plane and two workers, as kind-config.yaml asks for.
+const SHARED_NODES: u8 = 3;
 /// The cluster whose components are killed and removed.
 const DISRUPTED: Instance = Instance::YoiFaults;
 const BOTH: [Instance; 2] = [SHARED, DISRUPTED];
@@ -47,7 +49,8 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         }
         BOTH.into_iter().try_for_each(cluster::down)?;
         prepared.before = Some(HostInventory::take()?);
-        BOTH.into_iter().try_for_each(cluster::up)?;
+        cluster::up(SHARED, Shape { nodes: Some(SHARED_NODES), ..Shape::default() })?;
+        cluster::up(DISRUPTED, Shape::default())?;
         Ok(LaneOutcome::Passed)
     });
     let up = report.passed("clusters up");

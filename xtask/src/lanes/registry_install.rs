@@ -4,6 +4,7 @@ use super::clusters::SHARED as INSTANCE;
 use crate::build;
 use crate::cluster::Kubectl;
 use crate::command::{command, run_in_terminal, wait};
+use crate::instance::Node;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ const PATH: &str = "team/yoi";
 pub fn check() -> Result<()> {
     let kubectl = Kubectl::new(INSTANCE, &build::kubernetes()?);
     let folder = tempfile::tempdir()?;
-    let address = format!("{}:5000", INSTANCE.host_address());
+    let address = format!("{}:5000", Node::first(INSTANCE).host_address());
     let _registry = Registry::serve(&address, folder.path())?;
     // What an administrator does for a registry without TLS.
     let hosts = INSTANCE.state().join("registries").join(&address);
