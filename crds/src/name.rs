@@ -40,6 +40,8 @@ pub mod label {
 pub mod annotation {
     /// Run generation that a Pod was made for.
     pub const RUN_GENERATION: &str = "yoi.dev/run-generation";
+    /// Digest of the settings that an agent's Pod was made from.
+    pub const SETTINGS_DIGEST: &str = "yoi.dev/settings-digest";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// How often the scheduler was made to choose another node for a late-bound claim.

@@ -473,3 +473,52 @@ fn a_pod_stays_only_if_it_mounts_the_tree_of_its_workspace() {
     assert!(!is_deleted(&steps("tree")), "it has its own tree: {:?}", steps("tree"));
     assert!(is_deleted(&steps("former")), "that tree is gone: {:?}", steps("former"));
 }
+
+#[test]
+fn an_agent_that_is_not_ready_follows_a_changed_spec_and_a_ready_one_keeps_its_pod() {
+    let project = git_project("/workspace");
+    let with = |model: &str, digest: Option<&str>, ready: bool| {
+        let mut seen = running("ca");
+        let mut yoipod = (*seen.yoipod).clone();
+        yoipod.spec.model = Some(serde_json::from_value(json!({"provider": "OpenAI", "name": model})).expect("a model"));
+        let report = json!({"podUID": "a-1", "runGeneration": 1, "ready": ready, "reason": if ready { "Replayed" } else { "ModelUnreachable" }, "message": ""});
+        yoipod.status.as_mut().expect("a status").report = Some(serde_json::from_value(report).expect("a report"));
+        seen.yoipod = Arc::new(yoipod);
+        seen.project = Some(project.clone());
+        if let Some(digest) = digest {
+            let mut pod = (*seen.pods[0]).clone();
+            pod.metadata.annotations.get_or_insert_default().insert("yoi.dev/settings-digest".to_owned(), digest.to_owned());
+            seen.pods = vec![Arc::new(pod)];
+        }
+        seen
+    };
+    // The digest that a Pod of this spec gets.
+    let mut without = with("right", None, false);
+    without.pods.clear();
+    without.yoipod = {
+        let mut yoipod = (*without.yoipod).clone();
+        yoipod.status = Some(serde_json::from_value(json!({"runGeneration": 1})).expect("a status"));
+        Arc::new(yoipod)
+    };
+    let claim = json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}}});
+    without.session_claim = Some(made(claim));
+    let owner = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true}]);
+    let mut own = (**without.workspace.as_ref().expect("a workspace")).clone();
+    own.metadata.owner_references = Some(serde_json::from_value(owner).expect("owners"));
+    without.workspace = Some(Arc::new(own));
+    let steps = yoipod::plan(&without, &settings(), now()).steps;
+    let digest = steps.iter().find_map(|step| match step {
+        Step::EnsurePod(pod) => pod.metadata.annotations.as_ref()?.get("yoi.dev/settings-digest").cloned(),
+        _ => None,
+    });
+    let digest = digest.unwrap_or_else(|| panic!("a Pod with a digest: {steps:?}"));
+
+    let replaced = |mut seen: yoipod::Observed| {
+        seen.workspace.clone_from(&without.workspace);
+        yoipod::plan(&seen, &settings(), now()).steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Pod && t.uid == "a-1"))
+    };
+    assert!(!replaced(with("right", Some(&digest), false)), "nothing has changed");
+    assert!(replaced(with("mended", Some(&digest), false)), "its model was unreachable, and another one is named now");
+    assert!(!replaced(with("mended", Some(&digest), true)), "a ready agent works on");
+    assert!(!replaced(with("mended", None, false)), "a Pod of an earlier version");
+}

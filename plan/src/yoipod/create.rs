@@ -4,11 +4,12 @@ use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::ManifestRef;
 use yoi_crds::source::WorkspaceSource;
 use yoi_crds::workspace::Binding;
-use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod};
 
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec};
+use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
 use crate::step::Step;
@@ -18,6 +19,15 @@ use crate::stored::Stored;
 pub(super) struct CreatedPod {
     pub steps: Vec<Step>,
     pub manifest: ManifestRef,
+}
+
+/// Digest of the manifest and the Pod's settings as the spec, the project and the operator have them now.
+pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod>, path: &str, settings: &Settings) -> String {
+    let manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, settings);
+    let image = accepted.resolved.pod.image.as_ref().unwrap_or(&settings.agent_image);
+    // Serializing these types does not fail; if it did, no Pod would be replaced for it.
+    let text = serde_json::to_vec(&(manifest, &accepted.resolved.pod, image)).unwrap_or_default();
+    names::sha256(&text)
 }
 
 pub(super) fn pod(
@@ -45,6 +55,7 @@ pub(super) fn pod(
         run_generation,
         runtime_digest,
         nodes,
+        settings_digest: settings_digest(accepted, yoipod, &workspace.spec.path, settings),
         settings,
     });
     let map = (!exists).then(|| Step::EnsureConfigMap(Box::new(map)));

@@ -40,6 +40,7 @@ pub(crate) struct PodContext<'a> {
     pub run_generation: i64,
     pub runtime_digest: &'a str,
     pub nodes: NodeChoice,
+    pub settings_digest: String,
     pub settings: &'a Settings,
 }
 
@@ -58,7 +59,10 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             name: Some(names::pod(yoipod.name(), context.run_generation)),
             namespace: Some(yoipod.namespace().to_owned()),
             labels: Some(labels),
-            annotations: Some(BTreeMap::from([(annotation::RUN_GENERATION.to_owned(), context.run_generation.to_string())])),
+            annotations: Some(BTreeMap::from([
+                (annotation::RUN_GENERATION.to_owned(), context.run_generation.to_string()),
+                (annotation::SETTINGS_DIGEST.to_owned(), context.settings_digest.clone()),
+            ])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
         },

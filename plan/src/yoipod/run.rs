@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
 use yoi_crds::reason::{self, condition};
 
@@ -12,12 +13,12 @@ use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
 use super::{create, session, yoipod_conditions};
 use crate::duration::time_left;
-use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
+use crate::{meta, names};
 
 /// How long a Pod may wait for one of the nodes with the base, before one follows that may go to others.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -85,7 +86,7 @@ pub(super) fn plan<'a>(
         (Some((newest, older)), Ok(_) | Err(_)) => {
             let mut steps = session::steps(input, settings);
             steps.extend(delete_all(older.iter().copied()));
-            keep(input, *newest, settings, record, now).after(steps)
+            keep(input, *newest, accepted.ok(), settings, record, now).after(steps)
         }
     }
 }
@@ -122,6 +123,7 @@ fn is_wanted(input: &YoiPodInput<'_>) -> bool {
 fn keep<'a>(
     input: &YoiPodInput<'a>,
     pod: Stored<'a, ObservedPod>,
+    accepted: Option<&Accepted<'_>>,
     settings: &Settings,
     record: RunRecord,
     now: jiff::Timestamp,
@@ -132,7 +134,8 @@ fn keep<'a>(
     let waits_for_ever = pod.phase != PodPhase::Running && input.workspace.is_some_and(|workspace| workspace.is_deleting());
     // Only a Pod of a higher run generation can use the session volume.
     let is_refused = volume_run_generation(input).is_some_and(|seen| seen >= pod.run_generation);
-    if pod.is_deleting() || is_former || waits_for_ever || is_refused {
+    let is_outdated = accepted.is_some_and(|accepted| is_outdated(input, pod, accepted, settings));
+    if pod.is_deleting() || is_former || waits_for_ever || is_refused || is_outdated {
         let no_room = was_no_room(input) && pod.tree() == tree && input.workspace.is_some_and(|workspace| workspace.node_name().is_none());
         return RunPlan { no_room, ..RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record) };
     }
@@ -146,6 +149,16 @@ fn keep<'a>(
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other => find_room(input, pod, settings, record, now),
     }
+}
+
+/// Whether spec or project have changed since the Pod was made, and the agent is not ready: somebody mends what it waits for. A ready agent keeps its
+/// Pod, and takes a change at its next start.
+fn is_outdated(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>, accepted: &Accepted<'_>, settings: &Settings) -> bool {
+    let is_ready = input.before.report.as_ref().is_some_and(|report| report.pod_uid == pod.uid().as_str() && report.ready);
+    let (Some(made_from), Some(workspace)) = (meta::annotation(pod.meta(), annotation::SETTINGS_DIGEST), input.workspace) else {
+        return false;
+    };
+    !is_ready && made_from != create::settings_digest(accepted, input.yoipod, &workspace.spec.path, settings)
 }
 
 fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {
