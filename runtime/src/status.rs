@@ -142,7 +142,7 @@ impl RuntimeStatus {
             message: message.to_owned(),
             session: None,
             task: None,
-            activity: Activity::Idle,
+            activity: Activity::Idle.into(),
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }
@@ -187,7 +187,7 @@ impl RuntimeStatus {
 
     /// Sets the agent's activity and the state of its task.
     pub fn set_progress(&self, activity: Activity, task: Option<TaskReport>) {
-        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity, task, ..report.clone() }));
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
     }
 
     /// The report as it is now.

@@ -6,4 +6,5 @@ mod harness;
 mod messages;
 mod people;
 mod replicas;
+mod rollout;
 mod unauthenticated;
