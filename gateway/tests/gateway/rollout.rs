@@ -112,7 +112,7 @@ impl Service {
             for turn in 0.. {
                 let (mut client, _) = listener.accept().await.unwrap();
                 let ready = ready.lock().unwrap().clone();
-                let target = ready[turn % ready.len()];
+                let Some(target) = ready.get(turn % ready.len().max(1)).copied() else { continue };
                 tokio::spawn(async move {
                     if let Ok(mut replica) = TcpStream::connect(target).await {
                         let _ = tokio::io::copy_bidirectional(&mut client, &mut replica).await;
