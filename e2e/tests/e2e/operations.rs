@@ -23,9 +23,8 @@ async fn every_process_serves_health_and_metrics_with_help_texts() -> Result<()>
             let path = |what: &str| format!("/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/{what}", pod.name_any());
             if app == "yoi-gateway" {
                 // Only the kubelet may reach its probes.
-                let ready =
-                    ns.kubectl(&["-n", namespace, "wait", "--for=condition=Ready", &format!("pod/{}", pod.name_any()), "--timeout=90s"]);
-                ready.await?.exit_ok()?;
+                let object = format!("pod/{}", pod.name_any());
+                ns.kubectl(&["-n", namespace, "wait", "--for=condition=Ready", &object, "--timeout=90s"]).await?.exit_ok()?;
             } else {
                 for health in ["healthz", "readyz"] {
                     ns.kubectl(&["get", "--raw", &path(health)]).await?.exit_ok()?;

@@ -14,7 +14,6 @@ use futures::Stream;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
@@ -29,51 +28,13 @@ use yoi_wire::hub::{
 };
 
 use crate::api::FakeApiServer;
+pub use crate::certificates::{Ca, NAME, Pair};
 
-pub const NAME: &str = "gateway.test";
 /// Longer than anything in these tests takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
-}
-
-pub struct Ca {
-    pub pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-pub struct Pair {
-    pub cert: String,
-    pub key: String,
-}
-
-impl Ca {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Ca { pem, issuer: Issuer::new(params, key) }
-    }
-
-    pub fn server(&self) -> Pair {
-        self.sign(CertificateParams::new(vec![NAME.to_owned()]).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
-    }
-
-    pub fn client(&self, common_name: &str) -> Pair {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
-    }
-
-    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Pair {
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Pair { cert, key: key.serialize_pem() }
-    }
 }
 
 pub struct Replica {
@@ -218,7 +179,7 @@ impl TestCluster {
 
     /// Sends a request to the API port as the front proxy does for a user.
     pub async fn request(&self, replica: &Replica, user: &str, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
-        let pair = self.front.client("front-proxy-client");
+        let pair = self.front.client(&["front-proxy-client"]);
         let response = self.request_with(replica.api, Some(&pair), user, method, path, body).await;
         json_of(response).await
     }

@@ -2,6 +2,8 @@
 
 mod agents;
 mod api;
+#[path = "../../../line/tests/line/certificates.rs"]
+mod certificates;
 mod harness;
 mod messages;
 mod people;

@@ -18,7 +18,7 @@ async fn only_the_front_proxy_is_served() {
             (StatusCode::UNAUTHORIZED, &json!("Status"), &json!("Unauthorized")),
             "{path}"
         );
-        let kubelet = cluster.front.client("kubelet");
+        let kubelet = cluster.front.client(&["kubelet"]);
         let response = cluster.request_with(replica.api, Some(&kubelet), "admin", "GET", path, None).await;
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
     }
@@ -126,7 +126,7 @@ async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_lea
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let (log, body) = writable_log();
     *a.state.log.lock().unwrap() = Some(body);
-    let pair = cluster.front.client("front-proxy-client");
+    let pair = cluster.front.client(&["front-proxy-client"]);
     let mut response =
         cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true&tail=2&after=s.1"), None).await;
     assert_eq!((response.status(), response.headers()["content-type"].to_str().unwrap()), (StatusCode::OK, "application/x-ndjson"));
@@ -150,7 +150,7 @@ async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let (log, body) = writable_log();
     *a.state.log.lock().unwrap() = Some(body);
-    let pair = cluster.front.client("front-proxy-client");
+    let pair = cluster.front.client(&["front-proxy-client"]);
     let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true"), None).await;
     let chunk = Bytes::from(vec![b'x'; 1 << 20]);
     let mut taken = 0;
