@@ -136,13 +136,15 @@ pub enum DesiredState {
 }
 open_enum!(DesiredState: Running, Stopped);
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("!has(self.baseUrl) || !self.baseUrl.matches('^[a-z]+://[^/?#]*@')",
+    "baseUrl must not hold a user, password or token: it stands in a ConfigMap that many may read; put the key into a Secret and name it in authSecretRef"))]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
     pub provider: ModelProvider,
     #[schemars(length(min = 1, max = 200))]
     pub name: String,
-    /// Base URL with its version segment, e.g. `https://model.example/v1/`; the provider's own when absent.
+    /// Base URL with its version segment and without user and password, e.g. `https://model.example/v1/`; the provider's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024), regex(pattern = r"^https?://[^\s\x00-\x1f\x7f]+$"))]
     pub base_url: Option<String>,

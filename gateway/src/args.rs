@@ -13,9 +13,12 @@ pub struct GatewayArgs {
     /// Where the API server's aggregation layer asks: TLS with the front proxy's client certificate.
     #[arg(long, env = "YOI_API_LISTEN", default_value = "0.0.0.0:6443")]
     pub api_listen: SocketAddr,
-    /// Health and metrics, in clear text.
-    #[arg(long, env = "YOI_HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
+    /// The kubelet's probes, in clear text.
+    #[arg(long, env = "YOI_HEALTH_LISTEN", default_value = "0.0.0.0:8081")]
     pub health_listen: SocketAddr,
+    /// Metrics, in clear text.
+    #[arg(long, env = "YOI_METRICS_LISTEN", default_value = "0.0.0.0:8080")]
+    pub metrics_listen: SocketAddr,
     /// Folder with `tls.crt` and `tls.key`. Waited for at the start, read again when they change.
     #[arg(long, env = "YOI_TLS_DIR", default_value = "/etc/yoi-gateway/tls")]
     pub tls_dir: PathBuf,

@@ -13,16 +13,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::{Instant, timeout_at};
 use yoi_crds::pod::DesiredState;
 use yoi_line::{LineHandle, RequestError};
-use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendResponse, runtime_api};
+use yoi_wire::hub::{DeliverRequest, MAX_MESSAGE_TEXT, MessageSender, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api};
 
 use crate::agent_index::AgentRecord;
 use crate::metrics::{DeliveryLabels, GatewayMetrics, OutcomeLabels};
 use crate::open_lines::OpenLines;
 
-/// The longest text of a message, in bytes.
-pub const MAX_TEXT: usize = 64 * 1024;
-/// The longest body that can hold such a text, in bytes: JSON may escape one byte as six.
-pub const MAX_BODY: usize = 6 * MAX_TEXT + 4096;
 /// The longest answer of an inbox, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
 const MAX_ID: usize = 128;
@@ -37,20 +33,42 @@ pub struct MessageDelivery {
     pub ack_timeout: Duration,
 }
 
+/// Why no inbox would take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMessage {
+    #[error("messageId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID")]
+    Id,
+    #[error("the message's text is empty")]
+    Empty,
+    #[error(transparent)]
+    TooLong(#[from] MessageTooLong),
+}
+
+impl InvalidMessage {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            InvalidMessage::Id | InvalidMessage::Empty => StatusCode::BAD_REQUEST,
+            InvalidMessage::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        }
+    }
+}
+
+impl From<InvalidMessage> for Refusal {
+    fn from(invalid: InvalidMessage) -> Self {
+        Refusal { reason: RefusalReason::Invalid, message: invalid.to_string() }
+    }
+}
+
 /// Refuses a message that no inbox would take.
-pub fn validate(message_id: &str, text: &str) -> Result<(), Refusal> {
-    let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
+pub fn validate(message_id: &str, text: &str) -> Result<(), InvalidMessage> {
     if message_id.is_empty() || message_id.len() > MAX_ID || !message_id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
-        return invalid(format!("messageId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID"));
+        return Err(InvalidMessage::Id);
     }
     if text.is_empty() {
-        return invalid("the text is empty".to_owned());
+        return Err(InvalidMessage::Empty);
     }
-    if text.len() > MAX_TEXT {
-        return invalid(format!(
-            "the text has {} bytes, and {MAX_TEXT} is the most; put it into a file of the tree and name the file",
-            text.len()
-        ));
+    if text.len() > MAX_MESSAGE_TEXT {
+        return Err(MessageTooLong { bytes: Some(text.len()) }.into());
     }
     Ok(())
 }
@@ -72,13 +90,10 @@ impl MessageDelivery {
         Err(unreachable(target))
     }
 
-    /// Sends the message, waits for the acknowledgement, and logs the outcome for audit.
+    /// Sends a message that [`validate`] has taken, waits for the acknowledgement, and logs the outcome for audit.
     pub async fn deliver(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let began = Instant::now();
-        let outcome = match validate(&message.message_id, &message.text) {
-            Ok(()) => self.send_to_inbox(target, message).await,
-            Err(refusal) => Err(refusal),
-        };
+        let outcome = self.send_to_inbox(target, message).await;
         let labels = OutcomeLabels { outcome: if outcome.is_ok() { "sent" } else { "refused" } };
         self.metrics.delivery_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
         self.audit(&message.from, &target.name.namespace, &target.name.name, Some(target), &message.message_id, outcome.as_ref().map(drop));
@@ -249,10 +264,15 @@ mod tests {
     #[test]
     fn ids_and_texts_have_bounds() {
         assert!(validate("0198-ab", "x").is_ok());
-        assert!(validate("", "x").is_err());
-        assert!(validate("a b", "x").is_err());
-        assert!(validate("a", "").is_err());
-        assert!(validate("a", &"x".repeat(MAX_TEXT)).is_ok());
-        assert!(validate("a", &"x".repeat(MAX_TEXT + 1)).is_err());
+        assert_eq!(validate("", "x"), Err(InvalidMessage::Id));
+        assert_eq!(validate("a b", "x"), Err(InvalidMessage::Id));
+        assert_eq!(validate("a", ""), Err(InvalidMessage::Empty));
+        assert!(validate("a", &"x".repeat(MAX_MESSAGE_TEXT)).is_ok());
+        let too_long = validate("a", &"x".repeat(MAX_MESSAGE_TEXT + 1)).unwrap_err();
+        assert_eq!(too_long.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(
+            too_long.to_string(),
+            "the message's text has 65537 bytes, and 65536 bytes are allowed; put the text into a file of the tree and name the file in the message"
+        );
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -56,26 +56,30 @@ impl FrontProxy {
     }
 
     /// The user of a request. The TLS handshake has verified the certificate against [`FrontProxy::ca_pem`] already.
+    ///
+    /// The API server sends names, groups and the values of extra fields as the bytes of their UTF-8, not encoded. It percent-encodes only the
+    /// keys of extra fields, because they are names of headers. A request with a value that is no UTF-8 has no user: without one of its groups
+    /// it would be another user's.
     pub fn user(&self, certificate: Option<&PeerCertificate>, headers: &HeaderMap) -> Option<User> {
         self.ca_pem.as_ref()?;
         let certificate = certificate?;
         if !self.allowed_names.is_empty() && !certificate.common_name.as_ref().is_some_and(|name| self.allowed_names.contains(name)) {
             return None;
         }
-        let values = |names: &[String]| -> Vec<String> {
-            let values = names.iter().flat_map(|name| headers.get_all(name));
-            values.filter_map(|value| value.to_str().ok()).filter(|value| !value.is_empty()).map(str::to_owned).collect()
+        let values = |names: &[String]| -> Option<Vec<String>> {
+            let values = names.iter().flat_map(|name| headers.get_all(name)).filter(|value| !value.is_empty());
+            values.map(utf8).collect()
         };
-        let name = values(&self.username_headers).into_iter().next()?;
+        let name = values(&self.username_headers)?.into_iter().next()?;
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in headers {
             // Header names are in lower case.
             let keys = self.extra_prefixes.iter().filter_map(|prefix| header.as_str().strip_prefix(&prefix.to_ascii_lowercase()));
-            if let (Some(key), Ok(value)) = (keys.into_iter().next(), value.to_str()) {
-                extra.entry(percent_decode(key)).or_default().push(value.to_owned());
+            if let Some(key) = keys.into_iter().next() {
+                extra.entry(percent_decode(key)).or_default().push(utf8(value)?);
             }
         }
-        Some(User { name, uid: values(&self.uid_headers).into_iter().next(), groups: values(&self.group_headers), extra })
+        Some(User { name, uid: values(&self.uid_headers)?.into_iter().next(), groups: values(&self.group_headers)?, extra })
     }
 }
 
@@ -103,6 +107,10 @@ pub async fn watch_config_map(client: Client, sender: watch::Sender<Option<Front
             Err(error) => tracing::warn!(%error, "watch of the front proxy's ConfigMap broke and is tried again"),
         }
     }
+}
+
+fn utf8(value: &HeaderValue) -> Option<String> {
+    std::str::from_utf8(value.as_bytes()).ok().map(str::to_owned)
 }
 
 /// The key without percent encoding. A key that is no UTF-8 after decoding is returned unchanged.
@@ -165,6 +173,31 @@ mod tests {
         assert_eq!(user.name, "alice");
         assert_eq!(user.groups, ["dev", "system:authenticated"]);
         assert_eq!(user.extra["example.org/scope"], ["a"]);
+    }
+
+    #[test]
+    fn a_user_whose_name_is_not_ascii_is_read_as_the_api_server_sends_it() {
+        // What `transport.SetAuthProxyHeaders` of client-go 0.34.4 sends: values as they are, keys of extra fields percent-encoded.
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("x-remote-user", "jürgen@例え.jp"),
+            ("x-remote-group", "Entwickler/Köln 100%41"),
+            ("x-remote-extra-%e9%83%a8%e7%bd%b2", "開発"),
+        ] {
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let user = proxy().user(Some(&certificate("front-proxy-client")), &headers).unwrap();
+        assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jürgen@例え.jp", ["Entwickler/Köln 100%41".to_owned()].as_slice()));
+        assert_eq!(user.extra["部署"], ["開発"]);
+    }
+
+    #[test]
+    fn a_request_with_a_value_that_is_no_utf8_has_no_user() {
+        for name in ["x-remote-user", "x-remote-group", "x-remote-extra-scope"] {
+            let mut headers = headers();
+            headers.insert(name, HeaderValue::from_bytes(b"a\xff").unwrap());
+            assert_eq!(proxy().user(Some(&certificate("front-proxy-client")), &headers), None, "{name}");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::identity::Authenticator;
 use crate::liveness::LivenessReconciler;
 use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
+use crate::readiness::LineReadiness;
+use crate::report_queue::{ReportQueue, ReportRate};
 use crate::status::StatusWriter;
 
 /// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
@@ -42,15 +44,22 @@ pub struct GatewaySettings {
     pub stale_live_delay: Duration,
     /// How often the certificate's files are read.
     pub certificate_poll_interval: Duration,
-    /// How long requests in flight may take after a stop was requested.
+    /// How long a replica that is starting waits for the lines of live agents before it is Ready without them. It covers an answer of DNS that
+    /// is cached for 30 s, and the next resolution and dial.
+    pub lines_within: Duration,
+    /// How long everything is served after a stop was requested. Meanwhile the replica is not Ready, and Services stop to send requests to it.
+    pub serve_on: Duration,
+    /// How long requests in flight may take after `serve_on`.
     pub drain: Duration,
     /// How long a request of a runtime may take, from its head to the response.
     pub request_timeout: Duration,
     /// Requests of one agent that are answered at once. More requests wait.
     pub requests_per_agent: usize,
+    /// How often the reports of one agent are written.
+    pub reports: ReportRate,
     /// Requests in flight on one connection of a runtime. More requests wait at the runtime.
     pub streams: u32,
-    /// Unauthenticated connections of each port, and connections of one agent.
+    /// Unauthenticated connections of each port, for each port by itself, and connections of one agent.
     pub connections: ConnectionLimits,
 }
 
@@ -67,9 +76,13 @@ impl Default for GatewaySettings {
             clear_live_delay: Duration::from_secs(3),
             stale_live_delay: Duration::from_secs(60),
             certificate_poll_interval: Duration::from_secs(3),
+            lines_within: Duration::from_secs(60),
+            // With `drain`, shorter than the chart's terminationGracePeriodSeconds.
+            serve_on: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             requests_per_agent: 64,
+            reports: ReportRate { burst: 10, interval: Duration::from_secs(1) },
             // With these limits, unauthenticated clients hold less than a third of the chart's memory limit, and one agent less than a fifth.
             streams: 64,
             connections: ConnectionLimits {
@@ -90,10 +103,14 @@ pub struct GatewayState {
     pub lines: Arc<OpenLines>,
     pub authenticator: Authenticator,
     pub access: AccessReviewer,
-    pub writer: Arc<StatusWriter>,
+    pub reports: ReportQueue,
     pub delivery: MessageDelivery,
     pub concurrency: AgentConcurrency,
     pub liveness: LivenessReconciler,
+    pub readiness: LineReadiness,
+    /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
+    pub stop_requested: CancellationToken,
+    /// No new requests are taken.
     pub stopping: CancellationToken,
     pub(crate) runtimes_up: AtomicBool,
     pub(crate) api_up: AtomicBool,
@@ -104,8 +121,9 @@ impl GatewayState {
     pub fn new(
         client: Client,
         settings: GatewaySettings,
-        stopping: CancellationToken,
+        stop_requested: CancellationToken,
     ) -> (Arc<Self>, Watches, mpsc::UnboundedReceiver<String>) {
+        let stopping = CancellationToken::new();
         let GatewaySettings { review_ttl, review_timeout, pod_wait, line_wait, ack_timeout, .. } = settings;
         let metrics = Arc::new(GatewayMetrics::default());
         let (agents, watches, changes) = AgentIndex::new();
@@ -125,11 +143,13 @@ impl GatewayState {
                 stopping: stopping.clone(),
             },
             concurrency: AgentConcurrency::new(settings.requests_per_agent),
+            reports: ReportQueue::new(writer, settings.reports),
+            readiness: LineReadiness::new(agents.clone(), lines.clone(), settings.lines_within),
             settings,
             metrics,
             agents,
             lines,
-            writer,
+            stop_requested,
             stopping,
             runtimes_up: AtomicBool::new(false),
             api_up: AtomicBool::new(false),
@@ -138,13 +158,14 @@ impl GatewayState {
     }
 
     /// Why the gateway is not ready. Empty when it is.
-    pub fn unready_reasons(&self) -> Vec<&'static str> {
+    pub fn unready_reasons(&self) -> Vec<String> {
         let checks = [
-            (!self.stopping.is_cancelled(), "stopping"),
+            (!self.stop_requested.is_cancelled() && !self.stopping.is_cancelled(), "stopping"),
             (self.agents.is_listed(), "YoiPods and YoiPeers are not listed yet"),
             (self.runtimes_up.load(Ordering::Relaxed), "the runtimes' port waits for its certificate"),
             (self.api_up.load(Ordering::Relaxed), "the API port waits for its certificate or for the front proxy's ConfigMap"),
         ];
-        checks.into_iter().filter(|(there, _)| !there).map(|(_, lack)| lack).collect()
+        let lacks = checks.into_iter().filter(|(there, _)| !there).map(|(_, lack)| lack.to_owned());
+        lacks.chain(self.readiness.missing()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Probes and metrics, in clear text.
+//! Probes and metrics, in clear text, each on a port of its own: no client of the metrics can take the room of the kubelet's probes.
 //!
 //! `/healthz` is always ok: the process ends as soon as one of its tasks does.
 
@@ -12,8 +12,12 @@ use axum::routing::get;
 
 use crate::GatewayState;
 
-pub fn router(gateway: Arc<GatewayState>) -> Router {
-    Router::new().route("/healthz", get(async || "ok")).route("/readyz", get(ready)).route("/metrics", get(metrics)).with_state(gateway)
+pub fn probes(gateway: Arc<GatewayState>) -> Router {
+    Router::new().route("/healthz", get(async || "ok")).route("/readyz", get(ready)).with_state(gateway)
+}
+
+pub fn metrics(gateway: Arc<GatewayState>) -> Router {
+    Router::new().route("/metrics", get(metrics_text)).with_state(gateway)
 }
 
 async fn ready(State(gateway): State<Arc<GatewayState>>) -> (StatusCode, String) {
@@ -25,6 +29,6 @@ async fn ready(State(gateway): State<Arc<GatewayState>>) -> (StatusCode, String)
     }
 }
 
-async fn metrics(State(gateway): State<Arc<GatewayState>>) -> impl IntoResponse {
+async fn metrics_text(State(gateway): State<Arc<GatewayState>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], gateway.metrics.text())
 }

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | runtimes | agents' runtimes: a line each, and requests of their own | projected token → TokenReview → the YoiPod of that Pod |
 //! | api | people, through the API server | the front proxy's certificate, then SubjectAccessReview for each verb |
-//! | health | probes, Prometheus | none |
+//! | health | the kubelet's probes | none |
+//! | metrics | Prometheus | none |
 //!
 //! # Guarantees
 //! * The gateway keeps only state that it can read again: replicas know nothing of each other, and any may die.
@@ -19,6 +20,7 @@ mod access;
 mod agent_concurrency;
 mod agent_index;
 pub mod args;
+mod body;
 mod certificate;
 mod delivery;
 mod front_proxy;
@@ -29,12 +31,15 @@ mod liveness;
 mod metrics;
 mod open_lines;
 mod people;
+mod readiness;
+mod report_queue;
 mod run;
 mod runtimes;
 mod status;
 mod ttl_cache;
 
 pub use gateway_state::{GatewaySettings, GatewayState};
+pub use report_queue::ReportRate;
 pub use run::{Ports, TaskEnded, run};
 
 /// A duration for people, in seconds.

@@ -54,6 +54,7 @@ async fn start(args: GatewayArgs) -> Result<(), StartError> {
         runtimes: bind(args.runtimes_listen, "runtimes").await?,
         api: bind(args.api_listen, "API").await?,
         health: bind(args.health_listen, "health").await?,
+        metrics: bind(args.metrics_listen, "metrics").await?,
     };
     let client = client().await?;
     let stop = CancellationToken::new();

@@ -9,7 +9,7 @@ mod target;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -18,7 +18,6 @@ use tokio::sync::watch;
 use yoi_line::{Connection, PeerCertificate};
 
 use crate::GatewayState;
-use crate::delivery::MAX_BODY;
 use crate::front_proxy::FrontProxy;
 use failure::ApiFailure;
 
@@ -40,7 +39,6 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         // The aggregator takes 404 at /openapi/v3 as "publishes no schema".
         .fallback(async |uri: Uri| ApiFailure::not_served(uri.path()))
         .method_not_allowed_fallback(async || ApiFailure::method_not_allowed())
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(proxy, authenticate))
         // Added after the layer, so that a probe needs no certificate here, and only here.
         .route("/healthz", get(async || "ok"))

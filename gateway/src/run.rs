@@ -5,7 +5,7 @@ use std::future::{Future, pending};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +17,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_line::{ClientAuth, ServeLimits, serve_plain, serve_tls, tls_server_config};
 
@@ -26,11 +27,12 @@ use crate::gateway_state::{GatewaySettings, GatewayState};
 use crate::metrics::RequestLabels;
 use crate::{health, people, runtimes};
 
-/// The three bound listeners.
+/// The bound listeners.
 pub struct Ports {
     pub runtimes: TcpListener,
     pub api: TcpListener,
     pub health: TcpListener,
+    pub metrics: TcpListener,
 }
 
 type Tls = watch::Receiver<Arc<ServerConfig>>;
@@ -88,7 +90,8 @@ async fn run_until_stopped(tasks: &mut ProcessTasks, servers: impl Future<Output
     result
 }
 
-/// Runs until `stop` is cancelled. It then takes no new requests, waits up to `settings.drain` for those in flight, and closes all lines.
+/// Runs until `stop` is cancelled. It then reports itself not Ready and serves on for `settings.serve_on`, so that no Service sends a request to
+/// it that it would not answer. After that it takes no new requests, waits up to `settings.drain` for those in flight, and closes all lines.
 ///
 /// # Errors
 /// The task that ended, when it should have run as long as the process.
@@ -99,7 +102,7 @@ pub async fn run(
     settings: GatewaySettings,
     stop: CancellationToken,
 ) -> Result<(), TaskEnded> {
-    let (gateway, watches, changes) = GatewayState::new(client.clone(), settings, stop.clone());
+    let (gateway, watches, changes) = GatewayState::new(client.clone(), settings, stop);
     let (certificate_sender, certificate) = watch::channel(None);
     let (proxy_sender, proxy) = watch::channel(None);
 
@@ -114,11 +117,23 @@ pub async fn run(
     });
     tasks.spawn("the watch of the front proxy's ConfigMap", front_proxy::watch_config_map(client, proxy_sender));
     tasks.spawn("the reading of certificates", certificate::watch_files(tls_dir, settings.certificate_poll_interval, certificate_sender));
-    let health = health::router(gateway.clone());
-    let health_limits = ServeLimits { drain: Duration::ZERO, connections: Some(settings.connections), ..ServeLimits::default() };
-    tasks.spawn("the health server", async move {
-        serve_plain(ports.health, health, health_limits, pending()).await;
+    let stopped = gateway.clone();
+    tasks.spawn("the stop", async move {
+        stopped.stop_requested.cancelled().await;
+        sleep(settings.serve_on).await;
+        stopped.stopping.cancel();
+        pending().await
     });
+    let plain_limits = ServeLimits { drain: Duration::ZERO, connections: Some(settings.connections), ..ServeLimits::default() };
+    let plain_ports = [
+        ("the server of probes", ports.health, health::probes(gateway.clone())),
+        ("the server of metrics", ports.metrics, health::metrics(gateway.clone())),
+    ];
+    for (name, listener, router) in plain_ports {
+        tasks.spawn(name, async move {
+            serve_plain(listener, router, plain_limits, pending()).await;
+        });
+    }
     let (runtimes_sender, runtimes_tls) = watch::channel(None);
     tasks.spawn("the certificate of the runtimes' port", build_tls_configs("runtimes", certificate.clone(), None, runtimes_sender));
     let (api_sender, api_tls) = watch::channel(None);
@@ -127,16 +142,16 @@ pub async fn run(
     let api_limits = ServeLimits { drain: settings.drain, connections: Some(settings.connections), ..ServeLimits::default() };
     // Only this port limits streams: the API server sends the requests of all people over a few connections.
     let runtimes_limits = ServeLimits { streams: settings.streams, ..api_limits };
-    let runtimes = serve_port(
-        "runtimes",
-        ports.runtimes,
-        runtimes::router(gateway.clone()),
-        &gateway,
-        &gateway.runtimes_up,
-        runtimes_tls,
-        runtimes_limits,
-    );
-    let api = serve_port("api", ports.api, people::router(gateway.clone(), proxy), &gateway, &gateway.api_up, api_tls, api_limits);
+    let runtimes_up = |up| {
+        gateway.runtimes_up.store(up, Ordering::Relaxed);
+        if up {
+            gateway.readiness.start();
+        }
+    };
+    let api_up = |up| gateway.api_up.store(up, Ordering::Relaxed);
+    let router = runtimes::router(gateway.clone());
+    let runtimes = serve_port("runtimes", ports.runtimes, router, &gateway, runtimes_up, runtimes_tls, runtimes_limits);
+    let api = serve_port("api", ports.api, people::router(gateway.clone(), proxy), &gateway, api_up, api_tls, api_limits);
     let servers = async { _ = futures::join!(runtimes, api) };
     let result = run_until_stopped(&mut tasks, servers, &gateway.stopping).await;
     gateway.lines.close_all();
@@ -148,7 +163,7 @@ async fn serve_port(
     listener: TcpListener,
     router: Router,
     gateway: &Arc<GatewayState>,
-    up: &AtomicBool,
+    set_up: impl Fn(bool),
     first: watch::Receiver<Option<Arc<ServerConfig>>>,
     limits: ServeLimits,
 ) {
@@ -158,11 +173,11 @@ async fn serve_port(
     if gateway.stopping.run_until_cancelled(gateway.agents.wait_until_listed()).await.is_none() {
         return;
     }
-    up.store(true, Ordering::Relaxed);
+    set_up(true);
     tracing::info!(port, address = ?listener.local_addr().ok(), "open");
     let router = router.layer(middleware::from_fn_with_state((gateway.clone(), port), count_requests));
     let served = serve_tls(listener, tls, router, limits, gateway.stopping.cancelled()).await;
-    up.store(false, Ordering::Relaxed);
+    set_up(false);
     tracing::info!(port, cut = served.cut, "closed");
 }
 

@@ -8,7 +8,7 @@ mod send;
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -19,7 +19,6 @@ use yoi_line::Connection;
 use yoi_wire::hub::{Refusal, RefusalReason, gateway_api};
 
 use crate::GatewayState;
-use crate::delivery::MAX_BODY;
 use crate::identity::IdentityError;
 use refusal::RefusalResponse;
 
@@ -33,7 +32,6 @@ pub fn router(gateway: Arc<GatewayState>) -> Router {
             let refusal = Refusal { reason: RefusalReason::Invalid, message: "the gateway serves no such path".to_owned() };
             (StatusCode::NOT_FOUND, Json(refusal))
         })
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(gateway.clone(), authenticate))
         .with_state(gateway)
 }

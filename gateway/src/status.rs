@@ -17,6 +17,7 @@ use yoi_crds::name::field_manager;
 use yoi_crds::pod::{LastReport, LiveHint, SessionRef, TaskStatus};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity};
+use yoi_wire::open::Open;
 
 use crate::agent_index::{AgentIndex, AgentRecord, GatewayStatus};
 use crate::metrics::{GatewayMetrics, count};
@@ -49,9 +50,9 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 desired.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
             }
             if let Some(task) = &report.task {
-                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.into() });
+                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.clone() });
             }
-            desired.live = Some(live_status(desired.live.take(), pod_uid, report.activity, now));
+            desired.live = Some(live_status(desired.live.take(), pod_uid, &report.activity, now));
             desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
@@ -63,7 +64,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         }
         // A report has set the activity, which an open line does not know.
         StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
-        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, *activity, now)),
+        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, &(*activity).into(), now)),
         StatusChange::ClearLive { pod_uid } => {
             desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
@@ -71,10 +72,10 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
     (desired != record.gateway_status).then_some(desired)
 }
 
-fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: Activity, now: &str) -> LiveHint {
+fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, now: &str) -> LiveHint {
     match before {
-        Some(live) if live.pod_uid == pod_uid && live.activity == activity => live,
-        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.into(), observed_at: now.to_owned() },
+        Some(live) if live.pod_uid == pod_uid && live.activity == *activity => live,
+        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.clone(), observed_at: now.to_owned() },
     }
 }
 
@@ -188,7 +189,7 @@ mod tests {
             message: "x".repeat(2000),
             session,
             task: None,
-            activity,
+            activity: activity.into(),
             volume_run_generation: None,
         };
         StatusChange::Reported { pod_uid: pod_uid.into(), report }

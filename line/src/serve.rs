@@ -32,7 +32,7 @@ const MAX_HEAD: usize = 64 << 10;
 pub struct ServeLimits {
     /// How long a TLS handshake may take.
     pub handshake: Duration,
-    /// Handshakes at once. Further clients wait in the listener's backlog.
+    /// Handshakes at once, where `connections` does not limit them. Further clients wait in the listener's backlog.
     pub max_handshakes: usize,
     /// How long the head of an HTTP/1.1 request may take, and how long such a connection may idle between two requests.
     pub header_read: Duration,
@@ -82,7 +82,8 @@ pub async fn serve_tls(
     shutdown: impl Future<Output = ()>,
 ) -> ServeSummary {
     let context = ServerContext { service: service.into_boxed(), limits, stop: CancellationToken::new() };
-    let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
+    // A client in its handshake is unauthenticated. Limits on these must not wait behind the handshakes of those that they end.
+    let handshakes = limits.connections.is_none().then(|| Arc::new(Semaphore::new(limits.max_handshakes.max(1))));
     serve(listener, context, handshakes, shutdown, move |tcp, address, handshake_permit, permit, context| {
         let config = tls.borrow().clone();
         serve_client(tcp, address, handshake_permit, permit, config, context)
@@ -100,9 +101,7 @@ pub async fn serve_plain(
     shutdown: impl Future<Output = ()>,
 ) -> ServeSummary {
     let context = ServerContext { service: service.into_boxed(), limits, stop: CancellationToken::new() };
-    let handshakes = Arc::new(Semaphore::new(limits.max_handshakes.max(1)));
-    serve(listener, context, handshakes, shutdown, |tcp, address, handshake_permit, permit, context| {
-        drop(handshake_permit);
+    serve(listener, context, None, shutdown, |tcp, address, _no_handshake, permit, context| {
         serve_stream(tcp, address, permit, None, false, context)
     })
     .await
@@ -121,9 +120,9 @@ struct ServerContext {
 async fn serve<C: Future<Output = ()> + Send + 'static>(
     listener: TcpListener,
     context: ServerContext,
-    handshakes: Arc<Semaphore>,
+    handshakes: Option<Arc<Semaphore>>,
     shutdown: impl Future<Output = ()>,
-    client: impl Fn(TcpStream, SocketAddr, HandshakePermit, Option<Permit>, ServerContext) -> C,
+    client: impl Fn(TcpStream, SocketAddr, HandshakePermit, Option<Arc<Permit>>, ServerContext) -> C,
 ) -> ServeSummary {
     let connections = context.limits.connections.map(Connections::new);
     let mut tasks = JoinSet::new();
@@ -132,13 +131,10 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
         tokio::select! {
             () = &mut shutdown => break,
             Some(ended) = tasks.join_next() => log_panic(ended),
-            (tcp, address, handshake_permit) = next_client(&listener, &handshakes) => {
-                let permit = connections.as_ref().map(|connections| connections.admit(address));
-                match permit {
-                    Some(None) => tracing::debug!(%address, "connection refused: too many unauthenticated ones"),
-                    Some(permit) => drop(tasks.spawn(client(tcp, address, handshake_permit, permit, context.clone()))),
-                    None => drop(tasks.spawn(client(tcp, address, handshake_permit, None, context.clone()))),
-                }
+            (tcp, address, handshake_permit) = next_client(&listener, handshakes.as_ref()) => {
+                let permit = connections.as_ref().map(|connections| Arc::new(connections.admit(address)));
+                let serving = client(tcp, address, handshake_permit, permit.clone(), context.clone());
+                tasks.spawn(until_aborted(serving, address, permit));
             }
         }
     }
@@ -155,6 +151,17 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
     ServeSummary { cut }
 }
 
+/// Runs until the connection has ended or must end at once, from its handshake on.
+async fn until_aborted(serving: impl Future<Output = ()>, address: SocketAddr, permit: Option<Arc<Permit>>) {
+    let Some(permit) = permit else { return serving.await };
+    tokio::select! {
+        () = serving => {}
+        () = permit.wait_for_abort() => {
+            tracing::debug!(%address, "connection aborted: not authenticated in time, or it made room for a newer one");
+        }
+    }
+}
+
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "connection ended by a panic in its service");
@@ -162,9 +169,12 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
 }
 
 /// The next client, once another handshake may begin.
-async fn next_client(listener: &TcpListener, handshakes: &Arc<Semaphore>) -> (TcpStream, SocketAddr, HandshakePermit) {
-    // The semaphore is never closed, so this is always `Some`.
-    let handshake_permit = handshakes.clone().acquire_owned().await.ok();
+async fn next_client(listener: &TcpListener, handshakes: Option<&Arc<Semaphore>>) -> (TcpStream, SocketAddr, HandshakePermit) {
+    let handshake_permit = match handshakes {
+        // The semaphore is never closed, so this is always `Some`.
+        Some(handshakes) => handshakes.clone().acquire_owned().await.ok(),
+        None => None,
+    };
     loop {
         match listener.accept().await {
             Ok((tcp, address)) => return (tcp, address, handshake_permit),
@@ -181,7 +191,7 @@ async fn serve_client(
     tcp: TcpStream,
     address: SocketAddr,
     handshake_permit: HandshakePermit,
-    permit: Option<Permit>,
+    permit: Option<Arc<Permit>>,
     config: Arc<ServerConfig>,
     context: ServerContext,
 ) {
@@ -207,13 +217,13 @@ async fn serve_client(
 async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     stream: S,
     address: SocketAddr,
-    permit: Option<Permit>,
+    permit: Option<Arc<Permit>>,
     certificate: Option<PeerCertificate>,
     http2: bool,
     context: ServerContext,
 ) {
     let ServerContext { service, limits, stop } = context;
-    let connection = permit.as_ref().map(Permit::connection);
+    let connection = permit.as_ref().map(|permit| permit.connection());
     let service = TowerToHyperService::new(service.0.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddress(address));
         if let Some(certificate) = &certificate {
@@ -243,19 +253,8 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             serve_until(end, connection, |connection| connection.graceful_shutdown()).await
         }
     };
-    let abort = async {
-        match &permit {
-            Some(permit) => permit.wait_for_abort().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        result = serving => {
-            if let Err(error) = result {
-                tracing::debug!(%address, error = yoi_wire::error_chain(&error), "connection broke");
-            }
-        }
-        () = abort => tracing::debug!(%address, "connection aborted: not authenticated in time, or one too many of its client"),
+    if let Err(error) = serving.await {
+        tracing::debug!(%address, error = yoi_wire::error_chain(&error), "connection broke");
     }
 }
 

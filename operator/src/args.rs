@@ -56,6 +56,9 @@ pub struct OperatorArgs {
     pub gateway_lines: String,
     #[arg(long, env = "YOI_GATEWAY_PORT", default_value_t = 8443)]
     pub gateway_port: u16,
+    /// Whether the gateway's Pods use the network of their nodes, where no NetworkPolicy can select them.
+    #[arg(long, env = "YOI_GATEWAY_ON_HOST", default_value_t = false, action = clap::ArgAction::Set)]
+    pub gateway_on_host: bool,
     /// Secret of the gateway's certificate, in the operator's namespace.
     #[arg(long, env = "YOI_GATEWAY_SECRET", default_value = "yoi-gateway-tls")]
     pub gateway_secret: String,
@@ -138,6 +141,7 @@ impl OperatorArgs {
                 gateway_namespace: ns.clone(),
                 gateway_pod: BTreeMap::from([("app.kubernetes.io/name".to_owned(), self.gateway_app.clone())]),
                 gateway_port: i32::from(port),
+                gateway_on_host: self.gateway_on_host,
                 agents: agents.0,
                 populators: self.populator_egress.clone().map(|e| e.0).unwrap_or_default(),
             }),

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::api::networking::v1::{
+    IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use yoi_crds::name::label;
 
@@ -44,15 +46,14 @@ pub fn with_network_policies(
 }
 
 fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
+    let pods = || NetworkPolicyPeer {
+        namespace_selector: Some(labels(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), network.gateway_namespace.clone())]))),
+        pod_selector: Some(labels(network.gateway_pod.clone())),
+        ip_block: None,
+    };
     let gateway = NetworkPolicyEgressRule {
-        to: Some(vec![NetworkPolicyPeer {
-            namespace_selector: Some(labels(BTreeMap::from([(
-                "kubernetes.io/metadata.name".to_owned(),
-                network.gateway_namespace.clone(),
-            )]))),
-            pod_selector: Some(labels(network.gateway_pod.clone())),
-            ip_block: None,
-        }]),
+        // No selector matches a Pod in its node's network.
+        to: (!network.gateway_on_host).then(|| vec![pods()]),
         ports: Some(vec![port("TCP", network.gateway_port)]),
     };
     let mut egress = vec![dns(), gateway];
@@ -79,18 +80,43 @@ fn labels(match_labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector { match_labels: Some(match_labels), match_expressions: None }
 }
 
-/// The rule as the API server returns it, with defaults filled in. Without them the policy would be applied again in every round.
-fn with_defaults(mut rule: NetworkPolicyEgressRule) -> NetworkPolicyEgressRule {
-    rule.to.take_if(|to| to.is_empty());
-    rule.ports.take_if(|ports| ports.is_empty());
-    for port in rule.ports.iter_mut().flatten() {
-        port.protocol.get_or_insert_with(|| "TCP".to_owned());
+/// The rules as the API server returns them: the protocol filled in, and no empty list or map, because its types leave these out. A policy that
+/// differs from the stored one only in this would be applied again in every round.
+fn as_stored(rules: Vec<NetworkPolicyEgressRule>) -> Vec<NetworkPolicyEgressRule> {
+    let rule = |NetworkPolicyEgressRule { to, ports }| NetworkPolicyEgressRule {
+        to: non_empty(to).map(|to| to.into_iter().map(stored_peer).collect()),
+        ports: non_empty(ports).map(|ports| ports.into_iter().map(stored_port).collect()),
+    };
+    rules.into_iter().map(rule).collect()
+}
+
+fn stored_port(NetworkPolicyPort { protocol, port, end_port }: NetworkPolicyPort) -> NetworkPolicyPort {
+    NetworkPolicyPort { protocol: protocol.or_else(|| Some("TCP".to_owned())), port, end_port }
+}
+
+/// An empty selector stays: it selects all.
+fn stored_peer(NetworkPolicyPeer { ip_block, namespace_selector, pod_selector }: NetworkPolicyPeer) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        ip_block: ip_block.map(|IPBlock { cidr, except }| IPBlock { cidr, except: non_empty(except) }),
+        namespace_selector: namespace_selector.map(stored_selector),
+        pod_selector: pod_selector.map(stored_selector),
     }
-    rule
+}
+
+fn stored_selector(LabelSelector { match_labels, match_expressions }: LabelSelector) -> LabelSelector {
+    let requirement =
+        |LabelSelectorRequirement { key, operator, values }| LabelSelectorRequirement { key, operator, values: non_empty(values) };
+    LabelSelector {
+        match_labels: match_labels.filter(|labels| !labels.is_empty()),
+        match_expressions: non_empty(match_expressions).map(|all| all.into_iter().map(requirement).collect()),
+    }
+}
+
+fn non_empty<T>(list: Option<Vec<T>>) -> Option<Vec<T>> {
+    list.filter(|list| !list.is_empty())
 }
 
 fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgressRule>) -> NetworkPolicy {
-    let egress = egress.into_iter().map(with_defaults).collect();
     let selector = BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())]);
     NetworkPolicy {
         metadata: ObjectMeta {
@@ -103,7 +129,7 @@ fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgre
             pod_selector: Some(labels(selector)),
             policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
             ingress: None,
-            egress: Some(egress),
+            egress: Some(as_stored(egress)),
         }),
     }
 }

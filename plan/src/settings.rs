@@ -66,6 +66,8 @@ pub struct Network {
     pub gateway_pod: BTreeMap<String, String>,
     /// TCP port of the gateway's Pods.
     pub gateway_port: i32,
+    /// Whether the gateway's Pods use the network of their nodes. Then agents may reach this port of any address.
+    pub gateway_on_host: bool,
     /// What agents may reach beside the gateway.
     pub agents: Vec<NetworkPolicyEgressRule>,
     /// What populators may reach; they never reach the gateway.

@@ -300,33 +300,43 @@ fn conditions_never_hold_the_credentials_of_a_source() {
 }
 
 #[test]
-fn a_network_policy_that_the_api_server_filled_in_is_not_applied_again() {
-    let rules = json!([{"ports": [{"port": 443}], "to": []}]);
-    let wanted = Network { agents: serde_json::from_value(rules).expect("rules"), ..Network::default() };
-    let none: [Arc<k8s_openapi::api::networking::v1::NetworkPolicy>; 0] = [];
-    let steps = network::ensure("ns", &wanted, &none);
-    let made: Vec<_> = steps.into_iter().filter_map(|s| if let Step::EnsureNetworkPolicy(p) = s { Some(*p) } else { None }).collect();
-    let kept: Vec<_> = made
-        .iter()
-        .map(|policy| {
-            let mut kept = serde_json::to_value(policy).expect("JSON");
-            for rule in kept["spec"]["egress"].as_array_mut().expect("egress") {
-                for port in rule["ports"].as_array_mut().expect("ports") {
-                    let port = port.as_object_mut().expect("a port");
-                    port.entry("protocol").or_insert(json!("TCP"));
-                }
-                let rule = rule.as_object_mut().expect("a rule");
-                rule.retain(|_, v| v != &json!([]));
-            }
-            made_policy(kept)
-        })
-        .collect();
-    assert_eq!(kept.len(), 2);
-    assert!(network::ensure("ns", &wanted, &kept).is_empty());
+fn a_network_policy_that_the_api_server_normalised_is_not_applied_again() {
+    // Each rule, and what the API server returns for it: types of k8s.io/api with `omitempty`, and the default of a port's protocol.
+    let anywhere = json!({"ports": [{"protocol": "TCP", "port": 443}]});
+    for (rule, stored) in [
+        (json!({"ports": [{"port": 443}], "to": []}), anywhere.clone()),
+        (json!({"to": [{"namespaceSelector": {"matchLabels": {}}}], "ports": []}), json!({"to": [{"namespaceSelector": {}}]})),
+        (
+            json!({"to": [{"podSelector": {"matchLabels": {}, "matchExpressions": [{"key": "a", "operator": "Exists", "values": []}]}}]}),
+            json!({"to": [{"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}),
+        ),
+        (
+            json!({"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": []}, "podSelector": {"matchExpressions": []}}]}),
+            json!({"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}),
+        ),
+    ] {
+        let wanted = Network { agents: serde_json::from_value(json!([rule])).expect("rules"), ..Network::default() };
+        let none: [Arc<k8s_openapi::api::networking::v1::NetworkPolicy>; 0] = [];
+        let steps = network::ensure("ns", &wanted, &none);
+        let mut kept: Vec<_> = steps.into_iter().map(|s| if let Step::EnsureNetworkPolicy(p) = s { *p } else { panic!("{s:?}") }).collect();
+        assert_eq!(kept.len(), 2);
+        let rules = kept[0].spec.as_mut().and_then(|spec| spec.egress.as_mut()).expect("rules");
+        *rules.last_mut().expect("the rule of the settings") = serde_json::from_value(stored).expect("a rule");
+        assert!(network::ensure("ns", &wanted, &kept.into_iter().map(Arc::new).collect::<Vec<_>>()).is_empty(), "{rule} is applied again");
+    }
 }
 
-fn made_policy(object: Value) -> Arc<k8s_openapi::api::networking::v1::NetworkPolicy> {
-    made(object)
+#[test]
+fn agents_may_reach_the_port_of_a_gateway_in_the_network_of_its_node() {
+    let rule = |gateway_on_host| {
+        let wanted = Network { gateway_namespace: "yoi".into(), gateway_port: 9443, gateway_on_host, ..Network::default() };
+        let none: [Arc<k8s_openapi::api::networking::v1::NetworkPolicy>; 0] = [];
+        let Some(Step::EnsureNetworkPolicy(policy)) = network::ensure("ns", &wanted, &none).into_iter().next() else { panic!("a policy") };
+        serde_json::to_value(policy).expect("JSON")["spec"]["egress"][1].clone()
+    };
+    // A rule without `to` allows any address.
+    assert_eq!(rule(true), json!({"ports": [{"protocol": "TCP", "port": 9443}]}));
+    assert_eq!(rule(false)["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"], "yoi");
 }
 
 /// A YoiPod whose Pod finds no room on n1, the only node with the base, and may only go to a node with this zone.

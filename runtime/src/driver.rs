@@ -166,7 +166,7 @@ impl Driver {
     }
 
     fn update_status(&self, state: &ConversationState) {
-        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)? }));
+        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.into() }));
         self.status.set_progress(state.activity(), task);
     }
 }

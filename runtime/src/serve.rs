@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -17,7 +18,9 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
-use yoi_wire::hub::{DeliverRequest, Refusal, RefusalReason, SendResponse, runtime_api};
+use yoi_wire::hub::{
+    DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
+};
 use yoi_wire::people::{DiffQuery, LogLine, PatchQuery};
 
 use crate::diff::{DiffError, diff, patch};
@@ -47,7 +50,7 @@ pub struct ApiState {
 pub fn router(api: ApiState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
-        .route(runtime_api::INBOX, post(inbox))
+        .route(runtime_api::INBOX, post(inbox).layer(DefaultBodyLimit::max(MAX_MESSAGE_BODY)))
         .route(runtime_api::DIFF, get(diff_response))
         .route(runtime_api::PATCH, get(patch_response))
         .with_state(api)
@@ -55,6 +58,10 @@ pub fn router(api: ApiState) -> Router {
 
 fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
     (status, Json(Refusal { reason, message: message.into() })).into_response()
+}
+
+fn too_long(bytes: Option<usize>) -> Response {
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid, MessageTooLong { bytes }.to_string())
 }
 
 fn session_error_response(error: &Error) -> Response {
@@ -185,8 +192,12 @@ async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 'sta
     }
 }
 
-async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>) -> Response {
-    let DeliverRequest { message_id, from, text } = deliver;
+async fn inbox(State(api): State<ApiState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
+    let DeliverRequest { message_id, from, text } = match deliver {
+        Ok(Json(deliver)) => deliver,
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_long(None),
+        Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
+    };
     let from = match (from.agent, from.person) {
         (Some(agent), None) => Sender::Agent(agent),
         (None, Some(user)) => Sender::Person { user },
@@ -196,6 +207,9 @@ async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>)
     };
     if message_id.is_empty() || text.is_empty() {
         return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, "a message has an id and a text");
+    }
+    if text.len() > MAX_MESSAGE_TEXT {
+        return too_long(Some(text.len()));
     }
     let Some(session) = api.open_session.borrow().clone() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
@@ -207,8 +221,9 @@ async fn inbox(State(api): State<ApiState>, Json(deliver): Json<DeliverRequest>)
         Ok(PutOutcome::Full { limit }) => {
             refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, format!("{limit} messages wait to be read"))
         }
+        // The text was measured before, so it is the id.
         Ok(PutOutcome::TooLong { limit }) => {
-            refuse(StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid, format!("the message is longer than {limit} bytes"))
+            refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, format!("the message's id has more than {limit} bytes"))
         }
         Err(error) => {
             let failure = NotReady::from_session_error(&error);

@@ -149,7 +149,7 @@ impl RuntimeStatus {
             message: message.to_owned(),
             session: None,
             task: None,
-            activity: Activity::Idle,
+            activity: Activity::Idle.into(),
             volume_run_generation: None,
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
@@ -199,7 +199,7 @@ impl RuntimeStatus {
 
     /// Sets the agent's activity and the state of its task.
     pub fn set_progress(&self, activity: Activity, task: Option<TaskReport>) {
-        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity, task, ..report.clone() }));
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
     }
 
     /// The report as it is now.

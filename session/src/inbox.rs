@@ -24,7 +24,7 @@ use crate::{Error, Lock, LogState, Result, disk::OpenMode, layout, record_file};
 /// Most messages that are pending at the same time.
 pub const MAX_MESSAGES: usize = 256;
 /// Most bytes of text in one message.
-pub const MAX_TEXT: usize = 64 << 10;
+pub const MAX_TEXT: usize = yoi_wire::hub::MAX_MESSAGE_TEXT;
 /// Most bytes of a message's id.
 pub const MAX_ID: usize = 256;
 

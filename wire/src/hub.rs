@@ -16,7 +16,7 @@ pub mod gateway_api {
     pub const REPORT: &str = "/v1/report";
     /// `POST` `{}`, answers [`super::PodList`].
     pub const LIST_PODS: &str = "/v1/pods";
-    /// `POST` [`super::SendRequest`], answers [`super::SendResponse`] or [`super::Refusal`].
+    /// `POST` [`super::SendRequest`], answers [`super::SendResponse`] or [`super::Refusal`]: 413 for a message that is too long.
     pub const SEND: &str = "/v1/send";
 }
 
@@ -31,6 +31,23 @@ pub mod runtime_api {
     pub const DIFF: &str = "/v1/diff";
     /// `GET` with [`crate::people::PatchQuery`]: the agent's commits, or nothing; [`super::Refusal`] with 413 when they are too large.
     pub const PATCH: &str = "/v1/patch";
+}
+
+/// The longest text of a message, in bytes.
+pub const MAX_MESSAGE_TEXT: usize = 64 * 1024;
+/// The longest body that can hold such a text, in bytes: JSON may escape one byte as six.
+pub const MAX_MESSAGE_BODY: usize = 6 * MAX_MESSAGE_TEXT + 4096;
+
+/// Why a message is not taken: its text has more bytes than [`MAX_MESSAGE_TEXT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message's text has {bytes}, and {MAX_MESSAGE_TEXT} bytes are allowed; put the text into a file of the tree and name the file in the message", bytes = byte_count(*.bytes))]
+pub struct MessageTooLong {
+    /// How many bytes the text has. `None` when the request's body was longer than [`MAX_MESSAGE_BODY`] and was not read to its end.
+    pub bytes: Option<usize>,
+}
+
+fn byte_count(bytes: Option<usize>) -> String {
+    bytes.map_or_else(|| "more bytes than a request may carry".to_owned(), |bytes| format!("{bytes} bytes"))
 }
 
 /// What a runtime reports of itself. The gateway writes it to `status` when it changes.
@@ -51,8 +68,8 @@ pub struct RuntimeReport {
     /// The task of the spec, once it is submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskReport>,
-    /// What the agent does.
-    pub activity: Activity,
+    /// What the agent does. A newer runtime may report a CamelCase word that this version does not know.
+    pub activity: Open<Activity>,
     /// The highest run generation that the session volume has seen, when that is why the volume refuses this Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_run_generation: Option<u64>,
@@ -102,8 +119,8 @@ impl NamedValue for Activity {
 pub struct TaskReport {
     /// As in the manifest.
     pub id: String,
-    /// How far it is.
-    pub state: TaskState,
+    /// How far it is. A newer runtime may report a CamelCase word that this version does not know.
+    pub state: Open<TaskState>,
 }
 
 /// How far a task is.

@@ -54,7 +54,8 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
 async fn every_rendered_object_passes_the_servers_strict_dry_run() -> Result<()> {
     let ns = TestNamespace::create("charts").await?;
     let other = ["--set", "shim.loopBtrfs.enabled=true", "--set", "logFormat=text", "--set", "image.pullSecrets[0].name=s"];
-    for (chart, more) in [("yoi-crds", &[][..]), ("yoi-operator", &[]), ("yoi-operator", &other)] {
+    let on_host = ["--set", "gateway.hostNetwork=true", "--set", "gateway.ports.api=16443"];
+    for (chart, more) in [("yoi-crds", &[][..]), ("yoi-operator", &[]), ("yoi-operator", &other), ("yoi-operator", &on_host)] {
         let objects = template(chart, more).await?.exit_ok()?.out;
         let kubectl = std::env::var("YOI_KUBECTL")?;
         let args = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"];
@@ -78,6 +79,54 @@ async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
                 ensure!(object["kind"] == "Role" && (makes || rule["resourceNames"].is_array()), "{rule} reads users' Secrets");
             }
         }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn runtimes_find_gateways_that_are_not_ready_and_the_api_server_only_those_that_are() -> Result<()> {
+    let objects = render(&[]).await?.exit_ok()?.out;
+    let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
+    let of = |kind: &str, name: &str| documents.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name).cloned();
+    let lines = of("Service", "yoi-gateway-lines").context("no Service of the lines")?;
+    ensure!(lines["spec"]["publishNotReadyAddresses"] == true && lines["spec"]["clusterIP"] == "None", "{lines}");
+    let service = of("Service", "yoi-gateway").context("no Service of the gateway")?;
+    ensure!(service["spec"]["publishNotReadyAddresses"].is_null(), "{service}");
+    let gateway = of("Deployment", "yoi-gateway").context("no gateway")?;
+    let pod = &gateway["spec"]["template"]["spec"];
+    ensure!(pod["terminationGracePeriodSeconds"].as_i64() > Some(20), "a gateway is killed while it serves on");
+    // The probes have a port of their own, which no NetworkPolicy opens.
+    let policy = of("NetworkPolicy", "yoi-gateway").context("no NetworkPolicy of the gateway")?;
+    let ports = pod["containers"][0]["ports"].as_array().cloned().unwrap_or_default();
+    for (name, open) in [("runtimes", true), ("api", true), ("metrics", true), ("health", false)] {
+        let port = ports.iter().find(|p| p["name"] == name).with_context(|| format!("no port {name}"))?;
+        let named = policy["spec"]["ingress"].to_string().contains(&port["containerPort"].to_string());
+        ensure!(named == open, "port {name} is open: {named}");
+    }
+    for probe in ["livenessProbe", "readinessProbe"] {
+        ensure!(pod["containers"][0][probe]["httpGet"]["port"] == "health", "{probe}: {}", pod["containers"][0][probe]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_gateway_in_the_network_of_its_node_has_settable_ports_and_agents_may_reach_it() -> Result<()> {
+    let more = ["--set", "gateway.hostNetwork=true", "--set", "gateway.ports.api=16443", "--set", "gateway.ports.runtimes=18443"];
+    let objects = render(&more).await?.exit_ok()?.out;
+    let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
+    let pod = |name: &str| documents.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == name).map(|o| &o["spec"]);
+    let gateway = pod("yoi-gateway").context("no gateway")?;
+    let spec = &gateway["template"]["spec"];
+    ensure!(spec["hostNetwork"] == true && spec["dnsPolicy"] == "ClusterFirstWithHostNet", "{spec}");
+    // On a node whose ports the former replica has, no new one can start.
+    ensure!(gateway["strategy"]["rollingUpdate"]["maxSurge"] == 0, "{}", gateway["strategy"]);
+    let args = spec["containers"][0]["args"].to_string();
+    ensure!(args.contains("--api-listen=0.0.0.0:16443") && args.contains("--runtimes-listen=0.0.0.0:18443"), "{args}");
+    let lines = documents.iter().find(|o| o["kind"] == "Service" && o["metadata"]["name"] == "yoi-gateway-lines").context("no Service")?;
+    ensure!(lines["spec"]["ports"][0]["port"] == 18443, "runtimes dial another port: {lines}");
+    let env = pod("yoi-operator").context("no operator")?["template"]["spec"]["containers"][0]["env"].to_string();
+    for told in [r#"{"name":"YOI_GATEWAY_ON_HOST","value":"true"}"#, r#"{"name":"YOI_GATEWAY_PORT","value":"18443"}"#] {
+        ensure!(env.contains(told), "the operator is not told {told}: {env}");
     }
     Ok(())
 }

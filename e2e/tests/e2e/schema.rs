@@ -14,6 +14,7 @@ async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
     let ns = TestNamespace::create("schema").await?;
     let agent = json!({ "builtin": {} });
     let project = json!({ "name": "p" });
+    let secret_url = json!({ "provider": "OpenAI", "name": "m", "baseUrl": "https://user:password@model.example/v1/" });
     let cases = [
         ("YoiPeer", "a.a", json!({ "members": ["a", "a"] }), "own peer"),
         ("YoiPeer", "b.a", json!({ "members": ["b", "a"] }), "sorted"),
@@ -42,6 +43,13 @@ async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
             "reserved",
         ),
         ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "desiredState": "Paused" }), "desiredState"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "model": secret_url }), "must not hold a user, password or token"),
+        (
+            "YoiProject",
+            "p",
+            json!({ "source": { "empty": {} }, "defaults": { "model": secret_url } }),
+            "must not hold a user, password or token",
+        ),
         ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "ttlAfterRelease": "10s" }), "claim"),
         ("AgentWorkspace", "w", json!({ "source": { "empty": {} }, "provider": "InPlace" }), "provider"),
         ("AgentWorkspace", "w", json!({ "source": { "empty": {}, "project": project } }), "exactly one"),

@@ -236,6 +236,11 @@ fn sources(t: &mut Table) {
     for url in ["ftp://m/v1/", "m/v1", "javascript:alert(1)", "http://", "http:// m", "https://m/\u{0}", "http://m\n/", ""] {
         t.expect_refused("address", "empty", &[("/spec/defaults/model/baseUrl", json!(url))], "baseUrl");
     }
+    for url in ["https://token@m/v1/", "https://user:word@m/v1/", "http://@m/"] {
+        t.expect_refused("address", "empty", &[("/spec/defaults/model/baseUrl", json!(url))], "authSecretRef");
+        t.expect_refused("address", "ref", &[("/spec/model/baseUrl", json!(url))], "authSecretRef");
+    }
+    t.expect_accepted("address", "empty", &[("/spec/defaults/model/baseUrl", json!("https://m/v1/@tenant?user=a@b"))]);
     for owner in [
         json!({ "uid": 0, "gid": 1000 }),
         json!({ "uid": 1000, "gid": 0 }),

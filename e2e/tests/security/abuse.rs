@@ -328,7 +328,7 @@ async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile
     let base = gateway_usage().await?;
     let at = |n: usize| &gateways[n % gateways.len()];
     // Each number is small enough for one test machine and larger than what a replica allows one address.
-    for port in [RUNTIMES, API, 8080] {
+    for port in [RUNTIMES, API, 8080, 8081] {
         all.extend(
             measure_best(&format!("silent connections to port {port}"), first, || repeat(1000, |n| connect_silently(at(n), port))).await?,
         );

@@ -114,3 +114,33 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
     other.remove().await?;
     ns.remove().await
 }
+
+#[tokio::test]
+async fn a_person_whose_name_is_not_ascii_is_who_the_api_server_says() -> Result<()> {
+    let ns = TestNamespace::create("names").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let (user, group) = ("jürgen@例え.jp", "Entwickler Köln");
+    ns.kubectl(&["create", "rolebinding", "by-name", "--clusterrole=yoi-edit", &format!("--user={user}")]).await?.exit_ok()?;
+    ns.kubectl(&["create", "rolebinding", "by-group", "--clusterrole=yoi-view", &format!("--group={group}")]).await?.exit_ok()?;
+    let log = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/log", ns.name);
+    let message = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/message", ns.name);
+    ns.kubectl(&["--as", user, "get", "--raw", &log]).await?.exit_ok()?;
+    ns.kubectl(&["--as", "zoë", "--as-group", group, "get", "--raw", &log]).await?.exit_ok()?;
+    // The control: another name that is not ASCII has no rights, and is named in the refusal.
+    let refused = ns.kubectl(&["--as", "zoë", "get", "--raw", &log]).await?;
+    ensure!(refused.code != 0 && refused.err.contains("User \"zoë\" cannot get"), "{refused:?}");
+    let body = json!({ "messageId": "m1", "text": "guten Tag" }).to_string();
+    let file = std::env::temp_dir().join(format!("{}-message.json", ns.name));
+    std::fs::write(&file, body)?;
+    let sent = ns.kubectl(&["--as", user, "create", "--raw", &message, "-f", &file.to_string_lossy()]).await;
+    std::fs::remove_file(&file)?;
+    sent?.exit_ok()?;
+    ns.wait_log("a", "the person's words", |log| {
+        log.iter().any(|l| matches!(&l.entry.body, yoi_wire::entry::Body::Input(i) if i.user.as_deref() == Some(user))).then_some(())
+    })
+    .await?;
+    ns.remove().await
+}

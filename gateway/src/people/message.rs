@@ -3,36 +3,40 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
-use yoi_wire::hub::{DeliverRequest, MessageSender, SendResponse};
+use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, SendResponse};
 use yoi_wire::people::PersonMessage;
 
 use super::ApiFailure;
 use super::target::{AgentTarget, unreachable};
 use crate::GatewayState;
-use crate::delivery::validate;
+use crate::agent_index::AgentRecord;
+use crate::body::{self, BodyError};
+use crate::delivery::{InvalidMessage, validate};
 use crate::front_proxy::User;
 
 pub async fn send(
     State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Result<(StatusCode, Json<SendResponse>), ApiFailure> {
     let record = target.resolve(&gateway, &user, "create", "message").await?;
     // The content type is not checked, because `kubectl create --raw` sends none.
-    let body = body.map_err(|rejection| ApiFailure::new(rejection.status(), rejection.body_text()))?;
+    let body = body::read(body).await.map_err(|error| match error {
+        BodyError::TooLong => invalid(&record, MessageTooLong { bytes: None }.into()),
+        BodyError::Broken(_) => ApiFailure::new(StatusCode::BAD_REQUEST, yoi_wire::error_chain(&error)),
+    })?;
     let PersonMessage { message_id, text } = serde_json::from_slice(&body).map_err(|error| {
         ApiFailure::new(StatusCode::BAD_REQUEST, format!("the body must be {{\"messageId\": ..., \"text\": ...}}: {error}"))
     })?;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let from = MessageSender { agent: None, person: Some(user.name) };
-    if let Err(refusal) = validate(&message_id, &text) {
-        gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
-        return Err(ApiFailure::from_refusal(namespace, name, &refusal));
+    if let Err(error) = validate(&message_id, &text) {
+        gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&error.into()));
+        return Err(invalid(&record, error));
     }
     // Checked here too, because a person gets another message than an agent when there is no line.
     if let Err(refusal) = gateway.delivery.line_to(&record).await {
@@ -41,4 +45,9 @@ pub async fn send(
     }
     let sent = gateway.delivery.deliver(&record, &DeliverRequest { message_id, from, text }).await;
     sent.map(|sent| (StatusCode::CREATED, Json(sent))).map_err(|refusal| ApiFailure::from_refusal(namespace, name, &refusal))
+}
+
+fn invalid(record: &AgentRecord, error: InvalidMessage) -> ApiFailure {
+    let (namespace, name) = (&record.name.namespace, &record.name.name);
+    ApiFailure::new(error.status(), format!("YoiPod {namespace}/{name}: {error}")).about(name)
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{Extension, State};
 use yoi_crds::pod::DesiredState;
 use yoi_plan::visibility::visible_agents;
 use yoi_wire::hub::{PodList, VisiblePod};
 
+use super::RefusalResponse;
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
+use crate::body;
 use crate::identity::AuthenticatedAgent;
 
 /// The body is empty, and is read all the same: HTTP/2 resets a request that was answered before its end, and some clients take the reset
@@ -18,8 +20,9 @@ use crate::identity::AuthenticatedAgent;
 pub async fn list(
     State(gateway): State<Arc<GatewayState>>,
     Extension(caller): Extension<AuthenticatedAgent>,
-    _nothing: Bytes,
-) -> Json<PodList> {
+    nothing: Body,
+) -> Result<Json<PodList>, RefusalResponse> {
+    body::read(nothing).await.map_err(|error| RefusalResponse::of_body("a request for the list of agents", &error))?;
     let namespace = &caller.agent.namespace;
     let links = gateway.agents.peer_links_of(namespace, &caller.agent.name);
     let pods = visible_agents(&caller.agent, links.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
@@ -27,7 +30,7 @@ pub async fn list(
         let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&gateway, &record));
         VisiblePod { name: seen.name.to_owned(), reasons: vec![seen.reason], live, state }
     });
-    Json(PodList { pods: pods.collect() })
+    Ok(Json(PodList { pods: pods.collect() }))
 }
 
 /// Whether the agent is live, and its state: from `status.live`, or from the line to this replica.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use yoi_wire::hub::{Refusal, RefusalReason, ReportAccepted, RuntimeReport};
 
 use super::RefusalResponse;
+use super::refusal::read_json;
 use crate::GatewayState;
 use crate::identity::AuthenticatedAgent;
 use crate::status::{StatusChange, WriteError};
@@ -16,13 +17,13 @@ use crate::status::{StatusChange, WriteError};
 pub async fn receive(
     State(gateway): State<Arc<GatewayState>>,
     Extension(caller): Extension<AuthenticatedAgent>,
-    report: Result<Json<RuntimeReport>, JsonRejection>,
+    body: Body,
 ) -> Result<Json<ReportAccepted>, RefusalResponse> {
-    let Json(report) = report?;
+    let report: RuntimeReport = read_json("a report", body).await?;
     validate(&report)?;
     let change = StatusChange::Reported { pod_uid: caller.pod_uid, report };
-    match gateway.writer.write(&caller.agent, &change).await {
-        Ok(_) => Ok(Json(ReportAccepted { agent: caller.agent })),
+    match gateway.reports.write(&caller.agent, change).await {
+        Ok(()) => Ok(Json(ReportAccepted { agent: caller.agent })),
         Err(error) => Err(refusal_response(&error, caller.run_generation)),
     }
 }
@@ -31,8 +32,10 @@ pub async fn receive(
 fn validate(report: &RuntimeReport) -> Result<(), Refusal> {
     let camel = |word: &str| (1..=64).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_alphanumeric());
     let id = |word: &str| (1..=128).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_graphic());
-    let wrong = if !camel(report.reason.as_str()) {
-        "reason must be one CamelCase word of at most 64 characters"
+    let wrong = if !camel(report.reason.as_str()) || !camel(report.activity.as_str()) {
+        "reason and activity must each be one CamelCase word of at most 64 characters"
+    } else if report.task.as_ref().is_some_and(|task| !camel(task.state.as_str())) {
+        "task.state must be one CamelCase word of at most 64 characters"
     } else if report.session.as_ref().is_some_and(|session| !id(&session.id) || !id(&session.segment)) {
         "session ids must be 1 to 128 visible ASCII characters"
     } else if report.task.as_ref().is_some_and(|task| !id(&task.id)) {

@@ -3,30 +3,35 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Body;
 use axum::extract::{Extension, State};
+use axum::http::StatusCode;
 use yoi_plan::visibility::{check_name, may_send, yoipeer_name};
-use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse};
+use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, Refusal, RefusalReason, SendRequest, SendResponse};
 
 use super::RefusalResponse;
+use super::refusal::read_json;
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
+use crate::delivery::{InvalidMessage, validate};
 use crate::identity::AuthenticatedAgent;
 
 pub async fn send(
     State(gateway): State<Arc<GatewayState>>,
     Extension(caller): Extension<AuthenticatedAgent>,
-    message: Result<Json<SendRequest>, JsonRejection>,
+    body: Body,
 ) -> Result<Json<SendResponse>, RefusalResponse> {
-    let Json(SendRequest { to, message_id, text }) = message?;
+    let SendRequest { to, message_id, text } = read_json("a message", body).await.map_err(|refused| match refused.status {
+        StatusCode::PAYLOAD_TOO_LARGE => InvalidMessage::from(MessageTooLong { bytes: None }).into(),
+        _ => refused,
+    })?;
     let from = MessageSender { agent: Some(caller.agent.clone()), person: None };
-    match target(&gateway, &caller, &to) {
-        Ok(target) => Ok(Json(gateway.delivery.deliver(&target, &DeliverRequest { message_id, from, text }).await?)),
-        Err(refusal) => {
-            gateway.delivery.audit(&from, &caller.agent.namespace, &to, None, &message_id, Err(&refusal));
-            Err(refusal.into())
-        }
-    }
+    let refused = |target: Option<&AgentRecord>, refusal: &Refusal| {
+        gateway.delivery.audit(&from, &caller.agent.namespace, &to, target, &message_id, Err(refusal));
+    };
+    let target = target(&gateway, &caller, &to).inspect_err(|refusal| refused(None, refusal))?;
+    validate(&message_id, &text).inspect_err(|invalid| refused(Some(&target), &Refusal::from(*invalid)))?;
+    Ok(Json(gateway.delivery.deliver(&target, &DeliverRequest { message_id, from, text }).await?))
 }
 
 fn target(gateway: &GatewayState, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {

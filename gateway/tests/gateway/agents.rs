@@ -1,9 +1,11 @@
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use yoi_line::CallError;
-use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, gateway_api};
+use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, RuntimeReport, gateway_api};
 use yoi_wire::open::Open;
 
-use crate::harness::{Replica, TestCluster, refusal_reason, report, wait_for};
+use crate::harness::{Replica, TestCluster, refusal, refusal_reason, report, wait_for};
 
 /// Calls on a new connection, because the gateway ends the connection of an unknown token with the answer. hyper drops an answer when it
 /// reads the connection's end before it schedules the request's sender, so a call that broke is repeated.
@@ -107,13 +109,69 @@ async fn a_report_that_an_object_cannot_hold_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reports_without_end_are_few_writes_and_the_last_one_is_written() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    let replica = cluster.replica().await;
+    let caller = cluster.caller(&replica, "token-p-a");
+    let loud = |n: usize| RuntimeReport { message: format!("report {n}"), ..report(Activity::Idle) };
+    let began = Instant::now();
+    for n in 0..50 {
+        let reports = (0..20).map(|m| {
+            let (caller, report) = (caller.clone(), loud(20 * n + m));
+            async move { drop(caller.post_json::<_, ReportAccepted>(gateway_api::REPORT, &report).await) }
+        });
+        // The senders leave before their answers.
+        let _ = tokio::time::timeout(Duration::from_millis(20), futures::future::join_all(reports)).await;
+    }
+    let _ = tokio::time::timeout(Duration::from_millis(20), caller.post_json::<_, Value>(gateway_api::REPORT, &loud(9999))).await;
+    let is_last = |pod: &Value| pod["status"]["report"]["message"] == "report 9999";
+    cluster.api.wait_until("yoipods", "ns", "a", is_last).await;
+    let (writes, took) = (cluster.api.request_count("PATCH"), began.elapsed());
+    // Ten at once, and then one each second.
+    assert!(writes as u64 <= 11 + took.as_secs(), "{writes} writes in {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activity_and_a_task_state_of_a_newer_runtime_are_written_as_they_are() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    let replica = cluster.replica().await;
+    let mut newer = serde_json::to_value(report(Activity::Idle)).unwrap();
+    newer["activity"] = json!("Dreaming");
+    newer["task"] = json!({"id": "t", "state": "Paused"});
+    cluster.caller(&replica, "token-p-a").post_json::<_, ReportAccepted>(gateway_api::REPORT, &newer).await.unwrap();
+    let status = &cluster.api.get("yoipods", "ns", "a")["status"];
+    assert_eq!((&status["live"]["activity"], &status["task"]["state"]), (&json!("Dreaming"), &json!("Paused")));
+    for (field, value) in [("activity", json!("two words")), ("task", json!({"id": "t", "state": ""}))] {
+        let mut wrong = newer.clone();
+        wrong[field] = value;
+        let answer = cluster.caller(&replica, "token-p-a").post_json::<_, Value>(gateway_api::REPORT, &wrong).await;
+        assert_eq!(refusal_reason(answer), (400, RefusalReason::Invalid), "{field}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_too_long_is_refused_with_its_limit() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    let replica = cluster.replica().await;
+    let long = json!({"message": "x".repeat(1 << 20)});
+    for (path, what) in [(gateway_api::REPORT, "a report"), (gateway_api::LIST_PODS, "a request for the list of agents")] {
+        let (status, refusal) = refusal(cluster.caller(&replica, "token-p-a").post_json::<_, Value>(path, &long).await);
+        assert_eq!((status, refusal.reason), (413, RefusalReason::Invalid));
+        assert_eq!(refusal.message, format!("the body is too long for {what}: 397312 bytes are allowed"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_line_sets_status_live_and_its_end_clears_it() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     let replica = cluster.replica().await;
     let runtime = cluster.runtime(&[&replica], "token-p-a").await;
     cluster.api.wait_until("yoipods", "ns", "a", |pod| pod["status"]["live"]["podUID"] == "p-a").await;
-    assert!(replica.health("/metrics").await.1.contains("yoi_gateway_lines 1"));
+    assert!(replica.metrics().await.contains("yoi_gateway_lines 1"));
     runtime.lines.stop().await;
     cluster.api.wait_until("yoipods", "ns", "a", |pod| pod["status"]["live"].is_null()).await;
 }

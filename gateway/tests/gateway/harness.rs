@@ -14,7 +14,6 @@ use futures::Stream;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
@@ -23,14 +22,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use yoi_gateway::{GatewaySettings, Ports, run};
-use yoi_line::{BackoffPolicy, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
+use yoi_line::{BackoffPolicy, BoxError, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_wire::hub::{
     Activity, DeliverRequest, Refusal, RefusalReason, ReportReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
 };
 
 use crate::api::FakeApiServer;
+pub use crate::certificates::{Ca, NAME, Pair};
 
-pub const NAME: &str = "gateway.test";
 /// Longer than anything in these tests takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -38,48 +37,11 @@ pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-pub struct Ca {
-    pub pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-pub struct Pair {
-    pub cert: String,
-    pub key: String,
-}
-
-impl Ca {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Ca { pem, issuer: Issuer::new(params, key) }
-    }
-
-    pub fn server(&self) -> Pair {
-        self.sign(CertificateParams::new(vec![NAME.to_owned()]).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
-    }
-
-    pub fn client(&self, common_name: &str) -> Pair {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
-    }
-
-    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Pair {
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Pair { cert, key: key.serialize_pem() }
-    }
-}
-
 pub struct Replica {
     pub runtimes: SocketAddr,
     pub api: SocketAddr,
     pub health: SocketAddr,
+    pub metrics: SocketAddr,
     pub tls_dir: tempfile::TempDir,
     pub stop: CancellationToken,
     pub task: JoinHandle<Result<(), yoi_gateway::TaskEnded>>,
@@ -99,6 +61,7 @@ pub fn quick_settings() -> GatewaySettings {
         set_live_delay: Duration::from_millis(50),
         clear_live_delay: Duration::from_millis(200),
         certificate_poll_interval: Duration::from_millis(50),
+        serve_on: Duration::from_millis(100),
         drain: Duration::from_secs(2),
         ..GatewaySettings::default()
     }
@@ -130,13 +93,13 @@ impl TestCluster {
     /// A replica that is not ready yet, and has no certificate.
     pub async fn replica_without_keys(&self, settings: GatewaySettings) -> Replica {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let ports = Ports { runtimes: listen().await, api: listen().await, health: listen().await };
+        let ports = Ports { runtimes: listen().await, api: listen().await, health: listen().await, metrics: listen().await };
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
-        let (runtimes, api, health) = (at(&ports.runtimes), at(&ports.api), at(&ports.health));
+        let (runtimes, api, health, metrics) = (at(&ports.runtimes), at(&ports.api), at(&ports.health), at(&ports.metrics));
         let tls_dir = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(run(self.api.client(), tls_dir.path().to_owned(), ports, settings, stop.clone()));
-        Replica { runtimes, api, health, tls_dir, stop, task }
+        Replica { runtimes, api, health, metrics, tls_dir, stop, task }
     }
 
     pub async fn replica(&self) -> Replica {
@@ -195,15 +158,20 @@ impl TestCluster {
 
     /// A runtime with a line to each of these replicas.
     pub async fn runtime(&self, replicas: &[&Replica], token: &str) -> Runtime {
-        let (got, messages) = mpsc::unbounded_channel();
-        let state = Arc::new(RuntimeState { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
-        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(state.clone());
         let addresses: Vec<SocketAddr> = replicas.iter().map(|replica| replica.runtimes).collect();
         let wanted = addresses.len();
         let resolver = Resolver::from_fn(move || futures::future::ready(Ok(addresses.clone())));
         let backoff = BackoffPolicy { first: Duration::from_millis(50), ..BackoffPolicy::default() };
         let policy = KeepPolicy { backoff, ..KeepPolicy::default() };
-        let lines = LineSet::keep(resolver, self.dial(replicas[0], token), routes, policy, Arc::new(|| 0.5));
+        self.runtime_with(resolver, policy, wanted, self.dial(replicas[0], token)).await
+    }
+
+    /// A runtime with lines to the replicas that the resolver returns; `wanted` of them are open when this returns.
+    pub async fn runtime_with(&self, resolver: Resolver, policy: KeepPolicy, wanted: usize, dial: Dial) -> Runtime {
+        let (got, messages) = mpsc::unbounded_channel();
+        let state = Arc::new(RuntimeState { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
+        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(state.clone());
+        let lines = LineSet::keep(resolver, dial, routes, policy, Arc::new(|| 0.5));
         let mut lines_state = lines.state();
         wait_for("lines", lines_state.wait_for(|state| state.up() == wanted)).await.unwrap();
         Runtime { state, messages, lines }
@@ -211,7 +179,7 @@ impl TestCluster {
 
     /// Sends a request to the API port as the front proxy does for a user.
     pub async fn request(&self, replica: &Replica, user: &str, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
-        let pair = self.front.client("front-proxy-client");
+        let pair = self.front.client(&["front-proxy-client"]);
         let response = self.request_with(replica.api, Some(&pair), user, method, path, body).await;
         json_of(response).await
     }
@@ -251,7 +219,7 @@ impl TestCluster {
             .uri(path)
             .header("host", NAME)
             .header("content-type", "application/json")
-            .header("x-remote-user", user)
+            .header("x-remote-user", user.as_bytes())
             .header("x-remote-group", "system:authenticated")
             .body(Full::new(Bytes::from(body)))
             .unwrap();
@@ -267,14 +235,27 @@ pub async fn json_of(response: Response<Incoming>) -> (StatusCode, Value) {
 
 impl Replica {
     pub async fn health(&self, path: &str) -> (StatusCode, String) {
-        let tcp = TcpStream::connect(self.health).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tcp)).await.unwrap();
-        tokio::spawn(connection);
-        let request = Request::get(path).header("host", "x").body(Full::<Bytes>::default()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let status = response.status();
-        (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
+        self.try_health(path).await.unwrap()
     }
+
+    /// As [`Replica::health`], for a server that may close the connection.
+    pub async fn try_health(&self, path: &str) -> Result<(StatusCode, String), BoxError> {
+        get_plain(self.health, path).await
+    }
+
+    pub async fn metrics(&self) -> String {
+        get_plain(self.metrics, "/metrics").await.unwrap().1
+    }
+}
+
+pub async fn get_plain(address: SocketAddr, path: &str) -> Result<(StatusCode, String), BoxError> {
+    let tcp = TcpStream::connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tcp)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header("host", "x").body(Full::<Bytes>::default()).unwrap();
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    Ok((status, String::from_utf8(response.into_body().collect().await?.to_bytes().to_vec())?))
 }
 
 /// The runtime of an agent, with the paths that the gateway uses.
@@ -324,7 +305,7 @@ pub fn report(activity: Activity) -> RuntimeReport {
         message: "replayed 3 entries".into(),
         session: Some(SessionPointer { id: "s1".into(), segment: "g1".into() }),
         task: None,
-        activity,
+        activity: activity.into(),
         volume_run_generation: None,
     }
 }

@@ -2,8 +2,11 @@
 
 mod agents;
 mod api;
+#[path = "../../../line/tests/line/certificates.rs"]
+mod certificates;
 mod harness;
 mod messages;
 mod people;
 mod replicas;
+mod rollout;
 mod unauthenticated;

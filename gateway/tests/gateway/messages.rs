@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use yoi_wire::hub::{RefusalReason, SendRequest, SendResponse, gateway_api};
 
 use crate::harness::{TestCluster, refusal, refusal_reason, wait_for};
@@ -40,7 +40,7 @@ async fn a24_a_message_is_sent_only_after_the_target_acknowledged_it() {
     );
     b.state.release.notify_one();
     assert_eq!(wait_for("the answer", sending).await.unwrap().unwrap(), SendResponse { message_id: "m1".into(), duplicate: false });
-    assert!(replica.health("/metrics").await.1.contains(r#"yoi_gateway_deliveries_total{from="agent",outcome="Sent"} 1"#));
+    assert!(replica.metrics().await.contains(r#"yoi_gateway_deliveries_total{from="agent",outcome="Sent"} 1"#));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,12 +74,15 @@ async fn a25_each_reason_not_to_deliver_has_its_own_outcome() {
     assert_eq!(send("nobody").await, (404, RefusalReason::NotVisible));
     assert_eq!(send("outsider").await, (404, RefusalReason::NotVisible));
     assert_eq!(send("silent").await, (503, RefusalReason::Unreachable));
-    let long = SendRequest { text: "x".repeat(65 * 1024), ..message("b", "m2") };
-    assert_eq!(refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &long).await), (400, RefusalReason::Invalid));
     let longest = SendRequest { text: "\u{1}".repeat(64 * 1024), ..message("b", "m3") };
     caller.post_json::<_, SendResponse>(gateway_api::SEND, &longest).await.unwrap();
-    let huge = json!({"to": "b", "messageId": "m4", "text": "x".repeat(1 << 20)});
-    assert_eq!(refusal_reason(caller.post_json::<_, Value>(gateway_api::SEND, &huge).await), (413, RefusalReason::Invalid));
+    for (bytes, named) in [(65 * 1024, "has 66560 bytes"), (1 << 20, "has more bytes than a request may carry")] {
+        let long = SendRequest { text: "x".repeat(bytes), ..message("b", "m2") };
+        let (status, refusal) = refusal(caller.post_json::<_, Value>(gateway_api::SEND, &long).await);
+        assert_eq!((status, refusal.reason), (413, RefusalReason::Invalid));
+        assert!(refusal.message.contains(named) && refusal.message.contains("65536 bytes are allowed"), "{}", refusal.message);
+        assert!(refusal.message.contains("file of the tree"), "{}", refusal.message);
+    }
     assert!(outsider.messages.try_recv().is_err());
 }
 

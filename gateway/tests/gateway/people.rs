@@ -18,7 +18,7 @@ async fn only_the_front_proxy_is_served() {
             (StatusCode::UNAUTHORIZED, &json!("Status"), &json!("Unauthorized")),
             "{path}"
         );
-        let kubelet = cluster.front.client("kubelet");
+        let kubelet = cluster.front.client(&["kubelet"]);
         let response = cluster.request_with(replica.api, Some(&kubelet), "admin", "GET", path, None).await;
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
     }
@@ -87,6 +87,37 @@ async fn a_message_carries_the_user_name_that_the_api_server_gave() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_too_long_is_refused_with_its_agent_the_limit_and_the_way() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "create message");
+    let replica = cluster.replica().await;
+    let _a = cluster.runtime(&[&replica], "token-p-a").await;
+    for (bytes, named) in [(65 * 1024, "has 66560 bytes"), (1 << 20, "has more bytes than a request may carry")] {
+        let body = json!({"messageId": "m1", "text": "x".repeat(bytes)});
+        let (status, body) = cluster.request(&replica, "alice", "POST", &format!("{A}/message"), Some(body)).await;
+        assert_eq!((status, &body["reason"]), (StatusCode::PAYLOAD_TOO_LARGE, &json!("RequestEntityTooLarge")));
+        let message = body["message"].as_str().unwrap();
+        for part in ["YoiPod ns/a", named, "65536 bytes are allowed", "file of the tree"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_whose_name_is_not_ascii_is_the_user_that_is_asked_for_and_the_sender() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("jürgen@例え.jp", "create message");
+    let replica = cluster.replica().await;
+    let mut a = cluster.runtime(&[&replica], "token-p-a").await;
+    let body = json!({"messageId": "m1", "text": "guten Tag"});
+    let (status, sent) = cluster.request(&replica, "jürgen@例え.jp", "POST", &format!("{A}/message"), Some(body)).await;
+    assert_eq!(status, StatusCode::CREATED, "{sent}");
+    assert_eq!(wait_for("the message", a.messages.recv()).await.unwrap().from.person.as_deref(), Some("jürgen@例え.jp"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_leaves() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
@@ -95,7 +126,7 @@ async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_lea
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let (log, body) = writable_log();
     *a.state.log.lock().unwrap() = Some(body);
-    let pair = cluster.front.client("front-proxy-client");
+    let pair = cluster.front.client(&["front-proxy-client"]);
     let mut response =
         cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true&tail=2&after=s.1"), None).await;
     assert_eq!((response.status(), response.headers()["content-type"].to_str().unwrap()), (StatusCode::OK, "application/x-ndjson"));
@@ -119,7 +150,7 @@ async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let (log, body) = writable_log();
     *a.state.log.lock().unwrap() = Some(body);
-    let pair = cluster.front.client("front-proxy-client");
+    let pair = cluster.front.client(&["front-proxy-client"]);
     let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true"), None).await;
     let chunk = Bytes::from(vec![b'x'; 1 << 20]);
     let mut taken = 0;

@@ -59,7 +59,7 @@ async fn a_stop_ends_followed_logs_and_lines_and_leaves_status_live() {
     cluster.api.wait_until("yoipods", "ns", "a", |pod| pod["status"]["live"]["podUID"] == "p-a").await;
     let (_log, body) = writable_log();
     *a.state.log.lock().unwrap() = Some(body);
-    let pair = cluster.front.client("front-proxy-client");
+    let pair = cluster.front.client(&["front-proxy-client"]);
     let path = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/a/log?follow=true";
     let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", path, None).await;
     let mut state = a.lines.state();

@@ -1,10 +1,14 @@
 //! Limits on unauthenticated connections, and on requests that do not end.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use yoi_gateway::GatewaySettings;
 use yoi_line::ConnectionLimits;
 use yoi_wire::hub::{PodList, gateway_api};
@@ -25,24 +29,65 @@ async fn silent_connections_are_few_and_short() {
     cluster.write_keys(replica.tls_dir.path(), &cluster.ca.server());
     let caller = cluster.caller(&replica, "token-p-a");
     wait_for("the port", async { while caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
-    for port in [replica.runtimes, replica.api, replica.health] {
+    for port in [replica.runtimes, replica.api, replica.health, replica.metrics] {
         let mut silent = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..5 {
             silent.push(TcpStream::connect(port).await.unwrap());
         }
-        // One more is closed unread; the others at their deadline.
-        let mut refused = TcpStream::connect(port).await.unwrap();
-        let _ = refused.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        // The oldest makes room for one more long before its deadline; the others are closed at theirs.
         let mut received = Vec::new();
-        let _ = wait_for("the end of one too many", refused.read_to_end(&mut received)).await;
-        assert!(received.is_empty(), "port {port}: {}", String::from_utf8_lossy(&received));
+        let began = Instant::now();
+        let _ = wait_for("the end of the oldest", silent.remove(0).read_to_end(&mut received)).await;
+        assert!(began.elapsed() < connections.authenticate_within / 2, "port {port}: {:?}", began.elapsed());
         for mut tcp in silent {
             let _ = wait_for("the end of a silent one", tcp.read_to_end(&mut received)).await;
         }
-        // The authenticated client stays, and a new one finds a slot again.
+        assert!(received.is_empty(), "port {port}: {}", String::from_utf8_lossy(&received));
+        // The authenticated client stays.
         caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
-        let again = cluster.caller(&replica, "token-p-a");
-        wait_for("a free slot", async { while again.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.is_err() {} }).await;
+    }
+}
+
+/// Keeps `count` connections open to `port` from each of `addresses` addresses, and opens each again whenever it is closed.
+fn connect_silently_from_many(port: SocketAddr, addresses: u8, count: usize) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for n in 0..usize::from(addresses) * count {
+        let source = SocketAddr::from(([127, 0, 1, 1 + u8::try_from(n / count).unwrap()], 0));
+        tasks.spawn(async move {
+            loop {
+                let socket = TcpSocket::new_v4().unwrap();
+                socket.bind(source).unwrap();
+                if let Ok(mut tcp) = socket.connect(port).await {
+                    let _ = tcp.read_to_end(&mut Vec::new()).await;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        });
+    }
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_from_many_addresses_keep_nobody_out() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "get log");
+    let replica = cluster.replica().await;
+    let _a = cluster.runtime(&[&replica], "token-p-a").await;
+    for port in [replica.health, replica.metrics, replica.runtimes, replica.api] {
+        // More than the port takes.
+        let _silent = connect_silently_from_many(port, 100, 3);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for _ in 0..10 {
+            // The kubelet waits one second for a probe.
+            let answer = timeout(Duration::from_secs(1), replica.try_health("/readyz")).await.expect("a probe had no answer");
+            assert_eq!(answer.unwrap().0, StatusCode::OK);
+            wait_for("the metrics", replica.metrics()).await;
+            let newcomer = cluster.caller(&replica, "token-p-a");
+            newcomer.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
+            let log = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/a/log";
+            assert_eq!(wait_for("the log", cluster.request(&replica, "alice", "GET", log, None)).await.0, StatusCode::OK);
+        }
     }
 }
 

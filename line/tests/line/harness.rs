@@ -5,7 +5,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
 use axum::routing::{get, post};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,54 +15,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use yoi_line::*;
 
-pub const NAME: &str = "gateway.test";
+pub use crate::certificates::{Ca, NAME, Pair};
+
 /// Longer than anything in these tests takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
-}
-
-pub struct Ca {
-    pub pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-pub struct Pair {
-    pub cert: String,
-    pub key: String,
-}
-
-impl Ca {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { pem, issuer: Issuer::new(params, key) }
-    }
-
-    pub fn server(&self) -> Pair {
-        self.sign(CertificateParams::new(vec![NAME.to_owned()]).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
-    }
-
-    pub fn client(&self, common_names: &[&str]) -> Pair {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        // rcgen holds one name of each type, so the second common name is given by its object identifier.
-        let kinds = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
-        for (kind, name) in kinds.into_iter().zip(common_names) {
-            params.distinguished_name.push(kind, *name);
-        }
-        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
-    }
-
-    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Pair {
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Pair { cert, key: key.serialize_pem() }
-    }
 }
 
 /// The state of the gateway's routes.

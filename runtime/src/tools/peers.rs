@@ -1,6 +1,7 @@
 //! The tools ListPods and SendToPeerPod. The gateway answers both, and knows the agent by its token.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,14 @@ impl UnconfirmedMessages {
     /// Forgets all ids: the same text in a later run is a new message.
     pub fn clear(&self) {
         self.lock().clear();
+    }
+
+    /// The id of this message, and whether an earlier call may have sent it.
+    fn id_of(&self, message: &(String, String)) -> (String, bool) {
+        match self.lock().entry(message.clone()) {
+            Entry::Occupied(known) => (known.get().clone(), true),
+            Entry::Vacant(new) => (new.insert(Uuid::new_v4().to_string()).clone(), false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), String>> {
@@ -50,53 +59,79 @@ fn pod_line(pod: &VisiblePod) -> String {
 pub async fn send(caller: &RequestClient, unconfirmed: &UnconfirmedMessages, args: &SendArgs, limit: Duration) -> CallResult {
     let key = (args.to.clone(), args.message.clone());
     // The id is stored before the message is sent, so that it survives however this call ends.
-    let message_id = unconfirmed.lock().entry(key.clone()).or_insert_with(|| Uuid::new_v4().to_string()).clone();
+    let (message_id, sent_before) = unconfirmed.id_of(&key);
     let message = SendRequest { to: args.to.clone(), message_id: message_id.clone(), text: args.message.clone() };
-    let answer = tokio::time::timeout(limit, post_message(caller, &message)).await;
-    let unknown = |why: &str| CallResult {
-        outcome: ToolOutcome::Unknown,
-        output: format!(
-            "It is not known whether the message reached {:?}: {why}. Send the same text to it again to find out: it has the same id \
-             ({message_id}) in this run, so that it is delivered once.",
-            args.to
-        ),
+    let end = match tokio::time::timeout(limit, post_message(caller, &message)).await {
+        Ok(LastTry { answer, sent_earlier }) => send_end(answer, &args.to, sent_before || sent_earlier),
+        Err(_) => SendEnd::Unknown(format!("there was no answer within {} s", limit.as_secs())),
     };
-    let end = match answer {
-        Ok(Ok(SendResponse { .. })) => CallResult::succeeded(format!("The message is in the inbox of {}.", args.to)),
-        Ok(Err(error)) => match parse_refusal(&error) {
-            Some(refusal) => match refusal_sentence(&refusal, &args.to) {
-                Some(sentence) => CallResult::failed(sentence),
-                None => return unknown(&refusal.message),
-            },
-            None if never_sent(&error) => CallResult::failed(error_sentence(&error)),
-            None => return unknown(&error.failure().message),
-        },
-        Err(_) => return unknown(&format!("there was no answer within {} s", limit.as_secs())),
+    let end = match end {
+        SendEnd::Arrived => CallResult::succeeded(format!("The message is in the inbox of {}.", args.to)),
+        SendEnd::NotSent(sentence) => CallResult::failed(sentence),
+        SendEnd::Unknown(why) => {
+            let output = format!(
+                "It is not known whether the message reached {:?}: {why}. Send the same text to it again to find out: it has the same id \
+                 ({message_id}) in this run, so that it is delivered once.",
+                args.to
+            );
+            return CallResult { outcome: ToolOutcome::Unknown, output };
+        }
     };
     unconfirmed.lock().remove(&key);
     end
 }
 
-async fn post_message(caller: &RequestClient, message: &SendRequest) -> Result<SendResponse, CallError> {
-    let mut tried = 1;
+/// The answer to the last try to send a message.
+struct LastTry {
+    answer: Result<SendResponse, CallError>,
+    /// An earlier try sent the message and got no answer.
+    sent_earlier: bool,
+}
+
+async fn post_message(caller: &RequestClient, message: &SendRequest) -> LastTry {
+    let (mut tried, mut sent_earlier) = (1, false);
     loop {
-        match caller.post_json::<_, SendResponse>(gateway_api::SEND, message).await {
-            Err(CallError::Unsent(_) | CallError::Broken(_)) if tried < TRIES => tried += 1,
-            done => return done,
+        let answer = caller.post_json::<_, SendResponse>(gateway_api::SEND, message).await;
+        match answer {
+            Err(CallError::Broken(_)) if tried < TRIES => sent_earlier = true,
+            Err(CallError::Unsent(_)) if tried < TRIES => {}
+            answer => return LastTry { answer, sent_earlier },
         }
+        tried += 1;
     }
 }
 
-/// Whether the last try failed before it sent anything. An earlier try may have sent the message.
+/// What is known of a message.
+#[derive(Debug, PartialEq, Eq)]
+enum SendEnd {
+    Arrived,
+    /// It has not arrived and will not. With a sentence for the model.
+    NotSent(String),
+    /// With the reason, as a clause.
+    Unknown(String),
+}
+
+/// What the last answer tells. `may_have_arrived`: an earlier try had no answer. A refusal of this one says nothing about that.
+fn send_end(answer: Result<SendResponse, CallError>, to: &str, may_have_arrived: bool) -> SendEnd {
+    let Err(error) = answer else { return SendEnd::Arrived };
+    let refusal = parse_refusal(&error);
+    let not_sent = match &refusal {
+        Some(refusal) => refusal_sentence(refusal, to),
+        None => never_sent(&error).then(|| error_sentence(&error)),
+    };
+    let why = refusal.map_or_else(|| error.failure().message, |refusal| refusal.message);
+    match not_sent {
+        None => SendEnd::Unknown(why),
+        Some(_) if may_have_arrived => SendEnd::Unknown(format!("an earlier try had no answer, and the last one failed ({why})")),
+        Some(sentence) => SendEnd::NotSent(sentence),
+    }
+}
+
+/// Whether the try failed before it sent anything.
 fn never_sent(error: &CallError) -> bool {
     match error {
-        CallError::Connect(_) | CallError::Path { .. } | CallError::Encode(_) => true,
-        CallError::Unsent(_)
-        | CallError::Broken(_)
-        | CallError::TimedOut(_)
-        | CallError::Status { .. }
-        | CallError::ReadBody(_)
-        | CallError::Decode(_) => false,
+        CallError::Connect(_) | CallError::Path { .. } | CallError::Encode(_) | CallError::Unsent(_) => true,
+        CallError::Broken(_) | CallError::TimedOut(_) | CallError::Status { .. } | CallError::ReadBody(_) | CallError::Decode(_) => false,
     }
 }
 
@@ -131,6 +166,8 @@ fn error_sentence(error: &CallError) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use yoi_line::LineError;
+
     use super::*;
 
     #[test]
@@ -141,5 +178,28 @@ mod tests {
         let sentences: BTreeSet<String> = sure.into_iter().filter_map(sentence).collect();
         assert_eq!(sentences.len(), sure.len());
         assert_eq!([ReceiverFailed, Unacknowledged].map(sentence), [None, None]);
+    }
+
+    #[test]
+    fn a_last_try_that_sent_nothing_is_no_proof_that_an_earlier_one_did_not_arrive() {
+        let unreachable = || {
+            let source = std::io::ErrorKind::ConnectionRefused.into();
+            Err(CallError::Connect(LineError::Unreachable { address: "gateway:8443".to_owned(), source }))
+        };
+        let refused = |reason| {
+            let body = serde_json::to_vec(&Refusal { reason, message: "why".to_owned() }).unwrap().into();
+            Err(CallError::Status { status: http::StatusCode::SERVICE_UNAVAILABLE, message: "why".to_owned(), body })
+        };
+        let answers: [&dyn Fn() -> Result<SendResponse, CallError>; 3] =
+            [&unreachable, &|| refused(RefusalReason::Unreachable), &|| refused(RefusalReason::InboxFull)];
+        for answer in answers {
+            assert!(matches!(send_end(answer(), "b", false), SendEnd::NotSent(_)), "{:?}", answer());
+            assert!(matches!(send_end(answer(), "b", true), SendEnd::Unknown(_)), "{:?}", answer());
+        }
+        for earlier in [false, true] {
+            assert_eq!(send_end(refused(RefusalReason::Unacknowledged), "b", earlier), SendEnd::Unknown("why".to_owned()));
+            let sent = SendResponse { message_id: "m".to_owned(), duplicate: earlier };
+            assert_eq!(send_end(Ok(sent), "b", earlier), SendEnd::Arrived);
+        }
     }
 }

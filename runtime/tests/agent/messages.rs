@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
-use yoi_wire::hub::{MessageSender, SendResponse};
+use yoi_wire::hub::{MessageSender, Refusal, RefusalReason, SendResponse};
 
 use crate::gateway::agent;
 use crate::harness::{EXAMPLE, Harness, outcomes, texts};
@@ -45,6 +45,13 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
         [(MessageSender::default(), "x"), (MessageSender { agent: Some(agent("b")), person: Some("jane".to_owned()) }, "x"), (peer(), "")]
     {
         assert_eq!(harness.gateway.deliver("bad", from, text).await.0, StatusCode::BAD_REQUEST);
+    }
+    // A refusal, and no text that the gateway could not read.
+    for (bytes, named) in [(65 * 1024, "has 66560 bytes"), (1 << 20, "has more bytes than a request may carry")] {
+        let (status, body) = harness.gateway.deliver("long", peer(), &"x".repeat(bytes)).await;
+        let refusal: Refusal = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status, refusal.reason), (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid));
+        assert!(refusal.message.contains(named) && refusal.message.contains("65536 bytes are allowed"), "{}", refusal.message);
     }
 }
 

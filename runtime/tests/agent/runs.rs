@@ -86,7 +86,7 @@ async fn a_key_is_used_and_a_missing_one_is_reported() {
         let mut runtime = harness.start(1, Some("say hello"));
         let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::SecretMissing && report.task.is_some()).await;
         assert!(report.message.contains("Secret model-key ") && report.message.contains("no key api-key"), "{}", report.message);
-        assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted));
+        assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted.into()));
         // It ends by itself. In a cluster, the kubelet starts it again with the Secret's new content.
         assert!(runtime.wait_for_exit().await.success());
         let harness = Harness { key: Some("k-123"), ..harness };

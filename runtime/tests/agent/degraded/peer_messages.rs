@@ -49,3 +49,26 @@ rules:
     assert!(!ids.contains(&later));
     assert_invariants(&harness);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_after_a_try_without_an_answer_keeps_the_id_and_is_no_failure() {
+    let script = r#"
+rules:
+- steps:
+  - toolCalls: [{tool: SendToPeerPod, args: {to: b, message: hi}}]
+  - toolCalls: [{tool: SendToPeerPod, args: {to: b, message: hi}}]
+  - toolCalls: [{tool: SendToPeerPod, args: {to: b, message: hi}}]
+  - text: done
+"#;
+    let harness = Harness { limits: json!({"turnsPerRun": 20, "toolSeconds": 3, "toolOutputBytes": 4096}), ..Harness::new(script).await };
+    // It arrives without an answer; then the inbox is full.
+    harness.gateway.set_fates([SendFate::Lost]);
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    let ends = tool_ends(&entries);
+    assert!(ends.iter().all(|end| end.outcome == ToolOutcome::Unknown), "{ends:?}");
+    assert!(ends[1].output.contains("an earlier try had no answer, and the last one failed (no)"), "{}", ends[1].output);
+    let ids: BTreeSet<String> = harness.gateway.sends().into_iter().map(|send| send.message_id).collect();
+    assert_eq!(ids.len(), 1, "the receiver would take it twice: {ids:?}");
+    assert_invariants(&harness);
+}

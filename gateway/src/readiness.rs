@@ -1,0 +1,65 @@
+//! When a replica may get requests: once every live agent has its line here.
+//!
+//! Runtimes learn of a new replica through DNS, whose answers are cached for up to 30 s. A replica that is Ready before they have dialled
+//! replaces one that they have lines to, and the agents are unreachable.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use yoi_crds::pod::DesiredState;
+
+use crate::agent_index::{AgentIndex, AgentRecord};
+use crate::open_lines::OpenLines;
+
+/// Whether the lines are there that a replica waits for before it is Ready. Once they were, the answer stays: an agent whose line breaks later
+/// does not make the replica unready.
+pub struct LineReadiness {
+    agents: Arc<AgentIndex>,
+    lines: Arc<OpenLines>,
+    /// How long to wait for lines.
+    within: Duration,
+    /// Since when runtimes can open lines.
+    since: OnceLock<Instant>,
+    complete: AtomicBool,
+}
+
+impl LineReadiness {
+    pub fn new(agents: Arc<AgentIndex>, lines: Arc<OpenLines>, within: Duration) -> Self {
+        LineReadiness { agents, lines, within, since: OnceLock::new(), complete: AtomicBool::new(false) }
+    }
+
+    /// From now on runtimes can open lines.
+    pub fn start(&self) {
+        self.since.get_or_init(Instant::now);
+    }
+
+    /// Why the replica is not Ready. `None` once every live agent has its line here, or the time has passed.
+    pub fn missing(&self) -> Option<String> {
+        if self.complete.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Before the start, another reason is reported.
+        let since = self.since.get()?;
+        let agents = self.agents.all();
+        let live: Vec<_> = agents.iter().filter(|agent| is_live(agent)).collect();
+        let missing = live.iter().filter(|agent| !self.has_line(agent)).count();
+        if missing > 0 && since.elapsed() < self.within {
+            return Some(format!("{missing} of {} live agents have no line here yet", live.len()));
+        }
+        if !self.complete.swap(true, Ordering::Relaxed) {
+            tracing::info!(live = live.len(), missing, after = ?since.elapsed(), "lines complete, or no longer waited for");
+        }
+        None
+    }
+
+    fn has_line(&self, agent: &AgentRecord) -> bool {
+        self.lines.get(&agent.name.uid).is_some_and(|line| Some(&line.pod_uid) == agent.pod_uid.as_ref())
+    }
+}
+
+/// Whether a replica had a line to the agent's Pod: the runtime will dial this one too.
+fn is_live(agent: &AgentRecord) -> bool {
+    agent.desired == DesiredState::Running && agent.current_live().is_some()
+}
