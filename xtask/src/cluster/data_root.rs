@@ -22,7 +22,7 @@ pub enum DataRoot {
 
 /// Size of a file system of the node's own, and of the chart's Btrfs in a file. Large enough for the trees of the tests, small enough
 /// for several nodes.
-pub const GIBIBYTES: u64 = 4;
+pub const GIBIBYTES: u64 = 2;
 
 impl DataRoot {
     fn name(self) -> &'static str {
