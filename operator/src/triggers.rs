@@ -188,3 +188,62 @@ fn is_yoipod_ready(yoipod: &YoiPod) -> bool {
 pub fn is_ready(all: Option<&[Condition]>) -> bool {
     all.is_some_and(|c| conditions::is_true(c, condition::READY))
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+    use yoi_crds::{WorkspaceNode, YoiProject};
+
+    use super::*;
+
+    fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
+        serde_json::from_value(object).expect("an object of the kind")
+    }
+
+    #[test]
+    fn a_nodes_heartbeat_and_its_free_bytes_wake_nobody_and_what_the_scheduler_judges_does() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let crate::watch_caches::CacheWriters { projects, nodes, workspace_nodes, .. } = writers;
+        let project =
+            json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": "1"}, "spec": {"source": {"empty": {}}}});
+        projects.apply(Event::Apply(made::<YoiProject>(project)), |_| {});
+        let mut version = 1;
+        let mut woken = || {
+            let mut count = 0;
+            while let Ok(_project) = triggers.projects.try_recv() {
+                count += 1;
+            }
+            count
+        };
+        let mut node = |spec: Value, ready: &str, since: &str, heartbeat: &str| {
+            version += 1;
+            let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": heartbeat});
+            let object = json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": version.to_string()}, "spec": spec, "status": {"conditions": [condition]}});
+            nodes.apply(Event::Apply(made::<Node>(object)), |change| caches.nodes_changed(&change.keys));
+            let found = caches.observed_nodes();
+            assert_eq!(found.0["n"].not_ready_since.is_some(), ready != "True");
+        };
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z");
+        node(json!({}), "True", early, early);
+        assert_eq!(woken(), 1, "it joins");
+        node(json!({}), "True", early, late);
+        assert_eq!(woken(), 0, "a heartbeat");
+        node(json!({"unschedulable": true}), "True", early, late);
+        assert_eq!(woken(), 1, "it is cordoned");
+        node(json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}), "True", early, late);
+        assert_eq!(woken(), 1, "it is uncordoned and tainted");
+        node(json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}), "Unknown", late, early);
+        assert_eq!(woken(), 1, "it is not ready");
+
+        let mut offer = |free: i64, available: bool, version: i64| {
+            let status = json!({"providers": [{"name": "Btrfs", "available": available, "reason": "r"}], "capacity": {"totalBytes": 9, "freeBytes": free}});
+            let object =
+                json!({"metadata": {"name": "n", "uid": "o", "resourceVersion": version.to_string()}, "spec": {}, "status": status});
+            workspace_nodes.apply(Event::Apply(made::<WorkspaceNode>(object)), |change| caches.nodes_changed(&change.keys));
+            woken()
+        };
+        assert_eq!((offer(5, true, 100), offer(4, true, 101), offer(4, false, 102)), (1, 0, 1), "free bytes change every minute");
+    }
+}
