@@ -5,6 +5,7 @@
 #![deny(missing_docs)]
 
 pub mod fixtures;
+pub mod local_cluster;
 mod poll;
 pub mod program;
 pub mod test_namespace;

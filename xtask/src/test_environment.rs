@@ -19,6 +19,9 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         ("YOI_NODE_REBOOT", format!("{} cluster reboot --name {instance}", std::env::current_exe()?.display())),
         // A command line that runs what follows it inside the node, and the node's data root there.
         ("YOI_NODE_EXEC", format!("{} cluster exec --name {instance} --", std::env::current_exe()?.display())),
+        // The program and the name with which a test changes nodes of the cluster.
+        ("YOI_XTASK", shown(&std::env::current_exe()?)),
+        ("YOI_CLUSTER", instance.name().to_owned()),
         ("YOI_DATA_ROOT", instance.path("yoi")),
         // An error of a test says what happened; fifty frames of the executor after it only push that out of sight.
         ("RUST_LIB_BACKTRACE", "0".to_owned()),

@@ -71,6 +71,7 @@ impl ServiceError {
     fn reason(&self) -> ErrorReason {
         match self {
             ServiceError::NotOpen | ServiceError::Open(MounterError::Loop(LoopError::NoImage { .. })) => ErrorReason::WrongDataRoot,
+            ServiceError::Open(MounterError::Loop(LoopError::NoRoom { .. })) => ErrorReason::OutOfSpace,
             ServiceError::Disk(e) | ServiceError::Open(MounterError::Disk(e)) => e.reason(),
             ServiceError::Open(_) => ErrorReason::BackendError,
             ServiceError::Mount(MountError::Busy { .. }) => ErrorReason::Busy,

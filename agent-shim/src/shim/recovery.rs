@@ -35,7 +35,7 @@ pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<ExpectedRo
 
 /// Waits until the mounter has opened the data root that holds this node's trees, and records the name of that data root in `folder`.
 ///
-/// While another data root is found, calls `report` with the reason each time. An empty directory where a file system should be mounted is
+/// While another data root is found, or the disk has no room for a new one, calls `report` with the reason each time. An empty directory where a file system should be mounted is
 /// never taken for a new node.
 pub async fn open_data_root(
     mounter: &dyn Mounter,
@@ -61,6 +61,13 @@ pub async fn open_data_root(
                     journal.display()
                 );
                 tracing::error!(message, "the data root is not the one that this node's trees are in; nothing is served");
+                report(&message).await;
+                clock.reset_after(DATA_ROOT_RETRY);
+            }
+            Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::OutOfSpace => {
+                let message =
+                    format!("{}. Make room there, and this goes on by itself, or set the chart's shim.loopBtrfs.size", refused.message);
+                tracing::error!(message, "the disk has no room for the data root; nothing is served");
                 report(&message).await;
                 clock.reset_after(DATA_ROOT_RETRY);
             }

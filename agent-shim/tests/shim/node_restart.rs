@@ -9,9 +9,10 @@ use yoi_workspace::loopback::{attach_loop_btrfs, release};
 use yoi_workspace::{ErrorReason, ExpectedRoot, ProviderKind, Uid};
 
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
-use crate::real_disk::{RealDisk, base, clone_of_base, mounter, prepare};
+use crate::real_disk::{RealDisk, base, clone_of_base, mounter, mounter_with, prepare};
 use crate::test_shim::TestShim;
 use yoi_agent_shim::args;
+use yoi_agent_shim::mounter::DataRootConfig;
 use yoi_agent_shim::mounter::client::{Mounter, MounterClient, MounterFailure};
 use yoi_agent_shim::shim::provisioning::{Next, provision};
 use yoi_agent_shim::shim::{health, record_sweep, recovery};
@@ -153,7 +154,7 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
+    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
     for expected in [ExpectedRoot::Used, ExpectedRoot::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
         assert!(error_chain(&refused).contains("pool.btrfs"), "{}", error_chain(&refused));
@@ -164,6 +165,25 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
     drop(root);
     assert_eq!(disk.open(ExpectedRoot::Named(name)).unwrap().name(), name);
     release(&dir.path().join("pool")).unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_without_room_for_the_pool_is_reported_with_figures_and_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("driver");
+    std::fs::create_dir(&folder).unwrap();
+    let line = mounter_with(dir.path(), DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50) }, "mounter");
+    let (reported, mut reports) = tokio::sync::mpsc::channel(1);
+    let opening = recovery::open_data_root(&*line, ExpectedRoot::Any, &folder, async |why: &str| {
+        reported.send(why.to_owned()).await.unwrap();
+    });
+    tokio::select! {
+        opened = opening => panic!("it did not wait: {opened:?}"),
+        why = reports.recv() => {
+            let why = why.unwrap();
+            assert!(why.contains("it takes 1073741824 MiB, and its disk has ") && why.contains("shim.loopBtrfs.size"), "{why}");
+        }
+    }
 }
 
 fn provisioned(n: u8, over: serde_json::Value) -> yoi_crds::AgentWorkspace {

@@ -7,6 +7,7 @@ use serde_json::json;
 use yoi_workspace::ExpectedRoot;
 use yoi_workspace::loopback::{ensure_loop_btrfs, release};
 
+use yoi_agent_shim::mounter::DataRootConfig;
 use yoi_agent_shim::mounter::client::{Mounter, MounterClient};
 use yoi_agent_shim::shim::provisioning::{Next, provision};
 
@@ -37,7 +38,10 @@ impl RealDisk {
 
 /// A mounter on what is at `pool` now, with a socket of its own.
 pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
-    let disk = yoi_agent_shim::mounter::DataRootConfig { data_root: pool.to_owned(), loop_size: None };
+    mounter_with(dir, DataRootConfig { data_root: pool.to_owned(), loop_size: None }, name)
+}
+
+pub fn mounter_with(dir: &Path, disk: DataRootConfig, name: &str) -> Arc<MounterClient> {
     let service = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
     let socket = dir.join(name).with_extension("sock");
     let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));

@@ -21,6 +21,8 @@ const BOTH: [Instance; 2] = [SHARED, DISRUPTED];
 
 /// Test targets of `e2e/` that can share a cluster.
 const SHARED_TARGETS: [&str; 6] = ["degraded", "e2e", "explain", "manifests", "replacement", "security"];
+/// Those that want the shared cluster for themselves after that, because they take its nodes away.
+const NODE_TARGETS: [&str; 1] = ["nodes"];
 /// Those that cannot, in the order in which they run: the first ends with the charts uninstalled, the second kills everything.
 const DISRUPTIVE_TARGETS: [&str; 2] = ["teardown", "kills"];
 
@@ -118,8 +120,12 @@ pub fn target_args(targets: &[&'static str]) -> Vec<&'static str> {
     words
 }
 
+fn every_target() -> Vec<&'static str> {
+    [SHARED_TARGETS.as_slice(), &NODE_TARGETS, &DISRUPTIVE_TARGETS].concat()
+}
+
 pub fn all_target_args() -> Vec<&'static str> {
-    target_args(&[SHARED_TARGETS.as_slice(), DISRUPTIVE_TARGETS.as_slice()].concat())
+    target_args(&every_target())
 }
 
 fn compile() -> Result<()> {
@@ -130,7 +136,10 @@ fn compile() -> Result<()> {
 
 /// Runs more tests at once than there are cores, because they mostly wait for the cluster.
 fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
-    let mut runs = vec![run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=6"])?];
+    let mut runs = vec![
+        run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=6"])?,
+        run_targets(SHARED, built, &NODE_TARGETS, selection, &["--test-threads=1"])?,
+    ];
     if selection.all && selection.filter.is_none_or(|filter| ROUNDS_TEST.contains(filter)) {
         runs.push(kills(SHARED, built, selection, Some(ROUNDS_TEST))?);
     }
@@ -201,7 +210,7 @@ mod tests {
         let (_, targets) = manifest.split_once("[[test]]").unwrap();
         let (targets, _) = targets.split_once("[[bench]]").unwrap();
         let mut declared: Vec<_> = targets.lines().filter_map(|line| line.strip_prefix("name = ")?.trim_matches('"').into()).collect();
-        let mut placed = [SHARED_TARGETS.as_slice(), DISRUPTIVE_TARGETS.as_slice()].concat();
+        let mut placed = every_target();
         declared.sort_unstable();
         placed.sort_unstable();
         assert_eq!(declared, placed);

@@ -1,0 +1,61 @@
+//! The machine below the cluster: its nodes, run and changed by `cargo xtask cluster`.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use crate::program::{self, CommandOutput};
+
+/// The local cluster that the tests run on.
+pub struct LocalCluster {
+    xtask: String,
+    name: String,
+}
+
+impl LocalCluster {
+    /// Returns the cluster that the environment of `cargo xtask test` names.
+    ///
+    /// # Errors
+    /// When that environment is missing.
+    pub fn from_environment() -> Result<LocalCluster> {
+        let read = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set: run these tests by `cargo xtask test`"));
+        Ok(LocalCluster { xtask: read("YOI_XTASK")?, name: read("YOI_CLUSTER")? })
+    }
+
+    /// Name of the cluster, such as `yoi-test`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn run(&self, args: &[&str]) -> Result<CommandOutput> {
+        program::run(&self.xtask, &[&["cluster"], args].concat(), &[], None).await
+    }
+
+    /// Runs `cargo xtask cluster node` with these words.
+    ///
+    /// # Errors
+    /// When it fails, with its output.
+    pub async fn node(&self, args: &[&str]) -> Result<()> {
+        self.run(&[&["node"], args].concat()).await?.exit_ok().map(drop)
+    }
+
+    /// Runs a script in a node: its processes, mounts and network.
+    ///
+    /// # Errors
+    /// When it cannot be run. Another exit code than 0 is no error here.
+    pub async fn run_on_node(&self, node: &str, script: &str) -> Result<CommandOutput> {
+        self.run(&["exec", "--node", node, "--", "sh", "-uc", script]).await
+    }
+
+    /// Returns the names of the nodes that agents can run on, in their order: those without a taint.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn workers(&self, client: &Client) -> Result<Vec<String>> {
+        let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items;
+        let untainted = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_none_or(Vec::is_empty);
+        Ok(nodes.iter().filter(|node| untainted(node) && node.name_any().starts_with(&self.name)).map(ResourceExt::name_any).collect())
+    }
+}
