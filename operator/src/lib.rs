@@ -22,7 +22,7 @@
 //! | yoi.dev | yoiprojects/finalizers, yoipods/finalizers, agentworkspaces/finalizers | update (`blockOwnerDeletion`) |
 //! | core | pods, configmaps | get, list, watch, create, delete |
 //! | core | persistentvolumeclaims, persistentvolumes | get, list, watch, create, patch, delete |
-//! | core | namespaces, nodes | list, watch (metadata only) |
+//! | core | namespaces, nodes | list, watch (of namespaces only metadata) |
 //! | networking.k8s.io | networkpolicies | list, watch, create, patch |
 //! | events.k8s.io | events | create, patch |
 //! | apiregistration.k8s.io | apiservices `v1alpha1.runtime.yoi.dev` | get, patch |

@@ -190,10 +190,11 @@ pub fn is_ready(all: Option<&[Condition]>) -> bool {
 #[cfg(test)]
 mod tests {
     use futures::channel::mpsc::UnboundedReceiver;
+    use k8s_openapi::api::core::v1::Node;
     use kube::runtime::watcher::Event;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
-    use yoi_crds::YoiProject;
+    use yoi_crds::{WorkspaceNode, YoiProject};
 
     use super::*;
 
@@ -252,5 +253,50 @@ mod tests {
         triggered(&mut triggers.yoipods);
         writers.yoipods.apply(Event::Delete(yoipod("first", "shared")), |change| caches.yoipod_changed(&change.keys));
         assert_eq!(triggered(&mut triggers.yoipods), ["second"]);
+    }
+
+    #[test]
+    fn a_nodes_heartbeat_and_its_free_bytes_wake_nobody_and_what_the_scheduler_judges_does() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let crate::watch_caches::CacheWriters { projects, nodes, workspace_nodes, .. } = writers;
+        let project =
+            json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": "1"}, "spec": {"source": {"empty": {}}}});
+        projects.apply(Event::Apply(object::<YoiProject>(project)), |_| {});
+        let mut version = 1;
+        let mut projects_triggered = || {
+            let mut count = 0;
+            while let Ok(_project) = triggers.projects.try_recv() {
+                count += 1;
+            }
+            count
+        };
+        let mut node = |spec: Value, ready: &str, since: &str, heartbeat: &str| {
+            version += 1;
+            let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": heartbeat});
+            let stored = json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": version.to_string()}, "spec": spec, "status": {"conditions": [condition]}});
+            nodes.apply(Event::Apply(object::<Node>(stored)), |change| caches.nodes_changed(&change.keys));
+            let found = caches.observed_nodes();
+            assert_eq!(found.0["n"].not_ready_since.is_some(), ready != "True");
+        };
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z");
+        node(json!({}), "True", early, early);
+        assert_eq!(projects_triggered(), 1, "it joins");
+        node(json!({}), "True", early, late);
+        assert_eq!(projects_triggered(), 0, "a heartbeat");
+        node(json!({"unschedulable": true}), "True", early, late);
+        assert_eq!(projects_triggered(), 1, "it is cordoned");
+        node(json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}), "True", early, late);
+        assert_eq!(projects_triggered(), 1, "it is uncordoned and tainted");
+        node(json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}), "Unknown", late, early);
+        assert_eq!(projects_triggered(), 1, "it is not ready");
+
+        let mut offer = |free: i64, available: bool, version: i64| {
+            let status = json!({"providers": [{"name": "Btrfs", "available": available, "reason": "r"}], "capacity": {"totalBytes": 9, "freeBytes": free}});
+            let stored =
+                json!({"metadata": {"name": "n", "uid": "o", "resourceVersion": version.to_string()}, "spec": {}, "status": status});
+            workspace_nodes.apply(Event::Apply(object::<WorkspaceNode>(stored)), |change| caches.nodes_changed(&change.keys));
+            projects_triggered()
+        };
+        assert_eq!((offer(5, true, 100), offer(4, true, 101), offer(4, false, 102)), (1, 0, 1), "free bytes change every minute");
     }
 }

@@ -70,9 +70,13 @@ impl<'a> Placement<'a> {
             return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, nodes.none_eligible(provider)));
         }
         let Some(base_set) = &self.base_set else { return Ok(eligible) };
-        let mut sealed = base_set.sealed_nodes();
-        sealed.retain(|node| eligible.contains(node));
-        if sealed.is_empty() { Err(self.not_sealed()) } else { Ok(sealed) }
+        let sealed = base_set.sealed_nodes();
+        if sealed.is_empty() {
+            return Err(self.not_sealed());
+        }
+        let able: Vec<&str> = sealed.into_iter().filter(|node| eligible.contains(node)).collect();
+        // When no node with the base can make trees now, another one gets the base once the Pod is there.
+        Ok(if able.is_empty() { eligible } else { able })
     }
 
     fn provider(&self) -> ProviderName {
