@@ -96,7 +96,7 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     let makes_base = first.iter().any(|step| matches!(step, Step::EnsureWorkspace(_)));
     let chosen = match choose_node(input, base_set.as_ref(), now) {
         Ok(node) => clone_for_consumer(input, &node, base_set.as_ref(), now),
-        Err(NoNode { why, give_back }) => Schedule::waits(why, give_back),
+        Err(no_node) => Schedule::waits(no_node.why, no_node.give_back),
     };
     let more = chosen.steps.into_iter().filter(|step| !makes_base || !matches!(step, Step::EnsureWorkspace(_)));
     let requeue_after = requeue_after.into_iter().chain(chosen.requeue_after).min();
@@ -155,8 +155,8 @@ struct NoNode {
 }
 
 /// The node, by who will mount the tree.
-fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Result<String, NoNode> {
-    let waits = |why, message: String| Err(NoNode { why: ConditionValue::no(why, message), give_back: Vec::new() });
+fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Result<String, Box<NoNode>> {
+    let waits = |why, message: String| Err(Box::new(NoNode { why: ConditionValue::no(why, message), give_back: Vec::new() }));
     let provider: ProviderName = base_set.map_or(input.workspace.spec.provider, |base_set| base_set.provider);
     let eligible = input.nodes.eligible(provider);
     if eligible.is_empty() {
@@ -185,7 +185,7 @@ fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: 
             };
             let message =
                 format!("node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; {then}");
-            Err(NoNode { why: ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), give_back })
+            Err(Box::new(NoNode { why: ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), give_back }))
         }
         None => waits(reason::WAITING_FOR_CONSUMER, waits_for.to_owned()),
     }
