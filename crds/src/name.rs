@@ -54,6 +54,9 @@ pub mod annotation {
 
 /// Topology key of our volumes: the driver reports the node's name under it.
 pub const TOPOLOGY_NODE: &str = "topology.yoi.dev/node";
+/// Topology key that every node with the driver has, with the value `true`. The class of late-bound claims allows no other node, so the scheduler
+/// chooses none without a shim.
+pub const TOPOLOGY_TREES: &str = "topology.yoi.dev/trees";
 /// StorageClass for claims that bind when a Pod is scheduled.
 pub const CLASS_LATE: &str = "yoi";
 /// StorageClass for claims that bind at once.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::name::{TOPOLOGY_NODE, label};
+use yoi_crds::name::{TOPOLOGY_NODE, TOPOLOGY_TREES, label};
 use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::Uid;
 
@@ -157,7 +157,9 @@ impl Node for CsiService {
 
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
         let node = self.0.node.clone();
-        let topology = Topology { segments: HashMap::from([(TOPOLOGY_NODE.to_owned(), node.clone())]) };
+        let topology = Topology {
+            segments: HashMap::from([(TOPOLOGY_NODE.to_owned(), node.clone()), (TOPOLOGY_TREES.to_owned(), "true".to_owned())]),
+        };
         Ok(Response::new(NodeGetInfoResponse { node_id: node, max_volumes_per_node: 0, accessible_topology: Some(topology) }))
     }
 

@@ -26,7 +26,9 @@ async fn the_driver_reports_its_name_and_its_node() {
     let info = IdentityClient::new(shim.channel().await).get_plugin_info(GetPluginInfoRequest {}).await.unwrap().into_inner();
     assert_eq!(info.name, "csi.yoi.dev");
     let node = shim.node().await.node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();
-    assert_eq!((&*node.node_id, &node.accessible_topology.unwrap().segments["topology.yoi.dev/node"][..]), (NODE, NODE));
+    assert_eq!(node.node_id, NODE);
+    let segments = node.accessible_topology.unwrap().segments;
+    assert_eq!((&*segments["topology.yoi.dev/node"], &*segments["topology.yoi.dev/trees"]), (NODE, "true"));
 }
 
 #[tokio::test]

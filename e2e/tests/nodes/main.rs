@@ -3,6 +3,7 @@
 
 mod life;
 mod links;
+mod placement;
 mod volumes;
 
 use anyhow::{Context, Result};
