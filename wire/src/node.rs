@@ -14,6 +14,9 @@ pub struct ChangeList {
     /// True when there were more than the shim's limit.
     #[serde(default)]
     pub cut: bool,
+    /// Directories more than 256 levels deep, at most ten. They may be listed themselves; what is in them is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub too_deep: Vec<String>,
 }
 
 /// One path that differs.

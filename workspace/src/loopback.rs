@@ -1,5 +1,6 @@
 //! A Btrfs data root in a file, for nodes whose disk is something else.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, FlockOperation, Mode};
+use rustix::fs::{CWD, FallocateFlags, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
@@ -23,6 +24,8 @@ const ATTEMPTS: usize = 16;
 pub enum LoopError {
     #[error("failed to make the image {image}")]
     Make { image: PathBuf, source: SysError },
+    #[error("failed to make the image {image}: it takes {} MiB, and its disk has {} MiB free", .size >> 20, .free >> 20)]
+    NoRoom { image: PathBuf, size: u64, free: u64 },
     #[error("failed to use the image {image}: it holds no Btrfs, and only a missing image is ever formatted")]
     NotBtrfs { image: PathBuf },
     #[error("failed to find the image {image}: it should hold trees, and only the first start makes an image")]
@@ -54,9 +57,11 @@ pub enum LoopOutcome {
 /// Mounts the Btrfs in `image` at `mountpoint`, unless it is mounted there already. Both paths are absolute, and the mountpoint's parent
 /// exists.
 ///
-/// A missing image is made: a sparse file of `size` bytes, formatted with single metadata under a temporary name, then renamed. An
-/// existing image is never formatted and keeps its size. The kernel frees the loop device with the last mount. Mount options: noatime,
-/// nosuid, nodev, and `user_subvol_rm_allowed`, so that an agent can delete a subvolume that it made; nested subvolumes block forks.
+/// A missing image is made: a file of `size` bytes with all its blocks allocated, formatted with single metadata under a temporary name,
+/// then renamed. So a full disk never aborts the file system inside; without that much room the error is `NoRoom`. An existing image is
+/// never formatted and keeps its size. The kernel frees the loop device with the last mount. Mount options: noatime, nosuid, nodev;
+/// nodiscard, because a discard gives blocks of the image back to the disk; and `user_subvol_rm_allowed`, so that an agent can delete a
+/// subvolume that it made, because nested subvolumes block forks.
 pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     ensure(image, Some(size), mountpoint)
 }
@@ -76,7 +81,14 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<LoopOutc
 
     let fresh = !image.try_exists().step("look for the image").map_err(make)?;
     match size {
-        Some(size) if fresh => format_image(image, size, &folder).map_err(make)?,
+        Some(size) if fresh => {
+            let disk = rustix::fs::fstatvfs(&folder).step("look at the disk of the image").map_err(make)?;
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            if free < size {
+                return Err(LoopError::NoRoom { image: image.to_owned(), size, free });
+            }
+            format_image(image, size, &folder).map_err(make)?;
+        }
         None if fresh => return Err(LoopError::NoImage { image: image.to_owned() }),
         Some(_) | None => {}
     }
@@ -132,9 +144,9 @@ fn format_image(image: &Path, size: u64, folder: &File) -> Result<(), SysError> 
     let name = image.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).step("read the path of the image")?;
     let temporary = image.with_file_name(atomic::temporary_name(name));
     atomic::write_atomically_with(folder, name, 0o666, |file| {
-        file.set_len(size).step("size the temporary image")?;
-        let args =
-            ["-q".as_ref(), "-f".as_ref(), "-m".as_ref(), "single".as_ref(), "-d".as_ref(), "single".as_ref(), temporary.as_os_str()];
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size).step("reserve the blocks of the temporary image")?;
+        let mut args: Vec<&OsStr> = ["-q", "-f", "-K", "-m", "single", "-d", "single"].map(AsRef::as_ref).to_vec();
+        args.push(temporary.as_os_str());
         host::run("mkfs.btrfs", &args, MKFS_DEADLINE)
     })
 }
@@ -265,7 +277,9 @@ fn mount_btrfs(source: &str, mountpoint: &Path) -> Result<(), SysError> {
     let context: OwnedFd = rustix::mount::fsopen("btrfs", FsOpenFlags::FSOPEN_CLOEXEC).step("open the file system type btrfs")?;
     let fd = context.as_fd();
     rustix::mount::fsconfig_set_string(fd, "source", source).step("name the device")?;
-    rustix::mount::fsconfig_set_flag(fd, "user_subvol_rm_allowed").step("set a mount option")?;
+    for option in ["user_subvol_rm_allowed", "nodiscard"] {
+        rustix::mount::fsconfig_set_flag(fd, option).step("set a mount option")?;
+    }
     rustix::mount::fsconfig_create(fd).step("open the file system")?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOATIME | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let made = rustix::mount::fsmount(fd, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("make the mount")?;

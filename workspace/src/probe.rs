@@ -22,6 +22,18 @@ pub struct Probe {
     pub free_bytes: u64,
     /// The running kernel.
     pub kernel: KernelFacts,
+    /// Why the data root does not work at all at present. A full one works: its trees can be used and destroyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<RootFailure>,
+}
+
+/// Why a data root does not work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootFailure {
+    /// `ReadOnlyFilesystem`, or the class of what failed when providers were tried.
+    pub reason: ErrorReason,
+    /// One sentence.
+    pub message: String,
 }
 
 /// Facts of the running kernel that decide what this node can do.
@@ -30,33 +42,57 @@ pub struct Probe {
 pub struct KernelFacts {
     /// As `uname -r` has it.
     pub release: String,
-    /// Whether `mount_setattr` works, which makes a mount read-only before it is attached.
-    pub mount_setattr: bool,
+    /// The system calls that trees and mounts need and this kernel lacks.
+    pub missing: Vec<String>,
+}
+
+impl KernelFacts {
+    /// Asks the running kernel. Makes nothing and opens no data root.
+    pub fn read() -> Result<Self, SysError> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").step("ask for the kernel's release")?;
+        Ok(KernelFacts { release: release.trim().to_owned(), missing: host::missing_calls() })
+    }
+
+    /// Why no tree can be mounted with this kernel, and which one is needed; None if it will do.
+    pub fn shortfall(&self) -> Option<String> {
+        let (release, missing) = (&self.release, self.missing.join(", "));
+        (!missing.is_empty()).then(|| format!("the node's kernel {release} lacks {missing}: Linux {} or later is needed", host::MIN_KERNEL))
+    }
 }
 
 const NAME: &std::ffi::CStr = c".probe";
 const SNAPSHOT: &std::ffi::CStr = c".probe.snapshot";
 
-pub(crate) fn probe(root: BorrowedFd) -> Result<Probe, SysError> {
+pub(crate) fn probe(root: BorrowedFd, on_btrfs: bool) -> Result<Probe, SysError> {
     let space = rustix::fs::fstatvfs(root).step("ask for free space")?;
+    let (btrfs, failure) = offer_btrfs(root, on_btrfs);
+    let failure = match is_read_only(root)? {
+        true => Some(RootFailure { reason: ErrorReason::ReadOnlyFilesystem, message: "the file system is read-only".to_owned() }),
+        false => failure,
+    };
     Ok(Probe {
-        offers: vec![offer_btrfs(root), offer_copy(root)],
+        offers: vec![btrfs, offer_copy(root)],
         total_bytes: space.f_blocks * space.f_frsize,
         free_bytes: space.f_bavail * space.f_frsize,
-        kernel: KernelFacts { release: release()?, mount_setattr: host::has_mount_setattr() },
+        kernel: KernelFacts::read()?,
+        failure,
     })
 }
 
-fn release() -> Result<String, SysError> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease").step("ask for the kernel's release")?.trim().to_owned())
+/// Whether the file system, or its mount, is read-only. Btrfs and ext4 become read-only by themselves after an error of the device.
+pub(crate) fn is_read_only(root: BorrowedFd) -> Result<bool, SysError> {
+    let flags = rustix::fs::fstatvfs(root).step("ask whether the file system is read-only")?.f_flag;
+    Ok(flags.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
-fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
+/// The offer, and why it does not work at present.
+///
+/// On Btrfs it stays available whatever fails, unless the kernel or the mount does not have the calls: a new tree waits for the disk. A base
+/// made by Copy meanwhile would make all trees of its project copies for good, and live forks impossible.
+fn offer_btrfs(root: BorrowedFd, on_btrfs: bool) -> (ProviderOffer, Option<RootFailure>) {
     let offer = |available, reason: String| ProviderOffer { provider: ProviderKind::Btrfs, available, reason };
-    match ioctl::is_btrfs(root) {
-        Ok(true) => {}
-        Ok(false) => return offer(false, "the data root is not on Btrfs".into()),
-        Err(e) => return offer(false, format!("the data root cannot be asked: {e}")),
+    if !on_btrfs {
+        return (offer(false, "the data root is not on Btrfs".into()), None);
     }
     let attempt = || -> Result<(), SysError> {
         remove_probes(root)?;
@@ -66,12 +102,15 @@ fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
         drop(made);
         remove_probes(root)
     };
-    match attempt() {
-        Ok(()) => offer(true, "instant snapshots on the data root".into()),
-        // Btrfs stays available: a new tree waits for space. A base made by Copy meanwhile would make all its trees copies, and live forks
-        // impossible.
-        Err(e) if e.reason() == ErrorReason::OutOfSpace => offer(true, "instant snapshots on the data root, which is full".into()),
-        Err(e) => offer(false, format!("{e}: {}", e.source)),
+    let Err(error) = attempt() else { return (offer(true, "instant snapshots on the data root".into()), None) };
+    let message = format!("{error}: {}", error.source);
+    match (error.reason(), error.source.raw_os_error()) {
+        (ErrorReason::OutOfSpace, _) => (offer(true, "instant snapshots on the data root, which is full".into()), None),
+        (_, Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS)) => (offer(false, message), None),
+        (reason, _) => {
+            let failing = offer(true, format!("instant snapshots on the data root, which fails at present: {message}"));
+            (failing, Some(RootFailure { reason, message }))
+        }
     }
 }
 
@@ -87,8 +126,7 @@ fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
 }
 
 fn offer_copy(root: BorrowedFd) -> ProviderOffer {
-    let read_only = rustix::fs::fstatvfs(root).map(|v| v.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
-    let (available, reason) = match read_only {
+    let (available, reason) = match is_read_only(root) {
         Ok(false) => (true, "full copies, slow in the size of the tree".to_owned()),
         Ok(true) => (false, "the data root is read-only".to_owned()),
         Err(e) => (false, format!("the data root cannot be asked: {e}")),

@@ -12,8 +12,10 @@ use yoi_workspace::journal::JournalContents;
 use yoi_workspace::plan::{self, RecoveryStep};
 use yoi_workspace::{ErrorReason, ExpectedRoot, Journal, RecordState, Uid, write_atomically};
 
+use super::data_root::refusal_failure;
 use super::error::Error;
 use super::state::StartupDamage;
+use crate::decide::node_status::DataRootFailure;
 use crate::mounter::client::{Mounter, MounterFailure};
 use crate::mounter::log_context::LogContext;
 
@@ -35,13 +37,13 @@ pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<ExpectedRo
 
 /// Waits until the mounter has opened the data root that holds this node's trees, and records the name of that data root in `folder`.
 ///
-/// While another data root is found, calls `report` with the reason each time. An empty directory where a file system should be mounted is
-/// never taken for a new node.
+/// While the mounter refuses, calls `report` with the reason each time: another data root is there, the kernel is too old, there is no room
+/// for the file. An empty directory where a file system should be mounted is never taken for a new node.
 pub async fn open_data_root(
     mounter: &dyn Mounter,
     expected: ExpectedRoot,
     folder: &Path,
-    mut report: impl AsyncFnMut(&str),
+    mut report: impl AsyncFnMut(DataRootFailure),
 ) -> Result<(), Error> {
     let (mut clock, deadline) = (interval(Duration::from_millis(200)), Instant::now() + MOUNTER_START_TIMEOUT);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -52,19 +54,22 @@ pub async fn open_data_root(
             Err(MounterFailure::Transport(error)) if Instant::now() < deadline => {
                 tracing::debug!(%error, "the mounter does not answer yet")
             }
-            Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::WrongDataRoot => {
-                let (root, journal) = (folder.join(DATA_ROOT_NAME), folder.join("journal"));
-                let message = format!(
-                    "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
-                    refused.message,
-                    root.display(),
-                    journal.display()
-                );
-                tracing::error!(message, "the data root is not the one that this node's trees are in; nothing is served");
-                report(&message).await;
+            Err(MounterFailure::Refused(refused)) => {
+                let mut failure = refusal_failure(&refused);
+                if refused.reason == ErrorReason::WrongDataRoot {
+                    let (root, journal) = (folder.join(DATA_ROOT_NAME), folder.join("journal"));
+                    failure.message = format!(
+                        "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
+                        refused.message,
+                        root.display(),
+                        journal.display()
+                    );
+                }
+                tracing::error!(reason = %failure.reason, message = failure.message, "the data root cannot be opened; nothing is served");
+                report(failure).await;
                 clock.reset_after(DATA_ROOT_RETRY);
             }
-            Err(failure) => return Err(failure.into()),
+            Err(failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol)) => return Err(failure.into()),
         }
     }
 }

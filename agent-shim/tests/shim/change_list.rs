@@ -10,7 +10,7 @@ use yoi_agent_shim::mounter::protocol::{Request, Response as MounterResponse};
 use yoi_agent_shim::shim::change_list::change_list;
 use yoi_agent_shim::shim::state::MAX_CHANGE_LISTS;
 use yoi_agent_shim::volume::{PodVolume, PublishRecord, PublishedVolume};
-use yoi_workspace::{CloneAccess, Owner, ProviderKind, TreeOrigin};
+use yoi_workspace::{ChangeList, CloneAccess, Owner, ProviderKind, TreeOrigin};
 
 use crate::fixtures::uid;
 use crate::test_shim::TestShim;
@@ -28,7 +28,7 @@ impl Mounter for Slow {
             self.most.fetch_max(now, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             self.now.fetch_sub(1, Ordering::SeqCst);
-            Ok(MounterResponse::Changes { changes: vec![], cut: false })
+            Ok(MounterResponse::Changes(ChangeList::default()))
         })
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
+use yoi_workspace::{ChangeLimits, CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
 
 use crate::fixture::{Fixture, Lane, content, current_owner, fill_repository, git, is_root};
 use crate::{Case, Verdict};
@@ -25,6 +25,7 @@ pub const CASES: &[Case] = &[
     ("a_sealed_tree_cannot_be_written_by_path_on_btrfs", sealed),
     ("what_is_offered_is_what_the_file_system_can", probe),
     ("an_existing_image_is_never_formatted", image),
+    ("an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures", image_room),
 ];
 
 fn w1(fixture: &Fixture) -> Verdict {
@@ -103,7 +104,7 @@ fn w21(fixture: &Fixture) -> Verdict {
     let (clone, copy) = fixture.clone_of(base);
     assert_eq!(content(&copy), before);
     fs::remove_dir_all(copy.join(std::ffi::OsString::from_vec(b"\xff\xfe".to_vec()))).unwrap();
-    let changes = fixture.provider().changes(clone, base).unwrap();
+    let changes = fixture.provider().changes(clone, base, &ChangeLimits::NONE).unwrap().changes;
     assert_eq!(changes.len(), 2);
     fixture.provider().destroy(clone).unwrap();
     fixture.assert_only(&[base]);
@@ -234,7 +235,7 @@ fn image(fixture: &Fixture) -> Verdict {
         return Verdict::Lacks("needs root");
     }
     let (image, at) = (fixture.dir.join("image"), fixture.dir.join("at"));
-    let ensure = || ensure_loop_btrfs(&image, 512 << 20, &at);
+    let ensure = || ensure_loop_btrfs(&image, 256 << 20, &at);
     assert_eq!(ensure().unwrap(), loopback::LoopOutcome::Formatted);
     fill_repository(&at);
     let before = content(&at);
@@ -243,7 +244,7 @@ fn image(fixture: &Fixture) -> Verdict {
     loopback::release(&at).unwrap();
     assert_eq!(ensure().unwrap(), loopback::LoopOutcome::Attached);
     assert_eq!(content(&at), before);
-    let second = ensure_loop_btrfs(&fixture.dir.join("other"), 512 << 20, &at);
+    let second = ensure_loop_btrfs(&fixture.dir.join("other"), 256 << 20, &at);
     assert!(matches!(second, Err(loopback::LoopError::Occupied { .. })), "{second:?}");
     let busy = fs::File::open(&at).unwrap();
     assert!(matches!(loopback::release(&at), Err(loopback::LoopError::Busy { .. })));
@@ -251,8 +252,36 @@ fn image(fixture: &Fixture) -> Verdict {
     loopback::release(&at).unwrap();
 
     fs::write(fixture.dir.join("foreign"), vec![1u8; 1 << 20]).unwrap();
-    let refused = ensure_loop_btrfs(&fixture.dir.join("foreign"), 512 << 20, &at);
+    let refused = ensure_loop_btrfs(&fixture.dir.join("foreign"), 256 << 20, &at);
     assert!(matches!(refused, Err(loopback::LoopError::NotBtrfs { .. })), "{refused:?}");
     assert_eq!(fs::read(fixture.dir.join("foreign")).unwrap(), vec![1u8; 1 << 20]);
+    // The file system of the lane is small, and the image holds its room there.
+    fs::remove_file(&image).unwrap();
+    Verdict::Ran
+}
+
+fn image_room(fixture: &Fixture) -> Verdict {
+    if fixture.lane != Lane::Copy {
+        return Verdict::NotRun("one lane is enough");
+    }
+    if !is_root() {
+        return Verdict::Lacks("needs root");
+    }
+    let (image, at) = (fixture.dir.join("image"), fixture.dir.join("at"));
+    let size = 256 << 20;
+    let allocated = || fs::metadata(&image).unwrap().blocks() * 512;
+    ensure_loop_btrfs(&image, size, &at).unwrap();
+    assert!(allocated() >= size, "{} of {size} bytes are reserved", allocated());
+    // A discard inside would give the blocks back outside. Btrfs does it by itself, some time after a deletion.
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounted = table.lines().find(|line| line.contains(&format!(" {} ", at.display()))).unwrap();
+    assert!(!mounted.contains("discard"), "{mounted}");
+    loopback::release(&at).unwrap();
+
+    let refused = ensure_loop_btrfs(&fixture.dir.join("huge"), 1 << 50, &at).unwrap_err();
+    assert!(matches!(refused, loopback::LoopError::NoRoom { size, free, .. } if size == 1 << 50 && free < size), "{refused:?}");
+    assert!(refused.to_string().contains("it takes 1073741824 MiB, and its disk has "), "{refused}");
+    assert!(!fixture.dir.join("huge").exists());
+    fs::remove_file(&image).unwrap();
     Verdict::Ran
 }
