@@ -145,17 +145,17 @@ impl DataRootConfig {
         (self.data_root.join("pool.btrfs"), self.data_root.join("pool"))
     }
 
-    /// Unmounts the Btrfs file, which must not be mounted for any Pod. [`DataRootConfig::open`] mounts it again: after an error the kernel
-    /// lets a file system be written again only after that.
-    fn release(&self, root: DataRoot) -> Result<(), MounterError> {
+    /// Fails if the data root cannot be mounted anew: somebody else has mounted it, or Pods use it.
+    fn check_unused(&self, root: &DataRoot) -> Result<(), MounterError> {
         if self.loop_size.is_none() {
             return Err(MounterError::NotOurs { path: self.data_root.clone() });
         }
-        let (_, pool) = self.image_and_pool();
-        if let Some(target) = root.mounts_elsewhere()?.into_iter().next() {
-            return Err(MounterError::Held { path: pool, target });
-        }
-        drop(root);
-        Ok(loopback::release(&pool)?)
+        let (_, path) = self.image_and_pool();
+        root.mounts_elsewhere()?.into_iter().next().map_or(Ok(()), |target| Err(MounterError::Held { path, target }))
+    }
+
+    /// Unmounts the Btrfs file. [`DataRootConfig::open`] mounts it again: after an error the kernel lets a file system be written only then.
+    fn release(&self) -> Result<(), MounterError> {
+        Ok(loopback::release(&self.image_and_pool().1)?)
     }
 }

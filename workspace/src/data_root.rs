@@ -87,11 +87,6 @@ impl DataRoot {
         probe::probe(self.layout.root(), self.on_btrfs).map_err(Error::Probe)
     }
 
-    /// True if nothing can be written: the file system or its mount is read-only. Errors: `Probe`.
-    pub fn is_read_only(&self) -> Result<bool, Error> {
-        probe::is_read_only(self.layout.root()).map_err(Error::Probe)
-    }
-
     /// The targets where trees of this data root are mounted: whatever its file system shows outside of it. Errors: `Probe`.
     pub fn mounts_elsewhere(&self) -> Result<Vec<PathBuf>, Error> {
         let look = || {

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
 pub struct Probe {
     /// One for every provider of this crate, offered or not.
     pub offers: Vec<ProviderOffer>,
-    /// Size of the file system.
+    /// Size of the file system. 0 if it does not work and does not say.
     pub total_bytes: u64,
-    /// What an unprivileged process can still write.
+    /// What an unprivileged process can still write. 0 if the file system does not say.
     pub free_bytes: u64,
     /// The running kernel.
     pub kernel: KernelFacts,
@@ -30,7 +30,7 @@ pub struct Probe {
 /// Why a data root does not work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootFailure {
-    /// `ReadOnlyFilesystem`, or the class of what failed when providers were tried.
+    /// `ReadOnlyFilesystem` if nothing can be written until it is mounted anew, else the class of what failed when providers were tried.
     pub reason: ErrorReason,
     /// One sentence.
     pub message: String,
@@ -64,25 +64,20 @@ const NAME: &std::ffi::CStr = c".probe";
 const SNAPSHOT: &std::ffi::CStr = c".probe.snapshot";
 
 pub(crate) fn probe(root: BorrowedFd, on_btrfs: bool) -> Result<Probe, SysError> {
-    let space = rustix::fs::fstatvfs(root).step("ask for free space")?;
-    let (btrfs, failure) = offer_btrfs(root, on_btrfs);
-    let failure = match is_read_only(root)? {
-        true => Some(RootFailure { reason: ErrorReason::ReadOnlyFilesystem, message: "the file system is read-only".to_owned() }),
-        false => failure,
+    let kernel = KernelFacts::read()?;
+    let (btrfs, mut failure) = offer_btrfs(root, on_btrfs);
+    let offers = vec![btrfs, offer_copy(root)];
+    let space = match rustix::fs::fstatvfs(root) {
+        Ok(space) => space,
+        // A Btrfs that has given up does not even say how large it is.
+        Err(_) if failure.is_some() => return Ok(Probe { offers, total_bytes: 0, free_bytes: 0, kernel, failure }),
+        Err(e) => return Err(e).step("ask for free space"),
     };
-    Ok(Probe {
-        offers: vec![btrfs, offer_copy(root)],
-        total_bytes: space.f_blocks * space.f_frsize,
-        free_bytes: space.f_bavail * space.f_frsize,
-        kernel: KernelFacts::read()?,
-        failure,
-    })
-}
-
-/// Whether the file system, or its mount, is read-only. Btrfs and ext4 become read-only by themselves after an error of the device.
-pub(crate) fn is_read_only(root: BorrowedFd) -> Result<bool, SysError> {
-    let flags = rustix::fs::fstatvfs(root).step("ask whether the file system is read-only")?.f_flag;
-    Ok(flags.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        let message = "the file system is read-only".to_owned();
+        failure = Some(RootFailure { reason: ErrorReason::ReadOnlyFilesystem, message });
+    }
+    Ok(Probe { offers, total_bytes: space.f_blocks * space.f_frsize, free_bytes: space.f_bavail * space.f_frsize, kernel, failure })
 }
 
 /// The offer, and why it does not work at present.
@@ -107,7 +102,9 @@ fn offer_btrfs(root: BorrowedFd, on_btrfs: bool) -> (ProviderOffer, Option<RootF
     match (error.reason(), error.source.raw_os_error()) {
         (ErrorReason::OutOfSpace, _) => (offer(true, "instant snapshots on the data root, which is full".into()), None),
         (_, Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS)) => (offer(false, message), None),
-        (reason, _) => {
+        (reason, errno) => {
+            // Since Linux 6.18 a Btrfs that has given up answers EIO to everything, and does not say that it is read-only.
+            let reason = if errno == Some(libc::EIO) { ErrorReason::ReadOnlyFilesystem } else { reason };
             let failing = offer(true, format!("instant snapshots on the data root, which fails at present: {message}"));
             (failing, Some(RootFailure { reason, message }))
         }
@@ -126,7 +123,9 @@ fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
 }
 
 fn offer_copy(root: BorrowedFd) -> ProviderOffer {
-    let (available, reason) = match is_read_only(root) {
+    // ext4, and Btrfs before Linux 6.18, become read-only by themselves after an error of the device.
+    let read_only = rustix::fs::fstatvfs(root).map(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let (available, reason) = match read_only {
         Ok(false) => (true, "full copies, slow in the size of the tree".to_owned()),
         Ok(true) => (false, "the data root is read-only".to_owned()),
         Err(e) => (false, format!("the data root cannot be asked: {e}")),

@@ -45,7 +45,8 @@ pub fn status(
     };
     let after = WorkspaceNodeStatus {
         providers,
-        capacity: Some(capacity(before.capacity, offers)),
+        // What does not work may not say how large it is.
+        capacity: if failure.is_some() { before.capacity } else { Some(capacity(before.capacity, offers)) },
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
         conditions: vec![

@@ -1,8 +1,9 @@
 //! The data root of a mounter, which may be mounted anew while the mounter runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use yoi_workspace::{DataRoot, ExpectedRoot, Uid};
+use yoi_workspace::{DataRoot, ErrorReason, ExpectedRoot, Probe, Uid};
 
 use super::{DataRootConfig, MounterError};
 
@@ -12,6 +13,11 @@ pub(super) struct RootSlot {
     root: RwLock<Option<Arc<DataRoot>>>,
     /// Held while the data root is opened or mounted anew.
     opening: Mutex<()>,
+    failed: AtomicBool,
+}
+
+fn has_failed(probe: &Probe) -> bool {
+    probe.failure.as_ref().is_some_and(|failure| failure.reason == ErrorReason::ReadOnlyFilesystem)
 }
 
 /// How an attempt to mount the data root anew ended.
@@ -24,7 +30,7 @@ pub(super) enum MountedAnew {
 
 impl RootSlot {
     pub fn new(config: DataRootConfig) -> Self {
-        RootSlot { config, root: RwLock::default(), opening: Mutex::default() }
+        RootSlot { config, root: RwLock::default(), opening: Mutex::default(), failed: AtomicBool::new(false) }
     }
 
     /// The data root. Whoever holds it keeps it from being mounted anew.
@@ -56,28 +62,45 @@ impl RootSlot {
         Ok(name)
     }
 
-    /// Mounts the data root anew if it is read-only. While Pods or requests use it, it stays as it is. If it cannot be mounted again, no
-    /// data root is open: the next [`RootSlot::open`] tries again.
+    /// Tries out what the data root offers, and remembers whether it can be written. None if it is not open.
+    pub fn probe(&self) -> Option<Result<Probe, yoi_workspace::Error>> {
+        let probe = self.get()?.probe();
+        if let Ok(probe) = &probe {
+            self.failed.store(has_failed(probe), Ordering::Relaxed);
+        }
+        Some(probe)
+    }
+
+    /// Whether the last probe found that nothing can be written until the data root is mounted anew.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Mounts the data root anew if nothing can be written to it. While Pods or requests use it, it stays as it is. If it cannot be mounted
+    /// again, no data root is open: the next [`RootSlot::open`] tries again.
     pub fn mount_anew(&self) -> Result<MountedAnew, MounterError> {
         let _guard = self.lock();
         let Some(root) = self.root.write().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(MountedAnew::Yes) };
-        let (name, read_only) = (root.name(), root.is_read_only());
-        if !matches!(read_only, Ok(true)) {
-            self.set(Some(root));
-            return read_only.map(|_| MountedAnew::Yes).map_err(MounterError::Disk);
-        }
-        let root = match Arc::try_unwrap(root) {
-            Ok(root) => root,
-            Err(used) => {
-                self.set(Some(used));
-                return Ok(MountedAnew::InUse);
+        let name = root.name();
+        let needed = root.probe().map_err(MounterError::Disk).and_then(|probe| match has_failed(&probe) {
+            true => self.config.check_unused(&root).map(|()| true),
+            false => Ok(false),
+        });
+        let root = match (needed, Arc::try_unwrap(root)) {
+            (Ok(true), Ok(root)) => root,
+            (needed, root) => {
+                self.set(Some(root.map_or_else(|used| used, Arc::new)));
+                return needed.map(|needed| if needed { MountedAnew::InUse } else { MountedAnew::Yes });
             }
         };
-        let released = self.config.release(root);
-        // Also after a failure: trees can still be read, and nothing was unmounted.
-        self.open_locked(ExpectedRoot::Named(name))?;
+        drop(root);
+        let released = self.config.release();
+        // Also if it is not released: its trees can perhaps still be read.
+        let opened = self.open_locked(ExpectedRoot::Named(name));
         released?;
-        tracing::info!(root = %self.config.data_root.display(), %name, "the data root was read-only and is mounted anew");
+        opened?;
+        self.failed.store(false, Ordering::Relaxed);
+        tracing::info!(root = %self.config.data_root.display(), %name, "the data root could not be written and is mounted anew");
         Ok(MountedAnew::Yes)
     }
 

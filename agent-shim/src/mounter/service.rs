@@ -51,7 +51,7 @@ enum ServiceError {
     KernelFacts(#[source] SysError),
     #[error("failed to mount the data root anew: other requests are using it")]
     InUse,
-    #[error("failed to mount tree {tree}: the file system of the data root is read-only")]
+    #[error("failed to mount tree {tree}: nothing can be written to the file system of the data root")]
     ReadOnly { tree: Uid },
     #[error("failed to begin a change list: {MAX_CHANGE_LISTS} are being made already")]
     ManyChangeLists,
@@ -136,7 +136,7 @@ impl MounterService {
     fn try_handle(&self, request: &Request, is_cancelled: &dyn Fn() -> bool) -> Result<Response, ServiceError> {
         Ok(match request {
             Request::Open { expected } => self.open(*expected)?,
-            Request::Probe => Response::Offers(self.root()?.probe()?),
+            Request::Probe => Response::Offers(self.root.probe().ok_or(ServiceError::NotOpen)??),
             Request::Inventory => Response::Trees(self.root()?.inventory()?),
             Request::Mounts => Response::Mounts(self.mounts()?),
             Request::CreateEmpty { uid, provider, owner } => Response::Made(self.root()?.provider(*provider)?.create_empty(*uid, *owner)?),
@@ -158,13 +158,11 @@ impl MounterService {
         })
     }
 
-    /// Does a little of what other requests do: takes their locks, reads the mount table and asks the disk.
+    /// Does a little of what other requests do: takes their locks and reads the mount table.
     fn check(&self) -> Result<Response, ServiceError> {
         drop(self.volumes.lock().unwrap_or_else(PoisonError::into_inner));
         mountinfo::read().map_err(ServiceError::MountTable)?;
-        if let Some(root) = self.root.get() {
-            root.is_read_only()?;
-        }
+        drop(self.root.get());
         Ok(Response::Done)
     }
 
@@ -204,13 +202,14 @@ impl MounterService {
 
     fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess) -> Result<Response, ServiceError> {
         self.with_volume_lock(volume, || {
-            let (root, target) = (self.root()?, volume.target(&self.kubelet_dir));
-            // Each further mount would keep the data root from being mounted anew. A mount that is there already stays.
-            let is_mounted = || mountinfo::read().map(|table| table.iter().any(|m| m.mount_point == target));
-            if root.is_read_only()? && !is_mounted().map_err(ServiceError::MountTable)? {
-                return Err(ServiceError::ReadOnly { tree });
+            if self.root.has_failed() {
+                // Each further mount would keep the data root from being mounted anew. A mount that is there already stays.
+                let target = volume.target(&self.kubelet_dir);
+                let table = mountinfo::read().map_err(ServiceError::MountTable)?;
+                let is_mounted = table.iter().any(|m| m.mount_point == target);
+                return if is_mounted { Ok(Response::Done) } else { Err(ServiceError::ReadOnly { tree }) };
             }
-            root.publish(tree, &self.targets, &volume.below_kubelet(), access == CloneAccess::ReadOnly)?;
+            self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == CloneAccess::ReadOnly)?;
             Ok(Response::Done)
         })
     }

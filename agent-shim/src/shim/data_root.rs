@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use yoi_crds::name::label;
 use yoi_workspace::{ErrorReason, Probe, RootFailure};
 
+use super::recovery;
 use super::state::ShimState;
 use super::workspaces::object_name;
 use crate::decide::node_status::DataRootFailure;
 use crate::decide::workspace_status::condition_reason;
 use crate::mounter::client::MounterFailure;
 use crate::mounter::protocol::MounterRefusal;
+use yoi_wire::error_chain;
 
 /// How many workspaces the message of a read-only data root names.
 const MAX_NAMED: usize = 3;
@@ -51,6 +53,9 @@ async fn probe_and_repair(state: &ShimState) -> Result<(Probe, Option<DataRootFa
     }
     match state.mounter.mount_anew().await {
         Ok(()) => {
+            if let Err(error) = recovery::recover_mounted_anew(state).await {
+                tracing::error!(error = error_chain(&error), "recovery is incomplete");
+            }
             let probe = state.mounter.probe().await?;
             let failure = probe.failure.as_ref().map(failure_of);
             tracing::info!(works = failure.is_none(), "the data root was read-only and is mounted anew");

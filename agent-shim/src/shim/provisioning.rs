@@ -231,7 +231,12 @@ fn refusal(state: &ShimState, failure: MounterFailure) -> Result<(reason::Reason
             if matches!(refused.reason, ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError) {
                 tracing::error!(message = refused.message, "the disk refused");
             }
-            Ok((condition_reason(refused.reason), refused.message))
+            // Of a file system that has given up, the kernel's error says less than the probe has found out.
+            let reason = match state.data_root_failure() {
+                Some(failure) if refused.reason == ErrorReason::BackendError => failure.reason,
+                Some(_) | None => condition_reason(refused.reason),
+            };
+            Ok((reason, refused.message))
         }
         failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol) => {
             tracing::warn!(error = error_chain(&failure), "the mounter did not answer");

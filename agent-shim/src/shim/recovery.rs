@@ -1,6 +1,7 @@
-//! What a start does before any socket is served: wait for the data root, then bring the journal and the disk into agreement.
+//! What a start does before any socket is served: wait for the data root, then bring the journal and the disk into agreement. The latter is also
+//! done when the data root is mounted anew.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -14,7 +15,7 @@ use yoi_workspace::{ErrorReason, ExpectedRoot, Journal, RecordState, Uid, write_
 
 use super::data_root::refusal_failure;
 use super::error::Error;
-use super::state::StartupDamage;
+use super::state::{ShimState, StartupDamage};
 use crate::decide::node_status::DataRootFailure;
 use crate::mounter::client::{Mounter, MounterFailure};
 use crate::mounter::log_context::LogContext;
@@ -135,6 +136,28 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<St
     tracing::info!(records = records.records.len(), trees = found.entries.len(), steps = plan.steps.len(), "journal and disk agree");
     let unreadable = found.unreadable.into_iter().map(|u| (u.uid, u.why)).collect();
     Ok(StartupDamage { lost: plan.lost.into_iter().collect(), unreadable, damaged: records.damaged })
+}
+
+/// Does what [`recover`] does, after the data root was mounted anew while the shim runs: the kernel has dropped what was not committed, as a power
+/// cut does, and the rename that gives a tree its name may be among it.
+pub async fn recover_mounted_anew(state: &ShimState) -> Result<(), Error> {
+    for uid in recovery_steps(state).await?.iter().map(RecoveryStep::uid).collect::<BTreeSet<_>>() {
+        let _tree = state.tree_locks.lock(uid).await;
+        // Planned again, because whoever had the lock may have done it, or changed what is to do.
+        for step in recovery_steps(state).await?.into_iter().filter(|step| step.uid() == uid) {
+            tracing::info!(?step, "recovering");
+            match step {
+                RecoveryStep::Journal(step) => state.journal(move |journal| journal.apply(&step)).await?,
+                RecoveryStep::Disk(step) => state.mounter.recover(step).await?,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn recovery_steps(state: &ShimState) -> Result<Vec<RecoveryStep>, Error> {
+    let records = state.journal(|journal| journal.read()).await?;
+    Ok(plan::recover(&records, &state.mounter.inventory().await?).steps)
 }
 
 fn log_context(known: &JournalContents, uid: Uid) -> LogContext {

@@ -147,9 +147,9 @@ impl ShimState {
         self.data_root_failure.read().map(|failure| failure.clone()).unwrap_or_default()
     }
 
-    /// Has the node probed soon if the mounter refused because of the whole data root.
+    /// Has the node probed soon if the mounter may have refused because of the whole data root.
     pub fn note_refusal(&self, refused: &MounterRefusal) {
-        if refused.reason == ErrorReason::ReadOnlyFilesystem {
+        if matches!(refused.reason, ErrorReason::ReadOnlyFilesystem | ErrorReason::BackendError) {
             self.report_node.notify_one();
         }
     }

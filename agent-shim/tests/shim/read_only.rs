@@ -38,8 +38,15 @@ impl SmallDisk {
         self.0.path().join("data")
     }
 
+    /// Somebody else fills the disk.
+    fn fill(&self) {
+        let block = vec![7; 1 << 20];
+        let mut ballast = File::create(self.data().join("ballast")).unwrap();
+        while ballast.write_all(&block).is_ok() {}
+    }
+
     fn give_room(&self) {
-        run("mount", &["-o", "remount,size=512M", self.data().to_str().unwrap()]);
+        std::fs::remove_file(self.data().join("ballast")).unwrap();
     }
 }
 
@@ -54,16 +61,19 @@ fn run(program: &str, args: &[&str]) {
     assert!(done.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Writes until the kernel gives the file system up.
-fn fill_until_read_only(tree: &Path) {
-    let block = vec![7; 1 << 20];
-    for n in 0..2_000 {
-        let written = File::create(tree.join(format!("f{n}"))).and_then(|mut file| file.write_all(&block).and_then(|()| file.sync_all()));
-        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::ReadOnlyFilesystem) {
+/// Writes small files until the kernel gives the file system up. Btrfs keeps them in its metadata, without which it cannot go on. Then it is
+/// read-only, and since Linux 6.18 answers EIO to everything.
+fn write_until_given_up(tree: &Path) {
+    let root = File::open(tree).unwrap();
+    for n in 0..100_000 {
+        if std::fs::write(tree.join(format!("small{n}")), [7; 2000]).is_err_and(|e| e.kind() != std::io::ErrorKind::StorageFull) {
             return;
         }
+        if n % 1_000 == 0 {
+            _ = rustix::fs::syncfs(&root);
+        }
     }
-    panic!("the disk fills up, and the file system goes on");
+    panic!("the disk is full, and the file system goes on");
 }
 
 fn health(outcome: &ProvisionOutcome) -> Option<(ConditionStatus, String)> {
@@ -92,12 +102,13 @@ async fn a_file_system_that_became_read_only_is_reported_while_pods_use_it_and_m
     std::fs::create_dir_all(Path::new(&request.target_path).parent().unwrap()).unwrap();
     node.node_publish_volume(request.clone()).await.unwrap();
 
-    fill_until_read_only(Path::new(&request.target_path));
+    disk.fill();
+    write_until_given_up(Path::new(&request.target_path));
     disk.give_room();
     for _ in 0..2 {
         assert!(check(state).await.unwrap().failure.is_some(), "there is room again, and that changes nothing");
         let failure = state.data_root_failure().unwrap();
-        assert_eq!(failure.reason.as_str(), "ReadOnlyFilesystem");
+        assert_eq!(failure.reason.as_str(), "ReadOnlyFilesystem", "{failure:?}");
         let command = "Pods use team/ws-2. It is mounted anew when none does. End the Pods that use claims, and let the agents' Pods be made \
                        again: kubectl delete pods -A --field-selector spec.nodeName=node-1 -l yoi.dev/yoipod";
         assert!(failure.message.ends_with(command), "{}", failure.message);
