@@ -11,7 +11,7 @@ pub const CHANGES: &str = "/v1/changes";
 pub struct ChangeList {
     /// Sorted by path.
     pub changes: Vec<ChangedPath>,
-    /// True when there were more than the shim's limit.
+    /// True when something was left out: there were more than the shim's limit, or `too_deep` is not empty.
     #[serde(default)]
     pub cut: bool,
     /// Directories more than 256 levels deep, at most ten. They may be listed themselves; what is in them is not.

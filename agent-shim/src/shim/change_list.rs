@@ -81,8 +81,9 @@ pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, Chan
     let list = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let changed = |c: yoi_workspace::Change| ChangedPath { path: text(c.path), kind: kind(c.kind) };
+    let cut = list.cut || !list.too_deep.is_empty();
     let too_deep = list.too_deep.into_iter().map(text).collect();
-    Ok(ChangeList { changes: list.changes.into_iter().map(changed).collect(), cut: list.cut, too_deep })
+    Ok(ChangeList { changes: list.changes.into_iter().map(changed).collect(), cut, too_deep })
 }
 
 /// What the changes of a tree are counted from.

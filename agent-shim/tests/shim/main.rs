@@ -9,6 +9,7 @@ mod decide_publish;
 mod fixtures;
 mod hostile_input;
 mod hung_up;
+mod liveness;
 mod node_restart;
 mod orphans;
 mod provisioning;

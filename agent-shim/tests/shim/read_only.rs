@@ -128,7 +128,8 @@ async fn a_file_system_that_became_read_only_is_reported_while_pods_use_it_and_m
     state.report_node.notified().await;
     assert_eq!(check(state).await.unwrap().failure, None, "nothing uses it any more");
     assert_eq!(state.data_root_failure(), None);
-    let unhealthy = json!({ "type": "Healthy", "status": "False", "reason": "ReadOnlyFilesystem", "message": "", "lastTransitionTime": "" });
+    let unhealthy =
+        json!({ "type": "Healthy", "status": "False", "reason": "ReadOnlyFilesystem", "message": "", "lastTransitionTime": "" });
     let mut before = agents;
     before["status"]["conditions"] = json!([unhealthy]);
     let told = provision(state, &workspace(2, before), uid(2)).await.unwrap();
