@@ -36,6 +36,8 @@ pub enum ShimCommand {
     Shim(ShimArgs),
     /// Does the disk work that the shim asks for. Privileged; takes itself off the network.
     Mounter(MounterArgs),
+    /// Asks a mounter to do something, and fails if it does not within eight seconds. For a liveness probe.
+    CheckMounter(CheckMounterArgs),
 }
 
 /// Arguments of the shim.
@@ -81,6 +83,14 @@ pub struct MounterArgs {
     #[arg(long, value_parser = parse_bytes)]
     pub loop_size: Option<u64>,
     /// Where the shim finds this mounter.
+    #[arg(long, default_value = "/run/yoi/mounter.sock")]
+    pub mounter_socket: PathBuf,
+}
+
+/// Arguments of the check of the mounter.
+#[derive(Args, Clone)]
+pub struct CheckMounterArgs {
+    /// The mounter's socket.
     #[arg(long, default_value = "/run/yoi/mounter.sock")]
     pub mounter_socket: PathBuf,
 }

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         // The process has one thread here. The mounter must leave the network before it starts others.
         ShimCommand::Mounter(args) => mounter::run(&args).map_err(|e| error_chain(&e)),
+        ShimCommand::CheckMounter(args) => mounter::check::run(&args.mounter_socket).map_err(|e| error_chain(&e)),
         ShimCommand::Shim(args) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(shim::serve(args)).map_err(|e| error_chain(&e)),
             Err(e) => Err(format!("failed to start: {e}")),

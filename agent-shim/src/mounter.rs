@@ -1,10 +1,12 @@
 //! The privileged process: works on the disk and mounts, as requests of UIDs and enums ask. No async code, no network.
 
+pub mod check;
 pub mod client;
 pub mod frame;
 pub mod listener;
 pub mod log_context;
 pub mod protocol;
+mod root_slot;
 pub mod service;
 
 use std::path::{Path, PathBuf};
@@ -15,8 +17,10 @@ use yoi_workspace::{DataRoot, ExpectedRoot, loopback};
 use crate::args::MounterArgs;
 use service::MounterService;
 
-/// How many requests are worked on at the same time.
+/// How many requests of the shim are worked on at the same time.
 pub const MAX_REQUESTS: usize = 64;
+/// How many change lists of them. A caller that hangs up frees its place as soon as its comparison notices.
+pub const MAX_CHANGE_LISTS: usize = 8;
 
 /// The mounter could not start.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,20 @@ pub enum MounterError {
     /// The Btrfs file could not be attached.
     #[error(transparent)]
     Loop(#[from] loopback::LoopError),
+    /// The data root is mounted for Pods, so it cannot be mounted anew.
+    #[error("failed to release {path}: Pods have trees of it mounted, one at {}", .target.display())]
+    Held {
+        /// The data root.
+        path: PathBuf,
+        /// One of the mounts.
+        target: PathBuf,
+    },
+    /// Somebody else has mounted the data root, so only they can mount it anew.
+    #[error("failed to mount {path} anew: the mounter has not mounted it itself")]
+    NotOurs {
+        /// The data root.
+        path: PathBuf,
+    },
     /// The data root could not be opened.
     #[error(transparent)]
     Disk(#[from] yoi_workspace::Error),
@@ -60,9 +78,19 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     // SAFETY: no descriptor of this thread is shared in a way that a new network namespace changes.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
     exit_on_signal().map_err(MounterError::Signals)?;
+    raise_descriptor_limit();
     let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size };
     let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?;
     listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
+}
+
+/// A comparison of two trees holds three descriptors for each level. A limit that cannot be raised only makes deep comparisons fail.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files was not raised");
+    }
 }
 
 /// Exits on SIGTERM and SIGINT. The first process of a container gets only signals that it asks for. It exits at once, because each request can be
@@ -104,12 +132,30 @@ impl DataRootConfig {
             |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
         make_dir(&self.data_root)?;
         let Some(size) = self.loop_size else { return Ok(DataRoot::open_expected(&self.data_root, expected)?) };
-        let (image, pool) = (self.data_root.join("pool.btrfs"), self.data_root.join("pool"));
+        let (image, pool) = self.image_and_pool();
         let ensured = match expected {
             ExpectedRoot::Any => loopback::ensure_loop_btrfs(&image, size, &pool)?,
             ExpectedRoot::Used | ExpectedRoot::Named(_) => loopback::attach_loop_btrfs(&image, &pool)?,
         };
         tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
         Ok(DataRoot::open_expected(&pool, expected)?)
+    }
+
+    fn image_and_pool(&self) -> (PathBuf, PathBuf) {
+        (self.data_root.join("pool.btrfs"), self.data_root.join("pool"))
+    }
+
+    /// Fails if the data root cannot be mounted anew: somebody else has mounted it, or Pods use it.
+    fn check_unused(&self, root: &DataRoot) -> Result<(), MounterError> {
+        if self.loop_size.is_none() {
+            return Err(MounterError::NotOurs { path: self.data_root.clone() });
+        }
+        let (_, path) = self.image_and_pool();
+        root.mounts_elsewhere()?.into_iter().next().map_or(Ok(()), |target| Err(MounterError::Held { path, target }))
+    }
+
+    /// Unmounts the Btrfs file. [`DataRootConfig::open`] mounts it again: after an error the kernel lets a file system be written only then.
+    fn release(&self) -> Result<(), MounterError> {
+        Ok(loopback::release(&self.image_and_pool().1)?)
     }
 }

@@ -4,13 +4,14 @@
 //! Each module uses only those above it.
 //! - [`publish_records`], [`runtime_store`], [`workspaces`], `pod_sockets`, `keyed_locks`, `metrics`: one thing each.
 //! - [`state`]: all of them together.
-//! - [`recovery`], [`change_list`], [`provisioning`]: work on trees. [`publishing`]: volumes of Pods.
+//! - [`recovery`], [`data_root`], [`change_list`], [`provisioning`]: work on trees. [`publishing`]: volumes of Pods.
 //! - [`record_sweep`], [`orphans`]: clean up what a crash or a deletion left.
 //! - `csi_service`, `registration`, `provision_controller`, `node_report`, [`health`]: who calls, and what is reported.
 
 mod authority;
 pub mod change_list;
 mod csi_service;
+pub mod data_root;
 pub mod error;
 pub mod health;
 pub mod keyed_locks;
@@ -52,6 +53,7 @@ use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::{Journal, JournalError};
 
 use crate::args::ShimArgs;
+use crate::decide::node_status::DataRootFailure;
 use crate::mounter::client::{Mounter, MounterClient, MounterFailure};
 use crate::proto::csi::identity_server::IdentityServer;
 use crate::proto::csi::node_server::NodeServer;
@@ -170,8 +172,8 @@ async fn wait_for_data_root(
     journal: &Journal,
 ) -> Result<bool, ShimError> {
     let expected = recovery::expected_data_root(folder, journal).map_err(ShimError::Recover)?;
-    let report = async |why: &str| {
-        if let Err(error) = node_report::report_missing_data_root(client, &args.node_name, why).await {
+    let report = async |failure: DataRootFailure| {
+        if let Err(error) = node_report::report_without_data_root(client, &args.node_name, &failure).await {
             tracing::warn!(error = error_chain(&error), "the node was not reported");
         }
     };

@@ -193,6 +193,14 @@ reasons! {
     OUT_OF_SPACE = "OutOfSpace",
         "Make room in the data root of the node: delete workspaces that nobody needs, or enlarge the volume.",
         "kubectl yoi ls workspaces -A";
+    /// The file system of the node's trees has become read-only, as the kernel makes it after an error. Nothing can be written, made or deleted.
+    @!READ_ONLY_FILESYSTEM = "ReadOnlyFilesystem",
+        "The message says who uses it: end those Pods, and the node mounts it anew within a minute. A file system that the node's admin has mounted, only they can mount anew.",
+        "kubectl delete pods -A --field-selector spec.nodeName=NODE -l yoi.dev/yoipod";
+    /// The node's kernel lacks system calls that every tree and mount needs.
+    @!KERNEL_TOO_OLD = "KernelTooOld",
+        "Give the node the kernel that the message names, or keep agents off it with `shim.nodeSelector`.",
+        "kubectl get workspacenodes -o wide";
     /// The node's file system refused.
     BACKEND_ERROR = "BackendError",
         "Read the message, then the mounter's log; the file system may need repair.",

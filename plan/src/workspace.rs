@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use yoi_crds::condition::{ConditionStatus, ConditionValue};
+use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
@@ -84,6 +84,11 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     let mut status = AgentWorkspaceStatus { observed_generation: generation, ..AgentWorkspaceStatus::default() };
     let mut conditions = ConditionSet::new(workspace.conditions(), generation, now);
     let mut needed = vec![condition::ACCEPTED, condition::SCHEDULED, condition::PROVISIONED];
+
+    // The shim reports it only once the data root has failed.
+    if find(workspace.conditions(), condition::HEALTHY).is_some() {
+        needed.push(condition::HEALTHY);
+    }
 
     let accepted = accepted_condition(input);
     let is_accepted = accepted.status == ConditionStatus::True;

@@ -135,6 +135,25 @@ fn a_tree_whose_base_went_before_it_was_made_waits_for_the_next_base_on_its_node
 }
 
 #[test]
+fn a_tree_whose_data_root_is_read_only_is_not_ready_and_is_again_once_it_is_mounted_anew() {
+    let of = |health: &str, reason: &str| {
+        let healthy =
+            json!({"type": "Healthy", "status": health, "reason": reason, "message": "delete these Pods", "lastTransitionTime": "t"});
+        let conditions = json!([is_true("Provisioned"), healthy]);
+        let workspace = tree(
+            "w",
+            json!({"source": {"empty": {}}}),
+            json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "owner": {"uid": 1, "gid": 1}, "conditions": conditions}),
+        );
+        let reported = status(workspace::plan(&seen(workspace), &settings(), now()));
+        let ready = reported.conditions.into_iter().find(|c| c.type_ == "Ready").expect("Ready");
+        (ready.reason, ready.message)
+    };
+    assert_eq!(of("False", "ReadOnlyFilesystem"), ("ReadOnlyFilesystem".to_owned(), "delete these Pods".to_owned()));
+    assert_eq!(of("True", "AllMet").0, "AllMet");
+}
+
+#[test]
 fn a_clone_has_the_owner_of_what_it_is_made_from() {
     let parent = tree(
         "parent",

@@ -14,9 +14,12 @@ pub struct ChangeList {
     /// The commit of the base; absent where the base is not from git, or the tree has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_revision: Option<String>,
-    /// True when there were more than the shim's limit.
+    /// True when something was left out: there were more than the shim's limit, or `too_deep` is not empty.
     #[serde(default)]
     pub cut: bool,
+    /// Directories more than 256 levels deep, at most ten. They may be listed themselves; what is in them is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub too_deep: Vec<String>,
 }
 
 /// One path that differs.

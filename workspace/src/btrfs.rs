@@ -4,18 +4,29 @@ pub(crate) mod commit;
 pub(crate) mod extents;
 pub(crate) mod ioctl;
 mod search;
+mod shared_sync;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::Stat;
+use shared_sync::SharedSync;
 
+use crate::change_list::ChangeCollector;
 use crate::copy::set_root_owner;
 use crate::error::StepContext;
 use crate::trees::{Backend, LiveTree};
-use crate::{Change, CloneAccess, Owner, ProviderKind, SysError, compare, dir, remove};
+use crate::{ChangeLimits, CloneAccess, Owner, ProviderKind, SysError, compare, dir, remove};
 
-pub(crate) struct Btrfs;
+/// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
+const MAX_CHANGED_INODES: usize = 100_000;
+/// The same for the bytes of their paths.
+const MAX_CHANGED_PATH_BYTES: usize = 4 << 20;
+
+#[derive(Default)]
+pub(crate) struct Btrfs {
+    sync: SharedSync,
+}
 
 impl Backend for Btrfs {
     const KIND: ProviderKind = ProviderKind::Btrfs;
@@ -71,12 +82,43 @@ impl Backend for Btrfs {
 
     /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. If one tree is a clone of the other, the kernel
     /// lists the inodes that changed; otherwise every file is visited.
-    fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), SysError> {
         let (base, same) = (since.tree.as_fd(), |pair: &compare::Pair| Ok(same_inode(pair.base.1, pair.tree.1)));
-        match changed_paths(tree, since)? {
-            Some(paths) => compare::compare_paths(base, tree.tree.as_fd(), &paths, &same),
-            None => compare::compare_all(base, tree.tree.as_fd(), &same),
+        match self.changed_paths(tree, since, limits)? {
+            Some(paths) => compare::compare_paths(base, tree.tree.as_fd(), &paths, &same, out),
+            None => compare::compare_all(base, tree.tree.as_fd(), &same, out),
         }
+    }
+}
+
+impl Btrfs {
+    /// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them, or they are too many.
+    fn changed_paths(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits) -> Result<Option<compare::Paths>, SysError> {
+        let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };
+        let tree = &tree.tree;
+        self.sync.run(limits.is_cancelled, || ioctl::sync(tree)).step("commit the changes")?;
+        let Some(changed) = search::changed_since(tree, first, MAX_CHANGED_INODES).step("search the changed inodes")? else {
+            return Ok(None);
+        };
+        let (mut paths, mut bytes) = (compare::Paths::default(), 0);
+        for changed in changed {
+            limits.check()?;
+            let found = match changed.is_dir {
+                true => search::path_of_dir(tree, changed.inode).map(|path| path.into_iter().collect()),
+                false => search::paths_of_file(tree, changed.inode),
+            };
+            // The path is too long, the links are too many, or the call is not permitted. A comparison of all files finds them.
+            let Ok(found) = found else { return Ok(None) };
+            bytes += found.iter().map(Vec::len).sum::<usize>();
+            if bytes > MAX_CHANGED_PATH_BYTES {
+                return Ok(None);
+            }
+            match changed.is_dir {
+                true => paths.dirs.extend(found),
+                false => paths.files.extend(found),
+            }
+        }
+        Ok(Some(paths))
     }
 }
 
@@ -93,27 +135,6 @@ fn first_changed_transid(tree: &LiveTree, since: &LiveTree) -> Result<Option<u64
         return Ok(Some(theirs.created_transid + 1));
     }
     Ok(None)
-}
-
-/// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them.
-fn changed_paths(tree: &LiveTree, since: &LiveTree) -> Result<Option<compare::Paths>, SysError> {
-    let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };
-    let tree = &tree.tree;
-    ioctl::sync(tree).step("commit the changes")?;
-    let mut paths = compare::Paths::default();
-    for changed in search::changed_since(tree, first).step("search the changed inodes")? {
-        let found = match changed.is_dir {
-            true => search::path_of_dir(tree, changed.inode).map(|path| path.into_iter().collect()),
-            false => search::paths_of_file(tree, changed.inode),
-        };
-        // The path is too long, the links are too many, or the call is not permitted. A comparison of all files finds them.
-        let Ok(found) = found else { return Ok(None) };
-        match changed.is_dir {
-            true => paths.dirs.extend(found),
-            false => paths.files.extend(found),
-        }
-    }
-    Ok(Some(paths))
 }
 
 fn same_inode(a: &Stat, b: &Stat) -> bool {

@@ -1,27 +1,15 @@
-//! Compares two trees, name by name.
+//! Compares two trees, name by name. A directory is read entry by entry and never held whole: an agent decides how many names it has.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
-use crate::{Change, ChangeKind, NodeKind, SysError, dir};
-
-/// The order of change lists: by the bytes of the path, and a deletion before an addition at the same path.
-pub(crate) fn by_path(a: &Change, b: &Change) -> Ordering {
-    let rank = |c: &Change| match c.kind {
-        ChangeKind::Deleted => 0,
-        ChangeKind::Modified => 1,
-        ChangeKind::Added => 2,
-    };
-    a.path.as_os_str().as_bytes().cmp(b.path.as_os_str().as_bytes()).then(rank(a).cmp(&rank(b)))
-}
+use crate::{ChangeKind, NodeKind, SysError, dir};
 
 /// A path that is in both trees with the same type, and not a directory.
 pub(crate) struct Pair<'a> {
@@ -41,10 +29,13 @@ pub(crate) fn same_metadata(a: &Stat, b: &Stat) -> bool {
 }
 
 /// Lists everything that differs between `base` and `tree`.
-pub(crate) fn compare_all(base: BorrowedFd, tree: BorrowedFd, same: IsSame) -> Result<Vec<Change>, SysError> {
-    let mut walk = Comparison { same, enter: Enter::All, path: Vec::new(), out: Vec::new() };
-    walk.compare_dirs(base, tree, 0)?;
-    Ok(walk.out)
+pub(crate) fn compare_all(base: BorrowedFd, tree: BorrowedFd, same: IsSame, out: &mut ChangeCollector) -> Result<(), SysError> {
+    Comparison { same, enter: Enter::All, path: Vec::new(), out }.compare_dirs(base, tree, 0)
+}
+
+/// Lists everything in `tree` as added.
+pub(crate) fn list_all(tree: BorrowedFd, out: &mut ChangeCollector) -> Result<(), SysError> {
+    Comparison { same: &|_| Ok(true), enter: Enter::All, path: Vec::new(), out }.push_content(tree, ChangeKind::Added, 0)
 }
 
 /// Paths from the root of a tree at which something changed.
@@ -57,8 +48,14 @@ pub(crate) struct Paths {
 
 /// Lists everything that differs, given the paths in `tree` of every inode that changed. A file must have the same inode number in both
 /// trees, and no other file that number. Some differences are listed twice.
-pub(crate) fn compare_paths(base: BorrowedFd, tree: BorrowedFd, changed: &Paths, same: IsSame) -> Result<Vec<Change>, SysError> {
-    let mut walk = Comparison { same, enter: Enter::Replaced, path: Vec::new(), out: Vec::new() };
+pub(crate) fn compare_paths(
+    base: BorrowedFd,
+    tree: BorrowedFd,
+    changed: &Paths,
+    same: IsSame,
+    out: &mut ChangeCollector,
+) -> Result<(), SysError> {
+    let mut walk = Comparison { same, enter: Enter::Replaced, path: Vec::new(), out };
     for path in &changed.dirs {
         if let Some((old, new)) = open_both(base, tree, path)? {
             walk.path.clone_from(path);
@@ -84,7 +81,7 @@ pub(crate) fn compare_paths(base: BorrowedFd, tree: BorrowedFd, changed: &Paths,
             walk.path.truncate(before);
         }
     }
-    Ok(walk.out)
+    Ok(())
 }
 
 /// Opens the directory `path` in both trees; `None` if it is not a directory in both.
@@ -106,37 +103,46 @@ enum Enter {
     Replaced,
 }
 
-struct Comparison<'a> {
+struct Comparison<'a, 'b> {
     same: IsSame<'a>,
     enter: Enter,
     path: Vec<u8>,
-    out: Vec<Change>,
+    out: &'a mut ChangeCollector<'b>,
 }
 
-impl Comparison<'_> {
+impl Comparison<'_, '_> {
     fn push(&mut self, kind: ChangeKind, node: NodeKind) {
-        self.out.push(Change { path: PathBuf::from(OsString::from_vec(self.path.clone())), kind, node });
+        self.out.push(&self.path, kind, node);
     }
 
     /// Compares two directories. `self.path` is their path.
     fn compare_dirs(&mut self, base: BorrowedFd, tree: BorrowedFd, depth: usize) -> Result<(), SysError> {
         if depth > dir::MAX_DEPTH {
-            return Err(dir::too_deep()).step("read a directory");
+            self.out.push_too_deep(&self.path);
+            return Ok(());
         }
-        let mut names = dir::names(base).step("read a directory")?;
-        names.extend(dir::names(tree).step("read a directory")?);
-        names.sort();
-        names.dedup();
-        for name in names {
-            let before = dir::push_component(&mut self.path, &name);
-            self.compare_name(base, tree, &name, depth)?;
+        dir::for_each_name(tree, "read a directory", |name| {
+            let before = dir::push_component(&mut self.path, name);
+            self.compare_name(base, tree, name, depth)?;
             self.path.truncate(before);
-        }
-        Ok(())
+            Ok(())
+        })?;
+        dir::for_each_name(base, "read a directory", |name| {
+            self.out.visit()?;
+            if stat_opt(tree, name)?.is_none()
+                && let Some(old) = stat_opt(base, name)?
+            {
+                let before = dir::push_component(&mut self.path, name);
+                self.push_all(base, name, ChangeKind::Deleted, &old, depth)?;
+                self.path.truncate(before);
+            }
+            Ok(())
+        })
     }
 
     /// Compares one name. `self.path` is already its path.
     fn compare_name(&mut self, base: BorrowedFd, tree: BorrowedFd, name: &CStr, depth: usize) -> Result<(), SysError> {
+        self.out.visit()?;
         let (old, new) = (stat_opt(base, name)?, stat_opt(tree, name)?);
         match (old, new) {
             (None, None) => {}
@@ -173,18 +179,27 @@ impl Comparison<'_> {
         if node != NodeKind::Dir {
             return Ok(());
         }
-        if depth > dir::MAX_DEPTH {
-            return Err(dir::too_deep()).step("read a directory");
+        match dir::open_opt(at, name).step("open a directory")? {
+            Some(child) => self.push_content(child.as_fd(), kind, depth + 1),
+            None => Ok(()),
         }
-        let Some(child) = dir::open_opt(at, name).step("open a directory")? else { return Ok(()) };
-        for name in dir::names(&child).step("read a directory")? {
-            let before = dir::push_component(&mut self.path, &name);
-            if let Some(stat) = stat_opt(child.as_fd(), &name)? {
-                self.push_all(child.as_fd(), &name, kind, &stat, depth + 1)?;
+    }
+
+    /// Adds everything below a directory whose path is `self.path`.
+    fn push_content(&mut self, at: BorrowedFd, kind: ChangeKind, depth: usize) -> Result<(), SysError> {
+        if depth > dir::MAX_DEPTH {
+            self.out.push_too_deep(&self.path);
+            return Ok(());
+        }
+        dir::for_each_name(at, "read a directory", |name| {
+            self.out.visit()?;
+            let before = dir::push_component(&mut self.path, name);
+            if let Some(stat) = stat_opt(at, name)? {
+                self.push_all(at, name, kind, &stat, depth)?;
             }
             self.path.truncate(before);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

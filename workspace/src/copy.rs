@@ -11,10 +11,11 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec,
 use rustix::io::Errno;
 
 use crate::btrfs::{commit, ioctl};
+use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::TREE;
 use crate::trees::{Backend, LiveTree};
-use crate::{Change, CloneAccess, NodeKind, Owner, ProviderKind, SysError, TreeOrigin, compare, dir, remove};
+use crate::{ChangeLimits, CloneAccess, NodeKind, Owner, ProviderKind, SysError, TreeOrigin, compare, dir, remove};
 
 pub(crate) struct Copy;
 
@@ -80,7 +81,7 @@ impl Backend for Copy {
     /// A copy has new inodes and ctimes. A change after the clone's commit point gives a file a ctime from then or later, and no agent can
     /// set a ctime back. Files with such a ctime are compared by content, the others by size and mtime. If the tree is not a direct clone
     /// of `since`, every file is compared by content.
-    fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError> {
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), SysError> {
         let is_direct = matches!(tree.marker.origin, TreeOrigin::Clone { from, .. } if from == since.marker.uid);
         // The rename at the commit point set the ctime of the entry. The marker of a seal sets it again, so a sealed tree is compared in
         // full.
@@ -88,7 +89,7 @@ impl Backend for Copy {
             true => dir::ctime(&rustix::fs::fstat(&tree.entry).step("stat the entry")?),
             false => (i64::MIN, 0),
         };
-        compare::compare_all(since.tree.as_fd(), tree.tree.as_fd(), &|pair| {
+        let same = |pair: &compare::Pair| {
             if !compare::same_metadata(pair.base.1, pair.tree.1) {
                 return Ok(false);
             }
@@ -96,14 +97,15 @@ impl Backend for Copy {
                 return Ok(true);
             }
             match dir::kind(pair.tree.1) {
-                NodeKind::File => same_content(pair.base.0, pair.tree.0, pair.name),
+                NodeKind::File => same_content(pair.base.0, pair.tree.0, pair.name, limits),
                 NodeKind::Symlink => {
                     let read = |at| rustix::fs::readlinkat(at, pair.name, Vec::new()).step("read a link");
                     Ok(read(pair.base.0)? == read(pair.tree.0)?)
                 }
                 NodeKind::Dir | NodeKind::Special => Ok(true),
             }
-        })
+        };
+        compare::compare_all(since.tree.as_fd(), tree.tree.as_fd(), &same, out)
     }
 }
 
@@ -114,11 +116,13 @@ pub(crate) fn set_root_owner(entry: BorrowedFd, owner: Owner) -> Result<(), SysE
     rustix::fs::fchmod(&tree, Mode::from_raw_mode(0o755)).step("set the mode of the tree")
 }
 
-fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr) -> Result<bool, SysError> {
+fn same_content(base: BorrowedFd, tree: BorrowedFd, name: &CStr, limits: &ChangeLimits) -> Result<bool, SysError> {
     let open = |at| dir::open_file(at, name).map(File::from).step("open a file");
     let (mut a, mut b) = (open(base)?, open(tree)?);
     let (mut left, mut right) = (vec![0; 128 << 10], vec![0; 128 << 10]);
     loop {
+        // A file may be large, and slow to read.
+        limits.check()?;
         let n = a.read(&mut left).step("read a file")?;
         if n == 0 {
             return Ok(b.read(&mut right).step("read a file")? == 0);

@@ -1,7 +1,7 @@
 //! The data root of a node: opens the directory, gives out its providers, and mounts trees into Pods.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::mount::{self, BindOutcome, MountError, TargetRoot};
 use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
 use crate::trees::{self, TreeProvider};
-use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid};
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid, mountinfo};
 
 /// The opened data root of a node.
 ///
@@ -70,7 +70,7 @@ impl DataRoot {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
-        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs };
+        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::default() };
         let copy = TreeProvider { layout: layout.clone(), backend: Copy };
         Ok(Self { layout, btrfs, copy, on_btrfs })
     }
@@ -84,7 +84,17 @@ impl DataRoot {
     pub fn probe(&self) -> Result<Probe, Error> {
         // Two probes at once would use the same names. No object has the zero UID, so its lock serves them.
         let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
-        probe::probe(self.layout.root()).map_err(Error::Probe)
+        probe::probe(self.layout.root(), self.on_btrfs).map_err(Error::Probe)
+    }
+
+    /// The targets where trees of this data root are mounted: whatever its file system shows outside of it. Errors: `Probe`.
+    pub fn mounts_elsewhere(&self) -> Result<Vec<PathBuf>, Error> {
+        let look = || {
+            let table = mountinfo::read()?;
+            let here = mountinfo::locate(self.layout.root(), &table)?;
+            Ok(mountinfo::mounts_elsewhere(&here, &here.path, &table))
+        };
+        look().map_err(Error::Probe)
     }
 
     /// Returns a provider. Errors: `NotOffered` if it cannot work on this file system.

@@ -10,7 +10,7 @@ use rustix::path::Arg;
 use crate::error::StepContext;
 use crate::{NodeKind, SysError};
 
-/// Deeper trees are refused, because each level takes a descriptor and a stack frame.
+/// Nothing deeper is read, because each level takes descriptors and a stack frame.
 pub(crate) const MAX_DEPTH: usize = 256;
 
 /// Opens a directory below `at`, through no link and into no other mount.
@@ -48,6 +48,21 @@ pub(crate) fn names(dir: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     }
     names.sort();
     Ok(names)
+}
+
+/// Calls `each` for every name in a directory without the dots, in no order. An error of the directory names `step`.
+pub(crate) fn for_each_name(
+    dir: impl AsFd,
+    step: &'static str,
+    mut each: impl FnMut(&CStr) -> Result<(), SysError>,
+) -> Result<(), SysError> {
+    for entry in Dir::read_from(dir).step(step)? {
+        let entry = entry.step(step)?;
+        if entry.file_name() != c"." && entry.file_name() != c".." {
+            each(entry.file_name())?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn stat(at: impl AsFd, name: &CStr) -> rustix::io::Result<Stat> {

@@ -103,6 +103,10 @@ pub enum ErrorReason {
     Foreign,
     /// The request can never succeed.
     InvalidRequest,
+    /// The caller no longer wants the answer.
+    Cancelled,
+    /// The kernel of the node lacks what trees and mounts need.
+    KernelTooOld,
     /// Any other error of the system.
     BackendError,
 }
@@ -121,6 +125,8 @@ impl ErrorReason {
             ErrorReason::WrongDataRoot => "WrongDataRoot",
             ErrorReason::Foreign => "Foreign",
             ErrorReason::InvalidRequest => "InvalidRequest",
+            ErrorReason::Cancelled => "Cancelled",
+            ErrorReason::KernelTooOld => "KernelTooOld",
             ErrorReason::BackendError => "BackendError",
         }
     }
@@ -132,6 +138,7 @@ impl SysError {
             Some(libc::ENOSPC | libc::EDQUOT) => ErrorReason::OutOfSpace,
             Some(libc::EROFS) => ErrorReason::ReadOnlyFilesystem,
             Some(libc::EBUSY) => ErrorReason::Busy,
+            Some(libc::ECANCELED) => ErrorReason::Cancelled,
             _ => ErrorReason::BackendError,
         }
     }

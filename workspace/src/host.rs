@@ -88,10 +88,26 @@ pub(crate) fn harden_mount(mount: impl AsFd, read_only: bool) -> io::Result<()> 
     mount_setattr(mount.as_fd().as_raw_fd(), &attr)
 }
 
-/// True if the kernel knows `mount_setattr` (5.12 and later).
-pub(crate) fn has_mount_setattr() -> bool {
-    let nothing = MountAttr { attr_set: 0, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    !mount_setattr(-1, &nothing).is_err_and(|e| e.raw_os_error() == Some(libc::ENOSYS))
+/// The oldest kernel that has all of [`CALLS`], and all else that this crate uses.
+pub(crate) const MIN_KERNEL: &str = "5.12";
+
+/// System calls that no tree or mount can do without, and that a kernel may lack.
+const CALLS: [(&str, libc::c_long); 5] = [
+    ("openat2", libc::SYS_openat2),
+    ("open_tree", libc::SYS_open_tree),
+    ("move_mount", libc::SYS_move_mount),
+    ("fsopen", libc::SYS_fsopen),
+    ("mount_setattr", libc::SYS_mount_setattr),
+];
+
+/// The system calls that this kernel lacks. Each is tried with arguments that every kernel refuses.
+pub(crate) fn missing_calls() -> Vec<String> {
+    let lacks = |number: libc::c_long| {
+        // SAFETY: no descriptor -1 exists and the pointers are null, so the kernel reads and changes nothing.
+        let done = unsafe { libc::syscall(number, -1, std::ptr::null::<u8>(), -1, std::ptr::null::<u8>(), 0) };
+        done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS)
+    };
+    CALLS.iter().filter(|(_, number)| lacks(*number)).map(|(name, _)| (*name).to_owned()).collect()
 }
 
 fn mount_setattr(fd: i32, attr: &MountAttr) -> io::Result<()> {

@@ -19,6 +19,7 @@
 
 mod atomic;
 mod btrfs;
+mod change_list;
 mod compare;
 mod copy;
 mod data_root;
@@ -42,6 +43,7 @@ mod trees;
 mod uid;
 
 pub use atomic::{write_atomically, write_atomically_with};
+pub use change_list::{ChangeLimits, ChangeList};
 pub use data_root::{DataRoot, ExpectedRoot, PublishError};
 pub use error::{Error, ErrorReason, SysError};
 pub use faults::{FaultPoint, Faults, NoFaults};
@@ -52,6 +54,6 @@ pub use model::{
     TreeManifest, TreeOrigin, UnreadableEntry,
 };
 pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
-pub use probe::{KernelFacts, Probe};
+pub use probe::{KernelFacts, Probe, RootFailure};
 pub use provider::Provider;
 pub use uid::{ParseUidError, SHARDS, Uid};

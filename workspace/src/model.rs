@@ -173,7 +173,7 @@ pub struct Change {
     pub node: NodeKind,
 }
 
-mod path_bytes {
+pub(crate) mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::{Path, PathBuf};
@@ -187,19 +187,38 @@ mod path_bytes {
         Bytes(Vec<u8>),
     }
 
-    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        match path.to_str() {
-            Some(text) => PathForm::Text(text.to_owned()),
-            None => PathForm::Bytes(path.as_os_str().as_bytes().to_vec()),
+    impl From<&Path> for PathForm {
+        fn from(path: &Path) -> Self {
+            match path.to_str() {
+                Some(text) => PathForm::Text(text.to_owned()),
+                None => PathForm::Bytes(path.as_os_str().as_bytes().to_vec()),
+            }
         }
-        .serialize(to)
+    }
+
+    impl From<PathForm> for PathBuf {
+        fn from(form: PathForm) -> Self {
+            match form {
+                PathForm::Text(text) => PathBuf::from(text),
+                PathForm::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
+            }
+        }
+    }
+
+    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        PathForm::from(path).serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(match PathForm::deserialize(from)? {
-            PathForm::Text(text) => PathBuf::from(text),
-            PathForm::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
-        })
+        Ok(PathForm::deserialize(from)?.into())
+    }
+
+    pub fn serialize_all<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(paths.iter().map(|path| PathForm::from(path.as_path())))
+    }
+
+    pub fn deserialize_all<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<PathForm>::deserialize(from)?.into_iter().map(PathBuf::from).collect())
     }
 }
 

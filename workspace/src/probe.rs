@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +16,24 @@ use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
 pub struct Probe {
     /// One for every provider of this crate, offered or not.
     pub offers: Vec<ProviderOffer>,
-    /// Size of the file system.
+    /// Size of the file system. 0 if it does not work and does not say.
     pub total_bytes: u64,
-    /// What an unprivileged process can still write.
+    /// What an unprivileged process can still write. 0 if the file system does not say.
     pub free_bytes: u64,
     /// The running kernel.
     pub kernel: KernelFacts,
+    /// Why the data root does not work at all at present. A full one works: its trees can be used and destroyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<RootFailure>,
+}
+
+/// Why a data root does not work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootFailure {
+    /// `ReadOnlyFilesystem` if nothing can be written until it is mounted anew, else the class of what failed when providers were tried.
+    pub reason: ErrorReason,
+    /// One sentence.
+    pub message: String,
 }
 
 /// Facts of the running kernel that decide what this node can do.
@@ -30,33 +42,52 @@ pub struct Probe {
 pub struct KernelFacts {
     /// As `uname -r` has it.
     pub release: String,
-    /// Whether `mount_setattr` works, which makes a mount read-only before it is attached.
-    pub mount_setattr: bool,
+    /// The system calls that trees and mounts need and this kernel lacks.
+    pub missing: Vec<String>,
+}
+
+impl KernelFacts {
+    /// Asks the running kernel. Makes nothing and opens no data root.
+    pub fn read() -> Result<Self, SysError> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").step("ask for the kernel's release")?;
+        Ok(KernelFacts { release: release.trim().to_owned(), missing: host::missing_calls() })
+    }
+
+    /// Why no tree can be mounted with this kernel, and which one is needed; None if it will do.
+    pub fn shortfall(&self) -> Option<String> {
+        let (release, missing) = (&self.release, self.missing.join(", "));
+        (!missing.is_empty()).then(|| format!("the node's kernel {release} lacks {missing}: Linux {} or later is needed", host::MIN_KERNEL))
+    }
 }
 
 const NAME: &std::ffi::CStr = c".probe";
 const SNAPSHOT: &std::ffi::CStr = c".probe.snapshot";
 
-pub(crate) fn probe(root: BorrowedFd) -> Result<Probe, SysError> {
-    let space = rustix::fs::fstatvfs(root).step("ask for free space")?;
-    Ok(Probe {
-        offers: vec![offer_btrfs(root), offer_copy(root)],
-        total_bytes: space.f_blocks * space.f_frsize,
-        free_bytes: space.f_bavail * space.f_frsize,
-        kernel: KernelFacts { release: release()?, mount_setattr: host::has_mount_setattr() },
-    })
+pub(crate) fn probe(root: BorrowedFd, on_btrfs: bool) -> Result<Probe, SysError> {
+    let kernel = KernelFacts::read()?;
+    let (btrfs, mut failure) = offer_btrfs(root, on_btrfs);
+    let offers = vec![btrfs, offer_copy(root)];
+    let space = match rustix::fs::fstatvfs(root) {
+        Ok(space) => space,
+        // A Btrfs that has given up does not even say how large it is.
+        Err(_) if failure.is_some() => return Ok(Probe { offers, total_bytes: 0, free_bytes: 0, kernel, failure }),
+        Err(e) => return Err(e).step("ask for free space"),
+    };
+    if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        let message = "the file system is read-only".to_owned();
+        failure = Some(RootFailure { reason: ErrorReason::ReadOnlyFilesystem, message });
+    }
+    Ok(Probe { offers, total_bytes: space.f_blocks * space.f_frsize, free_bytes: space.f_bavail * space.f_frsize, kernel, failure })
 }
 
-fn release() -> Result<String, SysError> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease").step("ask for the kernel's release")?.trim().to_owned())
-}
-
-fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
+/// The offer, and why it does not work at present.
+///
+/// On Btrfs it stays available whatever fails, unless the kernel or the mount does not have the calls: a new tree waits for the disk. A base
+/// made by Copy meanwhile would make all trees of its project copies for good, and live forks impossible.
+fn offer_btrfs(root: BorrowedFd, on_btrfs: bool) -> (ProviderOffer, Option<RootFailure>) {
     let offer = |available, reason: String| ProviderOffer { provider: ProviderKind::Btrfs, available, reason };
-    match ioctl::is_btrfs(root) {
-        Ok(true) => {}
-        Ok(false) => return offer(false, "the data root is not on Btrfs".into()),
-        Err(e) => return offer(false, format!("the data root cannot be asked: {e}")),
+    if !on_btrfs {
+        return (offer(false, "the data root is not on Btrfs".into()), None);
     }
     let attempt = || -> Result<(), SysError> {
         remove_probes(root)?;
@@ -66,12 +97,17 @@ fn offer_btrfs(root: BorrowedFd) -> ProviderOffer {
         drop(made);
         remove_probes(root)
     };
-    match attempt() {
-        Ok(()) => offer(true, "instant snapshots on the data root".into()),
-        // Btrfs stays available: a new tree waits for space. A base made by Copy meanwhile would make all its trees copies, and live forks
-        // impossible.
-        Err(e) if e.reason() == ErrorReason::OutOfSpace => offer(true, "instant snapshots on the data root, which is full".into()),
-        Err(e) => offer(false, format!("{e}: {}", e.source)),
+    let Err(error) = attempt() else { return (offer(true, "instant snapshots on the data root".into()), None) };
+    let message = format!("{error}: {}", error.source);
+    match (error.reason(), error.source.raw_os_error()) {
+        (ErrorReason::OutOfSpace, _) => (offer(true, "instant snapshots on the data root, which is full".into()), None),
+        (_, Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS)) => (offer(false, message), None),
+        (reason, errno) => {
+            // Since Linux 6.18 a Btrfs that has given up answers EIO to everything, and does not say that it is read-only.
+            let reason = if errno == Some(libc::EIO) { ErrorReason::ReadOnlyFilesystem } else { reason };
+            let failing = offer(true, format!("instant snapshots on the data root, which fails at present: {message}"));
+            (failing, Some(RootFailure { reason, message }))
+        }
     }
 }
 
@@ -87,7 +123,8 @@ fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
 }
 
 fn offer_copy(root: BorrowedFd) -> ProviderOffer {
-    let read_only = rustix::fs::fstatvfs(root).map(|v| v.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    // ext4, and Btrfs before Linux 6.18, become read-only by themselves after an error of the device.
+    let read_only = rustix::fs::fstatvfs(root).map(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY));
     let (available, reason) = match read_only {
         Ok(false) => (true, "full copies, slow in the size of the tree".to_owned()),
         Ok(true) => (false, "the data root is read-only".to_owned()),

@@ -1,4 +1,4 @@
-use crate::{Change, CloneAccess, DiskUsage, Error, Marker, Owner, TreeManifest, Uid};
+use crate::{ChangeLimits, ChangeList, CloneAccess, DiskUsage, Error, Marker, Owner, TreeManifest, Uid};
 
 /// Makes, clones, seals and destroys trees.
 ///
@@ -20,7 +20,9 @@ use crate::{Change, CloneAccess, DiskUsage, Error, Marker, Owner, TreeManifest, 
 /// # Caveats
 /// - All calls block. With Btrfs, the time of `clone_tree` and `destroy` does not grow with the tree, and the time of `changes` between a
 ///   tree and its direct clone grows with what changed. Everything else visits every file.
-/// - A tree deeper than 256 directories can be cloned by Btrfs and can always be destroyed. It cannot be sealed, measured or compared.
+/// - A tree deeper than 256 directories can be cloned by Btrfs and can always be destroyed. It cannot be sealed or measured. A change list
+///   names the directories at that depth and leaves out what is in them.
+/// - A change list takes memory in proportion to its limits, however many paths differ.
 pub trait Provider: Send + Sync {
     /// Makes an empty tree whose root belongs to `owner`, mode 0755.
     /// Errors: `Conflict` if a tree with another origin has this UID, `Foreign`, `Make`.
@@ -46,12 +48,12 @@ pub trait Provider: Send + Sync {
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Measure`.
     fn usage(&self, uid: Uid) -> Result<DiskUsage, Error>;
 
-    /// Returns every path that differs from `since`, a sealed or read-only tree, sorted by path, including those in `.git`.
+    /// Returns the paths that differ from `since`, a sealed or read-only tree, including those in `.git`, as far as `limits` allow.
     /// Of a renamed directory the old paths are deleted and the new ones added.
-    /// Errors: `NotFound`, `BaseNotSealed`, `WrongProvider`, `Foreign`, `Compare`.
-    fn changes(&self, uid: Uid, since: Uid) -> Result<Vec<Change>, Error>;
+    /// Errors: `NotFound`, `BaseNotSealed`, `WrongProvider`, `Foreign`, `Compare` (of the reason `Cancelled`, too).
+    fn changes(&self, uid: Uid, since: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error>;
 
-    /// Returns every path of the tree as added, sorted by path.
-    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Compare`.
-    fn contents(&self, uid: Uid) -> Result<Vec<Change>, Error>;
+    /// Returns the paths of the tree as added, as far as `limits` allow.
+    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Compare` (of the reason `Cancelled`, too).
+    fn contents(&self, uid: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error>;
 }

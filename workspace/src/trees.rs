@@ -1,15 +1,14 @@
 //! What all providers have in common: names, markers, the commit point, what is refused, the order of destruction.
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use crate::change_list::ChangeCollector;
 use crate::faults::FaultPoint;
 use crate::layout::{self, Layout, TREE};
 use crate::{
-    Change, ChangeKind, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, Provider, ProviderKind, Seal,
-    SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, remove,
+    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, Provider, ProviderKind,
+    Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, remove,
 };
 
 /// What differs between providers. A tree is always the subdirectory `tree` of its entry.
@@ -28,7 +27,8 @@ pub(crate) trait Backend: Send + Sync {
     /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
     fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
     fn exclusive_bytes(&self, parent: BorrowedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> Result<u64, SysError>;
-    fn changes(&self, tree: &LiveTree, since: &LiveTree) -> Result<Vec<Change>, SysError>;
+    /// Tells `out` of each change, in any order and some twice.
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), SysError>;
 }
 
 /// The opened entry and tree of a UID.
@@ -221,29 +221,22 @@ impl<B: Backend> Provider for TreeProvider<B> {
         Ok(usage)
     }
 
-    fn changes(&self, uid: Uid, since: Uid) -> Result<Vec<Change>, Error> {
+    fn changes(&self, uid: Uid, since: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error> {
         let _guard = self.layout.locks.shared(&[uid, since]);
         let (tree, base) = (self.live_tree(uid)?, self.live_tree(since)?);
         if !base.marker.is_frozen() {
             return Err(Error::BaseNotSealed { since });
         }
-        let mut changes = self.backend.changes(&tree, &base).map_err(|source| Error::Compare { uid, source })?;
-        changes.sort_by(compare::by_path);
-        changes.dedup();
-        Ok(changes)
+        let mut out = ChangeCollector::new(limits);
+        self.backend.changes(&tree, &base, limits, &mut out).map_err(|source| Error::Compare { uid, source })?;
+        Ok(out.finish())
     }
 
-    fn contents(&self, uid: Uid) -> Result<Vec<Change>, Error> {
+    fn contents(&self, uid: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error> {
         let _guard = self.layout.locks.shared(&[uid]);
         let tree = self.live_tree(uid)?;
-        let mut all = Vec::new();
-        let walked = dir::walk(tree.tree.as_fd(), &mut |entry| {
-            let path = OsStr::from_bytes(entry.path).into();
-            all.push(Change { path, kind: ChangeKind::Added, node: entry.kind });
-            Ok(())
-        });
-        walked.map_err(|source| Error::Compare { uid, source })?;
-        all.sort_by(compare::by_path);
-        Ok(all)
+        let mut out = ChangeCollector::new(limits);
+        compare::list_all(tree.tree.as_fd(), &mut out).map_err(|source| Error::Compare { uid, source })?;
+        Ok(out.finish())
     }
 }

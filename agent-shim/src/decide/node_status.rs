@@ -2,16 +2,27 @@
 
 use yoi_crds::condition::{self, ConditionValue};
 use yoi_crds::node::{Capacity, OfferedProvider, WorkspaceNodeStatus};
-use yoi_crds::reason::{self, condition as type_};
+use yoi_crds::reason::{self, Reason, condition as type_};
 use yoi_crds::source::ProviderName;
 use yoi_workspace::{Probe, ProviderKind};
 
 use crate::runtime_digest::RuntimeDigest;
 
-/// The status to write, or None if the present one is close enough. `damaged` has one sentence for each record that cannot be read.
+/// Why the node's data root does not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataRootFailure {
+    /// Reason of the conditions.
+    pub reason: Reason,
+    /// Message of the conditions.
+    pub message: String,
+}
+
+/// The status to write, or None if the present one is close enough. `failure` says why the data root does not work, and `damaged` has one
+/// sentence for each record that cannot be read.
 pub fn status(
     before: Option<&WorkspaceNodeStatus>,
     offers: &Probe,
+    failure: Option<&DataRootFailure>,
     digests: &[RuntimeDigest],
     damaged: &[String],
     generation: i64,
@@ -22,17 +33,20 @@ pub fn status(
     let mut providers: Vec<_> = offers
         .offers
         .iter()
-        .map(|o| OfferedProvider { name: provider_name(o.provider), available: o.available, reason: o.reason.clone() })
+        .map(|o| OfferedProvider { name: provider_name(o.provider), available: o.available && failure.is_none(), reason: o.reason.clone() })
         .collect();
     providers.sort_by_key(|p| p.name as u8);
-    let value = if providers.iter().any(|p| p.available) {
+    let value = if let Some(DataRootFailure { reason, message }) = failure {
+        ConditionValue::no(*reason, message)
+    } else if providers.iter().any(|p| p.available) {
         ConditionValue::yes(reason::ALL_MET, "trees can be made on this node")
     } else {
         ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "no provider works on this node's data root")
     };
     let after = WorkspaceNodeStatus {
         providers,
-        capacity: Some(capacity(before.capacity, offers)),
+        // What does not work may not say how large it is.
+        capacity: if failure.is_some() { before.capacity } else { Some(capacity(before.capacity, offers)) },
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
         conditions: vec![
@@ -53,14 +67,19 @@ fn journal_value(damaged: &[String]) -> ConditionValue {
     }
 }
 
-/// The status while the data root is not the one that holds this node's trees: no provider is available. None if it is so already.
-pub fn without_data_root(before: Option<&WorkspaceNodeStatus>, why: &str, generation: i64, now: &str) -> Option<WorkspaceNodeStatus> {
+/// The status while the data root is not opened: no provider is available. None if it is so already.
+pub fn without_data_root(
+    before: Option<&WorkspaceNodeStatus>,
+    failure: &DataRootFailure,
+    generation: i64,
+    now: &str,
+) -> Option<WorkspaceNodeStatus> {
     let empty = WorkspaceNodeStatus::default();
     let before = before.unwrap_or(&empty);
-    let gone = |p: &OfferedProvider| OfferedProvider { available: false, reason: "the data root is missing".into(), ..p.clone() };
+    let gone = |p: &OfferedProvider| OfferedProvider { available: false, reason: "the data root is not open".into(), ..p.clone() };
     let mut conditions = before.conditions.clone();
     conditions.retain(|c| c.type_ != type_::READY);
-    let value = ConditionValue::no(reason::DATA_ROOT_MISSING, why);
+    let value = ConditionValue::no(failure.reason, &failure.message);
     conditions.push(condition::condition(&before.conditions, type_::READY, value, generation, now));
     let after = WorkspaceNodeStatus { providers: before.providers.iter().map(gone).collect(), conditions, ..before.clone() };
     (after != *before).then_some(after)
@@ -90,8 +109,8 @@ mod tests {
     use yoi_workspace::{KernelFacts, ProviderOffer};
 
     fn probe(offers: Vec<ProviderOffer>, free_bytes: u64) -> Probe {
-        let kernel = KernelFacts { release: "6.18".into(), mount_setattr: true };
-        Probe { offers, total_bytes: 1000, free_bytes, kernel }
+        let kernel = KernelFacts { release: "6.18".into(), missing: vec![] };
+        Probe { offers, total_bytes: 1000, free_bytes, kernel, failure: None }
     }
 
     fn offers(free: u64) -> Probe {
@@ -101,35 +120,47 @@ mod tests {
 
     #[test]
     fn a_quiet_node_writes_nothing_and_a_filling_one_does() {
-        let first = status(None, &offers(905), &[], &[], 1, "t0").unwrap();
+        let first = status(None, &offers(905), None, &[], &[], 1, "t0").unwrap();
         assert_eq!(first.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 900 }));
-        assert_eq!(status(Some(&first), &offers(860), &[], &[], 1, "t1"), None);
-        let second = status(Some(&first), &offers(850), &[], &[], 1, "t1").unwrap();
+        assert_eq!(status(Some(&first), &offers(860), None, &[], &[], 1, "t1"), None);
+        let second = status(Some(&first), &offers(850), None, &[], &[], 1, "t1").unwrap();
         assert_eq!(second.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 850 }));
         assert_eq!(second.conditions, first.conditions, "the transition time stays");
     }
 
     #[test]
     fn a_node_without_a_provider_is_not_ready() {
-        let said = status(None, &probe(vec![], 1), &[], &[], 1, "t0").unwrap();
+        let said = status(None, &probe(vec![], 1), None, &[], &[], 1, "t0").unwrap();
         assert_eq!(said.conditions[1].reason, "ProviderUnavailable");
     }
 
     #[test]
     fn a_node_without_its_data_root_offers_nothing_and_says_so_once() {
-        let first = status(None, &offers(905), &[], &[], 1, "t0").unwrap();
-        let rootless_now = without_data_root(Some(&first), "it is not mounted", 1, "t1").unwrap();
+        let first = status(None, &offers(905), None, &[], &[], 1, "t0").unwrap();
+        let missing = DataRootFailure { reason: reason::DATA_ROOT_MISSING, message: "it is not mounted".into() };
+        let rootless_now = without_data_root(Some(&first), &missing, 1, "t1").unwrap();
         assert!(rootless_now.providers.iter().all(|p| !p.available));
         let ready = condition::find(&rootless_now.conditions, "Ready").unwrap();
         assert_eq!((&*ready.reason, &*ready.message), ("DataRootMissing", "it is not mounted"));
-        assert_eq!(without_data_root(Some(&rootless_now), "it is not mounted", 1, "t2"), None);
-        assert!(status(Some(&rootless_now), &offers(905), &[], &[], 1, "t3").unwrap().providers[0].available);
+        assert_eq!(without_data_root(Some(&rootless_now), &missing, 1, "t2"), None);
+        assert!(status(Some(&rootless_now), &offers(905), None, &[], &[], 1, "t3").unwrap().providers[0].available);
+    }
+
+    #[test]
+    fn a_node_whose_data_root_is_read_only_is_not_ready_and_offers_nothing_until_it_is_mounted_anew() {
+        let failure = DataRootFailure { reason: reason::READ_ONLY_FILESYSTEM, message: "delete these Pods".into() };
+        let failed = status(None, &offers(905), Some(&failure), &[], &[], 1, "t0").unwrap();
+        let ready = condition::find(&failed.conditions, "Ready").unwrap();
+        assert_eq!((&*ready.reason, &*ready.message), ("ReadOnlyFilesystem", "delete these Pods"));
+        assert!(failed.providers.iter().all(|p| !p.available));
+        let well = status(Some(&failed), &offers(905), None, &[], &[], 1, "t1").unwrap();
+        assert!(condition::is_true(&well.conditions, "Ready") && well.providers[0].available);
     }
 
     #[test]
     fn damaged_records_are_told_by_a_condition_that_names_the_file_and_trees_are_made_all_the_same() {
         let files = ["failed to understand the record /j/a.json: EOF".to_owned(), "failed to read the record /j/b.json".to_owned()];
-        let said = status(None, &offers(905), &[], &files, 1, "t0").unwrap();
+        let said = status(None, &offers(905), None, &[], &files, 1, "t0").unwrap();
         let told = condition::find(&said.conditions, "JournalReadable").unwrap();
         assert_eq!(&*told.reason, "JournalDamaged");
         assert!(told.message.contains("/j/a.json") && told.message.contains("1 more"), "{}", told.message);

@@ -1,5 +1,6 @@
 //! The shim's part of a workspace's status. Each write contains the whole part.
 
+use super::node_status::DataRootFailure;
 use serde_json::{Value, json};
 use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
 use yoi_crds::reason::{self, condition as type_};
@@ -9,7 +10,8 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
 
 /// The conditions that the shim owns.
-const OWNED_CONDITIONS: [&str; 5] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
+const OWNED_CONDITIONS: [&str; 6] =
+    [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::HEALTHY, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
 
 /// A change of the shim's part of a status. `None`, and a condition that is not named, leave the field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,6 +138,18 @@ pub fn in_use_value(mounts: usize) -> ConditionValue {
     }
 }
 
+/// The condition Healthy of a tree on a data root with this failure. None if there is none and never was: a tree is taken for healthy.
+pub fn health(ws: &AgentWorkspace, failure: Option<&DataRootFailure>) -> Option<ConditionValue> {
+    let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    match failure {
+        Some(DataRootFailure { reason, message }) => Some(ConditionValue::no(*reason, message)),
+        None if condition::find(before, type_::HEALTHY).is_some() => {
+            Some(ConditionValue::yes(reason::ALL_MET, "the data root of its node works"))
+        }
+        None => None,
+    }
+}
+
 /// VolumeStatus and condition Sealed of a tree with this manifest.
 pub fn sealed_status(manifest: &TreeManifest) -> (VolumeStatus, ConditionValue) {
     let count = |n: u64| Some(i64::try_from(n).unwrap_or(i64::MAX));
@@ -173,9 +187,9 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
         ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
         ErrorReason::Busy => reason::BUSY,
         ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
-        ErrorReason::ReadOnlyFilesystem | ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError => {
-            reason::BACKEND_ERROR
-        }
+        ErrorReason::ReadOnlyFilesystem => reason::READ_ONLY_FILESYSTEM,
+        ErrorReason::KernelTooOld => reason::KERNEL_TOO_OLD,
+        ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::Cancelled | ErrorReason::BackendError => reason::BACKEND_ERROR,
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, TreeManifest, TreeOrigin, Uid};
+use yoi_workspace::{ChangeList, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, TreeManifest, TreeOrigin, Uid};
 
 use super::frame;
 use super::log_context::LogContext;
@@ -98,10 +98,15 @@ impl dyn Mounter {
         self.call_done(Request::Unpublish { volume }).await
     }
 
-    /// At most `limit` paths that differ from the tree `since`, or from nothing; and whether there are more.
-    pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<(Vec<Change>, bool), MounterFailure> {
+    /// At most `limit` paths that differ from the tree `since`, or from nothing. The comparison ends when the future is dropped.
+    pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<ChangeList, MounterFailure> {
         let response = self.call(Request::Changes { uid, since, limit }).await?;
-        if let Response::Changes { changes, cut } = response { Ok((changes, cut)) } else { Err(MounterFailure::Protocol) }
+        if let Response::Changes(list) = response { Ok(list) } else { Err(MounterFailure::Protocol) }
+    }
+
+    /// Mounts the data root anew if its file system has become read-only.
+    pub async fn mount_anew(&self) -> Result<(), MounterFailure> {
+        self.call_done(Request::MountAnew).await
     }
 
     async fn call_done(&self, request: Request) -> Result<(), MounterFailure> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Large enough for 10,000 changed paths of the greatest length.
+/// Large enough for the inventory of 100,000 trees.
 const MAX_BODY_BYTES: u32 = 64 << 20;
 
 fn length(header: [u8; 4]) -> io::Result<usize> {

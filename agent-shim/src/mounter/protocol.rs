@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use yoi_workspace::plan::{DiskStep, RecoveryStep};
-use yoi_workspace::{Change, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
+use yoi_workspace::{ChangeList, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
@@ -98,26 +98,34 @@ pub enum Request {
         /// The most paths to return.
         limit: u32,
     },
+    /// Mounts the data root anew if its file system has become read-only. Refused as `Busy` while Pods or requests use it. Returns
+    /// [`Response::Done`].
+    MountAnew,
+    /// Does a little of what the other requests do, to show that the mounter works. Returns [`Response::Done`].
+    Check,
 }
 
 impl Request {
     /// Whether the request may change the disk or the mount table.
     pub fn changes_node(&self) -> bool {
         match self {
-            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::Changes { .. } => false,
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => false,
+            Request::Changes { .. } | Request::Check => false,
             Request::CreateEmpty { .. }
             | Request::Clone { .. }
             | Request::Seal { .. }
             | Request::Destroy { .. }
             | Request::Recover { .. } => true,
-            Request::Publish { .. } | Request::PublishRuntime { .. } | Request::Unpublish { .. } => true,
+            Request::Publish { .. } | Request::PublishRuntime { .. } | Request::Unpublish { .. } | Request::MountAnew => true,
         }
     }
 
     /// The UIDs of the workspace and of the Pod that the request is about, for logs.
     pub fn subjects(&self) -> (Option<Uid>, Option<Uid>) {
         match self {
-            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => (None, None),
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::MountAnew | Request::Check => {
+                (None, None)
+            }
             Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => (Some(*uid), None),
             Request::Destroy { uid } | Request::Changes { uid, .. } => (Some(*uid), None),
             Request::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
@@ -144,13 +152,8 @@ pub enum Response {
     Made(Marker),
     /// The manifest of the sealed tree.
     Sealed(TreeManifest),
-    /// A list of changes.
-    Changes {
-        /// The changed paths.
-        changes: Vec<Change>,
-        /// Whether there are more than the limit.
-        cut: bool,
-    },
+    /// What has changed in a tree.
+    Changes(ChangeList),
 }
 
 /// What is mounted for Pods.

@@ -5,29 +5,34 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{CloneAccess, DataRoot, ErrorReason, ExpectedRoot, PublishError, SysError, Uid, mountinfo};
+use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, PublishError, SysError, Uid, mountinfo};
 
 use super::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
-use super::{DataRootConfig, MounterError};
+use super::root_slot::{MountedAnew, RootSlot};
+use super::{DataRootConfig, MAX_CHANGE_LISTS, MounterError};
 use crate::args::driver_dir;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 use yoi_wire::error_chain;
 
+/// The most bytes of all paths of one change list. In JSON a byte takes at most six.
+const MAX_CHANGE_BYTES: usize = 1 << 20;
+
 /// Carries out requests, on what the mounter may touch.
 pub struct MounterService {
     /// Name of this node, for logs.
     pub node: String,
-    config: DataRootConfig,
     /// Opened by [`Request::Open`].
-    root: OnceLock<DataRoot>,
-    opening: Mutex<()>,
+    root: RootSlot,
+    /// How many change lists are being made.
+    change_lists: AtomicUsize,
     targets: TargetRoot,
     /// Without symbolic links, as in the mount table.
     kubelet_dir: PathBuf,
@@ -40,6 +45,16 @@ pub struct MounterService {
 enum ServiceError {
     #[error("failed to find the data root: it was not opened yet")]
     NotOpen,
+    #[error("failed to open the data root: {0}")]
+    Kernel(String),
+    #[error("failed to ask for the kernel")]
+    KernelFacts(#[source] SysError),
+    #[error("failed to mount the data root anew: other requests are using it")]
+    InUse,
+    #[error("failed to mount tree {tree}: nothing can be written to the file system of the data root")]
+    ReadOnly { tree: Uid },
+    #[error("failed to begin a change list: {MAX_CHANGE_LISTS} are being made already")]
+    ManyChangeLists,
     #[error(transparent)]
     Open(#[from] MounterError),
     #[error(transparent)]
@@ -73,7 +88,11 @@ impl ServiceError {
             ServiceError::NotOpen | ServiceError::Open(MounterError::Loop(LoopError::NoImage { .. })) => ErrorReason::WrongDataRoot,
             ServiceError::Open(MounterError::Loop(LoopError::NoRoom { .. })) => ErrorReason::OutOfSpace,
             ServiceError::Disk(e) | ServiceError::Open(MounterError::Disk(e)) => e.reason(),
-            ServiceError::Open(_) => ErrorReason::BackendError,
+            ServiceError::Open(MounterError::Held { .. } | MounterError::Loop(LoopError::Busy { .. })) => ErrorReason::Busy,
+            ServiceError::Open(_) | ServiceError::KernelFacts(_) => ErrorReason::BackendError,
+            ServiceError::Kernel(_) => ErrorReason::KernelTooOld,
+            ServiceError::InUse | ServiceError::ManyChangeLists => ErrorReason::Busy,
+            ServiceError::ReadOnly { .. } => ErrorReason::ReadOnlyFilesystem,
             ServiceError::Mount(MountError::Busy { .. }) => ErrorReason::Busy,
             ServiceError::Mount(MountError::Occupied { .. } | MountError::NotEmpty { .. }) | ServiceError::ForeignMount { .. } => {
                 ErrorReason::Foreign
@@ -92,39 +111,32 @@ impl MounterService {
     pub fn new(node: String, config: DataRootConfig, kubelet_dir: &Path) -> Result<Self, MounterError> {
         let targets = TargetRoot::open(kubelet_dir)?;
         let real = kubelet_dir.canonicalize().map_err(|source| MounterError::MakeRoot { path: kubelet_dir.to_owned(), source })?;
-        let (root, opening, volumes) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Ok(MounterService { node, config, root, opening, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes })
+        let (root, change_lists, volumes) = (RootSlot::new(config), AtomicUsize::new(0), Mutex::default());
+        Ok(MounterService { node, root, change_lists, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes })
     }
 
-    fn root(&self) -> Result<&DataRoot, ServiceError> {
+    fn root(&self) -> Result<Arc<DataRoot>, ServiceError> {
         self.root.get().ok_or(ServiceError::NotOpen)
     }
 
+    /// With a kernel that is too old nothing is opened: its first mount would fail, and not say why.
     fn open(&self, expected: ExpectedRoot) -> Result<Response, ServiceError> {
-        let _guard = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(root) = self.root.get() else {
-            let root = self.config.open(expected)?;
-            tracing::info!(root = %self.config.data_root.display(), name = %root.name(), "opened the data root");
-            return Ok(Response::Opened(self.root.get_or_init(|| root).name()));
-        };
-        match expected {
-            ExpectedRoot::Named(wanted) if wanted != root.name() => {
-                let (path, found) = (self.config.data_root.clone(), Some(root.name()));
-                Err(yoi_workspace::Error::OtherRoot { path, found, wanted: Some(wanted) }.into())
-            }
-            ExpectedRoot::Any | ExpectedRoot::Used | ExpectedRoot::Named(_) => Ok(Response::Opened(root.name())),
+        let kernel = KernelFacts::read().map_err(ServiceError::KernelFacts)?;
+        match kernel.shortfall() {
+            Some(why) => Err(ServiceError::Kernel(why)),
+            None => Ok(Response::Opened(self.root.open(expected)?)),
         }
     }
 
-    /// Carries out one request and blocks meanwhile.
-    pub fn handle(&self, request: &Request) -> Result<Response, MounterRefusal> {
-        self.try_handle(request).map_err(|e| MounterRefusal { reason: e.reason(), message: error_chain(&e) })
+    /// Carries out one request and blocks meanwhile. A change list ends once `is_cancelled` returns true; all else is carried out.
+    pub fn handle(&self, request: &Request, is_cancelled: &dyn Fn() -> bool) -> Result<Response, MounterRefusal> {
+        self.try_handle(request, is_cancelled).map_err(|e| MounterRefusal { reason: e.reason(), message: error_chain(&e) })
     }
 
-    fn try_handle(&self, request: &Request) -> Result<Response, ServiceError> {
+    fn try_handle(&self, request: &Request, is_cancelled: &dyn Fn() -> bool) -> Result<Response, ServiceError> {
         Ok(match request {
             Request::Open { expected } => self.open(*expected)?,
-            Request::Probe => Response::Offers(self.root()?.probe()?),
+            Request::Probe => Response::Offers(self.root.probe().ok_or(ServiceError::NotOpen)??),
             Request::Inventory => Response::Trees(self.root()?.inventory()?),
             Request::Mounts => Response::Mounts(self.mounts()?),
             Request::CreateEmpty { uid, provider, owner } => Response::Made(self.root()?.provider(*provider)?.create_empty(*uid, *owner)?),
@@ -137,26 +149,51 @@ impl MounterService {
             Request::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,
             Request::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
             Request::Unpublish { volume } => self.unpublish(volume)?,
-            Request::Changes { uid, since, limit } => {
-                let provider = self.root()?.provider_of(*uid)?;
-                let mut changes = match since {
-                    Some(since) => provider.changes(*uid, *since)?,
-                    None => provider.contents(*uid)?,
-                };
-                let cut = changes.len() > *limit as usize;
-                changes.truncate(*limit as usize);
-                Response::Changes { changes, cut }
-            }
+            Request::Changes { uid, since, limit } => self.changes(*uid, *since, *limit, is_cancelled)?,
+            Request::Check => self.check()?,
+            Request::MountAnew => match self.root.mount_anew()? {
+                MountedAnew::Yes => Response::Done,
+                MountedAnew::InUse => return Err(ServiceError::InUse),
+            },
         })
     }
 
+    /// Does a little of what other requests do: takes their locks and reads the mount table.
+    fn check(&self) -> Result<Response, ServiceError> {
+        drop(self.volumes.lock().unwrap_or_else(PoisonError::into_inner));
+        mountinfo::read().map_err(ServiceError::MountTable)?;
+        drop(self.root.get());
+        Ok(Response::Done)
+    }
+
+    fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32, is_cancelled: &dyn Fn() -> bool) -> Result<Response, ServiceError> {
+        let before = self.change_lists.fetch_add(1, Ordering::Relaxed);
+        let result = match before < MAX_CHANGE_LISTS {
+            true => self.list_changes(uid, since, &ChangeLimits { paths: limit as usize, bytes: MAX_CHANGE_BYTES, is_cancelled }),
+            false => Err(ServiceError::ManyChangeLists),
+        };
+        self.change_lists.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    fn list_changes(&self, uid: Uid, since: Option<Uid>, limits: &ChangeLimits) -> Result<Response, ServiceError> {
+        let root = self.root()?;
+        let provider = root.provider_of(uid)?;
+        let list = match since {
+            Some(since) => provider.changes(uid, since, limits)?,
+            None => provider.contents(uid, limits)?,
+        };
+        Ok(Response::Changes(list))
+    }
+
     fn destroy(&self, uid: Uid) -> Result<Response, ServiceError> {
-        match self.root()?.provider_of(uid) {
+        let root = self.root()?;
+        match root.provider_of(uid) {
             Ok(provider) => provider.destroy(uid)?,
             // A tree that is partly made or partly destroyed, or none.
             Err(yoi_workspace::Error::NotFound { .. }) => {
-                self.root()?.perform(&DiskStep::Discard { uid })?;
-                self.root()?.perform(&DiskStep::Purge { uid })?;
+                root.perform(&DiskStep::Discard { uid })?;
+                root.perform(&DiskStep::Purge { uid })?;
             }
             Err(e) => return Err(e.into()),
         }
@@ -165,6 +202,13 @@ impl MounterService {
 
     fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess) -> Result<Response, ServiceError> {
         self.with_volume_lock(volume, || {
+            if self.root.has_failed() {
+                // Each further mount would keep the data root from being mounted anew. A mount that is there already stays.
+                let target = volume.target(&self.kubelet_dir);
+                let table = mountinfo::read().map_err(ServiceError::MountTable)?;
+                let is_mounted = table.iter().any(|m| m.mount_point == target);
+                return if is_mounted { Ok(Response::Done) } else { Err(ServiceError::ReadOnly { tree }) };
+            }
             self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == CloneAccess::ReadOnly)?;
             Ok(Response::Done)
         })

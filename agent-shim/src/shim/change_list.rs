@@ -10,13 +10,15 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::json;
 use yoi_wire::node::{CHANGES, ChangeList, ChangeType, ChangedPath};
-use yoi_workspace::{ChangeBase, Journal, JournalError, TreeOrigin, Uid};
+use yoi_workspace::{ChangeBase, ErrorReason, Journal, JournalError, TreeOrigin, Uid};
 
 use super::error::Error;
 use super::runtime_store::RuntimeError;
 use super::state::ShimState;
 use super::workspaces::object_name;
+use crate::mounter::client::MounterFailure;
 use crate::mounter::log_context::LogContext;
+use crate::mounter::protocol::MounterRefusal;
 use yoi_wire::error_chain;
 
 /// The most paths that a change list holds.
@@ -43,6 +45,9 @@ impl IntoResponse for ChangeListError {
         let status = match self {
             ChangeListError::NoTree => StatusCode::NOT_FOUND,
             ChangeListError::NoBase => StatusCode::CONFLICT,
+            ChangeListError::Failed(Error::Mounter(MounterFailure::Refused(MounterRefusal { reason: ErrorReason::Busy, .. }))) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             ChangeListError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(json!({ "message": error_chain(&self) }))).into_response()
@@ -59,7 +64,8 @@ async fn handle(State((state, pod)): State<(Arc<ShimState>, Uid)>) -> Result<Jso
     change_list(&state, pod).await.map(Json)
 }
 
-/// What has changed in the tree that the Pod mounts, against the base of that tree. At most 10,000 paths.
+/// What has changed in the tree that the Pod mounts, against the base of that tree: at most 10,000 paths and 1 MiB of them. When the future
+/// is dropped, the comparison ends.
 pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, ChangeListError> {
     let tree = state.publish_records.of_pod(pod).into_iter().find_map(|p| p.shows.tree());
     let tree = tree.ok_or(ChangeListError::NoTree)?;
@@ -68,13 +74,17 @@ pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, Chan
         ComparisonBase::Nothing => None,
         ComparisonBase::Gone => return Err(ChangeListError::NoBase),
     };
-    let permit = state.change_lists.acquire().await.map_err(|e| Error::Task(io::Error::other(e)))?;
+    // One list at a time for each Pod, so that one agent cannot take all permits.
+    let _of_pod = state.change_list_locks.lock(pod).await;
+    let _permit = state.change_lists.acquire().await.map_err(|e| Error::Task(io::Error::other(e)))?;
     let context = LogContext { object: state.workspaces.get(tree).map(|ws| object_name(&ws)), ..LogContext::default() };
-    let (changes, cut) = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
-    drop(permit);
-    let changed = |c: yoi_workspace::Change| ChangedPath { path: c.path.to_string_lossy().into_owned(), kind: kind(c.kind) };
+    let list = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
+    let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let changed = |c: yoi_workspace::Change| ChangedPath { path: text(c.path), kind: kind(c.kind) };
+    let cut = list.cut || !list.too_deep.is_empty();
+    let too_deep = list.too_deep.into_iter().map(text).collect();
     let base_revision = since.and_then(|base| state.workspaces.get(base)?.status.as_ref()?.volume.as_ref()?.revision.clone());
-    Ok(ChangeList { changes: changes.into_iter().map(changed).collect(), base_revision, cut })
+    Ok(ChangeList { changes: list.changes.into_iter().map(changed).collect(), base_revision, cut, too_deep })
 }
 
 /// What the changes of a tree are counted from.

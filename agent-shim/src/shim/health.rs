@@ -1,10 +1,12 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 //!
-//! `/healthz` says only that the process runs. That is enough: the process ends with the first of its required tasks.
+//! `/healthz` reads the journal, on a thread like every other use of it. All else need not be asked: the process ends with the first of its
+//! required tasks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -12,13 +14,19 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
+use yoi_workspace::Uid;
 
 use super::state::ShimState;
+use yoi_wire::error_chain;
+
+/// Less than the kubelet waits for the answer.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Serves until [`ShimState::stop`] is cancelled.
 pub async fn serve(state: Arc<ShimState>, address: SocketAddr) -> std::io::Result<()> {
     let router = Router::new()
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(state.clone());
@@ -31,6 +39,15 @@ pub async fn serve_waiting(listener: TcpListener) -> std::io::Result<()> {
     let not_ready = || async { (StatusCode::SERVICE_UNAVAILABLE, "the data root is not opened yet") };
     let router = Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(not_ready));
     axum::serve(listener, router).await
+}
+
+/// A record that is never there is read like any other.
+async fn healthy(State(state): State<Arc<ShimState>>) -> impl IntoResponse {
+    match timeout(JOURNAL_TIMEOUT, state.record(Uid::from_bytes([0; 16]))).await {
+        Ok(Ok(_)) => (StatusCode::OK, "ok".to_owned()),
+        Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, error_chain(&error)),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, format!("the journal was not read within {} s", JOURNAL_TIMEOUT.as_secs())),
+    }
 }
 
 async fn ready(State(state): State<Arc<ShimState>>) -> impl IntoResponse {

@@ -14,13 +14,13 @@ use tokio::time::MissedTickBehavior;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::name::field_manager;
 use yoi_crds::node::WorkspaceNodeStatus;
-use yoi_workspace::ErrorReason;
 
+use super::data_root;
 use super::error::Error;
 use super::record_sweep;
 use super::state::ShimState;
 use super::workspace_report::kubernetes_timestamp;
-use crate::decide::node_status;
+use crate::decide::node_status::{self, DataRootFailure};
 use crate::mounter::client::MounterFailure;
 use yoi_wire::error_chain;
 
@@ -35,13 +35,17 @@ enum NodeReportError {
     Report(#[from] kube::Error),
 }
 
-/// Reports every minute until [`ShimState::stop`] is cancelled. A node that has not changed costs one read and no write.
+/// The pause before a report that somebody asked for, so that many who ask get one.
+const EARLY_REPORT_DELAY: Duration = Duration::from_secs(2);
+
+/// Reports every minute, and early when [`ShimState::report_node`] is notified, until [`ShimState::stop`] is cancelled. A node that has not changed costs one read and no write.
 pub async fn run(state: Arc<ShimState>, client: Client) {
     let mut clock = tokio::time::interval(PERIOD);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = clock.tick() => {}
+            () = state.report_node.notified() => tokio::time::sleep(EARLY_REPORT_DELAY).await,
             () = state.stop.cancelled() => return,
         }
         if let Err(error) = report(&state, &client).await {
@@ -55,30 +59,29 @@ pub async fn run(state: Arc<ShimState>, client: Client) {
 }
 
 async fn report(state: &ShimState, client: &Client) -> Result<(), NodeReportError> {
-    let found = match state.mounter.probe().await {
-        Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::WrongDataRoot => {
-            return Ok(report_missing_data_root(client, &state.node, &refused.message).await?);
+    let found = match data_root::check(state).await {
+        Err(MounterFailure::Refused(refused)) => {
+            return Ok(report_without_data_root(client, &state.node, &data_root::refusal_failure(&refused)).await?);
         }
         found => found.map_err(|e| NodeReportError::Probe(e.into()))?,
     };
-    if let Ok(mut offers) = state.offers.write() {
-        offers.clone_from(&found.offers);
-    }
+    let failure = state.data_root_failure();
     let damaged = state.damage_messages().await.map_err(NodeReportError::Probe)?;
     for why in &damaged {
         tracing::error!(why, "a record of this node cannot be read");
     }
     let digests = state.runtimes.digests();
     let status = |object: &WorkspaceNode, now: &str| {
-        node_status::status(object.status.as_ref(), &found, digests, &damaged, object.metadata.generation.unwrap_or_default(), now)
+        let generation = object.metadata.generation.unwrap_or_default();
+        node_status::status(object.status.as_ref(), &found, failure.as_ref(), digests, &damaged, generation, now)
     };
     Ok(apply(client, &state.node, status).await?)
 }
 
-/// Reports that the data root is not the one that holds this node's trees.
-pub async fn report_missing_data_root(client: &Client, name: &str, why: &str) -> kube::Result<()> {
+/// Reports that the data root is not open.
+pub async fn report_without_data_root(client: &Client, name: &str, failure: &DataRootFailure) -> kube::Result<()> {
     apply(client, name, |object, now| {
-        node_status::without_data_root(object.status.as_ref(), why, object.metadata.generation.unwrap_or_default(), now)
+        node_status::without_data_root(object.status.as_ref(), failure, object.metadata.generation.unwrap_or_default(), now)
     })
     .await
 }

@@ -45,8 +45,18 @@ impl ProvisionOutcome {
     }
 }
 
-/// Observes, decides and acts once. Fails only where no condition can say why: in the journal, or when the mounter does not answer.
+/// Observes, decides and acts once, and reports a data root that does not work. Fails only where no condition can say why: in the journal, or when the mounter does not answer.
 pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<ProvisionOutcome, Error> {
+    let mut outcome = provision_tree(state, ws, uid).await?;
+    let is_here = ws.status.as_ref().and_then(|s| s.node_name.as_deref()) == Some(&state.node);
+    let health = workspace_status::health(ws, state.data_root_failure().as_ref());
+    if let Some(health) = health.filter(|_| is_here && ws.metadata.deletion_timestamp.is_none()) {
+        outcome.update = outcome.update.with(type_::HEALTHY, health);
+    }
+    Ok(outcome)
+}
+
+async fn provision_tree(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<ProvisionOutcome, Error> {
     // A mount of this tree waits for the lock. A mount that waits for the tree does not hold it.
     let _tree = state.tree_locks.lock(uid).await;
     let (record, unknown) = record_or_damage(state.record(uid).await)?;
@@ -133,7 +143,7 @@ async fn create(
     let made = state.mounter.make(uid, provider, making).await;
     state.metrics.count_tree_created(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {
-        let (reason, message) = refusal(failure)?;
+        let (reason, message) = refusal(state, failure)?;
         // Nothing was made, so the next attempt may use another provider or source.
         state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
         return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(
@@ -164,7 +174,7 @@ async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: Provid
     let manifest = match state.mounter.seal(uid).await {
         Ok(manifest) => manifest,
         Err(failure) => {
-            let (reason, message) = refusal(failure)?;
+            let (reason, message) = refusal(state, failure)?;
             return Ok(ProvisionOutcome::retry(update.with(type_::SEALED, ConditionValue::no(reason, message))));
         }
     };
@@ -190,7 +200,7 @@ async fn destroy_locked(state: &ShimState, uid: Uid, is_recorded: bool) -> Resul
     state.journal(move |j| j.begin_destroy(uid)).await?;
     // The mounter is asked even without a record: once the finalizer is gone, nothing else would find a tree that is left.
     if let Err(failure) = state.mounter.destroy(uid).await {
-        return Ok(Err(refusal(failure)?));
+        return Ok(Err(refusal(state, failure)?));
     }
     state.journal(move |j| j.record_destroyed(uid)).await?;
     if is_recorded {
@@ -214,13 +224,19 @@ fn destroyed_outcome(result: Result<(), (reason::Reason, String)>) -> ProvisionO
 }
 
 /// ErrorReason and message of the condition. A mounter that does not answer says nothing about the tree, and is an error.
-fn refusal(failure: MounterFailure) -> Result<(reason::Reason, String), Error> {
+fn refusal(state: &ShimState, failure: MounterFailure) -> Result<(reason::Reason, String), Error> {
     match failure {
         MounterFailure::Refused(refused) => {
+            state.note_refusal(&refused);
             if matches!(refused.reason, ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::BackendError) {
                 tracing::error!(message = refused.message, "the disk refused");
             }
-            Ok((condition_reason(refused.reason), refused.message))
+            // Of a file system that has given up, the kernel's error says less than the probe has found out.
+            let reason = match state.data_root_failure() {
+                Some(failure) if refused.reason == ErrorReason::BackendError => failure.reason,
+                Some(_) | None => condition_reason(refused.reason),
+            };
+            Ok((reason, refused.message))
         }
         failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol) => {
             tracing::warn!(error = error_chain(&failure), "the mounter did not answer");

@@ -129,6 +129,9 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
         PublishedVolume::Runtime { digest } => publish_runtime(state, &volume, digest).await,
     };
     let Err(failure) = done else { return Ok(()) };
+    if let Error::Mounter(MounterFailure::Refused(refused)) = &failure {
+        state.note_refusal(refused);
+    }
     // After a lost answer the mount may exist, and an earlier mount may be in use. The kubelet must unpublish.
     if before.is_some() || matches!(failure, Error::Mounter(MounterFailure::Transport(_) | MounterFailure::Protocol)) {
         return Err(PublishFailure::Unclear(failure));
@@ -170,7 +173,13 @@ async fn unpublish_locked(state: &ShimState, volume: &PodVolume) -> Result<(), E
     let shown = state.publish_records.get(volume).map(|p| p.shows);
     state.publish_records.remove(volume).await?;
     match shown {
-        Some(PublishedVolume::Tree { tree, .. }) => state.notify(tree),
+        Some(PublishedVolume::Tree { tree, .. }) => {
+            state.notify(tree);
+            if state.data_root_failure().is_some() {
+                // It may have been the last that kept the data root from being mounted anew.
+                state.report_node.notify_one();
+            }
+        }
         Some(PublishedVolume::Runtime { .. }) | None => remove_unused_pod_dir(state, volume.pod)?,
     }
     Ok(())

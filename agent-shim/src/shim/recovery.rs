@@ -1,6 +1,7 @@
-//! What a start does before any socket is served: wait for the data root, then bring the journal and the disk into agreement.
+//! What a start does before any socket is served: wait for the data root, then bring the journal and the disk into agreement. The latter is also
+//! done when the data root is mounted anew.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -12,8 +13,10 @@ use yoi_workspace::journal::JournalContents;
 use yoi_workspace::plan::{self, RecoveryStep};
 use yoi_workspace::{ErrorReason, ExpectedRoot, Journal, RecordState, Uid, write_atomically};
 
+use super::data_root::refusal_failure;
 use super::error::Error;
-use super::state::StartupDamage;
+use super::state::{ShimState, StartupDamage};
+use crate::decide::node_status::DataRootFailure;
 use crate::mounter::client::{Mounter, MounterFailure};
 use crate::mounter::log_context::LogContext;
 
@@ -35,13 +38,13 @@ pub fn expected_data_root(folder: &Path, journal: &Journal) -> Result<ExpectedRo
 
 /// Waits until the mounter has opened the data root that holds this node's trees, and records the name of that data root in `folder`.
 ///
-/// While another data root is found, or the disk has no room for a new one, calls `report` with the reason each time. An empty directory where a file system should be mounted is
-/// never taken for a new node.
+/// While the mounter refuses, calls `report` with the reason each time: another data root is there, the kernel is too old, there is no room
+/// for the file. An empty directory where a file system should be mounted is never taken for a new node.
 pub async fn open_data_root(
     mounter: &dyn Mounter,
     expected: ExpectedRoot,
     folder: &Path,
-    mut report: impl AsyncFnMut(&str),
+    mut report: impl AsyncFnMut(DataRootFailure),
 ) -> Result<(), Error> {
     let (mut clock, deadline) = (interval(Duration::from_millis(200)), Instant::now() + MOUNTER_START_TIMEOUT);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -52,26 +55,26 @@ pub async fn open_data_root(
             Err(MounterFailure::Transport(error)) if Instant::now() < deadline => {
                 tracing::debug!(%error, "the mounter does not answer yet")
             }
-            Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::WrongDataRoot => {
-                let (root, journal) = (folder.join(DATA_ROOT_NAME), folder.join("journal"));
-                let message = format!(
-                    "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
-                    refused.message,
-                    root.display(),
-                    journal.display()
-                );
-                tracing::error!(message, "the data root is not the one that this node's trees are in; nothing is served");
-                report(&message).await;
+            Err(MounterFailure::Refused(refused)) => {
+                let mut failure = refusal_failure(&refused);
+                if refused.reason == ErrorReason::WrongDataRoot {
+                    let (root, journal) = (folder.join(DATA_ROOT_NAME), folder.join("journal"));
+                    failure.message = format!(
+                        "{}. Mount it, and this goes on by itself. If it is gone for good, remove {} and {} and delete this node's AgentWorkspaces",
+                        refused.message,
+                        root.display(),
+                        journal.display()
+                    );
+                }
+                if refused.reason == ErrorReason::OutOfSpace {
+                    failure.message =
+                        format!("{}. Make room there, and this goes on by itself, or set the chart's shim.loopBtrfs.size", refused.message);
+                }
+                tracing::error!(reason = %failure.reason, message = failure.message, "the data root cannot be opened; nothing is served");
+                report(failure).await;
                 clock.reset_after(DATA_ROOT_RETRY);
             }
-            Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::OutOfSpace => {
-                let message =
-                    format!("{}. Make room there, and this goes on by itself, or set the chart's shim.loopBtrfs.size", refused.message);
-                tracing::error!(message, "the disk has no room for the data root; nothing is served");
-                report(&message).await;
-                clock.reset_after(DATA_ROOT_RETRY);
-            }
-            Err(failure) => return Err(failure.into()),
+            Err(failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol)) => return Err(failure.into()),
         }
     }
 }
@@ -137,6 +140,28 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<St
     tracing::info!(records = records.records.len(), trees = found.entries.len(), steps = plan.steps.len(), "journal and disk agree");
     let unreadable = found.unreadable.into_iter().map(|u| (u.uid, u.why)).collect();
     Ok(StartupDamage { lost: plan.lost.into_iter().collect(), unreadable, damaged: records.damaged })
+}
+
+/// Does what [`recover`] does, after the data root was mounted anew while the shim runs: the kernel has dropped what was not committed, as a power
+/// cut does, and the rename that gives a tree its name may be among it.
+pub async fn recover_mounted_anew(state: &ShimState) -> Result<(), Error> {
+    for uid in recovery_steps(state).await?.iter().map(RecoveryStep::uid).collect::<BTreeSet<_>>() {
+        let _tree = state.tree_locks.lock(uid).await;
+        // Planned again, because whoever had the lock may have done it, or changed what is to do.
+        for step in recovery_steps(state).await?.into_iter().filter(|step| step.uid() == uid) {
+            tracing::info!(?step, "recovering");
+            match step {
+                RecoveryStep::Journal(step) => state.journal(move |journal| journal.apply(&step)).await?,
+                RecoveryStep::Disk(step) => state.mounter.recover(step).await?,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn recovery_steps(state: &ShimState) -> Result<Vec<RecoveryStep>, Error> {
+    let records = state.journal(|journal| journal.read()).await?;
+    Ok(plan::recover(&records, &state.mounter.inventory().await?).steps)
 }
 
 fn log_context(known: &JournalContents, uid: Uid) -> LogContext {

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
 use kube::runtime::reflector::ObjectRef;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use yoi_crds::AgentWorkspace;
 use yoi_watch_cache::Queued;
 use yoi_workspace::journal::DamagedRecord;
-use yoi_workspace::{Journal, JournalError, ProviderOffer, Record, Uid};
+use yoi_workspace::{ErrorReason, Journal, JournalError, ProviderOffer, Record, Uid};
 
 use super::error::Error;
 use super::keyed_locks::KeyedLocks;
@@ -23,12 +23,14 @@ use super::publish_records::PublishRecords;
 use super::runtime_store::RuntimeStore;
 use super::workspaces::{WorkspaceWriter, Workspaces};
 use crate::args::driver_dir;
+use crate::decide::node_status::DataRootFailure;
 use crate::mounter::client::Mounter;
+use crate::mounter::protocol::MounterRefusal;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::{PodVolume, PublishedVolume};
 
 /// Change lists that are made at the same time for all Pods together. The mounter's other permits are for mounts.
-pub const MAX_CHANGE_LISTS: usize = 8;
+pub const MAX_CHANGE_LISTS: usize = 4;
 
 /// Name of a workspace in the queue of the provision controller.
 pub type QueuedWorkspace = ObjectRef<Queued<AgentWorkspace>>;
@@ -51,6 +53,10 @@ pub struct ShimState {
     pub workspaces: Workspaces,
     /// The providers of this node, as last probed.
     pub offers: RwLock<Vec<ProviderOffer>>,
+    /// Why the data root does not work, as last probed. None: it works.
+    pub data_root_failure: RwLock<Option<DataRootFailure>>,
+    /// Notified when the node should be probed and reported before its time.
+    pub report_node: Notify,
     /// What recovery found damaged when this process started.
     pub damage: StartupDamage,
     /// Held while a tree is made, sealed, published or destroyed.
@@ -67,6 +73,8 @@ pub struct ShimState {
     pub sockets: PodSockets,
     /// One permit for each change list that is being made.
     pub change_lists: Semaphore,
+    /// Held while a change list is made for a Pod. It is taken before the permit.
+    pub change_list_locks: KeyedLocks<Uid>,
     /// True while the CSI socket is served.
     pub serving: AtomicBool,
 }
@@ -113,6 +121,8 @@ impl ShimState {
             runtimes,
             workspaces,
             offers: RwLock::default(),
+            data_root_failure: RwLock::default(),
+            report_node: Notify::new(),
             damage: StartupDamage::default(),
             tree_locks: KeyedLocks::default(),
             volume_locks: KeyedLocks::default(),
@@ -121,6 +131,7 @@ impl ShimState {
             stop: CancellationToken::new(),
             sockets: PodSockets::default(),
             change_lists: Semaphore::new(MAX_CHANGE_LISTS),
+            change_list_locks: KeyedLocks::default(),
             serving: AtomicBool::new(false),
         };
         Ok((state, StateInputs { writer, requeued }))
@@ -129,6 +140,18 @@ impl ShimState {
     /// The providers of this node, as last probed.
     pub fn offers(&self) -> Vec<ProviderOffer> {
         self.offers.read().map(|o| o.clone()).unwrap_or_default()
+    }
+
+    /// Why the data root does not work, as last probed.
+    pub fn data_root_failure(&self) -> Option<DataRootFailure> {
+        self.data_root_failure.read().map(|failure| failure.clone()).unwrap_or_default()
+    }
+
+    /// Has the node probed soon if the mounter may have refused because of the whole data root.
+    pub fn note_refusal(&self, refused: &MounterRefusal) {
+        if matches!(refused.reason, ErrorReason::ReadOnlyFilesystem | ErrorReason::BackendError) {
+            self.report_node.notify_one();
+        }
     }
 
     /// Runs `work` with the journal on a blocking thread, because each write flushes to the device.

@@ -10,7 +10,7 @@ use yoi_agent_shim::mounter::protocol::{Request, Response as MounterResponse};
 use yoi_agent_shim::shim::change_list::change_list;
 use yoi_agent_shim::shim::state::MAX_CHANGE_LISTS;
 use yoi_agent_shim::volume::{PodVolume, PublishRecord, PublishedVolume};
-use yoi_workspace::{CloneAccess, Owner, ProviderKind, TreeOrigin};
+use yoi_workspace::{ChangeList, CloneAccess, Owner, ProviderKind, TreeOrigin};
 
 use crate::fixtures::uid;
 use crate::test_shim::TestShim;
@@ -28,7 +28,7 @@ impl Mounter for Slow {
             self.most.fetch_max(now, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             self.now.fetch_sub(1, Ordering::SeqCst);
-            Ok(MounterResponse::Changes { changes: vec![], cut: false })
+            Ok(MounterResponse::Changes(ChangeList::default()))
         })
     }
 }
@@ -44,10 +44,15 @@ async fn change_lists_leave_permits_of_the_mounter_for_mounts() {
     state.journal.record_sealed(uid(1)).unwrap();
     state.journal.begin_create(uid(2), ProviderKind::Btrfs, TreeOrigin::Clone { from: uid(1), access: CloneAccess::ReadWrite }).unwrap();
     state.journal.record_created(uid(2)).unwrap();
-    let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
-    let shows = PublishedVolume::Tree { tree: uid(2), read_only: false };
-    state.publish_records.put(PublishRecord { volume, shows }).await.unwrap();
-    let all = join_all((0..40).map(|_| change_list(&state, uid(7)))).await;
+    for pod in 10..20 {
+        let volume = PodVolume { pod: uid(pod), name: "tree".parse().unwrap() };
+        let shows = PublishedVolume::Tree { tree: uid(2), read_only: false };
+        state.publish_records.put(PublishRecord { volume, shows }).await.unwrap();
+    }
+    let all = join_all((0..40).map(|_| change_list(&state, uid(10)))).await;
     assert!(all.iter().all(Result::is_ok));
-    assert!((1..=MAX_CHANGE_LISTS).contains(&slow.most.load(Ordering::SeqCst)), "{slow:?}", slow = slow.most);
+    assert_eq!(slow.most.swap(0, Ordering::SeqCst), 1, "one Pod gets one list at a time");
+    let all = join_all((0..40).map(|n| change_list(&state, uid(10 + n % 10)))).await;
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!(slow.most.load(Ordering::SeqCst), MAX_CHANGE_LISTS);
 }

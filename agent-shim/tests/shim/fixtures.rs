@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
-    ChangeBase, DataRootEntry, EntryLocation, ErrorReason, ExpectedRoot, Inventory, KernelFacts, Marker, Probe, ProviderKind,
-    ProviderOffer, Record, RecordState, TreeManifest, TreeOrigin, Uid,
+    ChangeBase, ChangeList, DataRootEntry, EntryLocation, ErrorReason, ExpectedRoot, Inventory, KernelFacts, Marker, Probe, ProviderKind,
+    ProviderOffer, Record, RecordState, RootFailure, TreeManifest, TreeOrigin, Uid,
 };
 
 use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
@@ -71,6 +71,10 @@ pub struct FakeMounter {
     pub shown: Mutex<HashMap<PodVolume, PublishedMount>>,
     /// Requests that change something are refused for this reason.
     pub refuse: Mutex<Option<ErrorReason>>,
+    /// Why the data root is not opened.
+    pub refuse_open: Mutex<Option<MounterRefusal>>,
+    /// Why the data root does not work.
+    pub failure: Mutex<Option<RootFailure>>,
     /// Name of the data root. None: it is an empty directory.
     pub name: Mutex<Option<Uid>>,
     /// Requests of these kinds get no response: `publish`, `make`.
@@ -111,6 +115,9 @@ impl FakeMounter {
         }
         Ok(match request {
             Request::Open { expected } => {
+                if let Some(refusal) = self.refuse_open.lock().unwrap().clone() {
+                    return Err(MounterFailure::Refused(refusal));
+                }
                 let mut name = self.name.lock().unwrap();
                 let known = match expected {
                     ExpectedRoot::Any => true,
@@ -129,7 +136,8 @@ impl FakeMounter {
                 offers: offers(&[ProviderKind::Copy]),
                 total_bytes: 100,
                 free_bytes: 50,
-                kernel: KernelFacts { release: "6.18".into(), mount_setattr: true },
+                kernel: KernelFacts { release: "6.18".into(), missing: vec![] },
+                failure: self.failure.lock().unwrap().clone(),
             }),
             Request::Inventory => {
                 let trees = self.trees.lock().unwrap();
@@ -162,7 +170,8 @@ impl FakeMounter {
                 self.shown.lock().unwrap().remove(&volume);
                 Response::Done
             }
-            Request::Changes { .. } => Response::Changes { changes: vec![], cut: false },
+            Request::Changes { .. } => Response::Changes(ChangeList::default()),
+            Request::MountAnew | Request::Check => Response::Done,
         })
     }
 }

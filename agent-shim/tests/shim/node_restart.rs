@@ -9,11 +9,13 @@ use yoi_workspace::loopback::{attach_loop_btrfs, release};
 use yoi_workspace::{ErrorReason, ExpectedRoot, ProviderKind, Uid};
 
 use crate::fixtures::{FakeMounter, offers, uid, workspace};
-use crate::real_disk::{RealDisk, base, clone_of_base, mounter, mounter_with, prepare};
+use crate::real_disk::{IMAGE_BYTES, RealDisk, base, clone_of_base, in_memory, mounter, mounter_on, prepare};
 use crate::test_shim::TestShim;
 use yoi_agent_shim::args;
+use yoi_agent_shim::decide::node_status::DataRootFailure;
 use yoi_agent_shim::mounter::DataRootConfig;
 use yoi_agent_shim::mounter::client::{Mounter, MounterClient, MounterFailure};
+use yoi_agent_shim::mounter::protocol::MounterRefusal;
 use yoi_agent_shim::shim::provisioning::{Next, provision};
 use yoi_agent_shim::shim::{health, record_sweep, recovery};
 use yoi_wire::error_chain;
@@ -33,7 +35,7 @@ async fn switched_off() -> Option<(RealDisk, TestShim)> {
     // As at a start: the name of the data root is recorded.
     let folder = args::driver_dir(&shim.state.kubelet_dir);
     let expected = recovery::expected_data_root(&folder, &shim.state.journal).unwrap();
-    recovery::open_data_root(&*shim.state.mounter, expected, &folder, async |_: &str| {}).await.unwrap();
+    recovery::open_data_root(&*shim.state.mounter, expected, &folder, async |_| {}).await.unwrap();
     base(&shim).await;
     let mut node = shim.node().await;
     for (n, pod) in [(2, 7), (3, 8)] {
@@ -62,7 +64,7 @@ async fn after_a_reboot_trees_are_found_and_mounted_again_and_records_of_deleted
     let folder = args::driver_dir(&state.kubelet_dir);
     let expected = recovery::expected_data_root(&folder, &state.journal).unwrap();
     assert!(matches!(expected, ExpectedRoot::Named(_)));
-    recovery::open_data_root(&*state.mounter, expected, &folder, async |why: &str| panic!("{why}")).await.unwrap();
+    recovery::open_data_root(&*state.mounter, expected, &folder, async |failure| panic!("{failure:?}")).await.unwrap();
     let damage = recovery::recover(&state.journal, &*state.mounter).await.unwrap();
     assert!(damage.lost.is_empty() && damage.unreadable.is_empty() && damage.damaged.is_empty(), "{damage:?}");
     assert_eq!(state.mounter.inventory().await.unwrap().entries.len(), 3);
@@ -101,8 +103,8 @@ async fn an_empty_directory_is_not_taken_for_the_data_root_and_the_shim_waits_fo
 
     let image = disk.dir.path().join("pool.btrfs");
     let mut reports = Vec::new();
-    let report = async |why: &str| {
-        reports.push(why.to_owned());
+    let report = async |failure: DataRootFailure| {
+        reports.push(failure.message);
         attach_loop_btrfs(&image, &pool).unwrap();
     };
     recovery::open_data_root(&*shim.state.mounter, expected, &folder, report).await.unwrap();
@@ -153,8 +155,8 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
         crate::skip::skip("needs root for loop devices");
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 30) };
+    let dir = in_memory();
+    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(IMAGE_BYTES) };
     for expected in [ExpectedRoot::Used, ExpectedRoot::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
         assert!(error_chain(&refused).contains("pool.btrfs"), "{}", error_chain(&refused));
@@ -172,10 +174,10 @@ async fn a_disk_without_room_for_the_pool_is_reported_with_figures_and_tried_aga
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("driver");
     std::fs::create_dir(&folder).unwrap();
-    let line = mounter_with(dir.path(), DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50) }, "mounter");
+    let line = mounter_on(dir.path(), DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50) }, "mounter");
     let (reported, mut reports) = tokio::sync::mpsc::channel(1);
-    let opening = recovery::open_data_root(&*line, ExpectedRoot::Any, &folder, async |why: &str| {
-        reported.send(why.to_owned()).await.unwrap();
+    let opening = recovery::open_data_root(&*line, ExpectedRoot::Any, &folder, async |failure: DataRootFailure| {
+        reported.send(failure.message).await.unwrap();
     });
     tokio::select! {
         opened = opening => panic!("it did not wait: {opened:?}"),
@@ -184,6 +186,24 @@ async fn a_disk_without_room_for_the_pool_is_reported_with_figures_and_tried_aga
             assert!(why.contains("it takes 1073741824 MiB, and its disk has ") && why.contains("shim.loopBtrfs.size"), "{why}");
         }
     }
+}
+
+/// A mounter on a kernel that is too old at first, as if the node were started again with another one.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_kernel_is_too_old_says_so_and_opens_nothing() {
+    let shim = TestShim::new();
+    let folder = args::driver_dir(&shim.state.kubelet_dir);
+    let why = "failed to open the data root: the node's kernel 5.10.0 lacks mount_setattr: Linux 5.12 or later is needed";
+    *shim.mounter.refuse_open.lock().unwrap() = Some(MounterRefusal { reason: ErrorReason::KernelTooOld, message: why.to_owned() });
+    let mut reports = Vec::new();
+    let report = async |failure: DataRootFailure| {
+        reports.push((failure.reason.as_str(), failure.message));
+        if reports.len() == 2 {
+            *shim.mounter.refuse_open.lock().unwrap() = None;
+        }
+    };
+    recovery::open_data_root(&*shim.state.mounter, ExpectedRoot::Any, &folder, report).await.unwrap();
+    assert_eq!(reports, [("KernelTooOld", why.to_owned()), ("KernelTooOld", why.to_owned())]);
 }
 
 fn provisioned(n: u8, over: serde_json::Value) -> yoi_crds::AgentWorkspace {

@@ -15,6 +15,14 @@ use crate::fixtures::{NODE, uid, workspace};
 use crate::test_shim::TestShim;
 use yoi_agent_shim::mounter::service::MounterService;
 
+/// All of an image is allocated when it is made.
+pub const IMAGE_BYTES: u64 = 256 << 20;
+
+/// A directory in memory if possible: there no flush waits for what other processes write to the disk.
+pub fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// A mounter of its own on a Btrfs of its own.
 pub struct RealDisk {
     pub dir: tempfile::TempDir,
@@ -27,9 +35,9 @@ impl RealDisk {
             crate::skip::skip("needs root for loop devices and mounts");
             return None;
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = in_memory();
         let pool = dir.path().join("pool");
-        ensure_loop_btrfs(&dir.path().join("pool.btrfs"), 1 << 30, &pool).unwrap();
+        ensure_loop_btrfs(&dir.path().join("pool.btrfs"), IMAGE_BYTES, &pool).unwrap();
         std::fs::create_dir(dir.path().join("kubelet")).unwrap();
         let client = mounter(dir.path(), &pool, "mounter");
         Some(RealDisk { dir, client })
@@ -38,10 +46,10 @@ impl RealDisk {
 
 /// A mounter on what is at `pool` now, with a socket of its own.
 pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
-    mounter_with(dir, DataRootConfig { data_root: pool.to_owned(), loop_size: None }, name)
+    mounter_on(dir, DataRootConfig { data_root: pool.to_owned(), loop_size: None }, name)
 }
 
-pub fn mounter_with(dir: &Path, disk: DataRootConfig, name: &str) -> Arc<MounterClient> {
+pub fn mounter_on(dir: &Path, disk: DataRootConfig, name: &str) -> Arc<MounterClient> {
     let service = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
     let socket = dir.join(name).with_extension("sock");
     let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));
@@ -55,12 +63,16 @@ pub fn mounter_with(dir: &Path, disk: DataRootConfig, name: &str) -> Arc<Mounter
 
 impl Drop for RealDisk {
     fn drop(&mut self) {
-        // Also after a failure: what the test mounted must not outlive it. Lazily, because the mounter's threads hold the pool.
         let here = self.dir.path().canonicalize().unwrap();
-        for mount in yoi_workspace::mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(&here)) {
-            _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
-        }
+        unmount_below(&here);
         _ = release(&here.join("pool"));
+    }
+}
+
+/// Also after a failure: what a test mounted must not outlive it. Lazily, because the mounter's threads hold the pool.
+pub fn unmount_below(dir: &Path) {
+    for mount in yoi_workspace::mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(dir)) {
+        _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
@@ -114,8 +126,8 @@ async fn a_tree_is_made_mounted_once_unmounted_and_destroyed() {
     }
     std::fs::write(Path::new(&tree.target_path).join("new"), "x").unwrap();
     let line: &dyn Mounter = &*disk.client;
-    let (changes, _) = line.changes(uid(2), Some(uid(1)), 10).await.unwrap();
-    assert_eq!(changes.len(), 1);
+    let list = line.changes(uid(2), Some(uid(1)), 10).await.unwrap();
+    assert_eq!(list.changes.len(), 1);
     let readonly = std::fs::write(Path::new(&runtime.target_path).join("new"), "x").unwrap_err();
     assert_eq!(readonly.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     assert_eq!(line.mounts().await.unwrap().shown.len(), 2);

@@ -51,6 +51,9 @@ conditions! {
     PROVISIONED = "Provisioned" {
         "AgentWorkspace" by SHIM: "The tree stands on its node.";
     }
+    HEALTHY = "Healthy" {
+        "AgentWorkspace" by SHIM: "The data root of its node works, after it did not. A tree whose data root never failed has no such condition.";
+    }
     POPULATED = "Populated" {
         "AgentWorkspace" by OPERATOR: "Of a base: the source's content is in it.";
     }

@@ -59,6 +59,17 @@ fi
 if [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ]; then
   git reset --quiet --hard "$REVISION"
 fi
+# The folder of a submodule is empty and a pointer of git LFS is a few lines of text. An agent would take either for the source.
+submodule=$(git ls-files -s | grep -m 1 '^160000 ' | cut -f 2- || true)
+if [ -n "$submodule" ]; then
+  echo "submodule $submodule is not fetched: submodules are not supported yet" >&2
+  exit 1
+fi
+pointer=$(git ls-files -z -- ':(attr:filter=lfs)' | xargs -0 -r grep -l -s -m 1 -e '^version https://git-lfs.github.com/spec/v1' -- | head -n 1 || true)
+if [ -n "$pointer" ]; then
+  echo "file $pointer is a pointer of git LFS and its content is not fetched: git LFS is not supported yet" >&2
+  exit 1
+fi
 # When the index is written in the same second as the files, every later status reads all files. This one does so once for all clones.
 sleep 1
 git status --porcelain >/dev/null

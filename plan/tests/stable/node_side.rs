@@ -24,6 +24,8 @@ fn set_condition(conditions: &mut Vec<Condition>, type_: &str, value: ConditionV
 const UNMADE: &[Reason] = &[
     reason::OUT_OF_SPACE,
     reason::BACKEND_ERROR,
+    reason::READ_ONLY_FILESYSTEM,
+    reason::KERNEL_TOO_OLD,
     reason::NESTED_VOLUME,
     reason::SOURCE_NOT_SEALED,
     reason::PROVIDER_UNAVAILABLE,

@@ -36,8 +36,8 @@ struct Search {
 }
 
 /// Lists all inodes of the subvolume that contains `tree` whose last change was in `first` or a later transaction. It sees only what is
-/// committed, so sync before.
-pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<ChangedInode>> {
+/// committed, so sync before. `None` if there are more than `limit`.
+pub fn changed_since(tree: impl AsFd, first: u64, limit: usize) -> io::Result<Option<Vec<ChangedInode>>> {
     let mut found = Vec::new();
     // SAFETY: all fields are plain numbers, for which zero is a value; zeroed on the heap, as it is too large for a stack.
     let mut search: Box<Search> = unsafe { Box::<Search>::new_zeroed().assume_init() };
@@ -50,7 +50,7 @@ pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<ChangedInode
         // SAFETY: TREE_SEARCH_V2 reads the head and writes at most `buffer_size` bytes behind it; its code is made with the head's size.
         unsafe { raw_ioctl(&tree, request_code(READ | WRITE, 17, std::mem::offset_of!(Search, buffer)), &mut *search)? };
         if search.items == 0 {
-            return Ok(found);
+            return Ok(Some(found));
         }
         let mut at = 0;
         let mut last = next;
@@ -65,6 +65,9 @@ pub fn changed_since(tree: impl AsFd, first: u64) -> io::Result<Vec<ChangedInode
             }
             last = (object, kind, offset);
             at = item + length;
+        }
+        if found.len() > limit {
+            return Ok(None);
         }
         next = match last {
             (object, kind, offset) if offset < u64::MAX => (object, kind, offset + 1),

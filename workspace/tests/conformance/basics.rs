@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
+use yoi_workspace::{ChangeLimits, CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
 
 use crate::fixture::{Fixture, Lane, content, current_owner, fill_repository, git, is_root};
 use crate::{Case, Verdict};
@@ -104,7 +104,7 @@ fn w21(fixture: &Fixture) -> Verdict {
     let (clone, copy) = fixture.clone_of(base);
     assert_eq!(content(&copy), before);
     fs::remove_dir_all(copy.join(std::ffi::OsString::from_vec(b"\xff\xfe".to_vec()))).unwrap();
-    let changes = fixture.provider().changes(clone, base).unwrap();
+    let changes = fixture.provider().changes(clone, base, &ChangeLimits::NONE).unwrap().changes;
     assert_eq!(changes.len(), 2);
     fixture.provider().destroy(clone).unwrap();
     fixture.assert_only(&[base]);

@@ -1,11 +1,14 @@
 //! Change lists: what differs between a tree and its base.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use yoi_workspace::{Change, ChangeKind, CloneAccess, ErrorReason, NodeKind, ProviderKind};
+use rustix::fs::{Mode, OFlags};
+use yoi_workspace::{Change, ChangeKind, ChangeLimits, CloneAccess, ErrorReason, NodeKind, ProviderKind};
 
 use crate::fixture::{Fixture, content};
 use crate::{Case, Verdict};
@@ -19,11 +22,15 @@ pub const CASES: &[Case] = &[
     ("a_fork_whose_parent_is_gone_is_compared_with_their_base", gone_parent),
     ("changes_since_a_live_tree_are_refused", live),
     ("on_btrfs_a_change_list_visits_only_what_changed", only_changed),
+    ("a_folder_deeper_than_256_levels_is_named_and_what_is_in_it_is_left_out", deep),
+    ("a_list_that_is_cut_holds_the_first_paths", cut),
+    ("more_changed_paths_than_are_looked_up_one_by_one_are_listed_all_the_same", long_paths),
+    ("a_comparison_ends_when_its_caller_no_longer_wants_it", cancelled),
     ("any_run_of_edits_is_listed_as_by_a_plain_comparison", any),
 ];
 
 fn changes_of(fixture: &Fixture, uid: yoi_workspace::Uid, since: yoi_workspace::Uid) -> Vec<(ChangeKind, NodeKind, String)> {
-    let changes = fixture.provider().changes(uid, since).unwrap();
+    let changes = fixture.provider().changes(uid, since, &ChangeLimits::NONE).unwrap().changes;
     changes.into_iter().map(|Change { path, kind, node }| (kind, node, path.to_str().unwrap().to_owned())).collect()
 }
 
@@ -85,7 +92,7 @@ fn rewrite_quietly(path: &Path) {
 
 fn from_nothing(fixture: &Fixture) -> Verdict {
     let (base, path) = fixture.base();
-    let listed = fixture.provider().contents(base).unwrap();
+    let listed = fixture.provider().contents(base, &ChangeLimits::NONE).unwrap().changes;
     assert!(listed.iter().all(|c| c.kind == ChangeKind::Added));
     assert_eq!(listed.iter().map(|c| c.path.clone()).collect::<Vec<_>>(), content(&path).into_iter().map(|(p, ..)| p).collect::<Vec<_>>());
     Verdict::Ran
@@ -133,7 +140,7 @@ fn indirect(fixture: &Fixture) -> Verdict {
 fn live(fixture: &Fixture) -> Verdict {
     let (base, _) = fixture.base();
     let (clone, _) = fixture.clone_of(base);
-    let refused = fixture.provider().changes(base, clone).unwrap_err();
+    let refused = fixture.provider().changes(base, clone, &ChangeLimits::NONE).unwrap_err();
     assert_eq!(refused.reason(), ErrorReason::SourceNotSealed);
     if fixture.kind() == ProviderKind::Btrfs {
         let checkpoint = fixture.uid();
@@ -173,6 +180,98 @@ fn only_changed(fixture: &Fixture) -> Verdict {
     let visited = time(&|| assert!(fixture.provider().usage(clone).unwrap().entries > 10_000));
     println!("    28 changes in 10,000 files: {listed:.2?}; a visit of every file: {visited:.2?}");
     assert!(listed * 4 < visited, "{listed:?} against {visited:?}");
+    Verdict::Ran
+}
+
+/// Makes `levels` folders named `name`, each in the former one, and returns the innermost. Their path may be longer than a system call takes.
+fn nest(at: &Path, name: &str, levels: usize) -> OwnedFd {
+    let mut inner = rustix::fs::open(at, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        rustix::fs::mkdirat(&inner, name, Mode::RWXU).unwrap();
+        inner = rustix::fs::openat(&inner, name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    inner
+}
+
+fn write_in(dir: &OwnedFd, name: &str) {
+    rustix::fs::openat(dir, name, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+}
+
+fn deep(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, path) = fixture.clone_of(base);
+    fs::write(path.join("beside"), "x").unwrap();
+    let inner = nest(&path, "d", 300);
+    write_in(&inner, "never-seen");
+    let provider = fixture.provider();
+    let mut left_out = 0;
+    for list in [provider.changes(clone, base, &ChangeLimits::NONE).unwrap(), provider.contents(clone, &ChangeLimits::NONE).unwrap()] {
+        assert!(!list.cut && list.changes.iter().any(|c| c.path == Path::new("beside")));
+        assert!(!list.changes.iter().any(|c| c.path.ends_with("never-seen")));
+        let [named] = &list.too_deep[..] else { panic!("{} folders are named", list.too_deep.len()) };
+        assert_eq!(named.components().count(), 257);
+        assert!(list.changes.iter().any(|c| c.path == *named), "the folder itself is listed");
+        left_out += 1;
+    }
+    assert_eq!(left_out, 2);
+    provider.destroy(clone).unwrap();
+    Verdict::Ran
+}
+
+fn cut(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, path) = fixture.clone_of(base);
+    for n in 0..100 {
+        fs::write(path.join(format!("new{n:03}")), "x").unwrap();
+    }
+    fs::write(path.join("src/file1.rs"), "edited").unwrap();
+    let provider = fixture.provider();
+    let all = provider.changes(clone, base, &ChangeLimits::NONE).unwrap();
+    assert_eq!((all.changes.len(), all.cut), (101, false));
+    for (limits, expected) in [
+        (ChangeLimits { paths: 40, ..ChangeLimits::NONE }, 40),
+        (ChangeLimits { bytes: 6 * 20, ..ChangeLimits::NONE }, 20),
+        (ChangeLimits { paths: 0, ..ChangeLimits::NONE }, 0),
+    ] {
+        let list = provider.changes(clone, base, &limits).unwrap();
+        assert!(list.cut && list.changes == all.changes[..expected], "{} of {expected}", list.changes.len());
+        let list = provider.contents(clone, &limits).unwrap();
+        assert!(list.cut && list.changes.len() <= limits.paths);
+    }
+    Verdict::Ran
+}
+
+fn long_paths(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (clone, path) = fixture.clone_of(base);
+    // 2,000 paths of more than 2.5 KB: Btrfs gives up to look each of them up and visits every file.
+    let inner = nest(&path, &"d".repeat(250), 10);
+    (0..2_000).for_each(|n| write_in(&inner, &format!("file{n}")));
+    let list = fixture.provider().changes(clone, base, &ChangeLimits::NONE).unwrap();
+    assert_eq!((list.changes.len(), list.cut), (2_010, false));
+    Verdict::Ran
+}
+
+fn cancelled(fixture: &Fixture) -> Verdict {
+    let (base, path) = fixture.empty();
+    for n in 0..1_000 {
+        fs::write(path.join(format!("f{n}")), "x").unwrap();
+    }
+    fixture.provider().seal(base).unwrap();
+    let (clone, path) = fixture.clone_of(base);
+    // So that each file is looked at.
+    (0..1_000).for_each(|n| fs::set_permissions(path.join(format!("f{n}")), fs::Permissions::from_mode(0o600)).unwrap());
+    let asked = Cell::new(0);
+    let is_cancelled = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 3
+    };
+    let limits = ChangeLimits { is_cancelled: &is_cancelled, ..ChangeLimits::NONE };
+    for list in [fixture.provider().changes(clone, base, &limits), fixture.provider().contents(clone, &limits)] {
+        assert_eq!(list.unwrap_err().reason(), ErrorReason::Cancelled);
+    }
+    assert_eq!(asked.get(), 5, "it goes on though nobody wants it");
+    assert_eq!(changes_of(fixture, clone, base).len(), 1_000);
     Verdict::Ran
 }
 
@@ -247,7 +346,7 @@ fn check_against_model(fixture: &Fixture, clone: yoi_workspace::Uid, base: yoi_w
     let come: BTreeSet<_> = new.keys().filter(|p| !old.contains_key(*p) || replaced(p)).cloned().collect();
     let differs: BTreeSet<_> =
         new.iter().filter(|(p, now)| !replaced(p) && old.get(*p).is_some_and(|was| was != *now)).map(|(p, _)| p.clone()).collect();
-    let listed = fixture.provider().changes(clone, base).unwrap();
+    let listed = fixture.provider().changes(clone, base, &ChangeLimits::NONE).unwrap().changes;
     let of = |kind| listed.iter().filter(|c| c.kind == kind).map(|c| c.path.clone()).collect::<BTreeSet<_>>();
     assert_eq!(of(ChangeKind::Deleted), gone, "seed {seed}");
     assert_eq!(of(ChangeKind::Added), come, "seed {seed}");

@@ -7,14 +7,14 @@ mod setup;
 use std::fs;
 
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
-use yoi_workspace::{RecordState, TreeOrigin, Uid};
+use yoi_workspace::{KernelFacts, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid};
 
 use self::operations::{
     CORRECT, Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_without_journal, recover_as_the_shim,
 };
 use self::setup::Setup;
 use crate::fixture::{Fixture, Lane, current_owner, is_root};
-use crate::syscall_faults::{Counted, Fault};
+use crate::syscall_faults::{Counted, Fault, run_with_fault};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -24,6 +24,8 @@ pub const CASES: &[Case] = &[
     ("w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not", publish),
     ("w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not", destroy),
     ("w32_whatever_disk_operation_fails_a_recovery_goes_on_where_it_stopped", recover),
+    ("a_kernel_without_a_system_call_that_mounts_need_is_named", old_kernel),
+    ("a_btrfs_that_fails_a_probe_is_still_offered_so_that_no_base_is_a_copy_for_good", failing_probe),
     ("planted_an_intent_written_too_late_is_found", late_intent),
     ("planted_a_name_given_before_the_marker_is_found", late_marker),
     ("planted_a_destruction_by_name_alone_is_found", by_name),
@@ -68,6 +70,48 @@ fn not_here(fixture: &Fixture) -> Option<Verdict> {
         return Some(Verdict::NotRun("the lanes Copy and Btrfs are enough"));
     }
     (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
+}
+
+/// As on Linux 5.11, by a filter that answers ENOSYS.
+fn old_kernel(_: &Fixture) -> Verdict {
+    assert_eq!(KernelFacts::read().unwrap().shortfall(), None, "this machine's kernel");
+    let mut found = Vec::new();
+    for nth in 1.. {
+        let run = match run_with_fault(Counted::All, nth, Fault::Once(libc::ENOSYS), KernelFacts::read) {
+            Ok(run) => run,
+            Err(_) => return Verdict::Lacks("needs seccomp"),
+        };
+        let Some(call) = run.failed_call else { break };
+        if let Some(Ok(facts)) = run.answer
+            && let Some(why) = facts.shortfall()
+        {
+            assert!(why.contains(&facts.release) && why.contains(call) && why.contains("Linux 5.12 or later"), "{why}");
+            found.push(call);
+        }
+    }
+    assert_eq!(found, ["openat2", "open_tree", "move_mount", "fsopen", "mount_setattr"]);
+    Verdict::Ran
+}
+
+fn failing_probe(fixture: &Fixture) -> Verdict {
+    if fixture.lane != Lane::Btrfs {
+        return Verdict::NotRun("only Btrfs is tried out by a probe");
+    }
+    let mut failures = 0;
+    for (nth, errno) in (1..30).flat_map(|nth| [libc::EIO, libc::ENOMEM, libc::EROFS].map(|errno| (nth, errno))) {
+        let Ok(run) = run_with_fault(Counted::All, nth, Fault::Once(errno), || fixture.root.probe()) else {
+            return Verdict::Lacks("needs seccomp");
+        };
+        let Some(call) = run.failed_call else { break };
+        if let Some(Ok(probe)) = run.answer {
+            let chosen = plan::select(ProviderRequest::Auto, &probe.offers).unwrap();
+            assert_eq!(chosen.provider, ProviderKind::Btrfs, "{call} failed: {probe:?}");
+            failures += usize::from(probe.failure.is_some());
+        }
+    }
+    assert!(failures >= 6, "the harness detects nothing: {failures}");
+    assert_eq!(fixture.root.probe().unwrap().failure, None);
+    Verdict::Ran
 }
 
 fn make(fixture: &Fixture) -> Verdict {

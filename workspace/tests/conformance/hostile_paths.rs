@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Change, ChangeKind, Marker, Uid, mountinfo};
+use yoi_workspace::{Change, ChangeKind, ChangeLimits, Marker, Uid, mountinfo};
 
 use crate::fixture::{Fixture, needs_root};
 use crate::outside::Outside;
@@ -226,7 +226,7 @@ fn names(fixture: &Fixture) -> Verdict {
         expected.insert(below.clone());
     }
     drop(at);
-    let told = fixture.provider().changes(clone, base).unwrap();
+    let told = fixture.provider().changes(clone, base, &ChangeLimits::NONE).unwrap().changes;
     assert!(told.iter().all(|c| c.kind == ChangeKind::Added));
     assert_eq!(told.len(), expected.len());
     assert_eq!(told.iter().map(|c| c.path.clone()).collect::<BTreeSet<_>>(), expected);

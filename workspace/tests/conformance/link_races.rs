@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
-use yoi_workspace::{CloneAccess, ProviderKind, mountinfo};
+use yoi_workspace::{ChangeLimits, CloneAccess, ProviderKind, mountinfo};
 
 use crate::fixture::{Fixture, StopOnDrop, needs_root};
 use crate::outside::Outside;
@@ -140,8 +140,8 @@ fn read(fixture: &Fixture) -> Verdict {
                     assert!(usage.logical_bytes < 1 << 40, "it weighed what is outside");
                     answers += 1;
                 }
-                if let Ok(changes) = fixture.provider().changes(uid, base) {
-                    assert!(!changes.iter().any(|c| c.path.ends_with("canary")), "it told what is outside");
+                if let Ok(list) = fixture.provider().changes(uid, base, &ChangeLimits::NONE) {
+                    assert!(!list.changes.iter().any(|c| c.path.ends_with("canary")), "it told what is outside");
                     answers += 1;
                 }
             }

@@ -201,6 +201,7 @@ calls! {
     SYS_fdatasync true,
     SYS_syncfs true,
     SYS_open_tree false,
+    SYS_fsopen false,
     SYS_mount_setattr false,
     SYS_move_mount true,
     SYS_mount true,
