@@ -49,7 +49,8 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
     };
     let ((list, no_base), text) = futures::try_join!(listed, against_head(processes, tree))?;
     let (text, cut) = text.map_or((None, false), |(text, cut)| (Some(text), cut));
-    Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut })
+    let (text_cut, paths_cut) = (Some(cut), Some(list.cut));
+    Ok(DiffResponse { text, paths: list.changes, no_base, cut: cut || list.cut, text_cut, paths_cut })
 }
 
 /// The text of `git diff HEAD` with untracked files, and whether it was truncated. `None` where the tree is no git work tree. The
