@@ -4,7 +4,9 @@
 
 #![deny(missing_docs)]
 
+pub mod accounts;
 pub mod fixtures;
+pub mod node;
 mod poll;
 pub mod program;
 pub mod test_namespace;

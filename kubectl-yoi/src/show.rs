@@ -125,7 +125,7 @@ mod tests {
         let object = json!({ "kind": "YoiPod", "metadata": { "name": "a", "managedFields": [{ "manager": "x" }] } });
         let twice = document(OutputFormat::Yaml, &object).unwrap() + &document(OutputFormat::Yaml, &object).unwrap();
         assert_eq!(twice, "---\nkind: YoiPod\nmetadata:\n  name: a\n".repeat(2));
-        for list in [list(&[object.clone()]).unwrap(), json!({ "agents": [object], "peers": [] })] {
+        for list in [list(std::slice::from_ref(&object)).unwrap(), json!({ "agents": [object], "peers": [] })] {
             let text = document(OutputFormat::Json, &list).unwrap();
             assert!(text.contains("YoiPod") && !text.contains("managedFields") && text.ends_with("}\n"), "{text}");
         }

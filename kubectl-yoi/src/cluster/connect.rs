@@ -35,6 +35,7 @@ fn config_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> 
 }
 
 async fn config(options: &ClusterOptions) -> Result<Config, Error> {
+    let server: Option<http::Uri> = options.server.as_ref().map(|url| url.parse().map_err(config_error)).transpose()?;
     let mut config = match kubeconfig(options)? {
         Some(mut file) => {
             let chosen =
@@ -47,13 +48,16 @@ async fn config(options: &ClusterOptions) -> Result<Config, Error> {
             config
         }
         None => {
-            let mut config = Config::infer().await.map_err(config_error)?;
+            let mut config = match &server {
+                Some(server) => Config::new(server.clone()),
+                None => Config::infer().await.map_err(config_error)?,
+            };
             override_auth(&mut config.auth_info, options);
             config
         }
     };
-    if let Some(server) = &options.server {
-        config.cluster_url = server.parse().map_err(config_error)?;
+    if let Some(server) = server {
+        config.cluster_url = server;
     }
     if let Some(file) = &options.certificate_authority {
         config.root_cert = Some(certificates(file)?);
@@ -75,6 +79,8 @@ fn kubeconfig(options: &ClusterOptions) -> Result<Option<Kubeconfig>, Error> {
     }
     let named = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
     match Kubeconfig::read() {
+        // A server needs no context.
+        Ok(file) if options.server.is_some() && !named && file.current_context.as_deref().is_none_or(str::is_empty) => Ok(None),
         Ok(file) => Ok(Some(file)),
         Err(error) if named => Err(config_error(error)),
         // `infer` says more of it, when a Pod's own account is no way either.

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::api_server::ApiServer;
-use crate::plugin::{Plugin, agent};
+use crate::plugin::{Plugin, agent, output};
 
 #[tokio::test]
 async fn a_user_acts_as_another_one_with_groups() -> Result<()> {
@@ -36,6 +36,10 @@ async fn cluster_user_server_and_token_replace_those_of_the_context() -> Result<
     plugin.run(&["--context", "nowhere", "-s", &server.url, "ls", "agents", "--token", "mine"]).await?.expect_code(0)?;
     ensure!(bearer() == "Bearer mine", "{}", bearer());
     plugin.run(&["--context", "nowhere", "ls", "agents"]).await?.expect_code(5)?;
+    let mut without = plugin.command(&plugin.program, &["ls", "agents", "-n", "ns", "--server", &server.url, "--token", "alone"]);
+    without.env("KUBECONFIG", "/dev/null").stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    output(without).await?.expect_code(0)?;
+    ensure!(bearer() == "Bearer alone", "{}", bearer());
     for (flag, name) in [("--user", "nobody"), ("--cluster", "none"), ("--context", "absent")] {
         let missing = plugin.run(&["ls", flag, name]).await?.expect_code(1)?;
         ensure!(missing.err.contains(name) && missing.err.contains("\n  next: "), "{missing:?}");

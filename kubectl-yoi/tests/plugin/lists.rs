@@ -103,7 +103,7 @@ async fn seconds_to_list(agents: usize) -> Result<(f64, usize)> {
     for _ in 0..3 {
         let begun = Instant::now();
         let listed = plugin.run(&["ls"]).await?.expect_code(0)?;
-        ensure!(listed.out.lines().count() > 3 * agents, "{}", listed.out);
+        ensure!(listed.out.lines().count() > 2 * agents, "{} lines", listed.out.lines().count());
         best = best.min(begun.elapsed().as_secs_f64());
     }
     Ok((best, (server.requests().len() - before) / 3))
@@ -111,10 +111,10 @@ async fn seconds_to_list(agents: usize) -> Result<(f64, usize)> {
 
 #[tokio::test]
 async fn four_times_the_agents_take_about_four_times_the_time() -> Result<()> {
-    let (few, requests) = seconds_to_list(500).await?;
-    let (many, more_requests) = seconds_to_list(2000).await?;
-    println!("500 agents {few:.2} s, 2000 agents {many:.2} s, {requests} requests");
+    let (few, requests) = seconds_to_list(1000).await?;
+    let (many, more_requests) = seconds_to_list(4000).await?;
+    println!("1000 agents {few:.2} s, 4000 agents {many:.2} s, {requests} requests");
     ensure!(requests == 3 && more_requests == 3, "{requests} and {more_requests} requests");
-    ensure!(many < few * 8.0, "500 agents take {few:.2} s, and 2000 take {many:.2} s");
+    ensure!(many < few * 6.0, "1000 agents take {few:.2} s, and 4000 take {many:.2} s");
     Ok(())
 }

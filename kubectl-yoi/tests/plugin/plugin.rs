@@ -93,7 +93,8 @@ impl Plugin {
 
 pub async fn output(command: Command) -> Result<Output> {
     let mut command = tokio::process::Command::from(command);
-    let done = tokio::time::timeout(LONGEST, command.kill_on_drop(true).output()).await.context("the plugin does not end")??;
+    let child = command.kill_on_drop(true).spawn()?;
+    let done = tokio::time::timeout(LONGEST, child.wait_with_output()).await.context("the plugin does not end")??;
     Ok(Output {
         code: done.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&done.stdout).into_owned(),
