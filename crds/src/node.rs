@@ -23,6 +23,7 @@ use crate::source::ProviderName;
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.providers[?(@.available==true)].name"),
     printcolumn(name = "Free Bytes", type_ = "integer", json_path = ".status.capacity.freeBytes"),
     printcolumn(name = "Kernel", type_ = "string", json_path = ".status.kernel", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct WorkspaceNodeSpec {}

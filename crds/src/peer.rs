@@ -21,6 +21,7 @@ use crate::condition::Condition;
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "A", type_ = "string", json_path = ".spec.members[0]"),
     printcolumn(name = "B", type_ = "string", json_path = ".spec.members[1]"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = ("size(self.spec.members) != 2 || self.metadata.name == self.spec.members[0] + '.' + self.spec.members[1]",
         "the name must be the two sorted members joined by a dot")

@@ -33,6 +33,7 @@ pub use yoi_wire::manifest::ModelProvider;
     printcolumn(name = "Project", type_ = "string", json_path = ".spec.projectRef.name"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.workspace.nodeName", priority = 1),
     printcolumn(name = "Session", type_ = "string", json_path = ".status.session.id", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = ("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",
         "the name must be a DNS label of at most 50 characters")

@@ -24,6 +24,7 @@ use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, Provid
     printcolumn(name = "Generation", type_ = "string", json_path = ".status.generation.name"),
     printcolumn(name = "Path", type_ = "string", json_path = ".spec.path"),
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.generation.revision", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = ("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",
         "the name must be a DNS label of at most 50 characters")

@@ -16,6 +16,18 @@ pub struct Reason {
     advice: Option<&'static str>,
     command: Option<&'static str>,
     warns: bool,
+    recovery: Recovery,
+}
+
+/// How an object gets over a reason for which a condition is not True.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recovery {
+    /// By itself, or when somebody who is not waiting for it acts: it is worth waiting.
+    Itself,
+    /// Only after a person has changed something.
+    Person,
+    /// It is tried again and again. When that lasts, a person has to change something.
+    Retried,
 }
 
 impl Reason {
@@ -53,6 +65,12 @@ impl Reason {
     #[must_use]
     pub const fn warns(self) -> bool {
         self.warns
+    }
+
+    /// How an object gets over it: what waits for the object ends early when only a person can mend it.
+    #[must_use]
+    pub const fn recovery(self) -> Recovery {
+        self.recovery
     }
 }
 
@@ -105,8 +123,22 @@ macro_rules! marked {
     () => {
         false
     };
-    (!) => {
+    ($mark:tt) => {
         true
+    };
+}
+macro_rules! recovery {
+    () => {
+        Recovery::Itself
+    };
+    (!) => {
+        Recovery::Itself
+    };
+    (person) => {
+        Recovery::Person
+    };
+    (retried) => {
+        Recovery::Retried
     };
 }
 macro_rules! reasons {
@@ -117,28 +149,30 @@ macro_rules! reasons {
             advice: optional!($($advice)?),
             command: optional!($($($command)?)?),
             warns: marked!($($mark)?),
+            recovery: recovery!($($mark)?),
         };)+
         /// Every reason.
         pub const ALL: &[Reason] = &[$($name),+];
     };
 }
 
-// With an `@!` the Event is a Warning; then what to do, and a command.
+// With a mark the Event is a Warning: `@!`; `@person`, what only a person can fix; `@retried`, what is tried again by itself. Then what to do, and a
+// command.
 reasons! {
     /// The spec makes sense and what it names exists.
     VALID = "Valid";
     /// Every condition that Ready waits for is True.
     ALL_MET = "AllMet";
     /// The spec cannot be carried out as written.
-    @!INVALID_SPEC = "InvalidSpec",
+    @person INVALID_SPEC = "InvalidSpec",
         "The message says which field; change it. What is immutable needs a new object.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
     /// The API server refused something that the object needs; its answer is in the message.
-    @!APPLY_FAILED = "ApplyFailed",
+    @retried APPLY_FAILED = "ApplyFailed",
         "Fix what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// A YoiProject, AgentWorkspace or claim that the spec names does not exist.
-    @!SOURCE_NOT_FOUND = "SourceNotFound",
+    @person SOURCE_NOT_FOUND = "SourceNotFound",
         "Make what the message names; the object goes on by itself.",
         "kubectl apply -n $NAMESPACE -f MANIFEST.yaml";
     /// A node was chosen.
@@ -147,11 +181,11 @@ reasons! {
     WAITING_FOR_CONSUMER = "WaitingForConsumer",
         "Start a Pod that uses the claim, or make the workspace with `binding: Immediate`.";
     /// No node offers what the workspace asks for.
-    @!NO_ELIGIBLE_NODE = "NoEligibleNode",
+    @retried NO_ELIGIBLE_NODE = "NoEligibleNode",
         "Free space on a node, let the shim run on more nodes, or ask for another provider; the message counts the nodes and why each will not do.",
         "kubectl describe workspacenodes";
     /// A fork must be on its parent's node, and the Pod is not.
-    @!PARENT_ON_OTHER_NODE = "ParentOnOtherNode",
+    @person PARENT_ON_OTHER_NODE = "ParentOnOtherNode",
         "Let the Pod go to the node of the parent, or make the fork from the project.",
         "kubectl get agentworkspaces -n $NAMESPACE -o wide";
     /// The provider on this node.
@@ -163,11 +197,11 @@ reasons! {
     /// The populator Pod fills the base.
     POPULATING = "Populating";
     /// The populator Pod failed.
-    @!POPULATE_FAILED = "PopulateFailed",
+    @retried POPULATE_FAILED = "PopulateFailed",
         "The message holds the end of the populator's output: fix the URL, the ref or the way to the server. It is tried again by itself.",
         "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The Pod that fills a base cannot run on its node. Another node gets a base, if there is one that can.
-    @!POPULATOR_NOT_RUNNING = "PopulatorNotRunning",
+    @retried POPULATOR_NOT_RUNNING = "PopulatorNotRunning",
         "The message holds the words of the scheduler or the kubelet: room, a taint, the image. It goes on by itself when that is mended.",
         "kubectl describe pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The source's content is in the base.
@@ -194,11 +228,11 @@ reasons! {
         "Make room in the data root of the node: delete workspaces that nobody needs, or enlarge the volume.",
         "kubectl yoi ls workspaces -A";
     /// The file system of the node's trees has become read-only, as the kernel makes it after an error. Nothing can be written, made or deleted.
-    @!READ_ONLY_FILESYSTEM = "ReadOnlyFilesystem",
+    @retried READ_ONLY_FILESYSTEM = "ReadOnlyFilesystem",
         "The message says who uses it: end those Pods, and the node mounts it anew within a minute. A file system that the node's admin has mounted, only they can mount anew.",
         "kubectl delete pods -A --field-selector spec.nodeName=NODE -l yoi.dev/yoipod";
     /// The node's kernel lacks system calls that every tree and mount needs.
-    @!KERNEL_TOO_OLD = "KernelTooOld",
+    @person KERNEL_TOO_OLD = "KernelTooOld",
         "Give the node the kernel that the message names, or keep agents off it with `shim.nodeSelector`.",
         "kubectl get workspacenodes -o wide";
     /// The node's file system refused.
@@ -206,15 +240,15 @@ reasons! {
         "Read the message, then the mounter's log; the file system may need repair.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
     /// The tree stood on its node's disk and is not there any more. It is never made anew under the same object.
-    @!TREE_LOST = "TreeLost",
+    @person TREE_LOST = "TreeLost",
         "If the node's data root is only not mounted, mount it and restart the shim. If the tree is gone for good, delete the workspace and make it anew.",
         "kubectl delete $KIND $NAME -n $NAMESPACE";
     /// What the node has written down about the tree cannot be read. The tree is left alone; others are served.
-    @!JOURNAL_DAMAGED = "JournalDamaged",
+    @person JOURNAL_DAMAGED = "JournalDamaged",
         "Put the file that the message names back from a backup, or move it away: the tree is then taken over as it stands. Deleting the workspace also ends this.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// What is mounted as the node's data root is not the one that its trees are in.
-    @!DATA_ROOT_MISSING = "DataRootMissing",
+    @person DATA_ROOT_MISSING = "DataRootMissing",
         "Mount the node's data root; the shim goes on by itself. If it is gone for good, the message says what to remove.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c shim --tail=20";
     /// The claim is bound to this workspace's volume.
@@ -242,11 +276,11 @@ reasons! {
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
     /// The node of the tree does not answer, so the tree cannot be destroyed.
-    @!NODE_NOT_READY = "NodeNotReady",
+    @retried NODE_NOT_READY = "NodeNotReady",
         "Bring the node that the message names back. If it is gone for good, delete its Node object: its trees are given up then.",
         "kubectl get nodes";
     /// The node of the tree is gone.
-    @!NODE_LOST = "NodeLost",
+    @person NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",
         "kubectl delete $KIND $NAME -n $NAMESPACE";
     /// The tree is destroyed.
@@ -256,11 +290,11 @@ reasons! {
         "See why the project is not Ready.",
         "kubectl describe yoiprojects -n $NAMESPACE";
     /// The model's Secret or its key does not exist.
-    @!SECRET_MISSING = "SecretMissing",
+    @person SECRET_MISSING = "SecretMissing",
         "Make the Secret with the key that `model.authSecretRef` names; the agent takes it up by itself.",
         r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY""#;
     /// The tree and the session volume can only be reached from different nodes.
-    @!SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict",
+    @person SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict",
         "Use a session volume that the node of the tree can reach, or a new workspace.",
         "kubectl describe yoipod $NAME -n $NAMESPACE";
     /// Another process holds the session's lock.
@@ -268,25 +302,25 @@ reasons! {
         "Another Pod still runs on this session. It ends by itself when that Pod is gone; two YoiPods must not name the same claim.",
         "kubectl get pods -n $NAMESPACE -l yoi.dev/yoipod";
     /// The session log is damaged; its file and line are in the message.
-    @!REPLAY_FAILED = "ReplayFailed",
+    @person REPLAY_FAILED = "ReplayFailed",
         "Nothing is overwritten. Restore the file from a backup of the session volume, or go on with a new session: another YoiPod with another claim.",
         "kubectl describe yoipod $NAME -n $NAMESPACE";
     /// The session log was written by a newer version.
-    @!LOG_NEWER = "LogNewer",
+    @person LOG_NEWER = "LogNewer",
         "Let the newer version run it: upgrade the charts again.",
         "helm upgrade yoi-operator charts/yoi-operator -n yoi-system --reuse-values";
     /// Replayed and locked.
     REPLAYED = "Replayed";
     /// The model endpoint does not answer or refuses.
-    @!MODEL_UNREACHABLE = "ModelUnreachable",
+    @retried MODEL_UNREACHABLE = "ModelUnreachable",
         "Fix what the message names: the endpoint's address, its key, the way to it. The agent goes on with the next message.",
         r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
     /// The session volume is full.
-    @!DISK_FULL = "DiskFull",
+    @retried DISK_FULL = "DiskFull",
         "Enlarge the session claim (if its class allows), or free its volume.",
         "kubectl describe pvc $NAME-session -n $NAMESPACE";
     /// The session volume refuses to be written.
-    @!DISK_FAILED = "DiskFailed",
+    @retried DISK_FAILED = "DiskFailed",
         "Fix the volume that the message names; the agent goes on by itself.",
         "kubectl describe pvc $NAME-session -n $NAMESPACE";
     /// The agent's Pod is not there or its container is not running.
@@ -322,11 +356,11 @@ reasons! {
     /// Both members exist and are bound by UID.
     MEMBERS_BOUND = "MembersBound";
     /// A member does not exist.
-    @!MEMBER_MISSING = "MemberMissing",
+    @person MEMBER_MISSING = "MemberMissing",
         "Make the YoiPod that is missing, or delete the YoiPeer.",
         "kubectl delete yoipeer $NAME -n $NAMESPACE";
     /// A member was deleted and made anew; the relation was with the former one.
-    @!MEMBER_REPLACED = "MemberReplaced",
+    @person MEMBER_REPLACED = "MemberReplaced",
         "A YoiPod of the same name is another agent. Join the two anew, if that is meant.",
         "kubectl delete yoipeer $NAME -n $NAMESPACE";
     /// Both names are the same.

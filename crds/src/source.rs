@@ -13,7 +13,10 @@ use crate::open_enum::open_enum;
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
     /// `https://`, `http://` or `git://` URL without user and password.
-    #[schemars(length(min = 8, max = 1024), regex(pattern = r"^(https?|git)://[^\s\x00-\x1f\x7f'\x22]+$"))]
+    #[schemars(length(max = 1024))]
+    #[x_kube(validation = (r#"self.matches('^(https?|git)://[^\\s\\x00-\\x1f\\x7f\\x27\\x22]+$')"#,
+        "url must begin with https://, http:// or git://, and hold no space, quote or control character: \
+        write git@host:team/project as https://host/team/project"))]
     pub url: String,
     /// Branch, tag or full commit id; the remote's HEAD when absent.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]

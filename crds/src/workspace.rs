@@ -27,6 +27,7 @@ use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProviderName, SUBDOMA
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
     printcolumn(name = "Claim", type_ = "string", json_path = ".status.claimName"),
     printcolumn(name = "In Use", type_ = "string", json_path = ".status.conditions[?(@.type==\"InUse\")].status", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = ("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",
         "the name must be a DNS label of at most 50 characters")

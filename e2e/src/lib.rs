@@ -4,8 +4,10 @@
 
 #![deny(missing_docs)]
 
+pub mod accounts;
 pub mod fixtures;
 pub mod local_cluster;
+pub mod node;
 mod poll;
 pub mod program;
 pub mod test_namespace;

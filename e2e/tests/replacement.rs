@@ -11,18 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use yoi_crds::AgentWorkspace;
-use yoi_e2e::program;
+use yoi_e2e::node::tree_uids;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
-
-/// Returns the UIDs of the trees on the node's disk.
-async fn trees() -> Result<BTreeSet<String>> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
-    let root = std::env::var("YOI_DATA_ROOT")?;
-    words.extend(["find", &root, "-mindepth", "3", "-maxdepth", "5", "-path", "*/trees/*/*", "-prune", "-printf", "%f\n"]);
-    let output = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
-    Ok(output.out.lines().map(str::to_owned).collect())
-}
 
 #[tokio::test]
 async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
@@ -34,7 +24,7 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
     };
     // The project's base has a tree, so an empty list would mean that the search is wrong. Bases of other tests may still be in the making.
     let base: BTreeSet<String> = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(!base.is_empty() && base.is_subset(&trees().await?), "the node does not show the tree of a base");
+    ensure!(!base.is_empty() && base.is_subset(&tree_uids().await?), "the node does not show the tree of a base");
     for round in 0..10 {
         let name = format!("w{round}");
         ns.yoi(&["workspace", "create", &name, "--project", "there", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
@@ -43,7 +33,7 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
     }
     let start = Instant::now();
     loop {
-        let (there, known) = (trees().await?, uids().await?);
+        let (there, known) = (tree_uids().await?, uids().await?);
         let left: Vec<_> = there.difference(&known).collect();
         if left.is_empty() {
             break;

@@ -1,25 +1,28 @@
 //! The client of the API server: our objects, and the aggregated API.
 
-use std::fmt::Debug;
-use std::time::Duration;
+mod agent_api;
+mod connect;
+mod objects;
+mod wait;
 
-use futures::{AsyncBufRead, StreamExt, TryStreamExt};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, Config, Resource, ResourceExt};
+use std::fmt::Debug;
+
+use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
-use yoi_crds::name::field_manager;
-use yoi_wire::people::{GROUP, VERSION};
 
-use crate::args;
-use crate::error::{self, Error, ErrorTarget, RefusalKind};
+use crate::args::DryRun;
+use crate::error::{Error, ErrorTarget, RefusalKind};
+
+pub use agent_api::lines;
+pub use wait::{Wait, blocked};
 
 pub struct Cluster {
     pub client: Client,
     pub namespace: String,
+    /// How far the verbs that write go; `None` is all the way.
+    pub dry_run: Option<DryRun>,
 }
 
 /// A kind whose objects are in a namespace.
@@ -47,35 +50,6 @@ impl<K> NamespacedObject for K where
 }
 
 impl Cluster {
-    /// Reads the kubeconfig and makes a client. It does not connect yet.
-    ///
-    /// # Errors
-    /// [`Error::Config`] when there is no configuration or it is wrong.
-    pub async fn connect(args: &args::ClusterOptions) -> Result<Self, Error> {
-        let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
-        let mut config = match &args.kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path).map_err(|e| Error::Config { source: Box::new(e) })?;
-                Config::from_custom_kubeconfig(file, &options).await.map_err(|e| Error::Config { source: Box::new(e) })?
-            }
-            None if args.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|e| Error::Config { source: Box::new(e) })?,
-            None => Config::infer().await.map_err(|e| Error::Config { source: Box::new(e) })?,
-        };
-        let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        // The gateway answers 503 for an agent that it cannot reach now. The user sees that answer at once, without retries.
-        config.default_retry = false;
-        let client = kube::client::ClientBuilder::try_from(config)
-            .map_err(|e| Error::Config { source: Box::new(e) })?
-            // The timeout covers the headers of an answer. Streams may last longer.
-            .with_layer(&tower::timeout::TimeoutLayer::new(Duration::from_secs(60)))
-            .build();
-        Ok(Cluster { client, namespace })
-    }
-
-    pub fn api<K: NamespacedObject>(&self) -> Api<K> {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
     /// Returns `Kind namespace/name`, the name of an object in messages.
     pub fn display_name<K: NamespacedObject>(&self, name: &str) -> String {
         format!("{} {}/{name}", K::kind(&()), self.namespace)
@@ -133,121 +107,6 @@ impl Cluster {
         let next = self.plugin_command(&format!("log {name}"));
         Error::TaskFailed { what: self.display_name::<YoiPod>(name), why: why.to_owned(), next }
     }
-
-    pub async fn get<K: NamespacedObject>(&self, name: &str) -> Result<K, Error> {
-        self.api::<K>().get(name).await.map_err(self.api_error::<K>("read", name))
-    }
-
-    pub async fn list<K: NamespacedObject>(&self, all_namespaces: bool) -> Result<Vec<K>, Error> {
-        let api: Api<K> = if all_namespaces { Api::all(self.client.clone()) } else { self.api() };
-        let what = format!("the list of {}s", K::kind(&()));
-        let target =
-            ErrorTarget { name: what, list_command: "kubectl get crds".to_owned(), doctor_command: self.doctor_command(all_namespaces) };
-        let listed = api.list(&ListParams::default()).await;
-        let mut items = listed.map_err(|e| Error::api(format!("read {}", target.name), &target, e))?.items;
-        items.sort_by_key(|o| (o.namespace(), o.name_any()));
-        Ok(items)
-    }
-
-    pub async fn create<K: NamespacedObject>(&self, object: &K) -> Result<K, Error> {
-        let params = PostParams { field_manager: Some(field_manager::PLUGIN.into()), ..Default::default() };
-        self.api::<K>().create(&params, object).await.map_err(self.api_error::<K>("create", &object.name_any()))
-    }
-
-    pub async fn patch<K: NamespacedObject>(&self, name: &str, patch: &serde_json::Value) -> Result<K, Error> {
-        let params = PatchParams { field_manager: Some(field_manager::PLUGIN.into()), ..Default::default() };
-        self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await.map_err(self.api_error::<K>("change", name))
-    }
-
-    /// Deletes this object, by its UID. A later object of the same name stays.
-    pub async fn delete<K: NamespacedObject>(&self, object: &K) -> Result<(), Error> {
-        let params =
-            DeleteParams { preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }), ..Default::default() };
-        self.api::<K>().delete(&object.name_any(), &params).await.map_err(self.api_error::<K>("delete", &object.name_any()))?;
-        Ok(())
-    }
-
-    /// Watches one object and calls `until` with each state, or with `None` while it does not exist, until that returns [`Wait::Done`].
-    ///
-    /// # Errors
-    /// The error of `until`, or [`Error::TimedOut`] with the last reason of [`Wait::Pending`].
-    pub async fn wait<K: NamespacedObject, T>(
-        &self,
-        name: &str,
-        timeout: Duration,
-        goal: &str,
-        mut until: impl FnMut(Option<&K>) -> Result<Wait<T>, Error>,
-    ) -> Result<T, Error> {
-        let what = self.display_name::<K>(name);
-        let mut stream = watcher::watch_object(self.api::<K>(), name).default_backoff().boxed();
-        let mut why = "nothing was heard of it".to_owned();
-        let watching = async {
-            while let Some(next) = stream.next().await {
-                match next {
-                    Ok(object) => match until(object.as_ref())? {
-                        Wait::Done(value) => return Ok(Some(value)),
-                        Wait::Pending(reason) => why = reason,
-                    },
-                    // The watcher tries again by itself. The timeout shows its last error.
-                    Err(error) => why = error::watch_error_message(&error),
-                }
-            }
-            Ok(None)
-        };
-        match tokio::time::timeout(timeout, watching).await {
-            Ok(Ok(Some(value))) => Ok(value),
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(None)) | Err(_) => Err(Error::TimedOut {
-                what: format!("{what}: {goal}"),
-                seconds: timeout.as_secs(),
-                why,
-                next: format!("kubectl describe {} {name} -n {}", K::plural(&()), self.namespace),
-            }),
-        }
-    }
-
-    /// Returns the error for a request to an agent that cannot be built.
-    fn invalid_request(&self, name: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-        let operation = format!("write a request to {}", self.display_name::<YoiPod>(name));
-        Error::local(operation, error, "check its name, the namespace and the words of the command line")
-    }
-
-    fn runtime_path(&self, name: &str, subresource: &str) -> String {
-        format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoipods/{name}/{subresource}", self.namespace)
-    }
-
-    /// Opens a `GET` of a subresource of the aggregated API.
-    pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
-        let request = http::Request::get(format!("{}?{query}", self.runtime_path(name, subresource)))
-            .body(Vec::new())
-            .map_err(|e| self.invalid_request(name, e))?;
-        self.client.request_stream(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
-    }
-
-    pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
-        let request =
-            http::Request::get(self.runtime_path(name, subresource)).body(Vec::new()).map_err(|e| self.invalid_request(name, e))?;
-        self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
-    }
-
-    pub async fn post<T: DeserializeOwned>(&self, name: &str, subresource: &str, body: &impl Serialize) -> Result<T, Error> {
-        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
-        let request = http::Request::post(self.runtime_path(name, subresource))
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(bytes)
-            .map_err(|e| self.invalid_request(name, e))?;
-        self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("post a {subresource} to"), name))
-    }
-}
-
-pub enum Wait<T> {
-    Done(T),
-    Pending(String),
-}
-
-/// Splits a stream into lines without their newline.
-pub fn lines(reader: impl AsyncBufRead + Unpin) -> impl futures::Stream<Item = std::io::Result<String>> {
-    futures::AsyncBufReadExt::lines(reader).into_stream()
 }
 
 /// A cluster for tests that gives the same answer to every request.
@@ -258,7 +117,7 @@ pub fn fake_cluster(answer: serde_json::Value) -> Cluster {
         let answer = http::Response::new(Body::from(answer.to_string().into_bytes()));
         std::future::ready(Ok::<_, std::convert::Infallible>(answer))
     });
-    Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned() }
+    Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None }
 }
 
 #[cfg(test)]
@@ -301,8 +160,8 @@ mod tests {
             let cli = Cli::from_words(["kubectl-yoi"].into_iter().chain(line.split(' '))).unwrap();
             let result = match cli.command {
                 Command::Peer(args) => crate::commands::peer::peer(&cluster, None, &args).await,
-                Command::Rm(args) => crate::commands::agents::rm(&cluster, None, &args).await,
-                Command::Run(args) => crate::commands::run::run(&cluster, None, args).await,
+                Command::Rm(args) => crate::commands::rm::rm(&cluster, None, &args).await,
+                Command::Run(args) => crate::commands::run::run(&cluster, None, *args).await,
                 _ => panic!("no row calls `{line}`"),
             };
             let text = result.unwrap_err().to_string();

@@ -1,12 +1,16 @@
 //! One module for each verb.
 
-pub mod agents;
 pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod log;
 pub mod ls;
 pub mod peer;
+pub mod restart;
+pub mod rm;
 pub mod run;
+pub mod selection;
 pub mod send;
+pub mod stop_start;
+pub mod version;
 pub mod workspace;

@@ -19,8 +19,16 @@ pub enum Error {
     Unreachable { operation: String, message: String, next: &'static str },
     #[error("{what} is not there yet after {seconds} s: {why}\n  next: {next}")]
     TimedOut { what: String, seconds: u64, why: String, next: String },
+    /// What a verb waits for does not come by itself.
+    #[error("{what} is not {goal}, and only a person can mend that: {why}\n  {advice}\n  next: {next}")]
+    NeedsPerson { what: String, goal: &'static str, why: String, advice: &'static str, next: String },
     #[error("the task of {what} failed: {why}\n  next: {next}")]
     TaskFailed { what: String, why: String, next: String },
+    #[error("the run of {what} that read the message did not finish: {why}\n  next: {next}")]
+    RunFailed { what: String, why: String, next: String },
+    /// The answer was printed as far as it goes.
+    #[error("the answer of {what} is not whole: {why}\n  next: {next}")]
+    Cut { what: String, why: String, next: String },
     /// The doctor has printed findings above this.
     #[error("{}\n  next: run the commands above, then look again: {again}", counts(*.errors, *.warnings, *.unknown))]
     Unhealthy { errors: usize, warnings: usize, unknown: usize, again: String },
@@ -85,9 +93,10 @@ impl Error {
                 RefusalKind::Other => 1,
             },
             Error::Unreachable { .. } | Error::TimedOut { .. } => 5,
-            Error::TaskFailed { .. } => 6,
+            Error::TaskFailed { .. } | Error::RunFailed { .. } => 6,
+            Error::Cut { .. } => 7,
             Error::Unhealthy { errors: 0, warnings: 0, .. } => 4,
-            Error::Config { .. } | Error::Local { .. } | Error::Unhealthy { .. } => 1,
+            Error::Config { .. } | Error::Local { .. } | Error::NeedsPerson { .. } | Error::Unhealthy { .. } => 1,
         }
     }
 
@@ -170,13 +179,30 @@ impl Error {
                 };
                 Error::Refused { operation, message, next, kind: RefusalKind::Unreachable }
             }
+            422 => Error::refused_error(operation, invalid_message(status, message), "change what the message says", RefusalKind::Other),
             _ => Error::refused_error(operation, message, format!("see {list_command}"), RefusalKind::Other),
         }
     }
 }
 
+/// Returns what is wrong with an object, a sentence for each field. The server's own message repeats the whole object, and names no field for a rule
+/// about all of it: `<nil>: Invalid value: "object": the name must ...`.
+fn invalid_message(status: &Status, message: String) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let sentence = |cause: &kube::core::response::StatusCause| {
+        let words = match cause.message.strip_prefix("Invalid value: ") {
+            // The value stands between quotes, and a rule's sentence behind it.
+            Some(value) => value.split_once("\": ").map_or(value, |(_, words)| words),
+            None => &cause.message,
+        };
+        if ["", "<nil>"].contains(&&*cause.field) { words.to_owned() } else { format!("{}: {words}", cause.field) }
+    };
+    let sentences: Vec<String> = causes.map(sentence).collect();
+    if sentences.is_empty() { message } else { sentences.join("; ") }
+}
+
 /// The next step for an answer that this version does not understand.
-pub const SAME_VERSION: &str = "take the plugin and the charts of the same version: kubectl yoi --version";
+pub const SAME_VERSION: &str = "take the plugin and the charts of the same version: kubectl yoi version";
 const LOOK_AT_CLUSTER: &str = "is this the right cluster, and does it answer? kubectl cluster-info";
 
 /// Returns the error of a watch as text: the message of the server where there is one.
@@ -240,7 +266,10 @@ mod tests {
                 Error::Refused { .. } => "Refused",
                 Error::Unreachable { .. } => "Unreachable",
                 Error::TimedOut { .. } => "TimedOut",
+                Error::NeedsPerson { .. } => "NeedsPerson",
                 Error::TaskFailed { .. } => "TaskFailed",
+                Error::RunFailed { .. } => "RunFailed",
+                Error::Cut { .. } => "Cut",
                 Error::Unhealthy { .. } => "Unhealthy",
                 Error::Local { .. } => "Local",
             }
@@ -253,7 +282,23 @@ mod tests {
         let late =
             Error::TimedOut { what: "YoiPod ns/a: ready".into(), seconds: 2, why: "PodPending".into(), next: "kubectl describe".into() };
         let failed = Error::TaskFailed { what: what(), why: "the model said no".into(), next: "kubectl yoi log a -n ns".into() };
+        let person = Error::NeedsPerson {
+            what: what(),
+            goal: "ready",
+            why: "SecretMissing: the Secret is missing".into(),
+            advice: "Make it.",
+            next: "kubectl create secret generic s -n ns".into(),
+        };
+        let run = Error::RunFailed { what: what(), why: "turn limit reached".into(), next: "kubectl yoi log a -n ns".into() };
+        let cut = Error::Cut { what: what(), why: "it is cut at 10,000 paths".into(), next: "kubectl exec".into() };
         let rows = vec![
+            (
+                person,
+                "YoiPod ns/a is not ready, and only a person can mend that: SecretMissing: the Secret is missing\n  Make it.\n  next: ",
+                1,
+            ),
+            (run, "the run of YoiPod ns/a that read the message did not finish: turn limit reached", 6),
+            (cut, "the answer of YoiPod ns/a is not whole: it is cut at 10,000 paths", 7),
             (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
             (Error::Missing { what: what(), next: look() }, "YoiPod ns/a does not exist\n  next: kubectl yoi ls agents -n ns", 3),
             (Error::Gone { what: what(), next: look() }, "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
@@ -272,7 +317,7 @@ mod tests {
             (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
         let tested: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(tested.len(), 9, "a variant has no row: {tested:?}");
+        assert_eq!(tested.len(), 12, "a variant has no row: {tested:?}");
         rows
     }
 
@@ -321,6 +366,21 @@ mod tests {
         assert_eq!(of(api_status(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns")).to_string(), stopped);
         let nobody = of(api_status(503, "ServiceUnavailable", "the server is currently unable to handle the request")).to_string();
         assert!(nobody.contains("\n  next: ") && nobody.ends_with("kubectl yoi doctor -n ns"), "{nobody}");
+    }
+
+    #[test]
+    fn an_invalid_object_is_answered_by_the_rule_alone() {
+        let mut status =
+            api_status(422, "Invalid", "YoiPod.yoi.dev \"x\" is invalid: <nil>: Invalid value: \"object\": the name must be short");
+        status.details = serde_json::from_value(serde_json::json!({ "name": "x", "kind": "YoiPod", "causes": [
+            { "reason": "FieldValueInvalid", "message": "Invalid value: \"object\": the name must be short", "field": "<nil>" },
+            { "reason": "FieldValueInvalid", "message": "Invalid value: \"git@h:p\": url must begin so", "field": "spec.source.git.url" },
+            { "reason": "FieldValueRequired", "message": "Required value", "field": "spec.agent" },
+        ] }))
+        .unwrap();
+        let text = of(status).to_string();
+        let words = "the name must be short; spec.source.git.url: url must begin so; spec.agent: Required value\n  next: ";
+        assert!(text.contains(words) && !text.contains("<nil>") && !text.contains("Invalid value"), "{text}");
     }
 
     #[test]

@@ -7,18 +7,21 @@ mod cluster;
 mod commands;
 mod complete;
 mod error;
+mod progress;
+mod remedy;
+mod session_log;
 mod show;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command, WorkspaceCommand};
+use args::{Cli, ClusterOptions, Command, WorkspaceCommand};
 use cluster::Cluster;
 use error::Error;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    if let Some(words) = args::completion_words() {
-        return exit_code(show::print(&complete::candidates(&Cli::clap_command(), &words)));
+    if let Some((words, options)) = args::completion_words() {
+        return exit_code(show::print(&complete(&words, &options).await));
     }
     exit_code(run_command(Cli::from_process()).await)
 }
@@ -27,10 +30,23 @@ fn exit_code(done: Result<(), Error>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            // An agent may have written a part of it.
+            eprintln!("error: {}", show::visible(&error.to_string()));
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Returns the answer to kubectl for the words of a line.
+async fn complete(words: &[String], options: &ClusterOptions) -> String {
+    let command = Cli::clap_command();
+    let mut completion = complete::Completion::new(&command, words);
+    if let Some(value_name) = completion.value_name().map(str::to_owned) {
+        for (name, description) in complete::names_of(&value_name, options).await {
+            completion.offer(&name, description);
+        }
+    }
+    completion.answer()
 }
 
 /// Returns the completion script for `kubectl-yoi`.
@@ -42,31 +58,32 @@ fn completion(shell: clap_complete::Shell) -> String {
 }
 
 async fn run_command(cli: Cli) -> Result<(), Error> {
-    if let Command::Completion { shell } = &cli.command {
-        return show::print(&completion(*shell));
-    }
+    let output = cli.output;
     match &cli.command {
-        Command::Explain { reason } => return commands::explain::explain(cli.output, reason),
+        Command::Completion { shell } => return show::print(&completion(*shell)),
+        Command::Explain { reason } => return commands::explain::explain(output, reason),
         Command::Crds => return commands::explain::crds(),
+        Command::Version(args) => return commands::version::version(&cli.cluster, output, args).await,
         _ => {}
     }
-    let cluster = Cluster::connect(&cli.cluster).await?;
-    let output = cli.output;
+    let mut cluster = Cluster::connect(&cli.cluster).await?;
+    cluster.dry_run = cli.command.dry_run();
     match cli.command {
-        Command::Run(args) => commands::run::run(&cluster, output, args).await,
+        Command::Run(args) => commands::run::run(&cluster, output, *args).await,
         Command::Ls(args) => commands::ls::ls(&cluster, output, &args).await,
         Command::Log(args) => commands::log::log(&cluster, output, &args).await,
         Command::Send(args) => commands::send::send(&cluster, output, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,
-        Command::Stop(args) => commands::agents::stop(&cluster, output, &args).await,
-        Command::Start(args) => commands::agents::start(&cluster, output, &args).await,
-        Command::Rm(args) => commands::agents::rm(&cluster, output, &args).await,
+        Command::Stop(args) => commands::stop_start::stop(&cluster, output, &args).await,
+        Command::Start(args) => commands::stop_start::start(&cluster, output, &args).await,
+        Command::Restart(args) => commands::restart::restart(&cluster, output, &args).await,
+        Command::Rm(args) => commands::rm::rm(&cluster, output, &args).await,
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, args).await,
-        Command::Workspace(WorkspaceCommand::Ls { all_namespaces }) => commands::workspace::ls(&cluster, output, all_namespaces).await,
-        Command::Workspace(WorkspaceCommand::Rm { names }) => commands::workspace::rm(&cluster, output, &names).await,
+        Command::Workspace(WorkspaceCommand::Ls(filter)) => commands::workspace::ls(&cluster, output, &filter).await,
+        Command::Workspace(WorkspaceCommand::Rm(args)) => commands::workspace::rm(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
-        Command::Completion { .. } | Command::Explain { .. } | Command::Crds => Ok(()),
+        Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) => Ok(()),
     }
 }
 

@@ -433,12 +433,14 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
     let mut seen = roomless("z-n1");
     seen.pods.clear();
     seen.session_claim = Some(made(
-        json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "former"}}}),
+        json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "former"}}, "spec": {"volumeName": "pv-1"}}),
     ));
     let reported = status(yoipod::plan(&seen, &settings(), now()));
     let accepted = reported.conditions.iter().find(|c| c.type_ == "Accepted").expect("Accepted");
     assert_eq!(accepted.reason, "InvalidSpec");
-    for command in ["`kubectl delete yoipod a -n ns`", "`spec.session.claimName: a-session`", "`kubectl delete pvc a-session -n ns`"] {
+    // The claim alone would leave the volume, and the data on it.
+    let anew = r#"`kubectl patch pv pv-1 -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}' && kubectl delete pvc a-session -n ns`"#;
+    for command in ["`kubectl delete yoipod a -n ns`", "`spec.session.claimName: a-session`", anew] {
         assert!(accepted.message.contains(command), "{}", accepted.message);
     }
 }

@@ -107,7 +107,13 @@ pub struct DiffResponse {
     /// Why the node knows no base to compare the tree with; `paths` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_base: Option<String>,
-    /// True when `text` was cut at its limit.
+    /// True when `text` or `paths` was cut at its limit.
     #[serde(default)]
     pub cut: bool,
+    /// Whether `text` was; absent in the answer of an older runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_cut: Option<bool>,
+    /// Whether `paths` was; absent in the answer of an older runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths_cut: Option<bool>,
 }

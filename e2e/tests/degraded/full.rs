@@ -9,11 +9,12 @@ use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
+use yoi_e2e::node::run_on_node;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
-use crate::{check_doctor_names, check_message, check_stops, run_on_node, send_until_accepted, wait_ready_reason};
+use crate::{check_doctor_names, check_message, check_stops, send_until_accepted, wait_ready_reason};
 
 /// A small ext4 in the node, with a PersistentVolume and a claim of this namespace.
 struct SmallVolume {

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use yoi_crds::{Condition, YoiPod};
-use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 /// How much longer a message and a read of the log may take while the fault lasts.
@@ -67,14 +66,6 @@ async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &
     let finding = doctor::wait_finding(ns, &[], check, &object, words).await?;
     ensure!(finding.object == object && finding.severity == "error", "{finding:?}");
     Ok(())
-}
-
-/// Runs a script in the node as root.
-async fn run_on_node(script: &str) -> Result<CommandOutput> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
-    words.extend(["sh", "-euc", script]);
-    program::run(words[0], &words[1..], &[], None).await
 }
 
 /// Sends a message again and again until it is accepted: the fault has only just ended.

@@ -1,9 +1,6 @@
 //! What people may do: the API server's RBAC decides for every verb.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, PostParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_e2e::test_namespace::TestNamespace;
@@ -14,25 +11,6 @@ rules:
   - text: I heard a person.
 ";
 
-/// Creates a service account, binds it to `role`, and returns the path of a kubeconfig for it.
-async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
-    ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
-    if let Some(role) = role {
-        let account = format!("{}:{name}", ns.name);
-        ns.kubectl(&["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account]).await?.exit_ok()?;
-    }
-    let accounts: Api<ServiceAccount> = ns.api();
-    let request: TokenRequest = serde_json::from_value(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }))?;
-    let token = accounts.create_token_request(name, &PostParams::default(), &request).await?.status.map(|s| s.token).unwrap_or_default();
-    let admin: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
-    let config = json!({ "apiVersion": "v1", "kind": "Config", "clusters": admin["clusters"], "current-context": "c",
-        "contexts": [{ "name": "c", "context": { "cluster": admin["clusters"][0]["name"], "user": name } }],
-        "users": [{ "name": name, "user": { "token": token } }] });
-    let path = std::env::temp_dir().join(format!("{}-{name}.kubeconfig", ns.name));
-    std::fs::write(&path, config.to_string())?;
-    Ok(path)
-}
-
 #[tokio::test]
 async fn yoi_view_may_read_and_not_send_and_yoi_edit_may_send() -> Result<()> {
     let ns = TestNamespace::create("access").await?;
@@ -41,9 +19,9 @@ async fn yoi_view_may_read_and_not_send_and_yoi_edit_may_send() -> Result<()> {
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
     let (nobody, viewer, editor) = (
-        kubeconfig_for(&ns, "nobody", None).await?,
-        kubeconfig_for(&ns, "viewer", Some("view")).await?,
-        kubeconfig_for(&ns, "editor", Some("edit")).await?,
+        ns.kubeconfig_for("nobody", None).await?,
+        ns.kubeconfig_for("viewer", Some("view")).await?,
+        ns.kubeconfig_for("editor", Some("edit")).await?,
     );
 
     let none = ns.yoi_as(&nobody, &["log", "a"]).await?;

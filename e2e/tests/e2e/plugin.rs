@@ -32,7 +32,7 @@ async fn run_wait_ls_log_and_diff_print_for_people_and_for_programs() -> Result<
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
     let listed: Value = serde_json::from_str(&ns.yoi(&["ls", "-o", "json"]).await?.exit_ok()?.out)?;
-    ensure!(listed["agents"][0]["metadata"]["name"] == "a", "{listed}");
+    ensure!(listed["kind"] == "List" && listed["items"][0]["metadata"]["name"] == "a", "{listed}");
     let names = ns.yoi(&["ls", "agents", "-o", "name"]).await?.exit_ok()?.out;
     ensure!(names == "yoipod.yoi.dev/a\n", "{names}");
     let names = ns.yoi(&["ls", "sessions", "-o", "name"]).await?.exit_ok()?.out;
@@ -70,13 +70,68 @@ async fn each_kind_of_failure_has_its_exit_code() -> Result<()> {
     ensure!(twice.code == 1 && twice.err.contains("exists already"), "{twice:?}");
     let refused = ns.yoi(&["rm", "a", "--force"]).await?;
     ensure!(refused.code == 1 && refused.err.contains("kubectl yoi stop"), "{refused:?}");
-    let late = ns.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
-    ensure!(late.code == 5 && late.err.contains("SourceNotFound"), "{late:?}");
+    let missing = ns.yoi(&["workspace", "create", "w", "--fork", "absent", "--claim", "--immediate", "--wait", "--timeout", "20s"]).await?;
+    ensure!(missing.code == 3 && missing.err.contains("/absent does not exist"), "{missing:?}");
     for shell in ["bash", "zsh", "fish"] {
         // Run without `-n`, which `completion` refuses because it would have no effect.
         let script = program::run(&std::env::var("YOI_KUBECTL_YOI")?, &["completion", shell], &[], None).await?.exit_ok()?.out;
         ensure!(script.contains("workspace"), "{shell}");
     }
+    ns.remove().await
+}
+
+/// The lines of the README about one agent.
+#[tokio::test]
+async fn an_agent_is_run_stopped_and_purged_twice_under_one_name() -> Result<()> {
+    let ns = TestNamespace::create("twice").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("bob", "p", json!({})).await?;
+    ns.wait_agent_ready("bob").await?;
+    for round in 0..2 {
+        ns.yoi(&["run", "dave", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
+        let joined = ns.yoi(&["peer", "bob", "dave"]).await?.exit_ok()?;
+        ensure!(joined.out.contains("see each other"), "{round}: {joined:?}");
+        ns.yoi(&["restart", "dave", "--wait", "--timeout", "100s"]).await?.exit_ok()?;
+        let answer = ns.yoi(&["send", "dave", "do it well again", "--wait", "--timeout", "100s"]).await?.exit_ok()?;
+        ensure!(answer.out.contains("Done well."), "{round}: {answer:?}");
+        ns.yoi(&["stop", "dave", "--wait", "--timeout", "100s"]).await?.exit_ok()?;
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = ns.get("dave-session").await?;
+        let volume = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+        ns.yoi(&["rm", "dave", "--force", "--purge", "--timeout", "100s"]).await?.exit_ok()?;
+        let volumes: kube::Api<k8s_openapi::api::core::v1::PersistentVolume> = kube::Api::all(ns.client.clone());
+        ensure!(!volume.is_empty() && volumes.get_opt(&volume).await?.is_none(), "volume {volume} is left");
+    }
+    // Without --purge the session stays, and `run` says how to go on.
+    ns.yoi(&["run", "dave", "-p", "p", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
+    ns.yoi(&["stop", "dave", "--wait", "--timeout", "100s"]).await?.exit_ok()?;
+    ns.yoi(&["rm", "dave", "--force"]).await?.exit_ok()?;
+    let refused = ns.yoi(&["run", "dave", "-p", "p"]).await?;
+    ensure!(
+        refused.code == 1 && refused.err.contains("--claim dave-session") && refused.err.contains("rm dave --purge --force"),
+        "{refused:?}"
+    );
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn a_wait_for_a_missing_secret_or_a_wrong_ref_ends_early() -> Result<()> {
+    let ns = TestNamespace::create("early").await?;
+    ns.create_empty_project("p").await?;
+    let model = ["--model-provider", "openai", "--model", "m", "--model-url", "http://127.0.0.1:1/v1/", "--model-secret", "absent/key"];
+    let words = [&["run", "a", "-p", "p", "-t", "do it", "--wait", "--timeout", "100s"][..], &model].concat();
+    let ended = ns.yoi(&words).await?;
+    ensure!(ended.code == 1 && ended.err.contains("SecretMissing") && ended.err.contains("create secret generic absent"), "{ended:?}");
+    ns.create_git_server().await?;
+    let url = format!("git://git.{}.svc:9418/project.git", ns.name);
+    let words = ["workspace", "create", "w", "--git", &url, "--ref", "absent", "--claim", "--immediate", "--wait", "--timeout", "110s"];
+    let ended = ns.yoi(&words).await?;
+    ensure!(ended.code == 1 && ended.err.contains("PopulateFailed"), "{ended:?}");
+    let refused = ns.try_apply(
+        r#"{ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": "g" }, "spec": { "source": { "git": { "url": "git@h:team/p" } } } }"#,
+    );
+    let refused = refused.await?;
+    ensure!(refused.code != 0 && refused.err.contains("write git@host:team/project as https://host/team/project"), "{refused:?}");
     ns.remove().await
 }
 

@@ -12,7 +12,6 @@ use yoi_e2e::test_namespace::TestNamespace;
 
 use super::CLUSTER;
 use super::doctor::run;
-use super::people::kubeconfig_for;
 
 /// Runs the plugin with another kubeconfig.
 async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<CommandOutput> {
@@ -150,14 +149,14 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
     ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
     check_error(&ns.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
 
-    let nobody = kubeconfig_for(&ns, "nobody", None).await?;
+    let nobody = ns.kubeconfig_for("nobody", None).await?;
     for verb in [&["ls"][..], &["log", "stopped"], &["stop", "stopped"]] {
         check_error(&ns.yoi_as(&nobody, verb).await?, 4, &["failed to ", "forbidden", "\n  next: ask for the role yoi-edit"])?;
     }
     std::fs::remove_file(nobody)?;
 
     for (line, words) in [
-        ("log", "<NAME>"),
+        ("log", "<AGENT>"),
         ("log A", "lower-case"),
         ("run a", "--project"),
         ("frobnicate", "unrecognized"),

@@ -1,10 +1,6 @@
 //! The plugin for a user with few rights, completion of the command line, and `explain`.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, PostParams};
-use serde_json::json;
 use yoi_e2e::poll_until;
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
@@ -12,31 +8,12 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use super::CLUSTER;
 use super::doctor::parse_report;
 
-/// Creates a service account, binds it to `role`, and returns the path of a kubeconfig for it.
-pub async fn kubeconfig_for(ns: &TestNamespace, name: &str, role: Option<&str>) -> Result<std::path::PathBuf> {
-    ns.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } }).to_string()).await?;
-    if let Some(role) = role {
-        let account = format!("{}:{name}", ns.name);
-        ns.kubectl(&["create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", &account]).await?.exit_ok()?;
-    }
-    let accounts: Api<ServiceAccount> = ns.api();
-    let request: TokenRequest = serde_json::from_value(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }))?;
-    let token = accounts.create_token_request(name, &PostParams::default(), &request).await?.status.map(|s| s.token).unwrap_or_default();
-    let mut config: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(std::env::var("KUBECONFIG")?)?)?;
-    config["users"] = json!([{ "name": name, "user": { "token": token } }]);
-    config["contexts"] = json!([{ "name": "c", "context": { "cluster": config["clusters"][0]["name"], "user": name } }]);
-    config["current-context"] = json!("c");
-    let path = std::env::temp_dir().join(format!("{}-{name}.kubeconfig", ns.name));
-    std::fs::write(&path, config.to_string())?;
-    Ok(path)
-}
-
 #[tokio::test]
 async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Result<()> {
     let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("viewer").await?;
     ns.create_empty_project("p").await?;
-    let file = kubeconfig_for(&ns, "viewer", Some("yoi-view")).await?;
+    let file = ns.kubeconfig_for("viewer", Some("yoi-view")).await?;
     let mut last = Vec::new();
     // A new binding takes effect a little later, and the doctor may rightly report a late answer.
     let looked = poll_until(TIMEOUT, "every check that a viewer may make", async || {
@@ -80,8 +57,15 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
     ensure!(output.out.lines().next().is_some_and(|l| l.starts_with("doctor\t")) && output.out.contains("\n:4"), "{output:?}");
     let output = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.exit_ok()?;
     ensure!(output.out.starts_with("json\n"), "{output:?}");
+    // Names come from the cluster of the line.
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("tab").await?;
+    ns.create_project("there", serde_json::json!({ "empty": {} })).await?;
+    let words = ["__complete", "yoi", "run", "a", "-n", &ns.name, "-p", "th"];
+    let output = program::run(&kubectl, &words, &[("PATH", &path)], None).await?.exit_ok()?;
+    ensure!(output.out.starts_with("there\n:4"), "{output:?}");
     std::fs::remove_dir_all(folder)?;
-    Ok(())
+    ns.remove().await
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
-use yoi_e2e::program;
+use yoi_e2e::node::run_on_node;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::hub::gateway_api;
 
@@ -60,12 +60,9 @@ impl HonestAgent {
 
 /// Returns the largest resident memory in bytes and the largest number of open files of the gateways' processes.
 async fn gateway_usage() -> Result<(u64, u64)> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
     let script = "for p in /proc/[0-9]*; do if grep -qx yoi-gateway $p/comm 2>/dev/null; then \
         echo $(grep VmRSS $p/status | tr -dc 0-9) $(ls $p/fd | wc -l); fi; done";
-    words.extend(["sh", "-c", script]);
-    let output = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
+    let output = run_on_node(script).await?.exit_ok()?;
     let mut most = (0, 0);
     for line in output.out.lines() {
         let mut numbers = line.split(' ').filter_map(|n| n.parse::<u64>().ok());
@@ -277,23 +274,17 @@ async fn flood(gateway: &Gateway, token: &str, path: &'static str, body: String)
 async fn stop_runtime(ns: &TestNamespace, agent: &str) -> Result<String> {
     let pod: Pod = ns.get(&pod_of(ns, agent).await?).await?;
     let uid = pod.metadata.uid.context("a Pod without UID")?;
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
     let script = format!(
         "for p in /proc/[0-9]*; do if grep -qx yoi-runtime $p/comm 2>/dev/null && tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -q {uid}; \
          then kill -STOP ${{p#/proc/}} && echo ${{p#/proc/}}; fi; done"
     );
-    words.extend(["sh", "-c", &script]);
-    let found = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?.out;
+    let found = run_on_node(&script).await?.exit_ok()?.out;
     ensure!(found.split_whitespace().count() == 1, "the runtime of {agent} was not found: {found:?}");
     Ok(found.trim().to_owned())
 }
 
 async fn continue_process(pid: &str) -> Result<()> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
-    words.extend(["kill", "-CONT", pid]);
-    program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
+    run_on_node(&format!("kill -CONT {pid}")).await?.exit_ok().map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
+use yoi_e2e::node::tree_uids;
 use yoi_e2e::poll_until;
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
@@ -20,7 +21,7 @@ use yoi_wire::entry::Body;
 
 use crate::installation::{
     Installation, SYSTEM, agent_identity, chart, deletion_blockers, finished_runs, helm, input_count, nothing_runs, pod_of, restart_count,
-    send_until_delivered, spec_of, tree_uids,
+    send_until_delivered, spec_of,
 };
 
 const SCRIPT: &str = r#"

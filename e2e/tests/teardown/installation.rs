@@ -10,6 +10,7 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 use yoi_crds::YoiPod;
+use yoi_e2e::node::run_on_node;
 use yoi_e2e::poll_until;
 use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::TestNamespace;
@@ -66,24 +67,9 @@ impl Installation {
     }
 }
 
-/// Runs a script in the node and returns its standard output.
-pub async fn run_on_node(script: &str) -> Result<String> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
-    words.extend(["sh", "-c", script]);
-    Ok(program::run(words[0], &words[1..], &[], None).await?.exit_ok()?.out)
-}
-
-/// Returns the UIDs of the trees on the node's disk.
-pub async fn tree_uids() -> Result<BTreeSet<String>> {
-    let root = std::env::var("YOI_DATA_ROOT")?;
-    let found = run_on_node(&format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'")).await?;
-    Ok(found.lines().map(str::to_owned).collect())
-}
-
 /// Returns the lines of the node's mount table that contain one of these words.
 pub async fn mounts_with(words: &BTreeSet<String>) -> Result<Vec<String>> {
-    let table = run_on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?;
+    let table = run_on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?.exit_ok()?.out;
     Ok(table.lines().filter(|line| words.iter().any(|word| line.contains(word.as_str()))).map(str::to_owned).collect())
 }
 

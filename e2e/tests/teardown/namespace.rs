@@ -13,7 +13,8 @@ use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::installation::{Installation, deletion_blockers, mounts_with, pod_of, tree_uids};
+use crate::installation::{Installation, deletion_blockers, mounts_with, pod_of};
+use yoi_e2e::node::tree_uids;
 
 const SCRIPT: &str = r#"
 rules:

@@ -10,13 +10,6 @@ fn the_command_line_is_consistent() {
 }
 
 #[test]
-fn durations_have_a_unit() {
-    assert_eq!(duration("10m"), Ok(std::time::Duration::from_secs(600)));
-    assert!(duration("10").is_err());
-    assert!(duration("ten").is_err());
-}
-
-#[test]
 fn what_cannot_be_a_name_is_a_wrong_command_line() {
     for wrong in ["a/b", "../x", "A", "a b", "", "-a", "a-", "a.b"] {
         for line in [vec!["log", wrong], vec!["ls", "-n", wrong], vec!["run", "x", "-p", wrong], vec!["peer", "a", wrong]] {
@@ -29,7 +22,17 @@ fn what_cannot_be_a_name_is_a_wrong_command_line() {
 
 #[test]
 fn a_flag_that_would_do_nothing_is_refused() {
-    for line in ["stop a --timeout 1m", "workspace create w --empty --timeout 1m", "run a -p p --timeout 1m"] {
+    for line in [
+        "stop",
+        "stop a --all",
+        "stop a -l x=y",
+        "diff a -z",
+        "stop a -w --dry-run",
+        "rm a --timeout 1m",
+        "stop a --timeout 1m",
+        "workspace create w --empty --timeout 1m",
+        "run a -p p --timeout 1m",
+    ] {
         assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
     }
     // The flag is refused before the verb and behind it.
@@ -42,6 +45,9 @@ fn a_flag_that_would_do_nothing_is_refused() {
         ("ls sessions -A", &["-n x"]),
         ("workspace ls -A", &["-n x"]),
         ("doctor -A", &["-n x"]),
+        ("version --client", &["--context x", "--as x"]),
+        ("log a", &["-o wide"]),
+        ("doctor", &["-o wide"]),
     ] {
         assert!(parsed(verb).is_ok(), "{verb}");
         for flag in flags {
@@ -61,6 +67,12 @@ fn a_flag_that_would_do_nothing_is_refused() {
         "ls -A --context x",
         "workspace ls -n x",
         "doctor -n x -o json",
+        "ls -o wide",
+        "workspace ls -o wide",
+        "version -n x",
+        "stop -l a=b",
+        "stop --all",
+        "run a -p p --dry-run=client",
     ] {
         assert!(parsed(line).is_ok(), "{line}");
     }
@@ -75,16 +87,66 @@ fn a_workspace_comes_from_exactly_one_source() {
 
 #[test]
 fn help_and_completion_offer_no_flag_that_would_do_nothing() {
+    let flags: Vec<String> = useless::global_flags().iter().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+    let all = flags.len();
+    assert!(all > 10, "{flags:?}");
     let mut root = Cli::clap_command();
     root.build();
-    for (verb, useless, useful) in [("completion", 4, 0), ("crds", 4, 0), ("explain", 3, 1), ("ls", 0, 4), ("doctor", 0, 4)] {
+    for (verb, useful) in [("completion", 0), ("crds", 0), ("explain", 1), ("ls", all), ("doctor", all)] {
         let help = root.find_subcommand_mut(verb).unwrap().render_long_help().to_string();
-        let shown = GLOBAL_FLAGS.iter().filter(|flag| help.contains(&format!("{flag} "))).count();
-        assert_eq!((GLOBAL_FLAGS.len() - shown, shown), (useless, useful), "{help}");
+        let is_shown = |flag: &&String| help.lines().any(|line| line.split([' ', ',']).any(|word| word == **flag));
+        assert_eq!(flags.iter().filter(is_shown).count(), useful, "{help}");
         let words = [verb, "--"].map(str::to_owned);
-        let offered = crate::complete::candidates(&Cli::clap_command(), &words);
-        assert_eq!(GLOBAL_FLAGS.iter().filter(|flag| offered.contains(*flag)).count(), useful, "{offered}");
+        let command = Cli::clap_command();
+        let offered = crate::complete::Completion::new(&command, &words).answer();
+        let is_offered = |flag: &&String| offered.lines().any(|line| line.split('\t').next() == Some(flag.as_str()));
+        assert_eq!(flags.iter().filter(is_offered).count(), useful, "{offered}");
     }
     let refused = Cli::from_words(["kubectl-yoi", "crds", "--context", "x"]).unwrap_err().to_string();
     assert!(refused.contains("--context would do nothing with `crds`"), "{refused}");
+}
+
+#[test]
+fn each_verb_shows_examples_and_each_example_is_a_command_line() {
+    fn check(command: &clap::Command, path: &str) {
+        for verb in command.get_subcommands() {
+            let path = format!("{path} {}", verb.get_name());
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Examples:\n") && help.contains(&format!("kubectl yoi{path}")), "{path}: {help}");
+            for line in help.lines().filter_map(|line| line.strip_prefix("  kubectl yoi ")) {
+                let line = line.split(" | ").next().unwrap_or_default();
+                let line = line.split(" < ").next().unwrap_or_default();
+                let line = line.split(" > ").next().unwrap_or_default();
+                let line = line.split("   ").next().unwrap_or_default().trim();
+                // Words between quotes are one word.
+                let words: Vec<String> = line
+                    .split('"')
+                    .enumerate()
+                    .flat_map(|(n, part)| match n % 2 {
+                        0 => part.split_whitespace().map(str::to_owned).collect(),
+                        _ => vec![part.to_owned()],
+                    })
+                    .collect();
+                let parsed = Cli::from_words(std::iter::once("kubectl-yoi".to_owned()).chain(words));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+            check(verb, &path);
+        }
+    }
+    check(&Cli::clap_command(), "");
+}
+
+#[test]
+fn a_name_that_no_object_can_have_is_answered_by_the_rule() {
+    for (line, words) in [
+        (format!("run {} -p p", "a".repeat(51)), "a name has at most 50 characters, and this one has 51: take a shorter one"),
+        (format!("workspace create {} --empty", "a".repeat(63)), "at most 50 characters, and this one has 63"),
+        (format!("run a -p {}", "p".repeat(60)), "at most 50 characters"),
+        ("workspace create w --git git@host:team/p".to_owned(), "give https://host/team/p"),
+    ] {
+        let error = parsed(&line).expect_err(&line);
+        assert!(error.exit_code() == 2 && error.to_string().contains(words), "{error}");
+    }
+    assert!(parsed(&format!("run {} -p p", "a".repeat(50))).is_ok());
+    assert!(parsed(&format!("ls -n {}", "n".repeat(63))).is_ok(), "a namespace may be longer");
 }

@@ -1,6 +1,9 @@
-//! `diff`: prints what an agent changed in its tree.
+//! `diff`: prints what an agent changed in its tree. An agent chooses names and contents, so neither reaches the terminal as it is.
 
-use yoi_wire::node::ChangeType;
+use std::fmt::Write;
+
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_wire::node::{ChangeType, ChangedPath};
 use yoi_wire::people::DiffResponse;
 
 use crate::args::{DiffOptions, OutputFormat};
@@ -10,35 +13,82 @@ use crate::show;
 
 pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOptions) -> Result<(), Error> {
     let response: DiffResponse = cluster.fetch(&args.name, "diff").await?;
-    match output {
-        Some(OutputFormat::Name) => show::print(&response.paths.iter().map(|c| format!("{}\n", c.path)).collect::<String>())?,
-        Some(format) => show::print_as(format, &response)?,
-        None => match (&response.text, args.name_only) {
-            (Some(text), false) => {
-                show::print(text)?;
-                if response.cut {
-                    eprintln!("(cut at its limit; see --name-only)");
-                }
-            }
-            _ => {
-                let mut lines = String::new();
-                for change in &response.paths {
-                    let letter = match change.kind {
-                        ChangeType::Added => 'A',
-                        ChangeType::Modified => 'M',
-                        ChangeType::Deleted => 'D',
-                    };
-                    lines.push_str(&format!("{letter}\t{}\n", change.path));
-                }
-                show::print(&lines)?;
-                if let Some(why) = &response.no_base {
-                    eprintln!("no paths: {why}");
-                }
-                if response.cut {
-                    eprintln!("(cut at its limit)");
-                }
-            }
-        },
+    let text_cut = response.text_cut.unwrap_or(response.cut);
+    let paths_cut = response.paths_cut.unwrap_or(response.cut);
+    let is_cut = match (output, &response.text) {
+        (Some(OutputFormat::Name), _) => {
+            show::print(&response.paths.iter().map(|c| show::quoted_path(&c.path) + "\n").collect::<String>())?;
+            paths_cut
+        }
+        (Some(format), _) => {
+            show::print_as(format, &response)?;
+            response.cut
+        }
+        (None, Some(text)) if !args.name_only => {
+            print_text(text, text_cut)?;
+            text_cut
+        }
+        (None, _) => {
+            print_paths(&response, args.zero, paths_cut)?;
+            paths_cut
+        }
+    };
+    if is_cut { Err(cut_error(cluster, &args.name, &response).await) } else { Ok(()) }
+}
+
+fn print_text(text: &str, is_cut: bool) -> Result<(), Error> {
+    let visible = show::visible(text);
+    let newline = if visible.is_empty() || visible.ends_with('\n') { "" } else { "\n" };
+    let mark = if is_cut { format!("{newline}# cut here: the diff goes on\n") } else { String::new() };
+    show::print(&format!("{visible}{mark}"))?;
+    if visible != *text {
+        eprintln!("control characters are shown as ^X and <U+XXXX>; the text as it is: -o json");
     }
     Ok(())
+}
+
+fn print_paths(response: &DiffResponse, zero: bool, is_cut: bool) -> Result<(), Error> {
+    if zero {
+        return show::print(&response.paths.iter().map(|change| format!("{}\t{}\0", letter(change), change.path)).collect::<String>());
+    }
+    let mut lines = String::new();
+    for change in &response.paths {
+        let _ = writeln!(lines, "{}\t{}", letter(change), show::quoted_path(&change.path));
+    }
+    if is_cut {
+        let _ = writeln!(lines, "# cut here, after {} paths: there are more", response.paths.len());
+    }
+    show::print(&lines)?;
+    if let Some(why) = &response.no_base {
+        eprintln!("no paths: {}", show::one_line(why));
+    }
+    Ok(())
+}
+
+fn letter(change: &ChangedPath) -> char {
+    match change.kind {
+        ChangeType::Added => 'A',
+        ChangeType::Modified => 'M',
+        ChangeType::Deleted => 'D',
+    }
+}
+
+/// The error for an answer that is cut, with the way to the rest: git itself, in the agent's Pod.
+async fn cut_error(cluster: &Cluster, name: &str, response: &DiffResponse) -> Error {
+    let why = format!("it is cut at its limit, {} paths or {} of text", response.paths.len(), text_bytes(response));
+    let what = cluster.display_name::<YoiPod>(name);
+    let found = async {
+        let status = cluster.get::<YoiPod>(name).await.ok()?.status?;
+        let tree: AgentWorkspace = cluster.get(&status.workspace?.name).await.ok()?;
+        Some((status.pod?.name, tree.spec.path))
+    };
+    let next = match found.await {
+        Some((pod, path)) => format!("kubectl exec {pod} -n {} -- git -C {path} diff HEAD", cluster.namespace),
+        None => "read it in the agent's Pod with `git diff HEAD`".to_owned(),
+    };
+    Error::Cut { what, why, next }
+}
+
+fn text_bytes(response: &DiffResponse) -> String {
+    show::bytes(response.text.as_ref().map_or(0, |text| text.len() as u64))
 }

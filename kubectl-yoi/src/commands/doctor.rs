@@ -24,7 +24,7 @@ pub async fn doctor(cluster: &Cluster, output: Option<OutputFormat>, args: &Doct
     let findings = checks::all(&observed);
     let count = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
     match output {
-        None => show::print(&render(&findings, observed.scope.as_deref(), std::io::stdout().is_terminal()))?,
+        None | Some(OutputFormat::Wide) => show::print(&render(&findings, observed.scope.as_deref(), std::io::stdout().is_terminal()))?,
         Some(OutputFormat::Name) => {
             show::print(&findings.iter().filter(|f| f.severity > Severity::Note).map(|f| format!("{}\n", f.object)).collect::<String>())?;
         }
@@ -60,10 +60,10 @@ fn render(findings: &[Finding], scope: Option<&str>, color: bool) -> String {
         let label = if color { format!("\x1b[{code}m{label}\x1b[0m") } else { label };
         // A finding that is ok needs no name but that of its check.
         let sentence = if *severity == Severity::Ok { message.clone() } else { format!("{object}: {message}") };
-        let sentence = show::without_control_characters(&sentence).replace('\n', " ");
+        let sentence = show::one_line(&sentence);
         let _ = writeln!(text, "{label} {check:<12} {sentence}");
         if let Some(command) = command {
-            let _ = writeln!(text, "{:22}$ {}", "", show::without_control_characters(command));
+            let _ = writeln!(text, "{:22}$ {}", "", show::one_line(command));
         }
     }
     let counted = [Severity::Ok, Severity::Note, Severity::Unknown, Severity::Warning, Severity::Error]

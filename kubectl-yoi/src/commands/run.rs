@@ -2,28 +2,101 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::{Agent, BuiltinAgent, Completion, Model, ModelProvider, PodWorkspace, SecretKeyRef, WorkspaceTemplate};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use yoi_crds::condition::{ConditionStatus, find, is_true};
+use yoi_crds::pod::{
+    Agent, BuiltinAgent, Completion, EnvVar, Limits, Model, ModelProvider, PodSettings, PodWorkspace, SecretKeyRef, SessionSettings,
+    WorkspaceTemplate,
+};
 use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, WorkspaceSource};
-use yoi_crds::{YoiPod, YoiPodSpec, YoiProject};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiPodSpec, YoiProject};
+use yoi_plan::names;
+use yoi_plan::yoipod::MADE_FOR;
 
-use crate::args::{self, OutputFormat, RunOptions};
+use super::peer;
+use super::stop_start::not_ready;
+use crate::args::{ModelOptions, ModelWireFormat, OutputFormat, RunOptions};
 use crate::cluster::{Cluster, Wait};
-use crate::error::Error;
+use crate::error::{Error, RefusalKind};
 use crate::show;
+
+/// How long a YoiPeer of a former agent of the name may take to go.
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptions) -> Result<(), Error> {
     let project: YoiProject = cluster.get(&args.project).await?;
-    let model = model(&args.model);
-    if model.is_none() && project.spec.defaults.model.is_none() {
+    check(cluster, &args, &project).await?;
+    let (wait, timeout, peers) = (args.wait, args.timeout, args.peer.clone());
+    let (name, spec) = (args.name.clone(), spec(args)?);
+    let has_task = spec.task.is_some();
+    let made = cluster.create(&YoiPod::new(&name, spec)).await?;
+    let title = format!("yoipod.yoi.dev/{name}");
+    if cluster.dry_run.is_some() {
+        return show::object(output, &made, &title, &format!("{title} created{}", cluster.dry_run_mark()));
+    }
+    for peer in &peers {
+        peer::join(cluster, &name, peer, PEER_TIMEOUT).await?;
+    }
+    if !wait {
+        let follow = cluster.plugin_command(&format!("log {name} -f"));
+        return show::object(output, &made, &title, &format!("{title} created\nfollow it: {follow}"));
+    }
+    let waiting = wait_for(cluster, &name, &project, has_task, timeout);
+    let done = cluster.unless_project_fails(Some(&project.name_any()), timeout, waiting).await?;
+    let sentence = if has_task {
+        format!("task of {name} done\nits changes: {}", cluster.plugin_command(&format!("diff {name}")))
+    } else {
+        format!("{name} is ready")
+    };
+    show::object(output, &done, &title, &sentence)
+}
+
+/// Checks what the operator would refuse later.
+async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Result<(), Error> {
+    if args.model.model.is_none() && project.spec.defaults.model.is_none() {
         let message = format!("neither the command nor {} says which model to use", cluster.display_name::<YoiProject>(&args.project));
         let next = "give --model-provider, --model and --model-url, or set spec.defaults.model of the project";
         return Err(cluster.refused_error::<YoiPod>("run", &args.name, message, next));
     }
-    let task = args.task.map(super::send::text_or_stdin).transpose()?;
-    let has_task = task.is_some();
+    if let Some(parent) = &args.fork {
+        cluster.get::<AgentWorkspace>(parent).await?;
+    }
+    for peer in &args.peer {
+        if *peer == args.name {
+            let next = format!("name another agent: {}", cluster.list_command::<YoiPod>());
+            return Err(cluster.refused_error::<YoiPod>("run", peer, "an agent cannot be its own peer", next));
+        }
+        cluster.get::<YoiPod>(peer).await?;
+    }
+    match &args.claim {
+        Some(claim) => cluster.get::<PersistentVolumeClaim>(claim).await.map(drop),
+        None => check_former_session(cluster, args).await,
+    }
+}
+
+/// A session that an earlier agent of this name has left: the operator would neither take nor overwrite it.
+async fn check_former_session(cluster: &Cluster, args: &RunOptions) -> Result<(), Error> {
+    let RunOptions { name, project, .. } = args;
+    let claim = names::session_claim(name);
+    // Whoever may not read claims learns it from the operator.
+    let left = cluster.get_opt::<PersistentVolumeClaim>(&claim).await.ok().flatten();
+    if !left.is_some_and(|claim| claim.annotations().contains_key(MADE_FOR)) || cluster.get_opt::<YoiPod>(name).await?.is_some() {
+        return Ok(());
+    }
+    let operation = format!("run {}", cluster.display_name::<YoiPod>(name));
+    let next = format!(
+        "go on with that session: {}\n  or:   begin anew, and lose that session: {}",
+        cluster.plugin_command(&format!("run {name} --project {project} --claim {claim}")),
+        cluster.plugin_command(&format!("rm {name} --purge --force")),
+    );
+    let message = format!("claim {claim} holds the session of a former agent of this name");
+    Err(Error::refused_error(operation, message, next, RefusalKind::Other))
+}
+
+fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
+    let model = model(&args.model);
     let fork = args.fork.map(|name| PodWorkspace {
         ref_: None,
         template: Some(WorkspaceTemplate {
@@ -31,40 +104,26 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
             provider: None,
         }),
     });
-    let spec = YoiPodSpec {
+    let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value }).collect();
+    let limits = Limits::default();
+    Ok(YoiPodSpec {
         project_ref: NamedRef { name: args.project },
         workspace: fork,
         agent: Agent { builtin: Some(BuiltinAgent { instruction: args.instruction }) },
-        task,
+        task: args.task.map(super::send::text_or_stdin).transpose()?,
         completion: if args.stop_when_done { Completion::Stop } else { Completion::Keep },
         model,
-        pod: Default::default(),
+        pod: PodSettings { image: args.image, env, ..PodSettings::default() },
         desired_state: Default::default(),
-        session: Default::default(),
-        limits: Default::default(),
-    };
-    let made = cluster.create(&YoiPod::new(&args.name, spec)).await?;
-    if !args.wait {
-        let follow = cluster.plugin_command(&format!("log {} -f", args.name));
-        let sentence = format!("yoipod.yoi.dev/{} created\nfollow it: {follow}", args.name);
-        return show::object(output, &made, &format!("yoipod.yoi.dev/{}", args.name), &sentence);
-    }
-    let done = wait(cluster, &args.name, has_task, args.timeout).await?;
-    let sentence = if has_task {
-        format!("task of {} done\nits changes: {}", args.name, cluster.plugin_command(&format!("diff {}", args.name)))
-    } else {
-        format!("{} is ready", args.name)
-    };
-    show::object(output, &done, &format!("yoipod.yoi.dev/{}", args.name), &sentence)
+        session: SessionSettings { claim_name: args.claim, ..SessionSettings::default() },
+        limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
+    })
 }
 
-/// Waits until the task has ended, or until the agent is ready when it has no task. Meanwhile it shows the first unmet condition.
-async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    bar.enable_steady_tick(Duration::from_millis(120));
+/// Waits until the task has ended, or until the agent is ready when it has no task, or until only a person can help it on.
+async fn wait_for(cluster: &Cluster, name: &str, project: &YoiProject, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
     let goal = if has_task { "task done" } else { "ready" };
-    let result = cluster
+    cluster
         .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
             let Some(pod) = pod else {
                 return Err(cluster.gone_error::<YoiPod>(name));
@@ -78,29 +137,23 @@ async fn wait(cluster: &Cluster, name: &str, has_task: bool, timeout: Duration) 
                     }
                     _ => {}
                 }
-            }
-            let ready = find(conditions, condition::READY);
-            if !has_task && ready.is_some_and(|c| c.status == ConditionStatus::True) {
+            } else if is_true(conditions, condition::READY) {
                 return Ok(Wait::Done(pod.clone()));
             }
-            let why = ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message));
-            bar.set_message(why.clone());
-            Ok(Wait::Pending(why))
+            Ok(not_ready(cluster, pod, Some(project)))
         })
-        .await;
-    bar.finish_and_clear();
-    result
+        .await
 }
 
-fn model(args: &args::ModelOptions) -> Option<Model> {
+fn model(args: &ModelOptions) -> Option<Model> {
     let (provider, name) = (args.model_provider?, args.model.clone()?);
     let auth_secret_ref = args.model_secret.as_ref().map(|text| match text.split_once('/') {
         Some((name, key)) => SecretKeyRef { name: name.to_owned(), key: key.to_owned() },
         None => SecretKeyRef { name: text.clone(), key: "apiKey".to_owned() },
     });
     let provider = match provider {
-        args::ModelWireFormat::OpenAI => ModelProvider::OpenAI,
-        args::ModelWireFormat::Anthropic => ModelProvider::Anthropic,
+        ModelWireFormat::OpenAI => ModelProvider::OpenAI,
+        ModelWireFormat::Anthropic => ModelProvider::Anthropic,
     };
     Some(Model { provider, name, base_url: args.model_url.clone(), auth_secret_ref })
 }

@@ -1,18 +1,24 @@
 //! `workspace create | ls | rm`.
 
+use std::time::Duration;
+
 use kube::ResourceExt;
 use yoi_crds::condition::{find, is_true};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, WorkspaceSource};
 use yoi_crds::workspace::Binding;
-use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
 
-use crate::args::{OutputFormat, WorkspaceCreateOptions};
-use crate::cluster::{Cluster, Wait};
+use super::ls;
+use crate::args::{ListFilter, OutputFormat, WorkspaceCreateOptions, WorkspaceRmOptions};
+use crate::cluster::{Cluster, Wait, blocked};
 use crate::error::Error;
 use crate::show;
 
 pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: WorkspaceCreateOptions) -> Result<(), Error> {
+    check(cluster, &args).await?;
+    let (name, project) = (args.name, args.project.clone());
+    let is_late = !args.immediate;
     let source = WorkspaceSource {
         project: args.project.map(|name| NamedRef { name }),
         workspace: args.fork.map(|name| NamedRef { name }),
@@ -30,88 +36,92 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
         ttl_after_release: args.ttl,
         base: None,
     };
-    let name = args.name;
     let mut made = cluster.create(&AgentWorkspace::new(&name, spec)).await?;
     let mut state = "created";
-    if args.wait {
-        (made, state) = cluster
-            .wait(&name, args.timeout, "ready", |ws: Option<&AgentWorkspace>| {
-                let Some(ws) = ws else {
-                    return Err(cluster.gone_error::<AgentWorkspace>(&name));
-                };
-                let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-                let ready = find(conditions, condition::READY);
-                if is_true(conditions, condition::READY) {
-                    return Ok(Wait::Done((ws.clone(), "ready")));
-                }
-                // A claim that binds late gets no further until a Pod uses it, so the wait ends here.
-                if ready.is_some_and(|c| c.reason == reason::WAITING_FOR_CONSUMER) {
-                    return Ok(Wait::Done((ws.clone(), "created; its tree is made with the first Pod that uses it")));
-                }
-                Ok(Wait::Pending(
-                    ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
-                ))
-            })
-            .await?;
+    if args.wait && cluster.dry_run.is_none() {
+        let waiting = async {
+            if let Some(project) = project.as_ref().filter(|_| is_late) {
+                wait_project(cluster, project, args.timeout).await?;
+            }
+            wait(cluster, &name, is_late, args.timeout).await
+        };
+        (made, state) = cluster.unless_project_fails(project.as_deref(), args.timeout, waiting).await?;
     }
-    show::object(output, &made, &format!("agentworkspace.yoi.dev/{name}"), &format!("agentworkspace.yoi.dev/{name} {state}"))
+    let title = format!("agentworkspace.yoi.dev/{name}");
+    show::object(output, &made, &title, &format!("{title} {state}{}", cluster.dry_run_mark()))
 }
 
-pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, all_namespaces: bool) -> Result<(), Error> {
-    let workspaces: Vec<AgentWorkspace> = cluster.list(all_namespaces).await?;
-    let workspaces: Vec<AgentWorkspace> = workspaces.into_iter().filter(|w| w.spec.base.is_none()).collect();
-    let namespace = (!all_namespaces).then_some(cluster.namespace.as_str());
-    show::objects(output, &workspaces, |w| format!("agentworkspace.yoi.dev/{}", w.name_any()), || table(&workspaces, namespace))
+/// Checks what the tree is to be made from: a missing one is most likely a typing mistake.
+async fn check(cluster: &Cluster, args: &WorkspaceCreateOptions) -> Result<(), Error> {
+    if let Some(project) = &args.project {
+        cluster.get::<YoiProject>(project).await?;
+    }
+    if let Some(parent) = &args.fork {
+        cluster.get::<AgentWorkspace>(parent).await?;
+    }
+    if args.wait && args.git.is_some() && !args.immediate {
+        let message = "a tree from --git is fetched where its first Pod runs, so there is nothing to wait for";
+        let next = "leave out --wait, or let a node be chosen now: --claim --immediate";
+        return Err(cluster.refused_error::<AgentWorkspace>("create", &args.name, message, next));
+    }
+    Ok(())
 }
 
-/// Returns a table of workspaces. It has a column for the namespace when none is given.
-pub fn table(workspaces: &[AgentWorkspace], namespace: Option<&str>) -> String {
-    if workspaces.is_empty() {
-        return show::empty_list("workspaces", namespace);
-    }
-    let all_namespaces = namespace.is_none();
-    let mut table = show::table(
-        &["namespace", "workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"]
-            [usize::from(!all_namespaces)..],
-    );
-    for workspace in workspaces {
-        let status = workspace.status.clone().unwrap_or_default();
-        let [ready, reason] = show::ready(&status.conditions);
-        let mut row: Vec<comfy_table::Cell> = Vec::new();
-        if all_namespaces {
-            row.push(workspace.namespace().unwrap_or_default().into());
+async fn wait_project(cluster: &Cluster, name: &str, timeout: Duration) -> Result<(), Error> {
+    cluster
+        .wait(name, timeout, "ready", |project: Option<&YoiProject>| {
+            let Some(project) = project else { return Err(cluster.gone_error::<YoiProject>(name)) };
+            let conditions = project.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            if is_true(conditions, condition::READY) {
+                return Ok(Wait::Done(()));
+            }
+            Ok(blocked(cluster, project, "ready", find(conditions, condition::READY), |_| None))
+        })
+        .await
+}
+
+/// Waits until the tree is made, or, where its first Pod makes it, until the operator has accepted it. Returns what is to be said of it.
+async fn wait(cluster: &Cluster, name: &str, is_late: bool, timeout: Duration) -> Result<(AgentWorkspace, &'static str), Error> {
+    cluster
+        .wait(name, timeout, "ready", |workspace: Option<&AgentWorkspace>| {
+            let Some(workspace) = workspace else {
+                return Err(cluster.gone_error::<AgentWorkspace>(name));
+            };
+            let conditions = workspace.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let ready = find(conditions, condition::READY);
+            if is_true(conditions, condition::READY) {
+                return Ok(Wait::Done((workspace.clone(), "ready")));
+            }
+            if is_late && ready.is_some_and(|c| c.reason == reason::WAITING_FOR_CONSUMER) {
+                return Ok(Wait::Done((workspace.clone(), "created; its tree is made with the first Pod that uses it")));
+            }
+            Ok(blocked(cluster, workspace, "ready", ready, |_| None))
+        })
+        .await
+}
+
+pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, filter: &ListFilter) -> Result<(), Error> {
+    ls::list_workspaces(cluster, output, filter).await
+}
+
+pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &WorkspaceRmOptions) -> Result<(), Error> {
+    let mut workspaces: Vec<AgentWorkspace> = Vec::new();
+    if args.all || args.selector.is_some() {
+        let listed: Vec<AgentWorkspace> = cluster.list(false, args.selector.as_deref()).await?;
+        // The tree of an agent goes with its agent, and a base with its project.
+        workspaces.extend(listed.into_iter().filter(|w| w.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)));
+        if workspaces.is_empty() {
+            let what = format!("such an AgentWorkspace in namespace {}", cluster.namespace);
+            return Err(Error::Missing { what, next: cluster.list_command::<AgentWorkspace>() });
         }
-        row.extend([
-            workspace.name_any().into(),
-            ready,
-            reason,
-            source_text(&workspace.spec.source).into(),
-            status.provider.map_or_else(|| "-".to_owned(), |p| show::provider(p.selected).to_owned()).into(),
-            show::or_dash(status.node_name.as_deref()).into(),
-            show::or_dash(status.claim_name.as_deref()).into(),
-            if is_true(&status.conditions, condition::IN_USE) { "yes" } else { "no" }.into(),
-            show::age(workspace.creation_timestamp().map(|t| t.0)).into(),
-        ]);
-        table.add_row(row);
     }
-    show::lines(&table)
-}
-
-fn source_text(source: &WorkspaceSource) -> String {
-    match source {
-        WorkspaceSource { project: Some(p), .. } => format!("project/{}", p.name),
-        WorkspaceSource { workspace: Some(w), .. } => format!("fork of {}", w.name),
-        WorkspaceSource { git: Some(g), .. } => g.url.clone(),
-        WorkspaceSource { empty: Some(_), .. } => "empty".to_owned(),
-        WorkspaceSource { project: None, workspace: None, git: None, empty: None } => "-".to_owned(),
+    for name in &args.names {
+        workspaces.push(cluster.get(name).await?);
     }
-}
-
-pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, names: &[String]) -> Result<(), Error> {
-    for name in names {
-        let workspace: AgentWorkspace = cluster.get(name).await?;
+    for workspace in workspaces {
         cluster.delete(&workspace).await?;
-        show::object(output, &workspace, &format!("agentworkspace.yoi.dev/{name}"), &format!("agentworkspace.yoi.dev/{name} deleted"))?;
+        let title = format!("agentworkspace.yoi.dev/{}", workspace.name_any());
+        show::object(output, &workspace, &title, &format!("{title} deleted{}", cluster.dry_run_mark()))?;
     }
     Ok(())
 }

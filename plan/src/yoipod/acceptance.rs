@@ -32,7 +32,8 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
         SessionClaim::Former(claim) => {
-            let message = former_session(yoipod.name(), yoipod.namespace(), claim.name());
+            let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+            let message = former_session(yoipod.name(), yoipod.namespace(), claim.name(), volume);
             Err(ConditionValue::no(reason::INVALID_SPEC, message))
         }
         SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project, resolved }),
@@ -43,11 +44,15 @@ fn missing(input: &YoiPodInput<'_>, kind: &str, title: &str) -> ConditionValue {
     ConditionValue::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {}", input.yoipod.namespace()))
 }
 
-/// `spec.session` is immutable, so going on with that session takes a new object.
-fn former_session(yoipod: &str, namespace: &str, claim: &str) -> String {
+/// `spec.session` is immutable, so going on with that session takes a new object. Without its claim a volume stays, and the data on it, unless its
+/// reclaim policy is set to Delete before.
+fn former_session(yoipod: &str, namespace: &str, claim: &str, volume: Option<&str>) -> String {
+    let policy = r#"{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}"#;
+    let release = volume.filter(|volume| !volume.is_empty()).map(|volume| format!("kubectl patch pv {volume} -p '{policy}' && "));
     format!(
         "claim {claim} holds the session of a former agent of this name. To go on with it: `kubectl delete yoipod {yoipod} -n {namespace}`, then make it \
-         again with `spec.session.claimName: {claim}`. To begin anew, and lose that session: `kubectl delete pvc {claim} -n {namespace}`"
+         again with `spec.session.claimName: {claim}`. To begin anew, and lose that session with its data: `{}kubectl delete pvc {claim} -n {namespace}`",
+        release.unwrap_or_default()
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use yoi_crds::reason::{self, condition};
+use yoi_crds::reason::{self, Recovery, condition};
 
 const HEAD: &str = "# Conditions and reasons
 
@@ -44,7 +44,12 @@ pub fn page() -> String {
     for reason in reasons {
         let advice = reason.advice().unwrap_or("Nothing.");
         let command = reason.command().map(|c| format!(" `{}`", c.replace('|', "\\|"))).unwrap_or_default();
-        let warns = if reason.warns() { " *Warns.*" } else { "" };
+        let warns = match (reason.warns(), reason.recovery()) {
+            (false, _) => "",
+            (true, Recovery::Itself) => " *Warns.*",
+            (true, Recovery::Person) => " *Warns; only a person can mend it.*",
+            (true, Recovery::Retried) => " *Warns; it is tried again, and a person may have to mend it.*",
+        };
         let _ = writeln!(text, "| `{reason}` | {}{warns} | {advice}{command} |", reason.meaning().replace('|', "\\|"));
     }
     text.push_str(EVENTS);

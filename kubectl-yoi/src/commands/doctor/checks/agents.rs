@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use yoi_crds::condition::{Condition, ConditionStatus, find};
-use yoi_crds::pod::{Completion, DesiredState, Model};
+use yoi_crds::pod::{Completion, DesiredState};
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_plan::yoipod::workspace_name;
@@ -10,6 +10,7 @@ use yoi_plan::yoipod::workspace_name;
 use super::super::finding::{Finding, Severity};
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::{or_ok, pod};
+use crate::remedy::{self, fill_command, fix_command, model_secret};
 
 /// An object that is not Ready for longer than this is not merely starting. In seconds.
 const GRACE_SECONDS: i64 = 120;
@@ -116,25 +117,12 @@ where
     ))
 }
 
-/// Returns the command of the reason, or `kubectl describe`, for this object.
-fn fix_command<K: kube::Resource<DynamicType = ()>>(object: &K, reason: Reason) -> String {
-    fill_command(reason, &K::kind(&()).to_lowercase(), &object.name_any(), &object.namespace().unwrap_or_default())
-}
-
-fn fill_command(reason: Reason, kind: &str, name: &str, namespace: &str) -> String {
-    // `$NAMESPACE` is replaced first, because `$NAME` is its beginning.
-    let command = reason.command().unwrap_or("kubectl describe $KIND $NAME -n $NAMESPACE");
-    command.replace("$NAMESPACE", namespace).replace("$NAME", name).replace("$KIND", kind)
-}
-
 /// Returns the command that makes the Secret of the agent's model.
 fn create_secret_command(observed: &ObservedCluster, yoipod: &YoiPod) -> Option<String> {
     let namespace = yoipod.namespace()?;
     let project = |p: &&YoiProject| p.namespace().as_deref() == Some(&namespace) && p.name_any() == yoipod.spec.project_ref.name;
-    let default = || listed(&observed.projects).iter().find(project).and_then(|p| p.spec.defaults.model.clone());
-    let Model { auth_secret_ref, .. } = yoipod.spec.model.clone().or_else(default)?;
-    let wanted = auth_secret_ref?;
-    Some(format!("kubectl create secret generic {} -n {namespace} --from-literal={}=\"$MODEL_KEY\"", wanted.name, wanted.key))
+    let secret = model_secret(yoipod, listed(&observed.projects).iter().find(project))?;
+    Some(remedy::create_secret_command(&secret, &namespace))
 }
 
 /// Returns a finding for each failing Pod whose YoiPod has no finding.

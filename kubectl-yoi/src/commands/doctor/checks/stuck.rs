@@ -10,6 +10,7 @@ use yoi_crds::reason::condition;
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed, replicas};
 use super::or_ok;
+use crate::remedy::delete_data_command;
 
 /// A deletion usually takes seconds, and a Pod's grace period is half a minute.
 const GRACE_SECONDS: i64 = 60;
@@ -147,15 +148,18 @@ fn left_over_volume(observed: &ObservedCluster, volume: &PersistentVolume) -> Op
     let since = status.last_phase_transition_time.as_ref().map_or(i64::MAX, |t| observed.age(t.0));
     let ours = volume.annotations().get(annotation::PROVISIONED_BY).is_some_and(|by| by == "csi.yoi.dev")
         || volume.spec.as_ref().and_then(|s| s.csi.as_ref()).is_some_and(|csi| csi.driver == "csi.yoi.dev");
-    let command = format!("kubectl delete pv {}", volume.name_any());
     let retained = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref() == Some("Retain");
     match (ours, name.ends_with("-session") && retained) {
         (true, _) if since >= GRACE_SECONDS => {
+            // Nothing is behind it: the tree goes with its AgentWorkspace.
+            let command = format!("kubectl delete pv {}", volume.name_any());
             Some(Finding::warning(display_name(volume), format!("its claim {namespace}/{name} is gone, and it was left behind"), command))
         }
         (false, true) => {
-            let what = format!("it holds the session of claim {namespace}/{name}, which is gone; it is kept until somebody deletes it");
-            Some(Finding::note(display_name(volume), what, command))
+            let what = format!(
+                "it holds the session of claim {namespace}/{name}, which is gone; it is kept until somebody deletes it. This deletes it with its data"
+            );
+            Some(Finding::note(display_name(volume), what, delete_data_command(&volume.name_any())))
         }
         (_, _) => None,
     }
@@ -171,8 +175,11 @@ fn orphaned_sessions(observed: &ObservedCluster) -> Vec<Finding> {
     };
     let finding = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
         let owner = claim.labels().get(label::YOIPOD).cloned().unwrap_or_default();
-        let command = format!("kubectl delete pvc {} -n {}", claim.name_any(), claim.namespace().unwrap_or_default());
-        Finding::note(display_name(claim), format!("it keeps the session of YoiPod {owner}, which is gone"), command)
+        let delete = format!("kubectl delete pvc {} -n {}", claim.name_any(), claim.namespace().unwrap_or_default());
+        let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).filter(|name| !name.is_empty());
+        let command = volume.map_or_else(|| delete.clone(), |volume| format!("{} && {delete}", delete_data_command(volume)));
+        let what = format!("it keeps the session of YoiPod {owner}, which is gone. This deletes it with its data");
+        Finding::note(display_name(claim), what, command)
     };
     claims.iter().filter(orphan).map(finding).collect()
 }
@@ -237,8 +244,16 @@ mod tests {
         };
         *observed.volumes.as_mut().unwrap() = vec![volume("v", "csi.yoi.dev", "w"), volume("s", "other", "a-session")];
         assert_eq!(expect_finding(&observed, "stuck", "left behind").severity, Severity::Warning);
-        assert_eq!(expect_finding(&observed, "stuck", "kept until somebody").severity, Severity::Note);
+        let note = expect_finding(&observed, "stuck", "kept until somebody");
+        let delete = |volume: &str| format!(r#"kubectl patch pv {volume} -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Delete"}}}}'"#);
+        assert_eq!((note.severity, note.command.unwrap()), (Severity::Note, delete("s")));
         observed.yoipods.as_mut().unwrap().clear();
+        let claim = &mut observed.claims.as_mut().unwrap()[0];
+        claim.spec.get_or_insert_default().volume_name = None;
         assert_eq!(expect_finding(&observed, "stuck", "session of YoiPod a").command.unwrap(), "kubectl delete pvc a-session -n ns");
+        // Without the patch the volume would stay, and the data on it.
+        observed.claims.as_mut().unwrap()[0].spec.get_or_insert_default().volume_name = Some("pv-1".to_owned());
+        let command = expect_finding(&observed, "stuck", "session of YoiPod a").command.unwrap();
+        assert_eq!(command, format!("{} && kubectl delete pvc a-session -n ns", delete("pv-1")));
     }
 }

@@ -1,0 +1,222 @@
+//! The flags of the verbs about agents.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::DryRun;
+use super::values::{duration, env_pair, message_id, object_name, subdomain};
+
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// Name of the new agent.
+    #[arg(value_parser = object_name)]
+    pub name: String,
+    /// The YoiProject to work in.
+    #[arg(short, long, value_parser = object_name)]
+    pub project: String,
+    /// What to do; `-` reads it from standard input.
+    #[arg(short, long)]
+    pub task: Option<String>,
+    /// Added to the system prompt.
+    #[arg(short, long, default_value = "")]
+    pub instruction: String,
+    /// Stop the agent when its task is done.
+    #[arg(long, requires = "task")]
+    pub stop_when_done: bool,
+    /// Work in a fork of this AgentWorkspace, taken now.
+    #[arg(long, value_name = "WORKSPACE", value_parser = object_name)]
+    pub fork: Option<String>,
+    /// Go on with the session on this claim, which an earlier agent has left.
+    #[arg(long, value_name = "CLAIM", value_parser = subdomain)]
+    pub claim: Option<String>,
+    /// Let it and this agent see and message each other; may be given again.
+    #[arg(long, value_name = "AGENT", value_parser = object_name)]
+    pub peer: Vec<String>,
+    /// Image of the agent's Pod; the project's default when absent.
+    #[arg(long)]
+    pub image: Option<String>,
+    /// Environment variable of the agent's tools; may be given again.
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = env_pair)]
+    pub env: Vec<(String, String)>,
+    /// Seconds that one tool call may take.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(1..=86_400))]
+    pub tool_seconds: Option<i32>,
+    #[command(flatten)]
+    pub model: ModelOptions,
+    /// Wait until the task is done, or, without a task, until the agent is ready. What only a person can mend ends the wait.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct ModelOptions {
+    /// Wire format of the model; the project's default when absent.
+    #[arg(long, value_enum, requires = "model")]
+    pub model_provider: Option<ModelWireFormat>,
+    /// Name of the model.
+    #[arg(long, requires = "model_provider")]
+    pub model: Option<String>,
+    /// Base URL of the endpoint, with its version segment.
+    #[arg(long, requires = "model")]
+    pub model_url: Option<String>,
+    /// Secret that holds the endpoint's key, as NAME or NAME/KEY.
+    #[arg(long, requires = "model")]
+    pub model_secret: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ModelWireFormat {
+    #[value(name = "openai")]
+    OpenAI,
+    #[value(name = "anthropic")]
+    Anthropic,
+}
+
+/// `--dry-run` of the verbs that write.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct DryRunOption {
+    /// Change nothing. `server` asks the API server what it would do; `client` sends nothing that writes.
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "server", conflicts_with = "wait")]
+    pub dry_run: Option<DryRun>,
+}
+
+/// `--dry-run` of the verbs that write and have no `--wait`.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct PlainDryRunOption {
+    /// Change nothing. `server` asks the API server what it would do; `client` sends nothing that writes.
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "server")]
+    pub dry_run: Option<DryRun>,
+}
+
+/// The agents that a verb is for: by name, by label, or all.
+#[derive(Debug, Args)]
+pub struct AgentSelection {
+    /// The agents.
+    #[arg(value_name = "AGENT", value_parser = object_name, required_unless_present_any = ["all", "selector"])]
+    pub names: Vec<String>,
+    /// All agents of the namespace.
+    #[arg(long, conflicts_with_all = ["names", "selector"])]
+    pub all: bool,
+    /// The agents with these labels, as kubectl takes them.
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "names")]
+    pub selector: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct LogOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Go on showing what comes.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last so many entries.
+    #[arg(long)]
+    pub tail: Option<u64>,
+    /// Only what comes after this token (from an earlier `-o json`).
+    #[arg(long, conflicts_with = "tail")]
+    pub after: Option<String>,
+    /// Only what is not older than this, e.g. 10m.
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub since: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct SendOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// The message; `-` reads it from standard input.
+    pub text: String,
+    /// Id of the message, a UUID. Sent again under the same id it is delivered once.
+    #[arg(long, value_name = "UUID", value_parser = message_id)]
+    pub id: Option<String>,
+    /// Wait until the run that reads it has ended, and print the agent's answer.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct PeerOptions {
+    /// One agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub a: String,
+    /// The other one.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub b: String,
+    /// End the relation instead.
+    #[arg(long)]
+    pub rm: bool,
+    /// How long to wait until it holds.
+    #[arg(long, default_value = "30s", value_parser = duration, conflicts_with = "rm", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: PlainDryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct DesiredStateOptions {
+    #[command(flatten)]
+    pub agents: AgentSelection,
+    /// Wait until it is so. What only a person can mend ends the wait.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct RestartOptions {
+    #[command(flatten)]
+    pub agents: AgentSelection,
+    /// Wait until they are ready again. What only a person can mend ends the wait.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long their Pods may take to end and, with --wait, how long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct RmOptions {
+    #[command(flatten)]
+    pub agents: AgentSelection,
+    /// Really delete. A running agent is refused all the same: stop it first.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Delete the session too: its claim, and the data on the claim's volume.
+    #[arg(long)]
+    pub purge: bool,
+    /// How long to wait for what --purge deletes.
+    #[arg(long, default_value = "1m", value_parser = duration, requires = "purge", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: PlainDryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct DiffOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Only the paths, with A, M or D. Names with unusual characters are quoted as git does.
+    #[arg(long)]
+    pub name_only: bool,
+    /// For programs: each path behind its letter, ended by a zero byte, and nothing quoted.
+    #[arg(short = 'z', requires = "name_only")]
+    pub zero: bool,
+}

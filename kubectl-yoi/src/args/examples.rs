@@ -1,0 +1,73 @@
+//! Examples of each verb, for its `--help`.
+
+pub const RUN: &str = "Examples:
+  kubectl yoi run dave --project yoi --task \"Look around.\" --wait
+  kubectl yoi run dave -p yoi -t - --stop-when-done --wait < task.txt
+  kubectl yoi run eve -p yoi --fork alice --peer alice --env LEVEL=2
+  kubectl yoi run dave -p yoi --claim dave-session     # go on with the session of a former dave
+  kubectl yoi run dave -p yoi --dry-run=client -o yaml";
+pub const LS: &str = "Examples:
+  kubectl yoi ls
+  kubectl yoi ls agents -o wide
+  kubectl yoi ls workspaces -A
+  kubectl yoi ls agents -l team=blue -w";
+pub const LOG: &str = "Examples:
+  kubectl yoi log alice --tail 20
+  kubectl yoi log alice --since 10m
+  kubectl yoi log alice -f
+  kubectl yoi log alice -o json | jq -r .entry.kind";
+pub const SEND: &str = "Examples:
+  kubectl yoi send alice \"How are you?\"
+  kubectl yoi send alice --wait - < question.txt
+  kubectl yoi send alice --id 0197c0de-0000-7000-8000-000000000001 \"Once only.\"";
+pub const PEER: &str = "Examples:
+  kubectl yoi peer alice bob
+  kubectl yoi peer --rm alice bob";
+pub const STOP: &str = "Examples:
+  kubectl yoi stop alice --wait
+  kubectl yoi stop --all
+  kubectl yoi stop -l team=blue";
+pub const START: &str = "Examples:
+  kubectl yoi start alice --wait
+  kubectl yoi start -l team=blue";
+pub const RESTART: &str = "Examples:
+  kubectl yoi restart alice --wait      # with the spec, project and Secret as they are now
+  kubectl yoi restart --all";
+pub const RM: &str = "Examples:
+  kubectl yoi rm dave                   # says what it would delete
+  kubectl yoi rm dave --force           # its session stays
+  kubectl yoi rm dave --force --purge   # its session goes too";
+pub const DIFF: &str = "Examples:
+  kubectl yoi diff alice
+  kubectl yoi diff alice --name-only
+  kubectl yoi diff alice --name-only -z | xargs -0 -n 1
+  kubectl yoi diff alice -o json | jq -r .text";
+pub const WORKSPACE: &str = "Examples:
+  kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
+  kubectl yoi workspace ls
+  kubectl yoi workspace rm ci-1";
+pub const WORKSPACE_CREATE: &str = "Examples:
+  kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
+  kubectl yoi workspace create ci-2 --git https://git.example/p.git --ref main --claim --immediate --wait
+  kubectl yoi workspace create try --fork alice --claim";
+pub const WORKSPACE_LS: &str = "Examples:
+  kubectl yoi workspace ls -A -o wide
+  kubectl yoi workspace ls -w";
+pub const WORKSPACE_RM: &str = "Examples:
+  kubectl yoi workspace rm ci-1 ci-2
+  kubectl yoi workspace rm -l pipeline=nightly";
+pub const DOCTOR: &str = "Examples:
+  kubectl yoi doctor
+  kubectl yoi doctor -A -o json";
+pub const EXPLAIN: &str = "Examples:
+  kubectl yoi explain SecretMissing";
+pub const CRDS: &str = "Examples:
+  kubectl yoi crds | kubectl apply --server-side --force-conflicts -f -";
+pub const VERSION: &str = "Examples:
+  kubectl yoi version
+  kubectl yoi version --client -o json";
+pub const COMPLETION: &str = "Examples:
+  source <(kubectl yoi completion bash)    # needs the package bash-completion
+  kubectl yoi completion zsh > \"${fpath[1]}/_kubectl-yoi\"
+
+`kubectl yoi <TAB>` needs no script of ours, only kubectl's own: link this program as kubectl_complete-yoi on PATH.";

@@ -1,0 +1,110 @@
+//! The flags of `ls` and of the verbs about workspaces.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::agents::{DryRunOption, PlainDryRunOption};
+use super::values::{duration, git_url, object_name, ttl};
+
+#[derive(Debug, Args)]
+pub struct LsOptions {
+    /// Only one kind.
+    #[arg(value_enum)]
+    pub what: Option<ListKind>,
+    #[command(flatten)]
+    pub filter: ListFilter,
+}
+
+/// Which objects a list holds, and whether it goes on.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ListFilter {
+    /// Every namespace.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Only objects with these labels, as kubectl takes them.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub selector: Option<String>,
+    /// Go on, and show each object again when it changes. Of `ls` one kind only; agents when none is named.
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ListKind {
+    Agents,
+    Sessions,
+    Workspaces,
+    Peers,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum WorkspaceCommand {
+    /// Make an isolated tree.
+    #[command(after_help = super::examples::WORKSPACE_CREATE)]
+    Create(WorkspaceCreateOptions),
+    /// List trees.
+    #[command(after_help = super::examples::WORKSPACE_LS)]
+    Ls(ListFilter),
+    /// Delete trees. What is in them is gone.
+    #[command(after_help = super::examples::WORKSPACE_RM)]
+    Rm(WorkspaceRmOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct WorkspaceRmOptions {
+    /// The AgentWorkspaces.
+    #[arg(value_name = "WORKSPACE", value_parser = object_name, required_unless_present_any = ["all", "selector"])]
+    pub names: Vec<String>,
+    /// All AgentWorkspaces of the namespace that belong to no agent.
+    #[arg(long, conflicts_with_all = ["names", "selector"])]
+    pub all: bool,
+    /// The AgentWorkspaces with these labels that belong to no agent.
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "names")]
+    pub selector: Option<String>,
+    #[command(flatten)]
+    pub dry_run: PlainDryRunOption,
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("from").required(true).args(["project", "fork", "git", "empty"])))]
+pub struct WorkspaceCreateOptions {
+    /// Name of the new AgentWorkspace.
+    #[arg(value_parser = object_name)]
+    pub name: String,
+    /// From the sealed base of this YoiProject.
+    #[arg(long, value_parser = object_name)]
+    pub project: Option<String>,
+    /// As a fork of this AgentWorkspace.
+    #[arg(long, value_name = "WORKSPACE", value_parser = object_name)]
+    pub fork: Option<String>,
+    /// From this git repository.
+    #[arg(long, value_name = "URL", value_parser = git_url)]
+    pub git: Option<String>,
+    /// Branch, tag or commit of --git.
+    #[arg(long = "ref", requires = "git")]
+    pub ref_: Option<String>,
+    /// Empty.
+    #[arg(long)]
+    pub empty: bool,
+    /// Make a claim of the same name, for Pods that are not YoiPods.
+    #[arg(long)]
+    pub claim: bool,
+    /// Choose the node now, not with the first Pod.
+    #[arg(long, requires = "claim")]
+    pub immediate: bool,
+    /// Delete it so long after its claim was released, e.g. 30s, 10m.
+    #[arg(long, requires = "claim", value_parser = ttl, value_name = "DURATION")]
+    pub ttl: Option<String>,
+    /// Where the containers of YoiPods see the tree; a Pod that mounts the claim says it in its own mountPath.
+    #[arg(long, default_value = "/workspace")]
+    pub path: String,
+    /// Wait until it is ready. Without --immediate its first Pod makes the tree: then until what it is made from is ready.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}

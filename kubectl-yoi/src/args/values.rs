@@ -1,0 +1,140 @@
+//! What the values of flags may be. A value that no object could have is refused here, with the rule and the way.
+
+use std::time::Duration;
+
+/// The names of our objects leave room for what is made from them, as `NAME-session`.
+const LONGEST_NAME: usize = 50;
+/// A DNS label.
+const LONGEST_NAMESPACE: usize = 63;
+
+/// Accepts the name of one of our objects. Anything else is the name of none, and would change the path of a request.
+pub fn object_name(text: &str) -> Result<String, String> {
+    dns_label(text, LONGEST_NAME)
+}
+
+/// Accepts the name of a namespace.
+pub fn namespace_name(text: &str) -> Result<String, String> {
+    dns_label(text, LONGEST_NAMESPACE)
+}
+
+fn dns_label(text: &str, longest: usize) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let letters = text.chars().count();
+    if letters > longest {
+        return Err(format!("a name has at most {longest} characters, and this one has {letters}: take a shorter one"));
+    }
+    if text.is_empty() || !text.chars().all(inner) || text.starts_with('-') || text.ends_with('-') {
+        return Err(format!("a name is made of lower-case letters, digits and `-` inside, at most {longest}"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Accepts the name of a claim, Secret or other object of Kubernetes: DNS labels joined by dots.
+pub fn subdomain(text: &str) -> Result<String, String> {
+    let sound = text.len() <= 253 && text.split('.').all(|label| dns_label(label, LONGEST_NAMESPACE).is_ok());
+    if sound { Ok(text.to_owned()) } else { Err("a name is made of lower-case letters, digits, and `-` or `.` inside".to_owned()) }
+}
+
+/// Accepts what a populator clones: the schema's own rule, with the way for addresses that people copy from a web page.
+pub fn git_url(text: &str) -> Result<String, String> {
+    const RULE: &str = "Yoi clones https://, http:// and git:// URLs";
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    match scheme {
+        Some("https" | "http" | "git") => {}
+        Some("ssh") | None if text.contains('@') && text.contains(':') => {
+            let address = text.strip_prefix("ssh://").unwrap_or(text);
+            let (host, path) = address.split_once('@').map_or(address, |(_, rest)| rest).split_once([':', '/']).unwrap_or((address, ""));
+            let way = format!("https://{host}/{}", path.trim_start_matches('/'));
+            return Err(format!("this is an SSH address, and {RULE} only: give {way} if the server offers that without a password"));
+        }
+        Some(_) | None => return Err(format!("{RULE} only, e.g. https://git.example/team/project.git")),
+    }
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest).split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return Err(
+            "the URL must not hold a user, password or token: it stands in objects, conditions and logs that many may read".to_owned()
+        );
+    }
+    if authority.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\'' || c == '"') {
+        return Err("a URL has a host, and no spaces, quotes or control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Accepts `NAME=VALUE`.
+pub fn env_pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("an environment variable is given as NAME=VALUE")?;
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(letter) || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!("`{name}` is not the name of an environment variable: letters, digits and `_`, and no digit first"));
+    }
+    if name.starts_with("YOI_") {
+        return Err("names that begin with YOI_ are reserved".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Accepts the id of a message: a UUID.
+pub fn message_id(text: &str) -> Result<String, String> {
+    uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|_| "the id of a message is a UUID, as `uuidgen` prints one".to_owned())
+}
+
+/// Accepts a number with a unit: `30s`, `10m`, `2h` or `3d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a duration like 30s, 10m or 2h");
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+/// Accepts the ttl of a workspace as the schema has it.
+pub fn ttl(text: &str) -> Result<String, String> {
+    let sound = text.len() <= 9 && text.ends_with(['s', 'm', 'h']) && duration(text).is_ok();
+    if sound { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a time like 30s, 10m or 2h")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert!(duration("10").is_err());
+        assert!(duration("ten").is_err());
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_cloned_is_answered_with_one_that_can() {
+        for (text, words) in [
+            ("git@github.com:team/project.git", "give https://github.com/team/project.git"),
+            ("ssh://git@host.example/team/p", "give https://host.example/team/p"),
+            ("file:///etc", "https://, http:// and git://"),
+            ("../here", "https://, http:// and git://"),
+            ("https://me:secret@host/p", "must not hold a user"),
+            ("https:///p", "has a host"),
+            ("https://h/a b", "no spaces"),
+        ] {
+            let error = git_url(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        for sound in ["https://git.example/p.git", "git://git.ns.svc:9418/project.git", "http://h/p?x=a@b"] {
+            assert_eq!(git_url(sound).as_deref(), Ok(sound));
+        }
+    }
+
+    #[test]
+    fn an_environment_variable_has_a_name_and_a_value() {
+        assert_eq!(env_pair("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
+        for wrong in ["A", "=x", "1A=x", "A-B=x", "YOI_X=1"] {
+            assert!(env_pair(wrong).is_err(), "{wrong}");
+        }
+    }
+}

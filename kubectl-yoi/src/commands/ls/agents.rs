@@ -1,0 +1,160 @@
+//! The columns of agents and of their sessions.
+
+use std::collections::HashMap;
+
+use comfy_table::Cell;
+use kube::ResourceExt;
+use yoi_crds::YoiPod;
+use yoi_plan::visibility::{self, PeerLink};
+use yoi_wire::entry::AgentRef;
+use yoi_wire::hub::VisibilityReason;
+
+use super::rows::Rows;
+use crate::show;
+
+pub fn name(pod: &YoiPod) -> String {
+    super::object_name(pod)
+}
+
+pub fn has_session(pod: &YoiPod) -> bool {
+    pod.status.as_ref().is_some_and(|status| status.session.is_some())
+}
+
+/// Returns the name of the claim that holds the agent's session, or `None` when the agent has no session.
+pub fn session_name(pod: &YoiPod) -> Option<String> {
+    let status = pod.status.as_ref().filter(|s| s.session.is_some())?;
+    Some(format!("persistentvolumeclaim/{}", status.session_claim_name.as_deref()?))
+}
+
+/// Agents, and whom each sees.
+pub struct AgentRows<'a> {
+    /// The YoiPeers that name an agent, by its namespace and name; `None` where that column is left out.
+    links: Option<HashMap<(&'a str, &'a str), Vec<&'a PeerLink>>>,
+    agents: HashMap<(String, String), AgentRef>,
+}
+
+impl<'a> AgentRows<'a> {
+    /// `agents` are all of the namespaces that are listed.
+    pub fn new(links: &'a [PeerLink], agents: &[YoiPod]) -> Self {
+        let mut by_member: HashMap<(&str, &str), Vec<&PeerLink>> = HashMap::new();
+        for link in links {
+            for member in &link.members {
+                by_member.entry((&link.namespace, member)).or_default().push(link);
+            }
+        }
+        let agents = agents.iter().map(visibility::agent_ref).map(|agent| ((agent.namespace.clone(), agent.name.clone()), agent)).collect();
+        AgentRows { links: Some(by_member), agents }
+    }
+
+    /// Without whom they see, which changes with other objects.
+    pub fn watched() -> Self {
+        AgentRows { links: None, agents: HashMap::new() }
+    }
+
+    /// Returns the names of the agents that this one sees, as its own ListPods does. A missing one is marked.
+    fn visible_names(&self, pod: &YoiPod, links: &HashMap<(&str, &str), Vec<&PeerLink>>) -> Vec<String> {
+        let me = visibility::agent_ref(pod);
+        let own = links.get(&(me.namespace.as_str(), me.name.as_str())).into_iter().flatten().copied();
+        let seen = visibility::visible_agents(&me, own).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
+        seen.map(|seen| {
+            // The UID is compared too, so a later agent of the name is not taken for this one.
+            let there = self.agents.get(&(me.namespace.clone(), seen.name.to_owned())).is_some_and(|agent| seen.is(agent));
+            if there { seen.name.to_owned() } else { format!("{} (Missing)", seen.name) }
+        })
+        .collect()
+    }
+}
+
+impl Rows for AgentRows<'_> {
+    type Object = YoiPod;
+    const WHAT: &'static str = "agents";
+
+    fn header(&self, wide: bool) -> Vec<&'static str> {
+        let mut header = vec!["agent", "ready", "reason", "desired", "activity", "task", "project"];
+        header.extend(self.links.as_ref().map(|_| "sees"));
+        header.push("age");
+        if wide {
+            header.extend(["node", "pod", "session"]);
+        }
+        header.push("message");
+        header
+    }
+
+    fn row(&self, pod: &YoiPod, wide: bool) -> Vec<Cell> {
+        let status = pod.status.clone().unwrap_or_default();
+        let [ready, reason] = show::ready(&status.conditions);
+        // The hint is of one Pod, and means nothing for another.
+        let activity = status.live.filter(|l| status.pod.as_ref().is_some_and(|p| p.uid == l.pod_uid)).map(|l| l.activity);
+        let mut row = vec![
+            show::cell(pod.name_any()),
+            ready,
+            reason,
+            show::cell(show::desired_state_name(pod.spec.desired_state)),
+            show::cell(activity.as_ref().map(|a| a.as_str()).unwrap_or_default()),
+            show::cell(status.task.as_ref().map(|t| t.state.as_str()).unwrap_or_default()),
+            show::cell(&pod.spec.project_ref.name),
+        ];
+        row.extend(self.links.as_ref().map(|links| show::cell(self.visible_names(pod, links).join(","))));
+        row.push(show::cell(show::age(pod.creation_timestamp().map(|t| t.0))));
+        if wide {
+            row.extend([
+                show::cell(status.workspace.and_then(|w| w.node_name).unwrap_or_default()),
+                show::cell(status.pod.map(|pod| pod.name).unwrap_or_default()),
+                show::cell(status.session.map(|session| session.id).unwrap_or_default()),
+            ]);
+        }
+        row.push(show::message(&status.conditions, wide));
+        row
+    }
+}
+
+/// The sessions of agents.
+pub struct SessionRows;
+
+impl Rows for SessionRows {
+    type Object = YoiPod;
+    const WHAT: &'static str = "sessions";
+
+    fn header(&self, _wide: bool) -> Vec<&'static str> {
+        vec!["session", "agent", "segment", "claim", "runs"]
+    }
+
+    fn row(&self, pod: &YoiPod, _wide: bool) -> Vec<Cell> {
+        let status = pod.status.clone().unwrap_or_default();
+        let (id, segment) = status.session.map(|session| (session.id, session.segment)).unwrap_or_default();
+        vec![
+            show::cell(id),
+            show::cell(pod.name_any()),
+            show::cell(segment),
+            show::cell(status.session_claim_name.unwrap_or_default()),
+            show::cell(status.run_generation.unwrap_or_default().to_string()),
+        ]
+    }
+
+    fn has(&self, pod: &YoiPod) -> bool {
+        has_session(pod)
+    }
+
+    fn name(&self, pod: &YoiPod) -> Option<String> {
+        session_name(pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_session_is_named_by_its_claim_and_an_agent_without_one_by_nothing() {
+        let pod = |status| {
+            let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} } });
+            let pod: YoiPod = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": spec, "status": status })).unwrap();
+            session_name(&pod)
+        };
+        let session = json!({ "id": "i", "segment": "s" });
+        assert_eq!(pod(json!({ "session": session, "sessionClaimName": "kept" })).as_deref(), Some("persistentvolumeclaim/kept"));
+        assert_eq!(pod(json!({ "sessionClaimName": "a-session" })), None, "nothing was said in it yet");
+        assert_eq!(pod(json!(null)), None);
+    }
+}

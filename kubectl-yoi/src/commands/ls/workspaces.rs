@@ -1,0 +1,67 @@
+//! The columns of workspaces.
+
+use comfy_table::Cell;
+use kube::ResourceExt;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::condition::is_true;
+use yoi_crds::reason::condition;
+use yoi_crds::source::WorkspaceSource;
+
+use super::rows::Rows;
+use crate::show;
+
+pub fn name(workspace: &AgentWorkspace) -> String {
+    super::object_name(workspace)
+}
+
+pub struct WorkspaceRows;
+
+impl Rows for WorkspaceRows {
+    type Object = AgentWorkspace;
+    const WHAT: &'static str = "workspaces";
+
+    fn header(&self, wide: bool) -> Vec<&'static str> {
+        let mut header = vec!["workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"];
+        if wide {
+            header.extend(["path", "size"]);
+        }
+        header.push("message");
+        header
+    }
+
+    fn row(&self, workspace: &AgentWorkspace, wide: bool) -> Vec<Cell> {
+        let status = workspace.status.clone().unwrap_or_default();
+        let [ready, reason] = show::ready(&status.conditions);
+        let mut row = vec![
+            show::cell(workspace.name_any()),
+            ready,
+            reason,
+            show::cell(source_text(&workspace.spec.source)),
+            show::cell(status.provider.as_ref().map(|p| show::provider(p.selected)).unwrap_or_default()),
+            show::cell(status.node_name.as_deref().unwrap_or_default()),
+            show::cell(status.claim_name.as_deref().unwrap_or_default()),
+            show::cell(if is_true(&status.conditions, condition::IN_USE) { "yes" } else { "no" }),
+            show::cell(show::age(workspace.creation_timestamp().map(|t| t.0))),
+        ];
+        if wide {
+            let size = status.volume.as_ref().and_then(|v| u64::try_from(v.logical_bytes?).ok()).map(show::bytes);
+            row.extend([show::cell(&workspace.spec.path), show::cell(size.unwrap_or_default())]);
+        }
+        row.push(show::message(&status.conditions, wide));
+        row
+    }
+
+    fn has(&self, workspace: &AgentWorkspace) -> bool {
+        workspace.spec.base.is_none()
+    }
+}
+
+fn source_text(source: &WorkspaceSource) -> String {
+    match source {
+        WorkspaceSource { project: Some(p), .. } => format!("project/{}", p.name),
+        WorkspaceSource { workspace: Some(w), .. } => format!("fork of {}", w.name),
+        WorkspaceSource { git: Some(g), .. } => g.url.clone(),
+        WorkspaceSource { empty: Some(_), .. } => "empty".to_owned(),
+        WorkspaceSource { project: None, workspace: None, git: None, empty: None } => "-".to_owned(),
+    }
+}

@@ -1,0 +1,101 @@
+//! `stop` and `start` of agents.
+
+use std::time::Duration;
+
+use yoi_crds::condition::{find, is_true};
+use yoi_crds::pod::DesiredState;
+use yoi_crds::reason::condition;
+use yoi_crds::{YoiPod, YoiProject};
+
+use super::selection::agent_names;
+use crate::args::{DesiredStateOptions, OutputFormat};
+use crate::cluster::{Cluster, Wait, blocked};
+use crate::error::Error;
+use crate::{remedy, show};
+
+pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+    let mut pods = Vec::new();
+    for name in agent_names(cluster, &args.agents).await? {
+        pods.push((set_desired_state(cluster, &name, DesiredState::Stopped).await?, name));
+    }
+    for (pod, name) in pods {
+        let pod = if args.wait { wait_stopped(cluster, &name, args.timeout).await? } else { pod };
+        print(cluster, output, &pod, &name, if args.wait { "stopped" } else { "stopping" })?;
+    }
+    Ok(())
+}
+
+pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+    let mut pods = Vec::new();
+    for name in agent_names(cluster, &args.agents).await? {
+        pods.push((set_desired_state(cluster, &name, DesiredState::Running).await?, name));
+    }
+    for (pod, name) in pods {
+        let pod = if args.wait { wait_ready(cluster, &name, args.timeout).await? } else { pod };
+        print(cluster, output, &pod, &name, if args.wait { "running" } else { "starting" })?;
+    }
+    Ok(())
+}
+
+pub fn print(cluster: &Cluster, output: Option<OutputFormat>, pod: &YoiPod, name: &str, done: &str) -> Result<(), Error> {
+    let title = format!("yoipod.yoi.dev/{name}");
+    show::object(output, pod, &title, &format!("{title} {done}{}", cluster.dry_run_mark()))
+}
+
+pub async fn set_desired_state(cluster: &Cluster, name: &str, state: DesiredState) -> Result<YoiPod, Error> {
+    cluster.patch(name, &serde_json::json!({ "spec": { "desiredState": state } })).await
+}
+
+/// Waits until the agent has no Pod.
+pub async fn wait_stopped(cluster: &Cluster, name: &str, timeout: Duration) -> Result<YoiPod, Error> {
+    cluster
+        .wait(name, timeout, "stopped", |pod: Option<&YoiPod>| {
+            let Some(pod) = pod else {
+                return Err(cluster.gone_error::<YoiPod>(name));
+            };
+            let status = pod.status.clone().unwrap_or_default();
+            if status.pod.is_none() && status.observed_generation == pod.metadata.generation {
+                return Ok(Wait::Done(pod.clone()));
+            }
+            let ready = find(&status.conditions, condition::READY);
+            Ok(Wait::Pending(
+                ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
+            ))
+        })
+        .await
+}
+
+/// Waits until the agent is ready, or until only a person can get it there.
+pub async fn wait_ready(cluster: &Cluster, name: &str, timeout: Duration) -> Result<YoiPod, Error> {
+    let pod: YoiPod = cluster.get(name).await?;
+    let project = pod.spec.project_ref.name.clone();
+    let settings: Option<YoiProject> = cluster.get_opt(&project).await.unwrap_or_default();
+    let ready = cluster.wait(name, timeout, "running", |pod: Option<&YoiPod>| {
+        let Some(pod) = pod else {
+            return Err(cluster.gone_error::<YoiPod>(name));
+        };
+        let status = pod.status.clone().unwrap_or_default();
+        // A condition of an earlier generation says nothing about this one.
+        if is_true(&status.conditions, condition::READY) && status.observed_generation == pod.metadata.generation {
+            return Ok(Wait::Done(pod.clone()));
+        }
+        Ok(not_ready(cluster, pod, settings.as_ref()))
+    });
+    cluster.unless_project_fails(Some(&project), timeout, ready).await
+}
+
+/// Returns why an agent is not ready, and whether only a person can mend that.
+pub fn not_ready<T>(cluster: &Cluster, pod: &YoiPod, project: Option<&YoiProject>) -> Wait<T> {
+    let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let ready = find(conditions, condition::READY);
+    let secret = remedy::model_secret(pod, project);
+    let Some(secret) = secret.filter(|_| ready.is_some_and(|c| c.reason == yoi_crds::reason::SECRET_MISSING)) else {
+        return blocked(cluster, pod, "ready", ready, |_| None);
+    };
+    // The runtime cannot name the Secret: its key is only mounted.
+    let named = ready.map(|c| {
+        let message = format!("{} (Secret {}/{}, key {})", c.message, cluster.namespace, secret.name, secret.key);
+        yoi_crds::Condition { message, ..c.clone() }
+    });
+    blocked(cluster, pod, "ready", named.as_ref(), |_| Some(remedy::create_secret_command(&secret, &cluster.namespace)))
+}

@@ -1,0 +1,53 @@
+//! The names of objects, for completion: asked of the cluster that the line names, with a short patience, because a person waits with a finger on the
+//! key. Whatever fails offers nothing.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::{Resource, ResourceExt};
+use yoi_crds::reason::ALL;
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+
+use crate::args::ClusterOptions;
+use crate::cluster::Cluster;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Returns the candidates for a value that the help calls `value_name`, each with its description.
+pub async fn names_of(value_name: &str, options: &ClusterOptions) -> Vec<(String, Option<String>)> {
+    match value_name {
+        "REASON" => return ALL.iter().map(|reason| (reason.as_str().to_owned(), Some(reason.meaning().to_owned()))).collect(),
+        "AGENT" | "PROJECT" | "WORKSPACE" | "CLAIM" | "NAMESPACE" => {}
+        _ => return Vec::new(),
+    }
+    let asked = tokio::time::timeout(PATIENCE, ask(value_name, options)).await;
+    let mut names = asked.ok().flatten().unwrap_or_default();
+    names.sort();
+    names.into_iter().map(|name| (name, None)).collect()
+}
+
+async fn ask(value_name: &str, options: &ClusterOptions) -> Option<Vec<String>> {
+    let cluster = Cluster::connect(options).await.ok()?;
+    match value_name {
+        "AGENT" => names(cluster.api::<YoiPod>()).await,
+        "PROJECT" => names(cluster.api::<YoiProject>()).await,
+        // The bases of projects are nothing to choose.
+        "WORKSPACE" => {
+            let workspaces: Vec<AgentWorkspace> = cluster.list(false, None).await.ok()?;
+            Some(workspaces.iter().filter(|w| w.spec.base.is_none()).map(ResourceExt::name_any).collect())
+        }
+        "CLAIM" => names(cluster.api::<PersistentVolumeClaim>()).await,
+        "NAMESPACE" => names(Api::<Namespace>::all(cluster.client)).await,
+        _ => None,
+    }
+}
+
+async fn names<K>(api: Api<K>) -> Option<Vec<String>>
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let listed = api.list_metadata(&ListParams::default()).await.ok()?;
+    Some(listed.items.iter().map(|item: &PartialObjectMeta<K>| item.name_any()).collect())
+}

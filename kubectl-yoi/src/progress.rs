@@ -1,0 +1,57 @@
+//! What a wait is waiting for: a line that changes on a terminal, and a line for each change where there is none.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::show;
+
+pub struct Progress {
+    shown: Shown,
+    begun: Instant,
+    last: String,
+}
+
+enum Shown {
+    Spinner(ProgressBar),
+    Lines,
+}
+
+impl Progress {
+    /// Begins to show, on standard error.
+    pub fn start() -> Self {
+        let shown = if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::new_spinner();
+            let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.enable_steady_tick(Duration::from_millis(120));
+            Shown::Spinner(bar)
+        } else {
+            Shown::Lines
+        };
+        Progress { shown, begun: Instant::now(), last: String::new() }
+    }
+
+    /// Shows what is waited for now.
+    pub fn set(&mut self, text: &str) {
+        let text = show::one_line(text);
+        match &self.shown {
+            Shown::Spinner(bar) => bar.set_message(text),
+            Shown::Lines if text != self.last => {
+                eprintln!("{:>4} {text}", show::duration(i64::try_from(self.begun.elapsed().as_secs()).unwrap_or(i64::MAX)));
+                self.last = text;
+            }
+            Shown::Lines => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        match &self.shown {
+            Shown::Spinner(bar) => bar.finish_and_clear(),
+            Shown::Lines => {}
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What to do about a reason: its command, filled in for one object.
+
+use kube::ResourceExt;
+use yoi_crds::pod::SecretKeyRef;
+use yoi_crds::reason::Reason;
+use yoi_crds::{YoiPod, YoiProject};
+
+/// Returns the command of the reason, or `kubectl describe`, for this object.
+pub fn fix_command<K: kube::Resource<DynamicType = ()>>(object: &K, reason: Reason) -> String {
+    fill_command(reason, &K::kind(&()).to_lowercase(), &object.name_any(), &object.namespace().unwrap_or_default())
+}
+
+/// As [`fix_command`], by the object's kind in lower case, its name and its namespace.
+pub fn fill_command(reason: Reason, kind: &str, name: &str, namespace: &str) -> String {
+    // `$NAMESPACE` is replaced first, because `$NAME` is its beginning.
+    let command = reason.command().unwrap_or("kubectl describe $KIND $NAME -n $NAMESPACE");
+    command.replace("$NAMESPACE", namespace).replace("$NAME", name).replace("$KIND", kind)
+}
+
+/// Returns the Secret and its key that hold the key of an agent's model. `project` is the agent's.
+pub fn model_secret(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<SecretKeyRef> {
+    let model = yoipod.spec.model.as_ref().or_else(|| project?.spec.defaults.model.as_ref())?;
+    model.auth_secret_ref.clone()
+}
+
+/// Returns the command that makes this Secret.
+pub fn create_secret_command(secret: &SecretKeyRef, namespace: &str) -> String {
+    format!("kubectl create secret generic {} -n {namespace} --from-literal={}=\"$MODEL_KEY\"", secret.name, secret.key)
+}
+
+/// Returns the command after which a volume goes with its claim, and the data with the volume. A volume whose claim is gone goes at once.
+pub fn delete_data_command(volume: &str) -> String {
+    format!(r#"kubectl patch pv {volume} -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Delete"}}}}'"#)
+}

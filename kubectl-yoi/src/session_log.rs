@@ -1,0 +1,146 @@
+//! Reads an agent's session log, and goes on after an interruption where it is followed.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use yoi_crds::YoiPod;
+use yoi_crds::pod::DesiredState;
+use yoi_wire::people::LogLine;
+
+use crate::cluster::{Cluster, lines};
+use crate::error::{Error, RefusalKind, SAME_VERSION};
+
+/// For how long a broken stream of a followed log is opened again before that is an error.
+const RETRY_FOR: Duration = Duration::from_secs(60);
+
+/// Which part of a log is read.
+pub struct LogReader<'a> {
+    pub cluster: &'a Cluster,
+    pub agent: &'a str,
+    pub follow: bool,
+    /// Token of the entry after which reading begins, and then of the one read last.
+    pub after: Option<String>,
+    pub tail: Option<u64>,
+}
+
+impl LogReader<'_> {
+    /// Calls `on_line` with each line, as it came and parsed, until that breaks off. Returns what it broke off with, or `None` at the end of the log.
+    ///
+    /// # Errors
+    /// The log cannot be read, or a line cannot be understood; that of `on_line`.
+    pub async fn for_each<B>(
+        &mut self,
+        mut on_line: impl FnMut(&str, LogLine) -> Result<ControlFlow<B>, Error>,
+    ) -> Result<Option<B>, Error> {
+        let mut failing_since: Option<Instant> = None;
+        // With `--after` the log has had entries before.
+        let (mut any_line, had_token) = (false, self.after.is_some());
+        loop {
+            let previous = self.after.clone();
+            let end = self.read(&mut any_line, &mut on_line).await;
+            // A followed log does not end by itself. A replaced gateway or a restarted agent breaks its stream.
+            let error = match end {
+                Ok(Some(end)) => return Ok(Some(end)),
+                Ok(None) if !self.follow => return Ok(None),
+                Ok(None) => None,
+                Err(error) if self.follow && (any_line || self.is_starting(had_token, &error).await?) && may_recover(&error) => Some(error),
+                Err(error) => return Err(error),
+            };
+            if self.after != previous {
+                failing_since = None;
+            }
+            if let (Some(error), None, false) = (&error, failing_since, any_line) {
+                eprintln!("waiting for it: {}", crate::show::visible(&error.to_string()));
+            }
+            let since = *failing_since.get_or_insert_with(Instant::now);
+            if let Some(error) = error
+                && since.elapsed() > RETRY_FOR
+            {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn read<B>(
+        &mut self,
+        any_line: &mut bool,
+        on_line: &mut impl FnMut(&str, LogLine) -> Result<ControlFlow<B>, Error>,
+    ) -> Result<Option<B>, Error> {
+        let mut query = format!("follow={}", self.follow);
+        if let Some(after) = &self.after {
+            query.push_str(&format!("&after={}", percent_encode(after)));
+        } else if let Some(tail) = self.tail {
+            query.push_str(&format!("&tail={tail}"));
+        }
+        let mut stream = lines(self.cluster.stream(self.agent, "log", &query).await?);
+        let agent = self.cluster.display_name::<YoiPod>(self.agent);
+        while let Some(line) = stream.next().await {
+            let line = line.map_err(|e| Error::Unreachable {
+                operation: format!("read the log of {agent} to its end"),
+                message: e.to_string(),
+                next: "read on after the last token (`--after`), or follow it (`-f`)",
+            })?;
+            if line.is_empty() {
+                continue;
+            }
+            let parsed: LogLine = parse(&line, &agent)?;
+            let token = parsed.token.clone();
+            if let ControlFlow::Break(end) = on_line(&line, parsed)? {
+                return Ok(Some(end));
+            }
+            (self.after, *any_line) = (Some(token), true);
+        }
+        Ok(None)
+    }
+
+    /// Returns whether the agent is only starting, so that its log comes later: `run` and `start` end before the agent answers.
+    async fn is_starting(&self, had_token: bool, error: &Error) -> Result<bool, Error> {
+        let early = match error {
+            Error::Refused { kind: RefusalKind::Unreachable, .. } => true,
+            // The agent has no session yet. With `--after` the token would be wrong instead.
+            Error::Refused { kind: RefusalKind::Other, .. } => !had_token,
+            _ => false,
+        };
+        Ok(early && self.cluster.get::<YoiPod>(self.agent).await?.spec.desired_state == DesiredState::Running)
+    }
+}
+
+/// Returns whether a followed log may go on after this error.
+fn may_recover(error: &Error) -> bool {
+    match error {
+        Error::Refused { kind, .. } => *kind != RefusalKind::Forbidden,
+        Error::Unreachable { .. } | Error::TimedOut { .. } => true,
+        Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
+        Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } => false,
+    }
+}
+
+/// Parses a line of the log of `agent`.
+pub fn parse<T: serde::de::DeserializeOwned>(line: &str, agent: &str) -> Result<T, Error> {
+    serde_json::from_str(line).map_err(|e| Error::local(format!("understand a line of the log of {agent}"), e, SAME_VERSION))
+}
+
+fn percent_encode(text: &str) -> String {
+    text.bytes()
+        .map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_not_understood_names_the_agent_and_what_to_do() {
+        let error = parse::<LogLine>("<html>", "YoiPod ns/a").expect_err("no line").to_string();
+        assert!(error.starts_with("failed to understand a line of the log of YoiPod ns/a: "), "{error}");
+        assert!(error.ends_with("\n  next: take the plugin and the charts of the same version: kubectl yoi version"), "{error}");
+    }
+
+    #[test]
+    fn tokens_are_escaped_in_queries() {
+        assert_eq!(percent_encode("a/b:7"), "a%2Fb%3A7");
+    }
+}

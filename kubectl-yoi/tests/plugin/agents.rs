@@ -1,0 +1,233 @@
+//! `run`, `stop`, `start`, `restart`, `rm` and `peer`.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::api_server::{ApiServer, collection, status};
+use crate::plugin::{Plugin, agent, project};
+
+const RETAIN: &str = "/api/v1/persistentvolumes/pv-1";
+
+/// The claim and the volume that an agent `a` has left.
+fn left_session(server: &ApiServer) {
+    server.put(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "a-session", "annotations": { "yoi.dev/yoipod-uid": "former" } }, "spec": { "volumeName": "pv-1" } }));
+    server.put(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" },
+        "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
+}
+
+#[tokio::test]
+async fn run_says_what_a_former_agent_has_left_and_how_to_go_on() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[]));
+    left_session(&server);
+    let refused = plugin.run(&["run", "a", "-p", "p"]).await?.expect_code(1)?;
+    for words in [
+        "claim a-session holds the session of a former agent of this name",
+        "kubectl yoi run a --project p --claim a-session -n ns",
+        "kubectl yoi rm a --purge --force -n ns",
+    ] {
+        ensure!(refused.err.contains(words), "{words}: {refused:?}");
+    }
+    ensure!(server.writes().is_empty(), "{:?}", server.writes());
+    plugin.run(&["run", "a", "-p", "p", "--claim", "a-session"]).await?.expect_code(0)?;
+    let made = server.object("YoiPod", "a").context("no agent")?;
+    ensure!(made["spec"]["session"]["claimName"] == "a-session", "{made}");
+    let again = plugin.run(&["run", "a", "-p", "p"]).await?.expect_code(1)?;
+    ensure!(again.err.contains("exists already"), "{again:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_deletes_the_data_and_not_only_the_claim() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut a = agent("a", &[]);
+    a["status"]["sessionClaimName"] = json!("a-session");
+    server.put(a);
+    left_session(&server);
+    // The provisioner, which deletes a volume whose policy allows it.
+    let provisioner = server.clone();
+    let told = plugin.run(&["rm", "a", "--purge"]).await?.expect_code(0)?;
+    ensure!(told.out.contains("session claim a-session with volume pv-1 and its data goes too") && server.writes().is_empty(), "{told:?}");
+    let done = tokio::spawn(async move {
+        while provisioner.object("PersistentVolumeClaim", "a-session").is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        let policy = provisioner.object("PersistentVolume", "pv-1").map(|volume| volume["spec"]["persistentVolumeReclaimPolicy"].clone());
+        if policy == Some(json!("Delete")) {
+            provisioner.remove("PersistentVolume", "pv-1");
+        }
+        policy
+    });
+    plugin.run(&["rm", "a", "--purge", "--force"]).await?.expect_code(0)?;
+    ensure!(done.await? == Some(json!("Delete")) && server.object("YoiPod", "a").is_none());
+    // Another agent's session, and a volume that the user may not change: nothing is deleted.
+    left_session(&server);
+    server.answer(RETAIN, 403, status(403, "Forbidden", "no"));
+    let forbidden = plugin.run(&["rm", "a", "--purge", "--force"]).await?.expect_code(4)?;
+    ensure!(forbidden.err.contains("nothing was deleted") && forbidden.err.contains("kubectl patch pv pv-1"), "{forbidden:?}");
+    let mut b = agent("b", &[]);
+    b["spec"]["session"] = json!({ "claimName": "a-session" });
+    server.put(b);
+    let used = plugin.run(&["rm", "a", "--purge", "--force"]).await?.expect_code(1)?;
+    ensure!(used.err.contains("YoiPod b uses it") && server.object("PersistentVolumeClaim", "a-session").is_some(), "{used:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn names_addresses_and_invalid_objects_are_answered_by_the_rule() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[]));
+    let long = "a".repeat(51);
+    let refused = plugin.run(&["run", &long, "-p", "p"]).await?.expect_code(2)?;
+    ensure!(refused.err.contains("at most 50 characters, and this one has 51: take a shorter one"), "{refused:?}");
+    let ssh = plugin.run(&["workspace", "create", "w", "--git", "git@github.com:team/p.git"]).await?.expect_code(2)?;
+    ensure!(ssh.err.contains("give https://github.com/team/p.git") && !ssh.err.contains("^("), "{ssh:?}");
+    ensure!(server.requests().is_empty(), "the cluster was asked");
+    let mut invalid: Value =
+        serde_json::from_str(&status(422, "Invalid", "YoiPod.yoi.dev \"a\" is invalid: <nil>: Invalid value: \"object\": no such"))?;
+    invalid["details"] = json!({ "causes": [{ "reason": "FieldValueInvalid", "field": "<nil>",
+        "message": "Invalid value: \"object\": completion Stop needs a task" }] });
+    server.answer(&collection("YoiPod"), 422, invalid.to_string());
+    let refused = plugin.run(&["run", "a", "-p", "p"]).await?.expect_code(1)?;
+    ensure!(refused.err.starts_with("error: failed to create YoiPod ns/a: completion Stop needs a task\n"), "{refused:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_takes_peers_image_environment_and_seconds() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[])).put(agent("b", &[]));
+    let words = ["run", "c", "-p", "p", "--peer", "b", "--image", "reg/i:1", "--env", "A=1", "-e", "B=x=y", "--tool-seconds", "90"];
+    plugin.run(&words).await?.expect_code(0)?;
+    let spec = server.object("YoiPod", "c").context("no agent")?["spec"].clone();
+    ensure!(
+        spec["pod"] == json!({ "image": "reg/i:1", "env": [{ "name": "A", "value": "1" }, { "name": "B", "value": "x=y" }] }),
+        "{spec}"
+    );
+    ensure!(spec["limits"]["toolSeconds"] == 90, "{spec}");
+    ensure!(server.object("YoiPeer", "b.c").is_some_and(|peer| peer["spec"]["members"] == json!(["b", "c"])));
+    let missing = plugin.run(&["run", "d", "-p", "p", "--peer", "absent"]).await?.expect_code(3)?;
+    ensure!(server.object("YoiPod", "d").is_none(), "{missing:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[])).put(agent("a", &[])).put(agent("b", &[]));
+    let shown = plugin.run(&["run", "c", "-p", "p", "--dry-run=client", "-o", "json"]).await?.expect_code(0)?.json()?;
+    ensure!(shown["kind"] == "YoiPod" && shown["metadata"] == json!({ "name": "c", "namespace": "ns" }), "{shown}");
+    ensure!(server.writes().is_empty(), "{:?}", server.writes());
+    for (words, mark) in [
+        (&["run", "c", "-p", "p", "--dry-run"][..], "created (server dry run)"),
+        (&["peer", "a", "b", "--dry-run=server"], "(server dry run)"),
+        (&["rm", "a", "--force", "--dry-run"], "(server dry run)"),
+        (&["stop", "a", "--dry-run=client"], "(dry run)"),
+        (&["workspace", "create", "w", "--empty", "--dry-run"], "(server dry run)"),
+    ] {
+        let told = plugin.run(words).await?.expect_code(0)?;
+        ensure!(told.out.contains(mark), "{words:?}: {told:?}");
+    }
+    ensure!(server.object("YoiPod", "c").is_none() && server.object("YoiPeer", "a.b").is_none() && server.object("YoiPod", "a").is_some());
+    ensure!(server.object("YoiPod", "a").is_some_and(|a| a["spec"]["desiredState"].is_null()), "it was stopped");
+    Ok(())
+}
+
+#[tokio::test]
+async fn verbs_act_on_all_agents_or_on_those_with_labels() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut blue = agent("a", &[]);
+    blue["metadata"]["labels"] = json!({ "team": "blue" });
+    server.put(blue).put(agent("b", &[]));
+    let state = |name: &str| server.object("YoiPod", name).map(|a| a["spec"]["desiredState"].clone()).unwrap_or_default();
+    plugin.run(&["stop", "-l", "team=blue"]).await?.expect_code(0)?;
+    ensure!(state("a") == "Stopped" && state("b").is_null());
+    plugin.run(&["stop", "--all"]).await?.expect_code(0)?;
+    ensure!(state("b") == "Stopped");
+    let none = plugin.run(&["start", "-l", "team=red"]).await?.expect_code(3)?;
+    ensure!(none.err.contains("team=red") && state("a") == "Stopped", "{none:?}");
+    plugin.run(&["stop"]).await?.expect_code(2)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_waits_for_the_end_of_the_pod_before_it_starts_another() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut a = agent("a", &[("Ready", "True", "AllMet", "fine")]);
+    a["status"]["pod"] = json!({ "name": "a-1", "uid": "u" });
+    server.put(project(&[])).put(a);
+    let operator = server.clone();
+    let played = tokio::spawn(async move {
+        loop {
+            let a = operator.object("YoiPod", "a").unwrap_or_default();
+            if a["spec"]["desiredState"] == "Stopped" && !a["status"]["pod"].is_null() {
+                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+                let mut stopped = operator.object("YoiPod", "a").unwrap_or_default();
+                let early = stopped["spec"]["desiredState"] != "Stopped";
+                let generation = stopped["metadata"]["generation"].clone();
+                stopped["status"] = json!({ "observedGeneration": generation, "conditions": [] });
+                operator.put(stopped);
+                return early;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    let done = plugin.run(&["restart", "a"]).await?.expect_code(0)?;
+    ensure!(!played.await?, "it was started while its Pod was there");
+    let a = server.object("YoiPod", "a").context("no agent")?;
+    ensure!(a["spec"]["desiredState"] == "Running" && done.out.contains("restarting"), "{a} {done:?}");
+    Ok(())
+}
+
+fn ready_peer(reason: &'static str, status: &'static str) -> impl Fn(&str, &mut Value) + Send + 'static {
+    move |collection, object| {
+        if collection.ends_with("yoipeers") {
+            object["status"] = crate::plugin::status(&[("Ready", status, reason, "in the operator's words")]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_not_ready_is_no_success() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[])).put(agent("b", &[]));
+    server.control(ready_peer("Starting", "False"));
+    let late = plugin.run(&["peer", "a", "b", "--timeout", "2s"]).await?.expect_code(5)?;
+    ensure!(
+        late.err.contains("YoiPeer ns/a.b") && late.err.contains("Starting: in the operator's words") && late.out.is_empty(),
+        "{late:?}"
+    );
+    server.remove("YoiPeer", "a.b");
+    server.control(ready_peer("MemberMissing", "False"));
+    let missing = plugin.run(&["peer", "a", "b"]).await?.expect_code(1)?;
+    ensure!(missing.err.contains("only a person can mend that: MemberMissing"), "{missing:?}");
+    server.remove("YoiPeer", "a.b");
+    server.control(ready_peer("MembersBound", "True"));
+    let joined = plugin.run(&["peer", "b", "a"]).await?.expect_code(0)?;
+    ensure!(joined.out.contains("a and b see each other"), "{joined:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_peer_of_a_former_agent_is_made_anew() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let former = json!({ "members": [{ "name": "a", "uid": "uid-a" }, { "name": "b", "uid": "of-former" }],
+        "conditions": [{ "type": "Ready", "status": "False", "reason": "MemberReplaced", "message": "b is another", "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
+    server.put(agent("a", &[])).put(agent("b", &[]));
+    server.put(json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": "a.b", "uid": "old" },
+        "spec": { "members": ["a", "b"] }, "status": former }));
+    server.control(ready_peer("MembersBound", "True"));
+    plugin.run(&["peer", "a", "b"]).await?.expect_code(0)?;
+    ensure!(server.object("YoiPeer", "a.b").is_some_and(|peer| peer["metadata"]["uid"] != "old"), "it is the former one");
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! An API server that stores objects, lists and watches them, and lets a test play the controllers.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    pub query: BTreeMap<String, String>,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+/// Changes an object before it is stored: what a controller would do a moment later. It gets the collection's path.
+type Controller = Box<dyn Fn(&str, &mut Value) + Send>;
+
+#[derive(Default)]
+struct Stored {
+    objects: BTreeMap<String, Value>,
+    answers: BTreeMap<String, (u16, String)>,
+    requests: Vec<Request>,
+    controller: Option<Controller>,
+    version: u64,
+}
+
+/// The server. It ends with the test's runtime.
+#[derive(Clone)]
+pub struct ApiServer {
+    stored: Arc<Mutex<Stored>>,
+    changes: broadcast::Sender<(String, Value)>,
+    pub url: String,
+}
+
+impl ApiServer {
+    pub async fn start() -> anyhow::Result<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let server = ApiServer { stored: Arc::default(), changes: broadcast::channel(1024).0, url };
+        let app = Router::new().fallback(answer).with_state(server.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Ok(server)
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores an object of the namespace `ns`, or of the cluster where its kind is.
+    pub fn put(&self, mut object: Value) -> &Self {
+        let (kind, name) = (object["kind"].as_str().unwrap_or_default().to_owned(), object["metadata"]["name"].clone());
+        let collection = collection(&kind);
+        let mut stored = self.stored();
+        stored.version += 1;
+        let version = stored.version;
+        let metadata = &mut object["metadata"];
+        if collection.contains("/namespaces/ns/") {
+            metadata["namespace"] = json!("ns");
+        }
+        for (field, value) in
+            [("uid", json!(format!("uid-{version}"))), ("generation", json!(1)), ("creationTimestamp", json!("2026-01-01T00:00:00Z"))]
+        {
+            if metadata[field].is_null() {
+                metadata[field] = value;
+            }
+        }
+        metadata["resourceVersion"] = json!(version.to_string());
+        let path = format!("{collection}/{}", name.as_str().unwrap_or_default());
+        let kind = if stored.objects.contains_key(&path) { "MODIFIED" } else { "ADDED" };
+        stored.objects.insert(path, object.clone());
+        drop(stored);
+        let _ = self.changes.send((collection, json!({ "type": kind, "object": object })));
+        self
+    }
+
+    pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
+        self.stored().objects.get(&format!("{}/{name}", collection(kind))).cloned()
+    }
+
+    pub fn remove(&self, kind: &str, name: &str) {
+        remove(self, &collection(kind), name);
+    }
+
+    /// Answers each request for this path like this, whatever is stored.
+    pub fn answer(&self, path: &str, code: u16, body: impl Into<String>) -> &Self {
+        self.stored().answers.insert(path.to_owned(), (code, body.into()));
+        self
+    }
+
+    /// Answers each request for a subresource of an agent in the namespace `ns`.
+    pub fn answer_for(&self, agent: &str, subresource: &str, code: u16, body: impl Into<String>) -> &Self {
+        self.answer(&format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/{agent}/{subresource}"), code, body)
+    }
+
+    /// Plays a controller.
+    pub fn control(&self, controller: impl Fn(&str, &mut Value) + Send + 'static) {
+        self.stored().controller = Some(Box::new(controller));
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.stored().requests.clone()
+    }
+
+    /// The requests that write, as `METHOD path`.
+    pub fn writes(&self) -> Vec<String> {
+        self.requests().iter().filter(|r| r.method != "GET").map(|r| format!("{} {}", r.method, r.path)).collect()
+    }
+}
+
+/// The path of the collection of a kind.
+pub fn collection(kind: &str) -> String {
+    let plural = format!("{}s", kind.to_lowercase());
+    match kind {
+        "YoiPod" | "YoiProject" | "YoiPeer" | "AgentWorkspace" => format!("/apis/yoi.dev/v1alpha1/namespaces/ns/{plural}"),
+        "Deployment" | "DaemonSet" => format!("/apis/apps/v1/namespaces/ns/{plural}"),
+        "PersistentVolume" | "Namespace" => format!("/api/v1/{plural}"),
+        _ => format!("/api/v1/namespaces/ns/{plural}"),
+    }
+}
+
+/// A Kubernetes Status.
+pub fn status(code: u16, reason: &str, message: &str) -> String {
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message })
+        .to_string()
+}
+
+async fn answer(
+    State(server): State<ApiServer>,
+    method: Method,
+    uri: Uri,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Response {
+    let path = uri.path().to_owned();
+    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let request = Request { method: method.to_string(), path: path.clone(), query, headers, body };
+    server.stored().requests.push(request.clone());
+    let given = server.stored().answers.get(&path).cloned();
+    if let Some((code, body)) = given {
+        return respond(code, body);
+    }
+    if path == "/version" {
+        let version = json!({ "major": "1", "minor": "34", "gitVersion": "v1.34.4", "gitCommit": "", "gitTreeState": "", "buildDate": "",
+            "goVersion": "", "compiler": "", "platform": "" });
+        return respond(200, version.to_string());
+    }
+    let there = server.stored().objects.get(&path).cloned();
+    match method.as_str() {
+        "GET" => read(&server, &request),
+        "POST" => write(&server, &path, &request, None),
+        "PATCH" | "PUT" => match there {
+            None => not_found(&path),
+            Some(there) => write(&server, parent(&path).0, &request, Some(there)),
+        },
+        "DELETE" => delete(&server, &request),
+        _ => respond(405, status(405, "MethodNotAllowed", "no")),
+    }
+}
+
+fn respond(code: u16, body: String) -> Response {
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (code, [("content-type", "application/json")], body).into_response()
+}
+
+fn not_found(path: &str) -> Response {
+    respond(404, status(404, "NotFound", &format!("{path} not found")))
+}
+
+fn parent(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or((path, ""))
+}
+
+fn matches(object: &Value, query: &BTreeMap<String, String>) -> bool {
+    let name = query.get("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name="));
+    let label = query.get("labelSelector").and_then(|selector| selector.split_once('='));
+    name.is_none_or(|name| object["metadata"]["name"] == name)
+        && label.is_none_or(|(key, value)| object["metadata"]["labels"][key] == value)
+}
+
+fn read(server: &ApiServer, request: &Request) -> Response {
+    let Request { path, query, .. } = request;
+    if query.get("watch").is_some_and(|watch| watch == "true") {
+        return watch(server, path.clone(), query.clone());
+    }
+    let stored = server.stored();
+    if let Some(object) = stored.objects.get(path) {
+        return respond(200, object.to_string());
+    }
+    // A list of every namespace is the list of the only one.
+    let here = if path.contains("/namespaces/") || path.starts_with("/api/v1/p") || path == "/api/v1/namespaces" {
+        path.clone()
+    } else {
+        let (group, plural) = parent(path);
+        format!("{group}/namespaces/ns/{plural}")
+    };
+    let of = |key: &str| parent(key).0 == here;
+    let plural = parent(&here).1;
+    let known = ["yoipods", "yoiprojects", "yoipeers", "agentworkspaces", "persistentvolumeclaims", "persistentvolumes", "namespaces"];
+    if !known.contains(&plural) && !["deployments", "daemonsets"].contains(&plural) {
+        return not_found(path);
+    }
+    let items: Vec<&Value> =
+        stored.objects.iter().filter(|(key, object)| of(key) && matches(object, query)).map(|(_, object)| object).collect();
+    let list = json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": stored.version.to_string() }, "items": items });
+    respond(200, list.to_string())
+}
+
+fn watch(server: &ApiServer, collection: String, query: BTreeMap<String, String>) -> Response {
+    let changes = server.changes.subscribe();
+    // What has changed since the list was made.
+    let since: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default();
+    let missed: Vec<Value> = server
+        .stored()
+        .objects
+        .iter()
+        .filter(|(key, object)| parent(key).0 == collection && matches(object, &query))
+        .filter(|(_, object)| object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok()) > Some(since))
+        .map(|(_, object)| json!({ "type": "MODIFIED", "object": object }))
+        .collect();
+    let line = |event: &Value| Ok::<_, Infallible>(Bytes::from(format!("{event}\n")));
+    let first: Vec<_> = missed.iter().map(line).collect();
+    let later = futures::stream::unfold((changes, collection, query), move |(mut changes, collection, query)| async move {
+        loop {
+            match changes.recv().await {
+                Ok((of, event)) if of == collection && matches(&event["object"], &query) => {
+                    return Some((line(&event), (changes, collection, query)));
+                }
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    });
+    let body = Body::from_stream(futures::StreamExt::chain(futures::stream::iter(first), later));
+    ([("content-type", "application/json")], body).into_response()
+}
+
+fn write(server: &ApiServer, collection: &str, request: &Request, before: Option<Value>) -> Response {
+    let mut object = match &before {
+        None => request.body.clone(),
+        Some(before) => {
+            let mut object = before.clone();
+            merge(&mut object, &request.body);
+            if object["spec"] != before["spec"] {
+                object["metadata"]["generation"] = json!(before["metadata"]["generation"].as_u64().unwrap_or(1) + 1);
+            }
+            object
+        }
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if before.is_none() && server.stored().objects.contains_key(&format!("{collection}/{name}")) {
+        return respond(409, status(409, "AlreadyExists", "is there"));
+    }
+    if request.query.contains_key("dryRun") {
+        return respond(200, object.to_string());
+    }
+    if object["metadata"]["generation"].is_null() {
+        object["metadata"]["generation"] = json!(1);
+    }
+    if let Some(controller) = &server.stored().controller {
+        controller(collection, &mut object);
+    }
+    server.put(object);
+    let stored = server.stored().objects.get(&format!("{collection}/{name}")).cloned().unwrap_or_default();
+    respond(if before.is_some() { 200 } else { 201 }, stored.to_string())
+}
+
+fn delete(server: &ApiServer, request: &Request) -> Response {
+    let (collection, name) = parent(&request.path);
+    let Some(object) = server.stored().objects.get(&request.path).cloned() else { return not_found(&request.path) };
+    let wanted = &request.body["preconditions"]["uid"];
+    if !wanted.is_null() && *wanted != object["metadata"]["uid"] {
+        return respond(409, status(409, "Conflict", "another object"));
+    }
+    if !request.body["dryRun"].is_array() {
+        remove(server, collection, name);
+    }
+    respond(200, object.to_string())
+}
+
+fn remove(server: &ApiServer, collection: &str, name: &str) {
+    let mut stored = server.stored();
+    stored.version += 1;
+    let version = stored.version.to_string();
+    let removed = stored.objects.remove(&format!("{collection}/{name}"));
+    drop(stored);
+    if let Some(mut object) = removed {
+        object["metadata"]["resourceVersion"] = json!(version);
+        let _ = server.changes.send((collection.to_owned(), json!({ "type": "DELETED", "object": object })));
+    }
+}
+
+fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *value = patch.clone();
+        return;
+    };
+    for (key, field) in fields {
+        merge(&mut value[key.as_str()], field);
+    }
+}

@@ -1,0 +1,53 @@
+//! `kubectl yoi <TAB>`: kubectl runs the program under its second name.
+
+use std::os::unix::fs::symlink;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::api_server::ApiServer;
+use crate::plugin::{Plugin, agent, output, project};
+
+/// The candidates for the last word.
+async fn complete(plugin: &Plugin, words: &[&str]) -> Result<Vec<String>> {
+    let link = plugin.folder.path().join("kubectl_complete-yoi");
+    if !link.exists() {
+        symlink(&plugin.program, &link)?;
+    }
+    let mut command = plugin.command(&link, words);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let output = output(command).await?.expect_code(0)?;
+    ensure!(output.out.ends_with(":4\n") && output.err.is_empty(), "{output:?}");
+    Ok(output.out.lines().filter(|l| !l.starts_with(':')).filter_map(|l| l.split('\t').next()).map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn names_of_objects_are_completed_from_the_cluster_that_the_line_names() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let base = json!({ "generation": "g", "node": "n" });
+    let tree = |name: &str, base: serde_json::Value| json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": { "source": { "empty": {} }, "base": base } });
+    server.put(agent("alice", &[])).put(agent("albert", &[])).put(agent("bob", &[])).put(project(&[]));
+    server.put(tree("w", json!(null))).put(tree("base-1", base));
+    server.put(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "alice-session" } }));
+    server.put(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "team-a" } }));
+    for (words, names) in [
+        (&["log", ""][..], &["albert", "alice", "bob"][..]),
+        (&["log", "al"], &["albert", "alice"]),
+        (&["stop", "bob", "al"], &["albert", "alice"]),
+        (&["run", "x", "--peer", "b"], &["bob"]),
+        (&["run", "x", "-p", ""], &["p"]),
+        (&["run", "x", "--claim", ""], &["alice-session"]),
+        (&["workspace", "rm", ""], &["w"]),
+        (&["ls", "-n", ""], &["team-a"]),
+        (&["explain", "Secret"], &["SecretMissing"]),
+        (&["--context", "nowhere", "log", ""], &[]),
+        (&["--context", "nowhere", "--cluster=k", "log", "b"], &["bob"]),
+        (&["-n", "other", "log", ""], &[]),
+        (&["run", ""], &[]),
+    ] {
+        let completed = complete(&plugin, words).await?;
+        ensure!(completed == names, "{words:?}: {completed:?}");
+    }
+    Ok(())
+}

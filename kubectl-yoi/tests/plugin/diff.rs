@@ -1,0 +1,89 @@
+//! `diff`, and an agent's bytes in errors.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::api_server::{ApiServer, status};
+use crate::plugin::{Plugin, agent};
+
+async fn with_diff(response: Value) -> Result<(ApiServer, Plugin)> {
+    let server = ApiServer::start().await?;
+    server.answer_for("a", "diff", 200, response.to_string());
+    let plugin = Plugin::new(&server)?;
+    Ok((server, plugin))
+}
+
+fn odd() -> Value {
+    json!({ "paths": [{ "path": "odd\nD\tsrc", "kind": "added" }, { "path": "\u{1b}[2Jx", "kind": "modified" }], "text": "+a\u{1b}]0;title\u{7}b\r\n" })
+}
+
+#[tokio::test]
+async fn a_name_with_control_characters_is_one_line_and_quoted_as_git_does() -> Result<()> {
+    let (_server, plugin) = with_diff(odd()).await?;
+    let expected = "A\t\"odd\\nD\\tsrc\"\nM\t\"\\033[2Jx\"\n";
+    let piped = plugin.run(&["diff", "a", "--name-only"]).await?.expect_code(0)?;
+    ensure!(piped.out == expected, "{piped:?}");
+    let (code, seen) = plugin.run_in_terminal(&["diff", "a", "--name-only"]).await?;
+    ensure!(code == 0 && seen.replace("\r\n", "\n") == expected, "{seen:?}");
+    let zero = plugin.run(&["diff", "a", "--name-only", "-z"]).await?.expect_code(0)?;
+    ensure!(zero.out == "A\todd\nD\tsrc\0M\t\u{1b}[2Jx\0", "{zero:?}");
+    let names = plugin.run(&["diff", "a", "-o", "name"]).await?.expect_code(0)?;
+    ensure!(names.out == "\"odd\\nD\\tsrc\"\n\"\\033[2Jx\"\n", "{names:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn control_characters_in_a_diff_are_shown_and_not_obeyed() -> Result<()> {
+    let (_server, plugin) = with_diff(odd()).await?;
+    let shown = plugin.run(&["diff", "a"]).await?.expect_code(0)?;
+    ensure!(shown.out == "+a^[]0;title^Gb^M\n" && shown.err.contains("-o json"), "{shown:?}");
+    let (_, seen) = plugin.run_in_terminal(&["diff", "a"]).await?;
+    ensure!(!seen.contains('\u{1b}') && !seen.contains('\u{7}'), "{seen:?}");
+    let whole = plugin.run(&["diff", "a", "-o", "json"]).await?.expect_code(0)?;
+    ensure!(whole.json()?["text"] == odd()["text"], "{whole:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cut_answer_says_so_in_the_output_and_does_not_end_with_0() -> Result<()> {
+    let paths: Vec<Value> = (0..3).map(|n| json!({ "path": format!("f{n}"), "kind": "added" })).collect();
+    let (server, plugin) =
+        with_diff(json!({ "paths": paths, "text": "+whole\n", "cut": true, "pathsCut": true, "textCut": false })).await?;
+    let mut a = agent("a", &[]);
+    a["status"]["pod"] = json!({ "name": "a-1", "uid": "u" });
+    a["status"]["workspace"] = json!({ "name": "a" });
+    server.put(a).put(json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "a" },
+        "spec": { "source": { "empty": {} }, "path": "/workspace/p" } }));
+    let names = plugin.run(&["diff", "a", "--name-only"]).await?.expect_code(7)?;
+    ensure!(names.out.ends_with("A\tf2\n# cut here, after 3 paths: there are more\n"), "{names:?}");
+    ensure!(names.err.contains("next: kubectl exec a-1 -n ns -- git -C /workspace/p diff HEAD"), "{names:?}");
+    let json = plugin.run(&["diff", "a", "-o", "json"]).await?.expect_code(7)?;
+    ensure!(json.json()?["cut"] == true, "{json:?}");
+    plugin.run(&["diff", "a", "--name-only", "-z"]).await?.expect_code(7)?;
+    let text = plugin.run(&["diff", "a"]).await?.expect_code(0)?;
+    ensure!(text.out == "+whole\n", "the text is whole: {text:?}");
+
+    let (_server, plugin) = with_diff(json!({ "paths": [], "text": "+half", "cut": true })).await?;
+    let text = plugin.run(&["diff", "a"]).await?.expect_code(7)?;
+    ensure!(text.out == "+half\n# cut here: the diff goes on\n", "{text:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_and_a_wait_show_no_control_character_of_an_agent() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.answer_for(
+        "a",
+        "log",
+        503,
+        status(503, "ServiceUnavailable", "YoiPod ns/a is not reachable: \u{1b}]0;gone\u{7}\u{202e}kubectl x"),
+    );
+    let (code, seen) = plugin.run_in_terminal(&["log", "a"]).await?;
+    ensure!(code == 5 && seen.contains("^[]0;gone^G<U+202E>kubectl x") && !seen.contains('\u{1b}'), "{seen:?}");
+
+    server.put(agent("b", &[("Ready", "False", "Starting", "so far\u{1b}]0;gone\u{7}\nok")]));
+    let (code, seen) = plugin.run_in_terminal(&["start", "b", "--wait", "--timeout", "2s"]).await?;
+    ensure!(code == 5 && seen.contains("so far^[]0;gone^G ok") && !seen.contains("\u{1b}]"), "{seen:?}");
+    Ok(())
+}

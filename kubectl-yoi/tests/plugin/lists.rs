@@ -1,0 +1,120 @@
+//! `ls` and `workspace ls`.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::api_server::ApiServer;
+use crate::plugin::{Plugin, agent};
+
+fn tree(name: &str) -> Value {
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": { "source": { "empty": {} } },
+        "status": { "volume": { "logicalBytes": 1_572_864 } } })
+}
+
+fn peer(a: &str, b: &str) -> Value {
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer", "metadata": { "name": format!("{a}.{b}") }, "spec": { "members": [a, b] },
+        "status": { "members": [{ "name": a, "uid": format!("uid-{a}") }, { "name": b, "uid": format!("uid-{b}") }] } })
+}
+
+#[tokio::test]
+async fn a_list_for_programs_is_of_kind_list_and_each_item_has_its_kind() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[])).put(agent("b", &[])).put(tree("w")).put(peer("a", "b"));
+    for (words, kinds) in [
+        (&["ls", "-o", "json"][..], &["YoiPod", "YoiPod", "AgentWorkspace", "YoiPeer"][..]),
+        (&["ls", "agents", "-o", "json"], &["YoiPod", "YoiPod"]),
+        (&["workspace", "ls", "-o", "json"], &["AgentWorkspace"]),
+        (&["ls", "peers", "-o", "json"], &["YoiPeer"]),
+    ] {
+        let list = plugin.run(words).await?.expect_code(0)?.json()?;
+        ensure!(list["kind"] == "List" && list["apiVersion"] == "v1", "{words:?}: {list}");
+        let items = list["items"].as_array().context("no items")?;
+        ensure!(items.iter().map(|item| item["kind"].as_str().unwrap_or_default()).collect::<Vec<_>>() == kinds, "{words:?}: {list}");
+        ensure!(items.iter().all(|item| item["apiVersion"] == "yoi.dev/v1alpha1"), "{words:?}: {list}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_says_why_an_agent_is_not_ready_and_a_wide_one_says_more() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let long = format!("0/3 nodes are available\u{1b}[2J:\nD {}", "x".repeat(80));
+    let mut a = agent("a", &[("Ready", "False", "PodPending", &long)]);
+    a["status"]["pod"] = json!({ "name": "a-7", "uid": "u" });
+    a["metadata"]["labels"] = json!({ "team": "blue" });
+    server.put(a).put(agent("b", &[("Ready", "True", "AllMet", "fine")])).put(tree("w")).put(peer("a", "b"));
+    let short = plugin.run(&["ls", "agents"]).await?.expect_code(0)?;
+    ensure!(
+        short.out.contains("MESSAGE") && short.out.contains("0/3 nodes are available^[[2J: D xx") && short.out.contains('…'),
+        "{short:?}"
+    );
+    ensure!(short.out.lines().count() == 3 && !short.out.contains("fine") && short.out.contains("  b  "), "{short:?}");
+    let wide = plugin.run(&["ls", "agents", "-o", "wide"]).await?.expect_code(0)?;
+    for word in ["NODE", "POD", "SESSION", "a-7", "fine", &"x".repeat(80)] {
+        ensure!(wide.out.contains(word), "{word}: {wide:?}");
+    }
+    let trees = plugin.run(&["workspace", "ls", "-o", "wide"]).await?.expect_code(0)?;
+    ensure!(trees.out.contains("1.5 MiB") && trees.out.contains("/workspace"), "{trees:?}");
+    let blue = plugin.run(&["ls", "agents", "-l", "team=blue"]).await?.expect_code(0)?;
+    ensure!(blue.out.lines().count() == 2 && blue.out.contains("  b  "), "it sees b, which is not listed: {blue:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_goes_on_when_it_is_watched() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[("Ready", "False", "Starting", "s")]));
+    let mut command = tokio::process::Command::from(plugin.command(&plugin.program, &["ls", "-w"]));
+    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
+    let mut next = async || -> Result<String> {
+        tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await??.context("the list has ended")
+    };
+    ensure!(next().await?.starts_with("AGENT"));
+    ensure!(next().await?.contains("Starting"));
+    // The watch begins a little after the list.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.put(agent("a", &[("Ready", "True", "AllMet", "s")]));
+    ensure!(next().await?.contains("AllMet"));
+    server.put(agent("b", &[("Ready", "False", "Stopped", "s")]));
+    ensure!(next().await?.contains("Stopped"));
+    Ok(())
+}
+
+async fn seconds_to_list(agents: usize) -> Result<(f64, usize)> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let name = |n: usize| format!("agent-{n:05}");
+    for n in 0..agents {
+        server.put(agent(&name(n), &[("Ready", "True", "AllMet", "fine")])).put(tree(&name(n)));
+    }
+    // Each is a peer of the first ten.
+    for n in 10..agents {
+        server.put(peer(&name(n % 10), &name(n)));
+    }
+    let mut best = f64::MAX;
+    let before = server.requests().len();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let listed = plugin.run(&["ls"]).await?.expect_code(0)?;
+        ensure!(listed.out.lines().count() > 2 * agents, "{} lines", listed.out.lines().count());
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    Ok((best, (server.requests().len() - before) / 3))
+}
+
+#[tokio::test]
+async fn four_times_the_agents_take_about_four_times_the_time() -> Result<()> {
+    let (few, requests) = seconds_to_list(1000).await?;
+    let (many, more_requests) = seconds_to_list(4000).await?;
+    println!("1000 agents {few:.2} s, 4000 agents {many:.2} s, {requests} requests");
+    ensure!(requests == 3 && more_requests == 3, "{requests} and {more_requests} requests");
+    ensure!(many < few * 6.0, "1000 agents take {few:.2} s, and 4000 take {many:.2} s");
+    Ok(())
+}

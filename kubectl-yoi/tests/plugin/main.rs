@@ -1,0 +1,12 @@
+//! The plugin's own binary, as people and programs run it, against an API server that holds objects and follows a script.
+
+mod agents;
+mod api_server;
+mod completion;
+mod connection;
+mod diff;
+mod lists;
+mod log_and_send;
+mod plugin;
+mod waiting;
+mod workspaces;

@@ -1,0 +1,133 @@
+//! Runs the plugin.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+
+use crate::api_server::ApiServer;
+
+/// No verb of these tests takes longer.
+const LONGEST: Duration = Duration::from_secs(100);
+
+/// What the plugin returned and printed.
+#[derive(Debug)]
+pub struct Output {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Output {
+    /// Checks the exit code.
+    pub fn expect_code(self, code: i32) -> Result<Self> {
+        ensure!(self.code == code, "exit code {}, not {code}: {self:#?}", self.code);
+        Ok(self)
+    }
+
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_str(&self.out).with_context(|| format!("no JSON: {}", self.out))
+    }
+}
+
+/// A folder with a kubeconfig for a server; its namespace is `ns`.
+pub struct Plugin {
+    pub folder: tempfile::TempDir,
+    pub program: PathBuf,
+}
+
+impl Plugin {
+    pub fn new(server: &ApiServer) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let config = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "k", "cluster": { "server": server.url } },
+                { "name": "closed", "cluster": { "server": "http://127.0.0.1:1" } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u", "namespace": "ns" } },
+                { "name": "nowhere", "context": { "cluster": "closed", "user": "u", "namespace": "ns" } }],
+            "users": [{ "name": "u", "user": { "token": "of-u" } }, { "name": "other", "user": { "token": "of-other" } }] });
+        std::fs::write(folder.path().join("kubeconfig"), config.to_string())?;
+        // Another build of it can be tried.
+        let program = std::env::var_os("YOI_KUBECTL_YOI").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_kubectl-yoi")), PathBuf::from);
+        Ok(Plugin { folder, program })
+    }
+
+    pub fn command(&self, program: &std::path::Path, words: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(words).env("KUBECONFIG", self.folder.path().join("kubeconfig")).env_remove("NO_COLOR").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it with standard output and error in pipes.
+    pub async fn run(&self, words: &[&str]) -> Result<Output> {
+        self.run_with(words, None).await
+    }
+
+    /// As [`Plugin::run`], with standard output to this file.
+    pub async fn run_with(&self, words: &[&str], stdout: Option<std::fs::File>) -> Result<Output> {
+        let mut command = self.command(&self.program, words);
+        command.stdout(stdout.map_or_else(Stdio::piped, Stdio::from)).stderr(Stdio::piped());
+        output(command).await
+    }
+
+    /// Runs it in a terminal of 100 columns, and returns its exit code and all that the terminal got.
+    pub async fn run_in_terminal(&self, words: &[&str]) -> Result<(i32, String)> {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        grantpt(&controller)?;
+        unlockpt(&controller)?;
+        let name = ptsname(&controller, Vec::new())?;
+        let terminal = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str()?)?;
+        let mut command = self.command(&self.program, words);
+        command.env("TERM", "xterm").env("COLUMNS", "100").stdout(terminal.try_clone()?).stderr(terminal);
+        let mut child = command.spawn()?;
+        drop(command);
+        let reading = tokio::task::spawn_blocking(move || read_terminal(controller));
+        let status = tokio::time::timeout(LONGEST, tokio::task::spawn_blocking(move || child.wait())).await???;
+        Ok((status.code().unwrap_or(-1), reading.await?))
+    }
+}
+
+pub async fn output(command: Command) -> Result<Output> {
+    let mut command = tokio::process::Command::from(command);
+    let child = command.kill_on_drop(true).spawn()?;
+    let done = tokio::time::timeout(LONGEST, child.wait_with_output()).await.context("the plugin does not end")??;
+    Ok(Output {
+        code: done.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&done.stdout).into_owned(),
+        err: String::from_utf8_lossy(&done.stderr).into_owned(),
+    })
+}
+
+/// Reads until the last process has closed the terminal.
+fn read_terminal(controller: OwnedFd) -> String {
+    let (mut controller, mut text, mut buffer) = (std::fs::File::from(controller), Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = controller.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A YoiPod of project `p` with these conditions, as `(type, status, reason, message)`.
+pub fn agent(name: &str, conditions: &[(&str, &str, &str, &str)]) -> Value {
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name, "uid": format!("uid-{name}") },
+        "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} } }, "status": status(conditions) })
+}
+
+pub fn status(conditions: &[(&str, &str, &str, &str)]) -> Value {
+    let condition = |(type_, status, reason, message): &(&str, &str, &str, &str)| {
+        json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "observedGeneration": 9 })
+    };
+    json!({ "observedGeneration": 1, "conditions": conditions.iter().map(condition).collect::<Vec<_>>() })
+}
+
+/// The project `p`, with a model whose key is in a Secret.
+pub fn project(conditions: &[(&str, &str, &str, &str)]) -> Value {
+    let model = json!({ "provider": "OpenAI", "name": "m", "baseUrl": "http://m/v1/", "authSecretRef": { "name": "keys", "key": "k" } });
+    json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": "p" },
+        "spec": { "source": { "empty": {} }, "defaults": { "model": model } }, "status": status(conditions) })
+}

@@ -1,0 +1,76 @@
+//! `workspace create` and `workspace rm`.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::api_server::ApiServer;
+use crate::plugin::{Plugin, project, status};
+
+fn operator(reason: &'static str, message: &'static str) -> impl Fn(&str, &mut Value) + Send + 'static {
+    move |collection, object| {
+        if collection.ends_with("agentworkspaces") {
+            object["status"] = status(&[("Ready", "False", reason, message)]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_tree_is_made_from_is_checked_first() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    for (flag, kind) in [("--project", "YoiProject"), ("--fork", "AgentWorkspace")] {
+        let missing = plugin.run(&["workspace", "create", "w", flag, "absent", "--claim", "--wait"]).await?.expect_code(3)?;
+        ensure!(missing.err.contains(&format!("{kind} ns/absent does not exist")), "{missing:?}");
+    }
+    let words = ["workspace", "create", "w", "--git", "https://h/p", "--ref", "wrong", "--claim", "--wait"];
+    let late = plugin.run(&words).await?.expect_code(1)?;
+    ensure!(late.err.contains("nothing to wait for") && late.err.contains("--immediate"), "{late:?}");
+    ensure!(server.object("AgentWorkspace", "w").is_none() && server.writes().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_for_a_tree_of_a_wrong_ref_ends_with_gits_words() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.control(operator("PopulateFailed", "fatal: Remote branch wrong not found"));
+    let begun = Instant::now();
+    let words =
+        ["workspace", "create", "w", "--git", "https://h/p", "--ref", "wrong", "--claim", "--immediate", "--wait", "--timeout", "90s"];
+    let failed = plugin.run(&words).await?.expect_code(1)?;
+    ensure!(begun.elapsed() < Duration::from_secs(60) && failed.err.contains("Remote branch wrong not found"), "{failed:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_late_tree_waits_for_the_project_that_it_is_made_from() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[("Ready", "False", "Populating", "it is being fetched")]));
+    server.control(operator("WaitingForConsumer", "no Pod yet"));
+    let words = ["workspace", "create", "w", "--project", "p", "--claim", "--wait", "--timeout", "3s"];
+    let late = plugin.run(&words).await?.expect_code(5)?;
+    ensure!(late.err.contains("YoiProject ns/p: ready is not there yet"), "{late:?}");
+    server.remove("AgentWorkspace", "w");
+    server.put(project(&[("Ready", "True", "AllMet", "fine")]));
+    let made = plugin.run(&words).await?.expect_code(0)?;
+    ensure!(made.out.contains("its tree is made with the first Pod"), "{made:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_trees_are_those_that_belong_to_no_agent() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let tree = |name: &str, owner: Value| {
+        json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name, "ownerReferences": owner },
+            "spec": { "source": { "empty": {} } } })
+    };
+    let owner = json!([{ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "u" }]);
+    server.put(tree("mine", json!([]))).put(tree("of-a", owner));
+    plugin.run(&["workspace", "rm", "--all"]).await?.expect_code(0)?;
+    ensure!(server.object("AgentWorkspace", "mine").is_none() && server.object("AgentWorkspace", "of-a").is_some());
+    Ok(())
+}
