@@ -1,4 +1,4 @@
-//! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on the node.
+//! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on any node.
 //!
 //! Runs after the tests that a replacement would disturb.
 
@@ -11,17 +11,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use yoi_crds::AgentWorkspace;
-use yoi_e2e::program;
+use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-/// Returns the UIDs of the trees on the node's disk.
+/// Returns the UIDs of the trees on the nodes' disks.
 async fn trees() -> Result<BTreeSet<String>> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
     let root = std::env::var("YOI_DATA_ROOT")?;
-    words.extend(["find", &root, "-mindepth", "3", "-maxdepth", "5", "-path", "*/trees/*/*", "-prune", "-printf", "%f\n"]);
-    let output = program::run(words[0], &words[1..], &[], None).await?.exit_ok()?;
-    Ok(output.out.lines().map(str::to_owned).collect())
+    let find = format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'");
+    let found = LocalCluster::from_environment()?.run_on_every_node(&find).await?;
+    Ok(found.iter().flat_map(|(_, listed)| listed.lines()).map(str::to_owned).collect())
 }
 
 #[tokio::test]
@@ -34,7 +32,7 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
     };
     // The project's base has a tree, so an empty list would mean that the search is wrong. Bases of other tests may still be in the making.
     let base: BTreeSet<String> = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(!base.is_empty() && base.is_subset(&trees().await?), "the node does not show the tree of a base");
+    ensure!(!base.is_empty() && base.is_subset(&trees().await?), "no node shows the tree of a base");
     for round in 0..10 {
         let name = format!("w{round}");
         ns.yoi(&["workspace", "create", &name, "--project", "there", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;

@@ -69,14 +69,6 @@ async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &
     Ok(())
 }
 
-/// Runs a script in the node as root.
-async fn run_on_node(script: &str) -> Result<CommandOutput> {
-    let words = std::env::var("YOI_NODE_EXEC")?;
-    let mut words: Vec<&str> = words.split(' ').collect();
-    words.extend(["sh", "-euc", script]);
-    program::run(words[0], &words[1..], &[], None).await
-}
-
 /// Sends a message again and again until it is accepted: the fault has only just ended.
 async fn send_until_accepted(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
     let begun = Instant::now();
