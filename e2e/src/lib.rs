@@ -7,7 +7,6 @@
 pub mod accounts;
 pub mod fixtures;
 pub mod local_cluster;
-pub mod node;
 mod poll;
 pub mod program;
 pub mod test_namespace;

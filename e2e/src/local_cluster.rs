@@ -1,5 +1,7 @@
 //! The machine below the cluster: its nodes, run and changed by `cargo xtask cluster`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
@@ -49,13 +51,43 @@ impl LocalCluster {
         self.run(&["exec", "--node", node, "--", "sh", "-uc", script]).await
     }
 
-    /// Returns the names of the nodes that agents can run on, in their order: those without a taint.
+    /// Runs a script in every node of the cluster; returns what each printed.
+    ///
+    /// # Errors
+    /// When it fails in one of them, with its output.
+    pub async fn run_on_every_node(&self, script: &str) -> Result<Vec<(String, String)>> {
+        let mut outputs = Vec::new();
+        for node in self.nodes().await? {
+            let name = node.name_any();
+            let output = self.run_on_node(&name, script).await?.exit_ok().with_context(|| format!("failed in {name}: {script}"))?;
+            outputs.push((name, output.out));
+        }
+        Ok(outputs)
+    }
+
+    /// Returns the names of the nodes that Pods are scheduled to, in their order: those without a taint.
     ///
     /// # Errors
     /// When the API server refuses.
-    pub async fn workers(&self, client: &Client) -> Result<Vec<String>> {
-        let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items;
+    pub async fn workers(&self) -> Result<Vec<String>> {
         let untainted = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_none_or(Vec::is_empty);
-        Ok(nodes.iter().filter(|node| untainted(node) && node.name_any().starts_with(&self.name)).map(ResourceExt::name_any).collect())
+        Ok(self.nodes().await?.iter().filter(|node| untainted(node)).map(ResourceExt::name_any).collect())
     }
+
+    /// Tests make Node objects without a machine, too; those are left out.
+    async fn nodes(&self) -> Result<Vec<Node>> {
+        let nodes = Api::<Node>::all(Client::try_default().await?).list(&ListParams::default()).await?.items;
+        Ok(nodes.into_iter().filter(|node| node.name_any().starts_with(&format!("{}-node", self.name))).collect())
+    }
+}
+
+/// Returns the UIDs of the trees on the nodes' disks.
+///
+/// # Errors
+/// When a disk cannot be read.
+pub async fn tree_uids() -> Result<BTreeSet<String>> {
+    let root = std::env::var("YOI_DATA_ROOT")?;
+    let find = format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'");
+    let found = LocalCluster::from_environment()?.run_on_every_node(&find).await?;
+    Ok(found.iter().flat_map(|(_, listed)| listed.lines()).map(str::to_owned).collect())
 }

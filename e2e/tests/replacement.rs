@@ -1,4 +1,4 @@
-//! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on the node.
+//! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on any node.
 //!
 //! Runs after the tests that a replacement would disturb.
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use yoi_crds::AgentWorkspace;
-use yoi_e2e::node::tree_uids;
+use yoi_e2e::local_cluster::tree_uids;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
     };
     // The project's base has a tree, so an empty list would mean that the search is wrong. Bases of other tests may still be in the making.
     let base: BTreeSet<String> = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|w| w.metadata.uid).collect();
-    ensure!(!base.is_empty() && base.is_subset(&tree_uids().await?), "the node does not show the tree of a base");
+    ensure!(!base.is_empty() && base.is_subset(&tree_uids().await?), "no node shows the tree of a base");
     for round in 0..10 {
         let name = format!("w{round}");
         ns.yoi(&["workspace", "create", &name, "--project", "there", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_e2e::node::run_on_node;
+use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
@@ -18,6 +17,8 @@ use crate::{check_doctor_names, check_message, check_stops, send_until_accepted,
 
 /// A small ext4 in the node, with a PersistentVolume and a claim of this namespace.
 struct SmallVolume {
+    cluster: LocalCluster,
+    node: String,
     folder: String,
     volume: String,
 }
@@ -30,20 +31,24 @@ impl SmallVolume {
         let script = format!(
             "mkdir -p {folder}/m; truncate -s 24M {folder}/img; mkfs.ext4 -q -F -m 0 {folder}/img; mount -o loop {folder}/img {folder}/m; chmod 0777 {folder}/m"
         );
-        run_on_node(&script).await?.exit_ok().context("failed to make a small disk in the node")?;
-        let nodes = Api::<Node>::all(ns.client.clone()).list(&Default::default()).await?.items;
-        let node = nodes.first().context("no node")?;
-        let host = node.labels().get("kubernetes.io/hostname").cloned().unwrap_or_else(|| node.name_any());
+        let cluster = LocalCluster::from_environment()?;
+        let node = cluster.workers().await?.into_iter().next().context("no node")?;
+        let small = Self { cluster, node, folder, volume: name.clone() };
+        small.run(&script).await.context("failed to make a small disk in the node")?;
         let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name }, "spec": {
             "capacity": { "storage": "24Mi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "",
-            "claimRef": { "namespace": name, "name": "small" }, "local": { "path": format!("{folder}/m") },
+            "claimRef": { "namespace": name, "name": "small" }, "local": { "path": format!("{}/m", small.folder) },
             "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
-                { "key": "kubernetes.io/hostname", "operator": "In", "values": [host] }] }] } } } });
+                { "key": "kubernetes.io/hostname", "operator": "In", "values": [small.node] }] }] } } } });
         ns.apply(&volume.to_string()).await?;
         let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "small" }, "spec": {
             "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": { "requests": { "storage": "24Mi" } } } });
         ns.apply(&claim.to_string()).await?;
-        Ok(Self { folder, volume: name })
+        Ok(small)
+    }
+
+    async fn run(&self, script: &str) -> Result<()> {
+        self.cluster.run_on_node(&self.node, &format!("set -e; {script}")).await?.exit_ok().map(drop)
     }
 
     async fn fill(&self) -> Result<()> {
@@ -51,16 +56,16 @@ impl SmallVolume {
             "for size in 1M 64k 4k 1; do dd if=/dev/zero bs=$size of={0}/m/ballast oflag=append conv=notrunc 2>/dev/null || true; done; sync {0}/m/ballast",
             self.folder
         );
-        run_on_node(&script).await?.exit_ok().map(drop)
+        self.run(&script).await
     }
 
     async fn free_space(&self) -> Result<()> {
-        run_on_node(&format!("rm {}/m/ballast", self.folder)).await?.exit_ok().map(drop)
+        self.run(&format!("rm {}/m/ballast", self.folder)).await
     }
 
     async fn remove(self, ns: &TestNamespace) -> Result<()> {
         Api::<PersistentVolume>::all(ns.client.clone()).delete(&self.volume, &DeleteParams::default()).await?;
-        run_on_node(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await?.exit_ok().map(drop)
+        self.run(&format!("umount -l {0}/m; rm -r {0}", self.folder)).await
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{create_pod, node_names, pod_on, ready, sh, wait_ready};
 #[tokio::test]
 async fn a_node_that_is_switched_off_ends_its_pods_and_starts_again_from_its_disk() -> Result<()> {
     let (ns, cluster) = (TestNamespace::create("off").await?, LocalCluster::from_environment()?);
-    let workers = cluster.workers(&ns.client).await?;
+    let workers = cluster.workers().await?;
     let node = workers.last().context("no worker")?;
     create_pod(&ns, node, "there").await?;
     sh(&ns, "there", "echo kept > /own/file; sync /own/file").await?;

@@ -47,10 +47,8 @@ async fn pods_of_all_nodes_reach_each_other_each_others_services_and_the_api_ser
             let from = format!("p{from}");
             // By the Service's name, which the one DNS server of the cluster answers. A Service that is new takes a moment on each node.
             let goal = format!("{from} reaches the Service of p{to} on {node}");
-            poll_until(TIMEOUT, &goal, async || {
-                Ok((sh(&ns, &from, &format!("{CURL} http://p{to}/sh || true")).await? == "200").then_some(()))
-            })
-            .await?;
+            let line = format!("{CURL} http://p{to}.{}.svc/sh || true", ns.name);
+            poll_until(TIMEOUT, &goal, async || Ok((sh(&ns, &from, &line).await? == "200").then_some(()))).await?;
             ensure!(sh(&ns, &from, &format!("{CURL} http://{address}:8080/sh")).await? == "200", "{from} does not reach p{to} on {node}");
         }
         ensure!(request_from_machine(&address, 8080).await? == "HTTP/1.1 200", "the machine does not reach p{to} on {node}");
@@ -64,7 +62,7 @@ async fn pods_of_all_nodes_reach_each_other_each_others_services_and_the_api_ser
 #[tokio::test]
 async fn a_lost_node_is_not_ready_while_its_processes_run_on_and_comes_back_as_it_was() -> Result<()> {
     let (ns, cluster) = (TestNamespace::create("lost").await?, LocalCluster::from_environment()?);
-    let workers = cluster.workers(&ns.client).await?;
+    let workers = cluster.workers().await?;
     let lost = workers.last().context("no worker")?;
     create_pod(&ns, lost, "there").await?;
     let address = pod_address(&ns, "there").await?;

@@ -12,7 +12,7 @@ use crate::{pod_on, sh};
 #[tokio::test]
 async fn a_shared_volume_is_one_folder_on_two_nodes_and_a_lock_taken_on_one_is_refused_on_the_other() -> Result<()> {
     let (ns, cluster) = (TestNamespace::create("shared").await?, LocalCluster::from_environment()?);
-    let workers = cluster.workers(&ns.client).await?;
+    let workers = cluster.workers().await?;
     ensure!(workers.len() >= 2, "this cluster has only the workers {workers:?}");
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" }, "spec": {
         "accessModes": ["ReadWriteMany"], "storageClassName": "shared", "resources": { "requests": { "storage": "1Mi" } } } });

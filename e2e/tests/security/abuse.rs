@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
-use yoi_e2e::node::run_on_node;
+use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::hub::gateway_api;
 
@@ -62,15 +62,15 @@ impl HonestAgent {
 async fn gateway_usage() -> Result<(u64, u64)> {
     let script = "for p in /proc/[0-9]*; do if grep -qx yoi-gateway $p/comm 2>/dev/null; then \
         echo $(grep VmRSS $p/status | tr -dc 0-9) $(ls $p/fd | wc -l); fi; done";
-    let output = run_on_node(script).await?.exit_ok()?;
+    let outputs = LocalCluster::from_environment()?.run_on_every_node(script).await?;
     let mut most = (0, 0);
-    for line in output.out.lines() {
+    for line in outputs.iter().flat_map(|(_, output)| output.lines()) {
         let mut numbers = line.split(' ').filter_map(|n| n.parse::<u64>().ok());
         if let (Some(kib), Some(files)) = (numbers.next(), numbers.next()) {
             most = (most.0.max(kib << 10), most.1.max(files));
         }
     }
-    ensure!(most.0 > 0, "no gateway on this node: {}", output.out);
+    ensure!(most.0 > 0, "no node has a gateway: {outputs:?}");
     Ok(most)
 }
 
@@ -270,21 +270,28 @@ async fn flood(gateway: &Gateway, token: &str, path: &'static str, body: String)
     Ok(())
 }
 
-/// Stops an agent's runtime with SIGSTOP, so that its lines stay open and never answer. Returns its process id.
-async fn stop_runtime(ns: &TestNamespace, agent: &str) -> Result<String> {
+/// A process, by its node and its id there.
+struct NodeProcess {
+    node: String,
+    pid: String,
+}
+
+/// Stops an agent's runtime with SIGSTOP, so that its lines stay open and never answer.
+async fn stop_runtime(ns: &TestNamespace, agent: &str) -> Result<NodeProcess> {
     let pod: Pod = ns.get(&pod_of(ns, agent).await?).await?;
     let uid = pod.metadata.uid.context("a Pod without UID")?;
+    let node = pod.spec.and_then(|spec| spec.node_name).context("the agent's Pod is on no node")?;
     let script = format!(
         "for p in /proc/[0-9]*; do if grep -qx yoi-runtime $p/comm 2>/dev/null && tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -q {uid}; \
          then kill -STOP ${{p#/proc/}} && echo ${{p#/proc/}}; fi; done"
     );
-    let found = run_on_node(&script).await?.exit_ok()?.out;
+    let found = LocalCluster::from_environment()?.run_on_node(&node, &script).await?.exit_ok()?.out;
     ensure!(found.split_whitespace().count() == 1, "the runtime of {agent} was not found: {found:?}");
-    Ok(found.trim().to_owned())
+    Ok(NodeProcess { node, pid: found.trim().to_owned() })
 }
 
-async fn continue_process(pid: &str) -> Result<()> {
-    run_on_node(&format!("kill -CONT {pid}")).await?.exit_ok().map(drop)
+async fn continue_process(process: &NodeProcess) -> Result<()> {
+    LocalCluster::from_environment()?.run_on_node(&process.node, &format!("kill -CONT {}", process.pid)).await?.exit_ok().map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

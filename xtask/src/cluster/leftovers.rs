@@ -182,6 +182,12 @@ mod tests {
     }
 
     #[test]
+    fn what_a_further_node_leaves_is_named_as_what_the_first_one_leaves() {
+        let left = ["network link yoi-test2", "route 198.19.16.0/21 via 198.19.127.10 dev yoi-test2", "route blackhole 198.19.0.0/17"];
+        assert_eq!(inventory(&left).difference(&HostInventory::default(), Instance::YoiTest), left);
+    }
+
+    #[test]
     fn a_table_of_ours_that_cannot_be_read_is_not_an_empty_one() {
         let without = |missing: &'static str| {
             firewall(move |table| if table == missing { anyhow::bail!("no {table}") } else { Ok("-P FORWARD DROP\n-A FORWARD".to_owned()) })
@@ -199,6 +205,10 @@ mod tests {
             "file /var/lib/yoi-cluster/yoi",
             "firewall filter -A FORWARD -i yoi0 -m comment --comment yoi-cluster:yoi -j ACCEPT",
             "firewall filter -A FORWARD -i yoi-test0 -m comment --comment yoi-cluster:yoi-test -j ACCEPT",
+            "network link yoi2",
+            "route 198.18.16.0/21 via 198.18.127.10 dev yoi2",
+            "route blackhole 198.18.0.0/17",
+            "file /var/lib/yoi-cluster/yoi/nodes/3",
         ]);
         let before = HostInventory::default();
         assert_eq!(
