@@ -13,6 +13,9 @@ use crate::nodes::Node;
 /// nothing, and its WorkspaceNode still offers its providers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the source may fail to be fetched on the node of a consumer. It was fetched on another node before, so a consumer need not wait here.
+const FETCH_PATIENCE: Duration = Duration::from_secs(180);
+
 /// How far a base is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -30,7 +33,8 @@ impl Progress {
             return Progress::Sealed;
         }
         let conditions = base.workspace.conditions();
-        if let Some(populated) = find(conditions, condition::POPULATED).filter(|c| c.reason == reason::POPULATOR_NOT_RUNNING) {
+        let populated = find(conditions, condition::POPULATED);
+        if let Some(populated) = populated.filter(|c| c.reason == reason::POPULATOR_NOT_RUNNING) {
             return Progress::Stuck(populated.message.clone());
         }
         let not_ready = node.and_then(|node| node.not_ready_since).map(|since| (since, "it is not ready".to_owned()));
@@ -39,9 +43,12 @@ impl Progress {
             let why = find(conditions, condition::PROVISIONED).map(|c| c.message.clone());
             (created, why.unwrap_or_else(|| "its yoi-agent-shim has not made the tree".to_owned()))
         });
+        let failed = populated.filter(|c| base.follows_consumer() && c.reason == reason::POPULATE_FAILED);
+        let not_fetched = failed.map(|c| (created, FETCH_PATIENCE, c.message.clone()));
+        let waits = not_ready.into_iter().chain(not_begun).map(|(since, why)| (since, PATIENCE, why)).chain(not_fetched);
         let mut left: Option<Duration> = None;
-        for (since, why) in not_ready.into_iter().chain(not_begun) {
-            match time_left(since, PATIENCE, now) {
+        for (since, patience, why) in waits {
+            match time_left(since, patience, now) {
                 None => return Progress::Stuck(why),
                 Some(more) => left = left.into_iter().chain([more]).min(),
             }

@@ -157,6 +157,14 @@ fn an_agent_on_a_node_that_cannot_make_its_tree_gets_another_pod_after_a_while()
     assert_eq!(deleted(sealed(), plain(1), 5000), (0, None), "its base is being made");
     let stuck = || vec![sealed_on(&project, "a"), stuck_on(&project, "b")];
     assert_eq!(deleted(stuck(), plain(1), 5), (1, None), "the base there is stuck, and another node holds one");
+    let failing = |seconds| {
+        let mut base =
+            (*base_on(&project, "b", seconds, json!([is_true("Provisioned"), is("Populated", "False", "PopulateFailed", "gone")]))).clone();
+        base.metadata.annotations = Some([(yoi_plan::tree::base_set::FOLLOWS_CONSUMER.to_owned(), "true".to_owned())].into());
+        vec![sealed_on(&project, "a"), Arc::new(base)]
+    };
+    assert_eq!(deleted(failing(179), plain(1), 5), (0, Some(1)), "git is tried again");
+    assert_eq!(deleted(failing(180), plain(1), 5), (1, None), "the commit can be fetched there no more, and another node holds it");
     // The next Pod that may go anywhere avoids that node.
     let next = run(&agent(&stuck(), nodes(vec![("a", plain(1)), ("b", plain(1))]), None, "NoRoom"));
     let text = format!("{:?}", next.steps);
