@@ -55,7 +55,7 @@ pub struct GatewaySettings {
     pub request_timeout: Duration,
     /// Requests of one agent that are answered at once. More requests wait.
     pub requests_per_agent: usize,
-    /// How often the reports of one agent are written.
+    /// How often the reports of one Pod are written.
     pub reports: ReportRate,
     /// Requests in flight on one connection of a runtime. More requests wait at the runtime.
     pub streams: u32,

@@ -1,12 +1,12 @@
-//! Writes the reports of runtimes into the status of their YoiPods, at a bounded rate for each agent.
+//! Writes the reports of runtimes into the status of their YoiPods, at a bounded rate for each Pod.
 //!
 //! # Guarantees
-//! * Of one agent, at most one report waits and at most one is being written. A newer report replaces the one that waits.
+//! * Of one Pod, at most one report waits and at most one is being written. A newer report replaces the one that waits.
 //! * The newest report is written in the end, also when its sender has gone.
 //! * At most [`ReportRate::burst`] writes at once, and then one in each [`ReportRate::interval`]. A report that changes nothing is no write.
 //!
 //! # Caveats
-//! The rate is of this replica. An agent that reports to all replicas has as many times the rate.
+//! The rate is of this replica. A runtime that reports to all replicas has as many times the rate.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use yoi_wire::entry::AgentRef;
+use yoi_wire::hub::RuntimeReport;
 
 use crate::status::{StatusChange, StatusWriter, WriteError};
 
-/// Beyond this many agents, each new agent removes those that may write their whole burst again.
+/// Beyond this many Pods, each new Pod removes those that may write their whole burst again.
 const PRUNE_ABOVE: usize = 1_000;
 
-/// How often the reports of one agent are written.
+/// How often the reports of one Pod are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportRate {
     /// Writes that need not wait. A start takes a handful: starting, replayed, a task submitted, running, finished.
@@ -36,10 +37,11 @@ pub type SharedWriteError = Arc<WriteError>;
 pub struct ReportQueue {
     writer: Arc<StatusWriter>,
     rate: ReportRate,
-    by_agent: Mutex<HashMap<String, Arc<AgentReports>>>,
+    /// By UID of the Pod: a report of a former Pod must not replace one of its successor.
+    by_pod: Mutex<HashMap<String, Arc<PodReports>>>,
 }
 
-struct AgentReports {
+struct PodReports {
     waiting: Mutex<Waiting>,
     written: watch::Sender<LastWrite>,
 }
@@ -54,7 +56,7 @@ struct Waiting {
     newest: Option<(AgentRef, StatusChange)>,
     /// The number of the newest report.
     number: u64,
-    /// Whether a task writes this agent's reports.
+    /// Whether a task writes this Pod's reports.
     running: bool,
     /// When the whole burst is allowed again.
     full_at: Instant,
@@ -62,15 +64,15 @@ struct Waiting {
 
 impl ReportQueue {
     pub fn new(writer: Arc<StatusWriter>, rate: ReportRate) -> Self {
-        ReportQueue { writer, rate, by_agent: Mutex::default() }
+        ReportQueue { writer, rate, by_pod: Mutex::default() }
     }
 
-    /// Returns when this report, or a newer one of the agent, is written. Dropping the future does not take the report back.
+    /// Returns when this report, or a newer one of the Pod, is written. Dropping the future does not take the report back.
     ///
     /// # Errors
     /// That of the write.
-    pub async fn write(&self, agent: &AgentRef, change: StatusChange) -> Result<(), SharedWriteError> {
-        let (number, mut written) = self.put(agent, change);
+    pub async fn write(&self, agent: &AgentRef, pod_uid: String, report: RuntimeReport) -> Result<(), SharedWriteError> {
+        let (number, mut written) = self.put(agent, pod_uid, report);
         match written.wait_for(|last| last.number >= number).await {
             Ok(last) => last.result.clone(),
             // The sender is gone: the process stops.
@@ -78,19 +80,19 @@ impl ReportQueue {
         }
     }
 
-    fn put(&self, agent: &AgentRef, change: StatusChange) -> (u64, watch::Receiver<LastWrite>) {
-        let mut by_agent = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_agent.len() >= PRUNE_ABOVE && !by_agent.contains_key(&agent.uid) {
+    fn put(&self, agent: &AgentRef, pod_uid: String, report: RuntimeReport) -> (u64, watch::Receiver<LastWrite>) {
+        let mut by_pod = self.by_pod.lock().unwrap_or_else(PoisonError::into_inner);
+        if by_pod.len() >= PRUNE_ABOVE && !by_pod.contains_key(&pod_uid) {
             let now = Instant::now();
-            by_agent.retain(|_, reports| {
+            by_pod.retain(|_, reports| {
                 let waiting = reports.waiting();
                 waiting.running || waiting.full_at > now
             });
         }
-        let reports = by_agent.entry(agent.uid.clone()).or_default().clone();
+        let reports = by_pod.entry(pod_uid.clone()).or_default().clone();
         let mut waiting = reports.waiting();
         waiting.number += 1;
-        waiting.newest = Some((agent.clone(), change));
+        waiting.newest = Some((agent.clone(), StatusChange::Reported { pod_uid, report }));
         if !std::mem::replace(&mut waiting.running, true) {
             tokio::spawn(write_all(reports.clone(), self.writer.clone(), self.rate));
         }
@@ -98,8 +100,8 @@ impl ReportQueue {
     }
 }
 
-/// Writes the agent's newest report until there is no newer one.
-async fn write_all(reports: Arc<AgentReports>, writer: Arc<StatusWriter>, rate: ReportRate) {
+/// Writes the Pod's newest report until there is no newer one.
+async fn write_all(reports: Arc<PodReports>, writer: Arc<StatusWriter>, rate: ReportRate) {
     loop {
         let allowed_at = reports.waiting().full_at.checked_sub(rate.interval * rate.burst.saturating_sub(1));
         if let Some(allowed_at) = allowed_at {
@@ -121,16 +123,16 @@ async fn write_all(reports: Arc<AgentReports>, writer: Arc<StatusWriter>, rate: 
     }
 }
 
-impl Default for AgentReports {
+impl Default for PodReports {
     fn default() -> Self {
-        AgentReports {
+        PodReports {
             waiting: Mutex::new(Waiting { newest: None, number: 0, running: false, full_at: Instant::now() }),
             written: watch::channel(LastWrite { number: 0, result: Ok(()) }).0,
         }
     }
 }
 
-impl AgentReports {
+impl PodReports {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,9 +4,10 @@
 //! [`Connection::set_trusted`] on the [`Connection`] in the request's extensions. Unauthenticated connections are few in all and few per
 //! address, and they have a deadline.
 //!
-//! A new connection is never refused. It takes the place of the oldest unauthenticated connection of its own address, or else of the address
-//! that has the most. So clients that only open connections lose their own, however many addresses they have, and a client that sends its
-//! request at once is answered.
+//! A new connection takes the place of an older unauthenticated one that has no request in flight: the oldest of its own address, or else of the
+//! address that has the most. So clients that only open connections lose their own, however many addresses they have, and a client that sends
+//! its request at once is answered. A request in flight is being authenticated. It is not given up for a newcomer: when many clients come at
+//! once, the first ones get in.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -19,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 /// The limits on the connections of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Unauthenticated connections at once. One more aborts the oldest of the address that has the most.
+    /// Unauthenticated connections at once. One more aborts the oldest of the address that has the most, among those without a request in
+    /// flight. The server closes the new one when there is none.
     pub unauthenticated: usize,
-    /// Unauthenticated connections at once from one IP address. One more aborts the address's oldest.
+    /// Unauthenticated connections at once from one IP address. One more aborts the address's oldest in the same way.
     pub unauthenticated_per_address: usize,
     /// How long a connection may stay unauthenticated, from its acceptance.
     pub authenticate_within: Duration,
@@ -59,6 +61,21 @@ impl Connection {
     }
 }
 
+impl Connection {
+    pub(crate) fn begin_request(&self) -> RequestInFlight {
+        self.count_requests(|in_flight| in_flight.saturating_add(1));
+        RequestInFlight(self.clone())
+    }
+
+    fn count_requests(&self, count: impl Fn(usize) -> usize) {
+        if let Some(connections) = self.connections.upgrade()
+            && let Some(slot) = connections.lock().by_id.get_mut(&self.id)
+        {
+            slot.in_flight = count(slot.in_flight);
+        }
+    }
+}
+
 /// The connections of one server.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -80,6 +97,8 @@ struct Slots {
 struct Slot {
     address: IpAddr,
     identity: Identity,
+    /// Requests that have no response yet.
+    in_flight: usize,
     abort: CancellationToken,
     end: CancellationToken,
 }
@@ -107,19 +126,25 @@ impl Connections {
         Arc::new(Self { limits, slots: Mutex::default() })
     }
 
-    /// A slot for a new connection from `address`. At a limit, another unauthenticated connection is aborted for it.
-    pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Permit {
+    /// A slot for a new connection from `address`. At a limit, another unauthenticated connection is aborted for it. `None` when each of these
+    /// has a request in flight.
+    pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<Permit> {
         let address = address.ip().to_canonical();
         let mut slots = self.lock();
-        if let Some(id) = slots.unauthenticated_to_abort(address, self.limits) {
-            slots.abort(id);
+        let here = slots.unauthenticated_by_address.get(&address).map_or(0, VecDeque::len);
+        if here >= self.limits.unauthenticated_per_address {
+            let oldest = slots.oldest_idle(address)?;
+            slots.abort(oldest);
+        } else if slots.unauthenticated >= self.limits.unauthenticated {
+            let oldest = slots.oldest_idle_of_the_most()?;
+            slots.abort(oldest);
         }
         slots.last_id += 1;
         let (id, abort, end) = (slots.last_id, CancellationToken::new(), CancellationToken::new());
         slots.unauthenticated += 1;
         slots.unauthenticated_by_address.entry(address).or_default().push_back(id);
-        slots.by_id.insert(id, Slot { address, identity: Identity::Unauthenticated, abort: abort.clone(), end: end.clone() });
-        Permit { id, connections: self.clone(), abort, end }
+        slots.by_id.insert(id, Slot { address, identity: Identity::Unauthenticated, in_flight: 0, abort: abort.clone(), end: end.clone() });
+        Some(Permit { id, connections: self.clone(), abort, end })
     }
 
     fn set_identity(&self, id: u64, identity: Identity) {
@@ -149,16 +174,15 @@ impl Connections {
 }
 
 impl Slots {
-    /// The connection that has to make room for one more from `address`. `None` while there is room.
-    fn unauthenticated_to_abort(&self, address: IpAddr, limits: ConnectionLimits) -> Option<u64> {
-        let here = self.unauthenticated_by_address.get(&address);
-        if let Some(ids) = here.filter(|ids| ids.len() >= limits.unauthenticated_per_address) {
-            return ids.front().copied();
-        }
-        if self.unauthenticated < limits.unauthenticated {
-            return None;
-        }
-        let oldest = self.unauthenticated_by_address.values().filter_map(|ids| Some((ids.len(), *ids.front()?)));
+    /// The oldest unauthenticated connection of an address that has no request in flight.
+    fn oldest_idle(&self, address: IpAddr) -> Option<u64> {
+        let ids = self.unauthenticated_by_address.get(&address)?;
+        ids.iter().copied().find(|id| self.by_id.get(id).is_some_and(|slot| slot.in_flight == 0))
+    }
+
+    /// The same of the address that has the most unauthenticated connections. Among addresses with as many, the oldest connection.
+    fn oldest_idle_of_the_most(&self) -> Option<u64> {
+        let oldest = self.unauthenticated_by_address.iter().filter_map(|(address, ids)| Some((ids.len(), self.oldest_idle(*address)?)));
         oldest.max_by_key(|(count, id)| (*count, Reverse(*id))).map(|(_, id)| id)
     }
 
@@ -194,6 +218,15 @@ impl Slots {
                 self.unauthenticated_by_address.remove(&address);
             }
         }
+    }
+}
+
+/// A request of a connection that has no response yet, until it is dropped. It may outlive the connection, and does not hold its slot.
+pub(crate) struct RequestInFlight(Connection);
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        self.0.count_requests(|in_flight| in_flight.saturating_sub(1));
     }
 }
 
@@ -245,7 +278,7 @@ mod tests {
     #[test]
     fn a_connection_too_many_takes_the_place_of_its_own_addresss_oldest() {
         let connections = connections();
-        let permits: Vec<_> = [1, 2, 1, 1].map(|last| connections.admit(at(last))).into();
+        let permits: Vec<_> = [1, 2, 1, 1].map(|last| connections.admit(at(last)).unwrap()).into();
         assert_eq!(aborted(&permits), [true, false, false, false]);
         assert_eq!(connections.lock().unauthenticated, 3);
         drop(permits);
@@ -255,15 +288,29 @@ mod tests {
     #[test]
     fn many_addresses_together_lose_their_own_connections_and_not_that_of_one_that_has_a_single_one() {
         let connections = connections();
-        let single = connections.admit(at(1));
-        let mut others: Vec<_> = [2, 2, 3, 3, 4].map(|last| connections.admit(at(last))).into();
+        let single = connections.admit(at(1)).unwrap();
+        let mut others: Vec<_> = [2, 2, 3, 3, 4].map(|last| connections.admit(at(last)).unwrap()).into();
         assert!(!single.abort.is_cancelled());
         assert_eq!(aborted(&others), [true, false, true, false, false]);
         assert_eq!(connections.lock().unauthenticated, 4);
         // Among addresses with as many, the oldest connection goes.
-        others.extend([5, 6, 7].map(|last| connections.admit(at(last))));
+        others.extend([5, 6, 7].map(|last| connections.admit(at(last)).unwrap()));
         assert!(single.abort.is_cancelled());
         assert_eq!(connections.lock().unauthenticated, 4);
+    }
+
+    #[test]
+    fn a_request_that_is_being_authenticated_is_not_given_up_for_a_newcomer() {
+        let connections = connections();
+        let permits: Vec<_> = [1, 1, 2, 2].map(|last| connections.admit(at(last)).unwrap()).into();
+        let mut requests: Vec<_> = permits.iter().map(|permit| permit.connection().begin_request()).collect();
+        assert!(connections.admit(at(1)).is_none() && connections.admit(at(3)).is_none());
+        // A second request of the third connection ends, and then its first one.
+        drop(permits[2].connection().begin_request());
+        assert!(connections.admit(at(3)).is_none());
+        drop(requests.remove(2));
+        let _newcomer = connections.admit(at(3)).unwrap();
+        assert_eq!(aborted(&permits), [false, false, true, false]);
     }
 
     #[test]
@@ -271,7 +318,7 @@ mod tests {
         let connections = connections();
         let permits: Vec<_> = (0..3)
             .map(|_| {
-                let permit = connections.admit(at(1));
+                let permit = connections.admit(at(1)).unwrap();
                 permit.connection().set_client("a");
                 permit.connection().set_client("a");
                 permit
@@ -286,7 +333,7 @@ mod tests {
     #[test]
     fn a_rejected_connection_ends_and_an_authenticated_one_stays_whatever_a_later_request_shows() {
         let connections = connections();
-        let (unknown, client) = (connections.admit(at(1)), connections.admit(at(1)));
+        let (unknown, client) = (connections.admit(at(1)).unwrap(), connections.admit(at(1)).unwrap());
         unknown.connection().reject();
         client.connection().set_client("a");
         client.connection().reject();
@@ -297,7 +344,7 @@ mod tests {
     async fn an_unauthenticated_connection_has_a_deadline_and_a_trusted_one_has_none() {
         let limits = ConnectionLimits { authenticate_within: Duration::from_millis(20), ..connections().limits };
         let connections = Connections::new(limits);
-        let (unauthenticated, trusted) = (connections.admit(at(1)), connections.admit(at(2)));
+        let (unauthenticated, trusted) = (connections.admit(at(1)).unwrap(), connections.admit(at(2)).unwrap());
         trusted.connection().set_trusted();
         tokio::time::timeout(Duration::from_secs(30), unauthenticated.wait_for_abort()).await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(200), trusted.wait_for_abort()).await.is_err());

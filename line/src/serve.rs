@@ -1,6 +1,6 @@
 //! Servers for HTTP/1.1 with upgrades and HTTP/2 over TLS, and for HTTP/1.1 in clear text.
 
-use crate::connections::{ConnectionLimits, Connections, Permit};
+use crate::connections::{Connection, ConnectionLimits, Connections, Permit};
 use crate::h2::{self, KeepAlive};
 use crate::peer::{PeerAddress, PeerCertificate};
 use crate::service::{BoxedService, HttpService};
@@ -8,8 +8,8 @@ use crate::tls;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -132,7 +132,12 @@ async fn serve<C: Future<Output = ()> + Send + 'static>(
             () = &mut shutdown => break,
             Some(ended) = tasks.join_next() => log_panic(ended),
             (tcp, address, handshake_permit) = next_client(&listener, handshakes.as_ref()) => {
-                let permit = connections.as_ref().map(|connections| Arc::new(connections.admit(address)));
+                let permit = connections.as_ref().map(|connections| connections.admit(address).map(Arc::new));
+                if let Some(None) = permit {
+                    tracing::debug!(%address, "connection refused: too many are being authenticated");
+                    continue;
+                }
+                let permit = permit.flatten();
                 let serving = client(tcp, address, handshake_permit, permit.clone(), context.clone());
                 tasks.spawn(until_aborted(serving, address, permit));
             }
@@ -224,7 +229,7 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 ) {
     let ServerContext { service, limits, stop } = context;
     let connection = permit.as_ref().map(|permit| permit.connection());
-    let service = TowerToHyperService::new(service.0.map_request(move |mut request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddress(address));
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(certificate.clone());
@@ -232,8 +237,13 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         if let Some(connection) = &connection {
             request.extensions_mut().insert(connection.clone());
         }
-        request
-    }));
+        let in_flight = connection.as_ref().map(Connection::begin_request);
+        let response = service.0.clone().oneshot(request);
+        async move {
+            let _in_flight = in_flight;
+            response.await
+        }
+    });
     let io = TokioIo::new(stream);
     let end = async {
         match &permit {

@@ -12,7 +12,7 @@ use super::RefusalResponse;
 use super::refusal::read_json;
 use crate::GatewayState;
 use crate::identity::AuthenticatedAgent;
-use crate::status::{StatusChange, WriteError};
+use crate::status::WriteError;
 
 pub async fn receive(
     State(gateway): State<Arc<GatewayState>>,
@@ -21,8 +21,7 @@ pub async fn receive(
 ) -> Result<Json<ReportAccepted>, RefusalResponse> {
     let report: RuntimeReport = read_json("a report", body).await?;
     validate(&report)?;
-    let change = StatusChange::Reported { pod_uid: caller.pod_uid, report };
-    match gateway.reports.write(&caller.agent, change).await {
+    match gateway.reports.write(&caller.agent, caller.pod_uid, report).await {
         Ok(()) => Ok(Json(ReportAccepted { agent: caller.agent })),
         Err(error) => Err(refusal_response(&error, caller.run_generation)),
     }
