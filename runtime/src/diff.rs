@@ -69,7 +69,16 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
         None => (None, None, false),
     };
     let (text_cut, paths_cut) = (Some(cut), Some(list.cut));
-    Ok(DiffResponse { text, compared_with, base: list.base_revision, paths: list.changes, no_base, cut: cut || list.cut, text_cut, paths_cut })
+    Ok(DiffResponse {
+        text,
+        compared_with,
+        base: list.base_revision,
+        paths: list.changes,
+        no_base,
+        cut: cut || list.cut,
+        text_cut,
+        paths_cut,
+    })
 }
 
 /// The shim's list; an empty one, and why, when the node does not have the tree's base.

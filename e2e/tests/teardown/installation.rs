@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 use yoi_crds::YoiPod;
-use yoi_e2e::node::run_on_node;
+use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::poll_until;
 use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::TestNamespace;
@@ -67,10 +67,11 @@ impl Installation {
     }
 }
 
-/// Returns the lines of the node's mount table that contain one of these words.
+/// Returns the lines of the nodes' mount tables that contain one of these words.
 pub async fn mounts_with(words: &BTreeSet<String>) -> Result<Vec<String>> {
-    let table = run_on_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?.exit_ok()?.out;
-    Ok(table.lines().filter(|line| words.iter().any(|word| line.contains(word.as_str()))).map(str::to_owned).collect())
+    let tables = LocalCluster::from_environment()?.run_on_every_node("cat /proc/1/mountinfo /proc/self/mountinfo").await?;
+    let lines = tables.iter().flat_map(|(_, table)| table.lines());
+    Ok(lines.filter(|line| words.iter().any(|word| line.contains(word.as_str()))).map(str::to_owned).collect())
 }
 
 /// Returns why a namespace in deletion still exists, or `None` when it is gone.

@@ -14,7 +14,7 @@ use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
 use crate::installation::{Installation, deletion_blockers, mounts_with, pod_of};
-use yoi_e2e::node::tree_uids;
+use yoi_e2e::local_cluster::tree_uids;
 
 const SCRIPT: &str = r#"
 rules:
