@@ -39,7 +39,7 @@ async fn wait_ready_with_reason(ns: &TestNamespace, project: &str, reason: &str)
 /// The body of a test, and then every worker takes Pods again.
 async fn with_cordons(body: impl AsyncFnOnce(&TestNamespace, &[String]) -> Result<()>, name: &str) -> Result<()> {
     let (ns, cluster) = (TestNamespace::create(name).await?, LocalCluster::from_environment()?);
-    let workers = cluster.workers(&ns.client).await?;
+    let workers = cluster.workers().await?;
     ensure!(workers.len() >= 2, "these tests need two workers, and there are {workers:?}");
     let outcome = body(&ns, &workers).await;
     cordon(&ns.client, &workers, false).await?;
