@@ -32,6 +32,22 @@ fn reasons_are_camel_case_unique_and_say_what_they_mean() {
 }
 
 #[test]
+fn a_reason_that_ends_a_wait_comes_with_advice_and_a_command() {
+    use yoi_crds::reason::{self, Recovery};
+    let ends = |reason: &&Reason| reason.recovery() != Recovery::Itself;
+    for reason in reason::ALL.iter().filter(ends) {
+        assert!(reason.warns() && reason.advice().is_some() && reason.command().is_some(), "{reason}");
+    }
+    // What passes by itself ends no wait.
+    for reason in [reason::STARTING, reason::POPULATING, reason::PROJECT_NOT_READY, reason::SESSION_LOCKED, reason::POD_PENDING] {
+        assert_eq!(reason.recovery(), Recovery::Itself, "{reason}");
+    }
+    for reason in [reason::SECRET_MISSING, reason::INVALID_SPEC, reason::SOURCE_NOT_FOUND] {
+        assert_eq!(reason.recovery(), Recovery::Person, "{reason}");
+    }
+}
+
+#[test]
 fn every_reason_that_a_runtime_reports_is_a_reason_of_a_condition() {
     for reported in ReportReason::ALL {
         assert!(Reason::from_name(reported.as_str()).is_some(), "{reported:?}");

@@ -105,7 +105,7 @@ impl Cluster {
 
     pub fn task_failed(&self, name: &str, why: &str) -> Error {
         let next = self.plugin_command(&format!("log {name}"));
-        Error::TaskFailed { what: self.display_name::<YoiPod>(name), why: why.to_owned(), next }
+        Error::TaskFailed { what: self.display_name::<YoiPod>(name), why: crate::show::one_line(why), next }
     }
 }
 

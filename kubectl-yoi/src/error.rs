@@ -4,6 +4,8 @@ use kube::core::Status;
 use kube::runtime::watcher;
 use yoi_wire::error_chain;
 
+use crate::show::one_line;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to read the cluster's configuration: {source}\n  next: set KUBECONFIG, or give --kubeconfig or --context")]
@@ -143,7 +145,8 @@ impl Error {
         let ErrorTarget { name, list_command, doctor_command } = target;
         // A message of the gateway begins with the object's name too, which would then stand there twice.
         let rest = status.message.strip_prefix(name.as_str()).filter(|rest| rest.starts_with([':', ' ']));
-        let message = rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])).to_owned();
+        // An agent may have written a part of it, and must not add a line to it.
+        let message = one_line(rest.map_or(&*status.message, |rest| rest.trim_start_matches([':', ' '])));
         let missing_api = status.message.contains("could not find the requested resource");
         let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces").map(|details| &details.name);
         match status.code {

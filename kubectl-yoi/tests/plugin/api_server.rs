@@ -32,13 +32,23 @@ struct Stored {
     requests: Vec<Request>,
     controller: Option<Controller>,
     version: u64,
+    /// Every change, with the collection that it is of.
+    history: Vec<Change>,
+}
+
+/// A change of a collection: the event that a watch reports.
+#[derive(Clone)]
+struct Change {
+    version: u64,
+    collection: String,
+    event: Value,
 }
 
 /// The server. It ends with the test's runtime.
 #[derive(Clone)]
 pub struct ApiServer {
     stored: Arc<Mutex<Stored>>,
-    changes: broadcast::Sender<(String, Value)>,
+    changes: broadcast::Sender<Change>,
     pub url: String,
 }
 
@@ -78,9 +88,14 @@ impl ApiServer {
         let path = format!("{collection}/{}", name.as_str().unwrap_or_default());
         let kind = if stored.objects.contains_key(&path) { "MODIFIED" } else { "ADDED" };
         stored.objects.insert(path, object.clone());
+        self.report(&mut stored, Change { version, collection, event: json!({ "type": kind, "object": object }) });
         drop(stored);
-        let _ = self.changes.send((collection, json!({ "type": kind, "object": object })));
         self
+    }
+
+    fn report(&self, stored: &mut Stored, change: Change) {
+        stored.history.push(change.clone());
+        let _ = self.changes.send(change);
     }
 
     pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
@@ -217,25 +232,18 @@ fn read(server: &ApiServer, request: &Request) -> Response {
 }
 
 fn watch(server: &ApiServer, collection: String, query: BTreeMap<String, String>) -> Response {
-    let changes = server.changes.subscribe();
-    // What has changed since the list was made.
     let since: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default();
-    let missed: Vec<Value> = server
-        .stored()
-        .objects
-        .iter()
-        .filter(|(key, object)| parent(key).0 == collection && matches(object, &query))
-        .filter(|(_, object)| object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok()) > Some(since))
-        .map(|(_, object)| json!({ "type": "MODIFIED", "object": object }))
-        .collect();
-    let line = |event: &Value| Ok::<_, Infallible>(Bytes::from(format!("{event}\n")));
-    let first: Vec<_> = missed.iter().map(line).collect();
-    let later = futures::stream::unfold((changes, collection, query), move |(mut changes, collection, query)| async move {
+    let stored = server.stored();
+    let changes = server.changes.subscribe();
+    let is_meant = move |change: &Change| change.collection == collection && matches(&change.event["object"], &query);
+    let line = |change: &Change| Ok::<_, Infallible>(Bytes::from(format!("{}\n", change.event)));
+    // What has changed since the list was made.
+    let first: Vec<_> = stored.history.iter().filter(|change| change.version > since && is_meant(change)).map(line).collect();
+    drop(stored);
+    let later = futures::stream::unfold((changes, is_meant), move |(mut changes, is_meant)| async move {
         loop {
             match changes.recv().await {
-                Ok((of, event)) if of == collection && matches(&event["object"], &query) => {
-                    return Some((line(&event), (changes, collection, query)));
-                }
+                Ok(change) if is_meant(&change) => return Some((line(&change), (changes, is_meant))),
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
@@ -291,12 +299,11 @@ fn delete(server: &ApiServer, request: &Request) -> Response {
 fn remove(server: &ApiServer, collection: &str, name: &str) {
     let mut stored = server.stored();
     stored.version += 1;
-    let version = stored.version.to_string();
-    let removed = stored.objects.remove(&format!("{collection}/{name}"));
-    drop(stored);
-    if let Some(mut object) = removed {
-        object["metadata"]["resourceVersion"] = json!(version);
-        let _ = server.changes.send((collection.to_owned(), json!({ "type": "DELETED", "object": object })));
+    let version = stored.version;
+    if let Some(mut object) = stored.objects.remove(&format!("{collection}/{name}")) {
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let event = json!({ "type": "DELETED", "object": object });
+        server.report(&mut stored, Change { version, collection: collection.to_owned(), event });
     }
 }
 

@@ -77,10 +77,10 @@ async fn an_error_and_a_wait_show_no_control_character_of_an_agent() -> Result<(
         "a",
         "log",
         503,
-        status(503, "ServiceUnavailable", "YoiPod ns/a is not reachable: \u{1b}]0;gone\u{7}\u{202e}kubectl x"),
+        status(503, "ServiceUnavailable", "YoiPod ns/a is not reachable: \u{1b}]0;gone\u{7}\u{202e}kubectl\n  next: x"),
     );
     let (code, seen) = plugin.run_in_terminal(&["log", "a"]).await?;
-    ensure!(code == 5 && seen.contains("^[]0;gone^G<U+202E>kubectl x") && !seen.contains('\u{1b}'), "{seen:?}");
+    ensure!(code == 5 && seen.contains("^[]0;gone^G<U+202E>kubectl   next: x") && !seen.contains('\u{1b}'), "{seen:?}");
 
     server.put(agent("b", &[("Ready", "False", "Starting", "so far\u{1b}]0;gone\u{7}\nok")]));
     let (code, seen) = plugin.run_in_terminal(&["start", "b", "--wait", "--timeout", "2s"]).await?;

@@ -47,8 +47,8 @@ pub fn page() -> String {
         let warns = match (reason.warns(), reason.recovery()) {
             (false, _) => "",
             (true, Recovery::Itself) => " *Warns.*",
-            (true, Recovery::Person) => " *Warns; only a person can mend it.*",
-            (true, Recovery::Retried) => " *Warns; it is tried again, and a person may have to mend it.*",
+            (true, Recovery::Person) => " *Warns; only a person can fix it.*",
+            (true, Recovery::Retried) => " *Warns; it is tried again, and a person may have to fix it.*",
         };
         let _ = writeln!(text, "| `{reason}` | {}{warns} | {advice}{command} |", reason.meaning().replace('|', "\\|"));
     }
