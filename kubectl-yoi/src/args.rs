@@ -10,8 +10,8 @@ mod values;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
-    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PeerOptions, RestartOptions, RmOptions,
-    RunOptions, SendOptions,
+    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, RestartOptions,
+    RmOptions, RunOptions, SendOptions,
 };
 pub use connection::ClusterOptions;
 pub use trees::{ListFilter, ListKind, LsOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
@@ -90,6 +90,9 @@ pub enum Command {
     /// Show what an agent changed in its tree.
     #[command(after_help = examples::DIFF)]
     Diff(DiffOptions),
+    /// Print the commits that an agent made since the base of its tree, for `git am` or `git fetch`.
+    #[command(after_help = examples::PATCH)]
+    Patch(PatchOptions),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -162,7 +165,9 @@ impl Command {
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,
-            Command::Diff(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds | Command::Version(_) => None,
+            Command::Diff(_) | Command::Patch(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds | Command::Version(_) => {
+                None
+            }
             Command::Completion { .. } => None,
         }
     }

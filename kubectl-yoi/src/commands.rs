@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod explain;
 pub mod log;
 pub mod ls;
+pub mod patch;
 pub mod peer;
 pub mod restart;
 pub mod rm;

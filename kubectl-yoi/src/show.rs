@@ -97,8 +97,13 @@ pub fn print(text: &str) -> Result<(), Error> {
 
 /// As [`print`], and says whether more can be written.
 pub fn write(text: &str) -> Result<Written, Error> {
+    write_bytes(text.as_bytes())
+}
+
+/// As [`write`], for what need not be text.
+pub fn write_bytes(bytes: &[u8]) -> Result<Written, Error> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(Written::Done),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Written::Closed),
         Err(error) => {

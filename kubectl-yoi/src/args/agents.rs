@@ -219,4 +219,17 @@ pub struct DiffOptions {
     /// For programs: each path behind its letter, ended by a zero byte, and nothing quoted.
     #[arg(short = 'z', requires = "name_only")]
     pub zero: bool,
+    /// Only what is not committed. Without it, all that differs from the base that the tree was made from, committed or not.
+    #[arg(long, conflicts_with = "name_only")]
+    pub since_commit: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PatchOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// As a git bundle, which holds merges too and keeps the names of commits. Without it, as mail.
+    #[arg(long)]
+    pub bundle: bool,
 }

@@ -39,9 +39,13 @@ pub const RM: &str = "Examples:
   kubectl yoi rm dave --force --purge   # its session goes too";
 pub const DIFF: &str = "Examples:
   kubectl yoi diff alice
+  kubectl yoi diff alice --since-commit
   kubectl yoi diff alice --name-only
   kubectl yoi diff alice --name-only -z | xargs -0 -n 1
   kubectl yoi diff alice -o json | jq -r .text";
+pub const PATCH: &str = "Examples:
+  kubectl yoi patch alice | git am
+  kubectl yoi patch alice --bundle > alice.bundle && git fetch alice.bundle HEAD && git log FETCH_HEAD";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls

@@ -80,6 +80,8 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Workspace(WorkspaceCommand::Ls(filter)) if filter.all_namespaces => verb("workspace ls --all-namespaces", &namespace),
         Command::Doctor(doctor) if doctor.all_namespaces => verb("doctor --all-namespaces", &namespace),
         Command::Diff(diff) if diff.name_only => verb("diff --name-only", &output),
+        // The answer is git's.
+        Command::Patch(_) => verb("patch", &output),
         Command::Ls(_) | Command::Workspace(WorkspaceCommand::Ls(_)) => None,
         Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) => wide,
         Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Diff(_) => wide,

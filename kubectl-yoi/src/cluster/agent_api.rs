@@ -28,9 +28,9 @@ impl Cluster {
         self.client.request_stream(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
-    pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
-        let request =
-            http::Request::get(self.runtime_path(name, subresource)).body(Vec::new()).map_err(|e| self.invalid_request(name, e))?;
+    pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str, query: &str) -> Result<T, Error> {
+        let path = format!("{}?{query}", self.runtime_path(name, subresource));
+        let request = http::Request::get(path).body(Vec::new()).map_err(|e| self.invalid_request(name, e))?;
         self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 

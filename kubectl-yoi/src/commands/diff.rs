@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::node::{ChangeType, ChangedPath};
-use yoi_wire::people::DiffResponse;
+use yoi_wire::people::{DiffResponse, DiffSince};
 
 use crate::args::{DiffOptions, OutputFormat};
 use crate::cluster::Cluster;
@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::show;
 
 pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOptions) -> Result<(), Error> {
-    let response: DiffResponse = cluster.fetch(&args.name, "diff").await?;
+    let since = if args.since_commit { DiffSince::Commit } else { DiffSince::Base };
+    let response: DiffResponse = cluster.fetch(&args.name, "diff", &format!("since={}", since.as_str())).await?;
     let text_cut = response.text_cut.unwrap_or(response.cut);
     let paths_cut = response.paths_cut.unwrap_or(response.cut);
     let is_cut = match (output, &response.text) {
@@ -33,7 +34,15 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
             paths_cut
         }
     };
+    if !args.since_commit && !args.name_only && is_without_base(&response) {
+        eprintln!("the tree's repository does not have the base's commit any more, so this is only what is not committed");
+    }
     if is_cut { Err(cut_error(cluster, &args.name, &response).await) } else { Ok(()) }
+}
+
+/// Whether the text is against the last commit, though the node knows the base's.
+fn is_without_base(response: &DiffResponse) -> bool {
+    response.text.is_some() && response.base.is_some() && response.base != response.compared_with
 }
 
 fn print_text(text: &str, is_cut: bool) -> Result<(), Error> {

@@ -87,3 +87,34 @@ async fn an_error_and_a_wait_show_no_control_character_of_an_agent() -> Result<(
     ensure!(code == 5 && seen.contains("so far^[]0;gone^G ok") && !seen.contains("\u{1b}]"), "{seen:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_diff_without_the_bases_commit_says_that_it_is_only_what_is_not_committed() -> Result<()> {
+    let against = |commit: &str| json!({ "paths": [], "text": "+x\n", "comparedWith": commit, "base": "b1" });
+    let (_server, plugin) = with_diff(against("b1")).await?;
+    let whole = plugin.run(&["diff", "a"]).await?.expect_code(0)?;
+    ensure!(whole.err.is_empty(), "{whole:?}");
+    let (_server, plugin) = with_diff(against("h1")).await?;
+    let rest = plugin.run(&["diff", "a"]).await?.expect_code(0)?;
+    ensure!(rest.out == "+x\n" && rest.err.contains("only what is not committed"), "{rest:?}");
+    let asked = plugin.run(&["diff", "a", "--since-commit"]).await?.expect_code(0)?;
+    ensure!(asked.err.is_empty(), "{asked:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_patch_reaches_git_as_it_is_and_a_terminal_without_control_characters() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.answer_for("a", "patch", 200, "Subject: \u{1b}[2Jx\n".to_owned());
+    let piped = plugin.run(&["patch", "a"]).await?.expect_code(0)?;
+    ensure!(piped.out == "Subject: \u{1b}[2Jx\n", "{piped:?}");
+    let (code, seen) = plugin.run_in_terminal(&["patch", "a"]).await?;
+    ensure!(code == 0 && seen.contains("^[[2Jx") && !seen.contains('\u{1b}'), "{seen:?}");
+    let (code, seen) = plugin.run_in_terminal(&["patch", "a", "--bundle"]).await?;
+    ensure!(code == 1 && seen.contains("> FILE"), "{seen:?}");
+    server.answer_for("a", "patch", 200, String::new());
+    let nothing = plugin.run(&["patch", "a"]).await?.expect_code(0)?;
+    ensure!(nothing.out.is_empty() && nothing.err.contains("has committed nothing"), "{nothing:?}");
+    Ok(())
+}
