@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
@@ -132,8 +132,10 @@ async fn a_namespace_with_a_quota_takes_the_populator_and_a_quota_without_room_i
     let ns = TestNamespace::create("quota").await?;
     ns.create_git_server().await?;
     let source = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name) } });
-    let quota = |memory: &str| json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "q" },
-        "spec": { "hard": { "limits.memory": memory, "limits.cpu": "64", "requests.memory": memory, "requests.cpu": "64" } } });
+    let quota = |memory: &str| {
+        json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "q" },
+        "spec": { "hard": { "limits.memory": memory, "limits.cpu": "64", "requests.memory": memory, "requests.cpu": "64" } } })
+    };
     ns.apply(&quota("1Mi").to_string()).await?;
     poll_until(TIMEOUT, "the quota is counted", async || {
         let quota = ns.get::<k8s_openapi::api::core::v1::ResourceQuota>("q").await?;
