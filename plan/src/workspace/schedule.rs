@@ -96,7 +96,7 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     let makes_base = first.iter().any(|step| matches!(step, Step::EnsureWorkspace(_)));
     let chosen = match choose_node(input, base_set.as_ref(), now) {
         Ok(node) => clone_for_consumer(input, &node, base_set.as_ref(), now),
-        Err(no_node) => Schedule::waits(no_node.why, no_node.give_back),
+        Err(NoNode { why, give_back }) => Schedule::waits(why, give_back.map(|step| *step).into_iter().collect()),
     };
     let more = chosen.steps.into_iter().filter(|step| !makes_base || !matches!(step, Step::EnsureWorkspace(_)));
     let requeue_after = requeue_after.into_iter().chain(chosen.requeue_after).min();
@@ -151,12 +151,12 @@ fn clone_for_consumer(input: &WorkspaceInput<'_>, node: &str, base_set: Option<&
 /// Why no node is chosen, and the step, if any, that gives the scheduler's choice back.
 struct NoNode {
     why: ConditionValue,
-    give_back: Vec<Step>,
+    give_back: Option<Box<Step>>,
 }
 
 /// The node, by who will mount the tree.
-fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Result<String, Box<NoNode>> {
-    let waits = |why, message: String| Err(Box::new(NoNode { why: ConditionValue::no(why, message), give_back: Vec::new() }));
+fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Result<String, NoNode> {
+    let waits = |why, message: String| Err(NoNode { why: ConditionValue::no(why, message), give_back: None });
     let provider: ProviderName = base_set.map_or(input.workspace.spec.provider, |base_set| base_set.provider);
     let eligible = input.nodes.eligible(provider);
     if eligible.is_empty() {
@@ -175,17 +175,17 @@ fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: 
     match chosen {
         Some(node) if eligible.contains(&node) => Ok(node.to_owned()),
         Some(node) => {
-            let give_back: Vec<Step> = give_back(input, &eligible).into_iter().collect();
-            let then = match give_back.is_empty() {
-                false => "the scheduler chooses again".to_owned(),
-                true => format!(
+            let give_back = give_back(input, &eligible).map(Box::new);
+            let then = match give_back {
+                Some(_) => "the scheduler chooses again".to_owned(),
+                None => format!(
                     "check the yoi-agent-shim Pod there, or let the Pod go to a node that can make the tree: {}",
                     eligible.join(", ")
                 ),
             };
             let message =
                 format!("node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; {then}");
-            Err(Box::new(NoNode { why: ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), give_back }))
+            Err(NoNode { why: ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), give_back })
         }
         None => waits(reason::WAITING_FOR_CONSUMER, waits_for.to_owned()),
     }
