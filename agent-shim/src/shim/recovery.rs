@@ -66,6 +66,9 @@ pub async fn open_data_root(
                         journal.display()
                     );
                 }
+                if refused.reason == ErrorReason::OutOfSpace {
+                    failure.message.push_str(". Make room there, and this goes on by itself, or set the chart's shim.loopBtrfs.size");
+                }
                 tracing::error!(reason = %failure.reason, message = failure.message, "the data root cannot be opened; nothing is served");
                 report(failure).await;
                 clock.reset_after(DATA_ROOT_RETRY);
