@@ -57,14 +57,17 @@ async fn probe_and_repair(state: &ShimState) -> Result<(Probe, Option<DataRootFa
                 tracing::error!(error = error_chain(&error), "recovery is incomplete");
             }
             let probe = state.mounter.probe().await?;
-            let failure = probe.failure.as_ref().map(failure_of);
+            // Mounted anew, it is the same file system as long as somebody has the former mount.
+            let failure = probe.failure.as_ref().map(|failure| match failure.reason {
+                ErrorReason::ReadOnlyFilesystem => {
+                    read_only_failure(state, ErrorReason::Busy, "another process of the node still has it mounted")
+                }
+                _ => failure_of(failure),
+            });
             tracing::info!(works = failure.is_none(), "the data root was read-only and is mounted anew");
             Ok((probe, failure))
         }
-        Err(MounterFailure::Refused(refused)) => {
-            let message = read_only_message(state, &refused);
-            Ok((probe, Some(DataRootFailure { reason: condition_reason(ErrorReason::ReadOnlyFilesystem), message })))
-        }
+        Err(MounterFailure::Refused(refused)) => Ok((probe, Some(read_only_failure(state, refused.reason, &refused.message)))),
         Err(failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol)) => Err(failure),
     }
 }
@@ -73,12 +76,16 @@ fn failure_of(failure: &RootFailure) -> DataRootFailure {
     DataRootFailure { reason: condition_reason(failure.reason), message: format!("the data root fails: {}", failure.message) }
 }
 
-/// What is wrong, who keeps it from being repaired, and the command that lets them go.
-fn read_only_message(state: &ShimState, refused: &MounterRefusal) -> String {
+fn read_only_failure(state: &ShimState, refused: ErrorReason, why: &str) -> DataRootFailure {
+    DataRootFailure { reason: condition_reason(ErrorReason::ReadOnlyFilesystem), message: read_only_message(state, refused, why) }
+}
+
+/// What is wrong, who keeps it from being repaired, and the command that lets them go. `why` is why it was not mounted anew.
+fn read_only_message(state: &ShimState, refused: ErrorReason, why: &str) -> String {
     let node = &state.node;
     let wrong = format!("the file system of the trees of node {node} has become read-only, so nothing can be written to them");
-    if refused.reason != ErrorReason::Busy {
-        return format!("{wrong}; {}. On the node, read `dmesg`, repair the file system, and mount it anew", refused.message);
+    if refused != ErrorReason::Busy {
+        return format!("{wrong}; {why}. On the node, read `dmesg`, repair the file system, and mount it anew");
     }
     let trees: BTreeSet<_> = state.publish_records.all().into_iter().filter_map(|record| record.shows.tree()).collect();
     let name = |uid| state.workspaces.get(uid).map_or_else(|| uid.to_string(), |ws| object_name(&ws));
@@ -88,7 +95,7 @@ fn read_only_message(state: &ShimState, refused: &MounterRefusal) -> String {
         more => format!(" and {more} more"),
     };
     let holders = match named.is_empty() {
-        true => refused.message.clone(),
+        true => why.to_owned(),
         false => format!("Pods use {}{more}", named.join(", ")),
     };
     let command = format!("kubectl delete pods -A --field-selector spec.nodeName={node} -l {}", label::YOIPOD);

@@ -67,8 +67,7 @@ pub async fn open_data_root(
                     );
                 }
                 if refused.reason == ErrorReason::OutOfSpace {
-                    failure.message =
-                        format!("{}. Make room there, and this goes on by itself, or set the chart's shim.loopBtrfs.size", refused.message);
+                    failure.message.push_str(". Make room there, and this goes on by itself, or set the chart's shim.loopBtrfs.size");
                 }
                 tracing::error!(reason = %failure.reason, message = failure.message, "the data root cannot be opened; nothing is served");
                 report(failure).await;
