@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use yoi_crds::{Condition, YoiPod};
-use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 /// How much longer a message and a read of the log may take while the fault lasts.
