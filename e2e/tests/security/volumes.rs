@@ -91,7 +91,8 @@ async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -
     ns.apply(&attacker(&node, "base", &of(base), true)).await?;
     ns.apply(&attacker(&node, "nonsense", &json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": "../../etc" }), false)).await?;
     ns.apply(&attacker(&node, "kindless", &json!({ "yoi.dev/workspace-uid": uid(&tree) }), false)).await?;
-    ns.apply(&attacker(&node, "other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true)).await?;
+    ns.apply(&attacker(&node, "other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true))
+        .await?;
     // Any Pod may mount the runtime. The socket beside it must be this Pod's own.
     let mut socket = json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": digest, "yoi.dev/workspace-uid": uid(&tree) });
     socket["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
