@@ -173,7 +173,9 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
 async fn a_disk_without_room_for_the_pool_is_reported_with_figures_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("driver");
-    std::fs::create_dir(&folder).unwrap();
+    for made in [&folder, &dir.path().join("kubelet")] {
+        std::fs::create_dir(made).unwrap();
+    }
     let line = mounter_on(dir.path(), DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50) }, "mounter");
     let (reported, mut reports) = tokio::sync::mpsc::channel(1);
     let opening = recovery::open_data_root(&*line, ExpectedRoot::Any, &folder, async |failure: DataRootFailure| {

@@ -118,9 +118,10 @@ async fn a_late_claim_waits_for_its_first_pod_and_says_so() -> Result<()> {
     ns.remove().await
 }
 
-/// A Pod that requests the tree of `victim` as an agent's own Pod does.
+/// A Pod on the node of `victim` that requests its tree as an agent's own Pod does.
 fn attacker(name: &str, victim: &AgentWorkspace) -> String {
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+    let node = victim.status.as_ref().and_then(|status| status.node_name.clone());
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": { "nodeName": node,
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
         "containers": [{ "name": "attacker", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "60"],

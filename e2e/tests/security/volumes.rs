@@ -23,9 +23,9 @@ rules:
 - steps: [{ text: hello }]
 "#;
 
-/// A Pod that mounts one inline volume of our driver, with these attributes, at `/stolen`.
-fn attacker(name: &str, attributes: &Value, read_only: bool) -> String {
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+/// A Pod on this node that mounts one inline volume of our driver, with these attributes, at `/stolen`.
+fn attacker(node: &str, name: &str, attributes: &Value, read_only: bool) -> String {
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": { "nodeName": node,
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
         "containers": [{ "name": "attacker", "image": "$image(agent)", "imagePullPolicy": "Never", "command": ["sleep", "600"],
@@ -72,7 +72,10 @@ async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -
     ns.wait_agent_ready("a").await?;
     let tree: AgentWorkspace = ns.get("a").await?;
     let all: Vec<AgentWorkspace> = ns.list("").await?;
-    let base = all.iter().find(|w| w.spec.base.is_some()).context("no base")?;
+    // Another node's shim has nothing to refuse.
+    let at = |w: &AgentWorkspace| w.status.as_ref().and_then(|status| status.node_name.clone());
+    let node = at(&tree).context("the tree is on no node")?;
+    let base = all.iter().find(|w| w.spec.base.is_some() && at(w).as_ref() == Some(&node)).context("no base")?;
     let mine: Pod = ns.get(&pod_of(&ns, "a").await?).await?;
     let volumes = mine.spec.as_ref().and_then(|s| s.volumes.clone()).unwrap_or_default();
     let runtime = volumes.iter().find_map(|v| v.csi.as_ref().filter(|_| v.name == "runtime")).context("the agent has no /yoi")?;
@@ -83,16 +86,17 @@ async fn a_foreign_pod_gets_neither_an_agents_tree_nor_a_base_nor_its_socket() -
     disguised["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
     disguised["csi.storage.k8s.io/pod.name"] = json!(mine.metadata.name);
     disguised["csi.storage.k8s.io/ephemeral"] = json!("false");
-    ns.apply(&attacker("tree", &of(&tree), false)).await?;
-    ns.apply(&attacker("disguised", &disguised, false)).await?;
-    ns.apply(&attacker("base", &of(base), true)).await?;
-    ns.apply(&attacker("nonsense", &json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": "../../etc" }), false)).await?;
-    ns.apply(&attacker("kindless", &json!({ "yoi.dev/workspace-uid": uid(&tree) }), false)).await?;
-    ns.apply(&attacker("other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true)).await?;
+    ns.apply(&attacker(&node, "tree", &of(&tree), false)).await?;
+    ns.apply(&attacker(&node, "disguised", &disguised, false)).await?;
+    ns.apply(&attacker(&node, "base", &of(base), true)).await?;
+    ns.apply(&attacker(&node, "nonsense", &json!({ "yoi.dev/volume": "tree", "yoi.dev/workspace-uid": "../../etc" }), false)).await?;
+    ns.apply(&attacker(&node, "kindless", &json!({ "yoi.dev/workspace-uid": uid(&tree) }), false)).await?;
+    ns.apply(&attacker(&node, "other-digest", &json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": "0".repeat(64) }), true))
+        .await?;
     // Any Pod may mount the runtime. The socket beside it must be this Pod's own.
     let mut socket = json!({ "yoi.dev/volume": "runtime", "yoi.dev/runtime-digest": digest, "yoi.dev/workspace-uid": uid(&tree) });
     socket["csi.storage.k8s.io/pod.uid"] = json!(mine.metadata.uid);
-    ns.apply(&attacker("socket", &socket, true)).await?;
+    ns.apply(&attacker(&node, "socket", &socket, true)).await?;
     ns.wait_pod_ready("socket").await?;
     let ask = |path: &str| {
         format!("curl -sS -m 20 --unix-socket \"$S\" -o /tmp/out -w '%{{http_code}}' http://shim{path}; echo; head -c 300 /tmp/out")
