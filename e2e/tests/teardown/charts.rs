@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
-use yoi_e2e::node::tree_uids;
+use yoi_e2e::local_cluster::tree_uids;
 use yoi_e2e::poll_until;
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};

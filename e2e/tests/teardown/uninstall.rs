@@ -12,7 +12,7 @@ use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::installation::{Installation, SYSTEM, helm, nothing_runs};
-use yoi_e2e::node::tree_uids;
+use yoi_e2e::local_cluster::tree_uids;
 
 #[tokio::test]
 async fn uninstalling_ends_and_keeps_the_crds_their_objects_and_the_sessions() -> Result<()> {
