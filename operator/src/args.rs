@@ -23,6 +23,10 @@ pub struct OperatorArgs {
     /// Identity in the Lease and in Events; must differ between replicas.
     #[arg(long, env = "YOI_POD_NAME", default_value = "yoi-operator")]
     pub identity: String,
+    /// Term of the Lease in seconds: how long another replica waits for one that does not answer. The leader ends when it could not renew the Lease for two
+    /// thirds of it.
+    #[arg(long, env = "YOI_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(6..=120))]
+    pub lease_seconds: u64,
     #[arg(long, env = "YOI_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
     /// As in tracing's directives, e.g. `info,yoi_operator=debug`.

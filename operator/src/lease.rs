@@ -1,7 +1,7 @@
 //! Leadership by Lease. At most one process acts, judged by its own clock only.
 //!
 //! A candidate takes the Lease when it has seen the same resource version for the whole term: it does not trust the holder's clock. Every
-//! write is a compare-and-swap by resource version. A holder that has not renewed for [`RENEW`] ends before another may take over.
+//! write is a compare-and-swap by resource version. A holder that has not renewed for two thirds of the term ends before another may take over.
 
 use std::time::Duration;
 
@@ -15,18 +15,35 @@ use tracing::{info, warn};
 use yoi_crds::name::field_manager;
 
 pub const NAME: &str = "yoi-operator";
-/// How long a candidate waits for a Lease that is not renewed.
-const TERM: Duration = Duration::from_secs(15);
-/// How long a holder acts after its last renewal.
-const RENEW: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_secs(2);
+/// Times of a Lease, all from its term: how long a candidate waits for a Lease that is not renewed.
+#[derive(Clone, Copy, Debug)]
+struct LeaseTimes {
+    term: Duration,
+}
+
+impl LeaseTimes {
+    /// How long a holder acts after its last renewal.
+    fn renew(self) -> Duration {
+        self.term * 2 / 3
+    }
+
+    fn retry(self) -> Duration {
+        // The liveness probe counts on a sign of this loop every half minute.
+        (self.term * 2 / 15).min(Duration::from_secs(10))
+    }
+
+    /// How long one request may take.
+    fn request(self) -> Duration {
+        self.term / 3
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to keep the Lease: another process holds it now")]
     Taken,
-    #[error("failed to renew the Lease within {} s", RENEW.as_secs())]
-    NotRenewed,
+    #[error("failed to renew the Lease within {} s; on a machine that is too busy for that, set a longer term (operator.leaseSeconds of the chart)", .0.as_secs())]
+    NotRenewed(Duration),
 }
 
 /// Whether this process leads, and when the loop last ran.
@@ -39,6 +56,7 @@ pub struct LeaderStatus {
 pub struct Elector {
     api: Api<Lease>,
     identity: String,
+    times: LeaseTimes,
     /// The latest resource version, and when this process first saw it.
     seen: Option<(String, Instant)>,
     held: bool,
@@ -48,11 +66,23 @@ pub struct Elector {
 }
 
 impl Elector {
+    /// `term` is how long a candidate waits for a Lease that is not renewed.
     #[must_use]
-    pub fn new(client: Client, namespace: &str, identity: &str) -> (Self, watch::Receiver<LeaderStatus>) {
+    pub fn new(client: Client, namespace: &str, identity: &str, term: Duration) -> (Self, watch::Receiver<LeaderStatus>) {
         let (leader_status, watched) = watch::channel(LeaderStatus { leader: false, at: Instant::now() });
         let api = Api::namespaced(client, namespace);
-        (Elector { api, identity: identity.to_owned(), seen: None, held: false, renewed: Instant::now(), leader_status }, watched)
+        (
+            Elector {
+                api,
+                identity: identity.to_owned(),
+                times: LeaseTimes { term },
+                seen: None,
+                held: false,
+                renewed: Instant::now(),
+                leader_status,
+            },
+            watched,
+        )
     }
 
     fn publish_status(&self, leader: bool) {
@@ -61,7 +91,7 @@ impl Elector {
 
     /// Returns when this process leads.
     pub async fn acquire(&mut self) {
-        let mut ticks = interval(RETRY);
+        let mut ticks = interval(self.times.retry());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -78,17 +108,17 @@ impl Elector {
 
     /// Renews for as long as it can; returns when leadership is lost, and the process must end then.
     pub async fn keep(&mut self) -> Error {
-        let mut ticks = interval(RETRY);
+        let mut ticks = interval(self.times.retry());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let end = self.renewed + RENEW;
+            let end = self.renewed + self.times.renew();
             if timeout_at(end, ticks.tick()).await.is_err() {
                 self.publish_status(false);
-                return Error::NotRenewed;
+                return Error::NotRenewed(self.times.renew());
             }
             let began = Instant::now();
             // An attempt that lasts past the end would let this process act beside its successor.
-            match timeout_at(end.min(began + RENEW / 2), self.renew()).await {
+            match timeout_at(end.min(began + self.times.request()), self.renew()).await {
                 Ok(Ok(true)) => {
                     self.renewed = began;
                     self.publish_status(true);
@@ -119,7 +149,7 @@ impl Elector {
             spec.lease_duration_seconds = Some(1);
             self.api.replace(NAME, &params(), &lease).await.map(|_| ())
         };
-        match timeout(RENEW / 2, freed).await {
+        match timeout(self.times.request(), freed).await {
             Ok(Ok(())) => info!(lease = NAME, "released"),
             Ok(Err::<(), kube::Error>(error)) => warn!(%error, "lease not released; it runs out"),
             Err(_) => warn!("lease not released in time; it runs out"),
@@ -128,7 +158,7 @@ impl Elector {
     }
 
     async fn attempt(&mut self) -> bool {
-        match timeout(RENEW / 2, self.take()).await {
+        match timeout(self.times.request(), self.take()).await {
             Ok(Ok(won)) => won,
             Ok(Err(error)) => {
                 warn!(%error, "lease not taken; tried again");
@@ -151,7 +181,7 @@ impl Elector {
         };
         let holder = current.spec.as_ref().and_then(|s| s.holder_identity.clone()).unwrap_or_default();
         let mine = holder == self.identity;
-        if !mine && !holder.is_empty() && since.elapsed() < TERM {
+        if !mine && !holder.is_empty() && since.elapsed() < self.times.term {
             return Ok(false);
         }
         self.replace(current, !mine).await
@@ -191,7 +221,7 @@ impl Elector {
         let transitions = before.and_then(|s| s.lease_transitions).unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(TERM.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.times.term.as_secs()).ok(),
             acquire_time: if taken_over { Some(now.clone()) } else { before.and_then(|s| s.acquire_time.clone()) },
             renew_time: Some(now),
             lease_transitions: Some(if taken_over && before.is_some() { transitions + 1 } else { transitions }),
@@ -218,13 +248,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_holder_that_hears_nothing_ends_before_its_term_does() {
-        let (mut elector, leader_status) = Elector::new(silent_server(), "ns", "me");
-        let renewed = Instant::now();
-        assert!(matches!(elector.keep().await, Error::NotRenewed));
-        assert!(renewed.elapsed() <= RENEW, "acted on for {:?}", renewed.elapsed());
-        assert!(!leader_status.borrow().leader);
-        // A second call, as when the process stops, does not extend the last renewal.
-        assert!(matches!(elector.keep().await, Error::NotRenewed));
-        assert!(renewed.elapsed() <= RENEW);
+        for seconds in [15, 60] {
+            let (mut elector, leader_status) = Elector::new(silent_server(), "ns", "me", Duration::from_secs(seconds));
+            let (renewed, renew) = (Instant::now(), Duration::from_secs(seconds * 2 / 3));
+            assert!(matches!(elector.keep().await, Error::NotRenewed(_)));
+            assert!(renewed.elapsed() <= renew && renewed.elapsed() > renew / 2, "acted on for {:?}", renewed.elapsed());
+            assert!(!leader_status.borrow().leader);
+            // A second call, as when the process stops, does not extend the last renewal.
+            assert!(matches!(elector.keep().await, Error::NotRenewed(_)));
+            assert!(renewed.elapsed() <= renew);
+        }
     }
 }

@@ -80,7 +80,8 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
     let metrics = Metrics::default();
     let client = client(&metrics.writes).await?;
     let (caches, writers, triggers) = WatchCaches::new();
-    let (mut elector, leader_status) = Elector::new(client.clone(), &args.namespace, &args.identity);
+    let (mut elector, leader_status) =
+        Elector::new(client.clone(), &args.namespace, &args.identity, Duration::from_secs(args.lease_seconds));
 
     let mut parts: JoinSet<&'static str> = JoinSet::new();
     let addr = args.health_addr;
