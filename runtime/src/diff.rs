@@ -74,6 +74,7 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
         compared_with,
         base: list.base_revision,
         paths: list.changes,
+        too_deep: list.too_deep,
         no_base,
         cut: cut || list.cut,
         text_cut,

@@ -104,6 +104,9 @@ pub struct DiffResponse {
     pub base: Option<String>,
     /// Paths that differ from the sealed base, by the node's change list, without git's own files.
     pub paths: Vec<crate::node::ChangedPath>,
+    /// Directories that are too deep to look into, at most ten; `paths` lacks what is in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub too_deep: Vec<String>,
     /// Why the node knows no base to compare the tree with; `paths` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_base: Option<String>,

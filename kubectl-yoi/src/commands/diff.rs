@@ -37,6 +37,9 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
     if !args.since_commit && !args.name_only && is_without_base(&response) {
         eprintln!("the tree's repository does not have the base's commit any more, so this is only what is not committed");
     }
+    for directory in &response.too_deep {
+        eprintln!("left out, because it is too deep: what is in {}", show::quoted_path(directory));
+    }
     if is_cut { Err(cut_error(cluster, &args.name, &response).await) } else { Ok(()) }
 }
 

@@ -89,6 +89,16 @@ async fn an_error_and_a_wait_show_no_control_character_of_an_agent() -> Result<(
 }
 
 #[tokio::test]
+async fn a_directory_that_is_too_deep_is_named_and_the_rest_is_shown() -> Result<()> {
+    let response =
+        json!({ "paths": [{ "path": "a", "kind": "added" }], "tooDeep": ["d/e\n"], "cut": true, "pathsCut": true, "textCut": false });
+    let (_server, plugin) = with_diff(response).await?;
+    let names = plugin.run(&["diff", "a", "--name-only"]).await?.expect_code(7)?;
+    ensure!(names.out.starts_with("A\ta\n") && names.err.contains("too deep: what is in \"d/e\\n\""), "{names:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_diff_without_the_bases_commit_says_that_it_is_only_what_is_not_committed() -> Result<()> {
     let against = |commit: &str| json!({ "paths": [], "text": "+x\n", "comparedWith": commit, "base": "b1" });
     let (_server, plugin) = with_diff(against("b1")).await?;
