@@ -54,13 +54,17 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
 async fn every_rendered_object_passes_the_servers_strict_dry_run() -> Result<()> {
     let ns = TestNamespace::create("charts").await?;
     let other = ["--set", "shim.loopBtrfs.enabled=true", "--set", "logFormat=text", "--set", "image.pullSecrets[0].name=s"];
-    let on_host = ["--set", "gateway.hostNetwork=true", "--set", "gateway.ports.api=16443"];
+    // Other ports would stand beside those that Helm has applied.
+    let on_host = ["--set", "gateway.hostNetwork=true"];
     for (chart, more) in [("yoi-crds", &[][..]), ("yoi-operator", &[]), ("yoi-operator", &other), ("yoi-operator", &on_host)] {
         let objects = template(chart, more).await?.exit_ok()?.out;
         let kubectl = std::env::var("YOI_KUBECTL")?;
         let args = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"];
         let output = program::run(&kubectl, &args, &[], Some(&objects)).await?.exit_ok()?;
-        ensure!(!output.err.to_lowercase().contains("warning"), "{chart}: {}", output.err);
+        // The network of the node needs a namespace with Pod Security privileged, which is the administrator's to label.
+        let expected = |line: &str| more == on_host && line.contains("host namespaces (hostNetwork=true)");
+        let warnings: Vec<&str> = output.err.lines().filter(|line| line.to_lowercase().contains("warning") && !expected(line)).collect();
+        ensure!(warnings.is_empty(), "{chart}: {warnings:?}");
     }
     ns.remove().await
 }

@@ -50,7 +50,7 @@ async fn done_and_busy_agents(test: &str) -> Result<TestNamespace> {
 
 async fn exec_in_agent(ns: &TestNamespace, agent: &str, script: &str) -> Result<String> {
     let pod = pod_of(ns, agent).await?.metadata.name.unwrap_or_default();
-    Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", script]).await?.exit_ok()?.out)
+    Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &format!("cd /workspace; {script}")]).await?.exit_ok()?.out)
 }
 
 /// Returns the number of lines that the busy agent's tool has written so far.
