@@ -91,6 +91,23 @@ impl FakeApiServer {
         self.lock().requests.iter().filter(|request| request.starts_with(start)).count()
     }
 
+    /// Waits until some write of the object since the `writes`-th of all has met the condition, even if a later one does not.
+    pub async fn wait_for_write(&self, writes: usize, key: &str, condition: impl Fn(&Value) -> bool) {
+        let mut version = self.version.subscribe();
+        let met = || self.lock().events.iter().skip(writes).any(|(_, written, _, object)| written == key && condition(object));
+        crate::harness::wait_for("a write", async {
+            while !met() {
+                version.changed().await.unwrap();
+            }
+        })
+        .await;
+    }
+
+    /// How many writes of all objects there were.
+    pub fn writes(&self) -> usize {
+        self.lock().events.len()
+    }
+
     /// Waits until the object meets the condition.
     pub async fn wait_until(&self, kind: &str, namespace: &str, name: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let mut version = self.version.subscribe();

@@ -41,8 +41,11 @@ async fn status_live_that_one_replica_clears_is_set_again_by_the_one_that_has_th
     let only_one = cluster.runtime(&[&one], "token-p-b").await;
     let _both = cluster.runtime(&[&two], "token-p-b").await;
     cluster.caller(&two, "token-p-b").post_json::<_, ReportAccepted>(gateway_api::REPORT, &report(Activity::Running)).await.unwrap();
+    cluster.api.wait_until("yoipods", "ns", "b", |pod| pod["status"]["live"]["activity"] == "Running").await;
+    let writes = cluster.api.writes();
     only_one.lines.stop().await;
-    cluster.api.wait_until("yoipods", "ns", "b", |pod| pod["status"]["live"].is_null()).await;
+    // The other replica may set it again at once.
+    cluster.api.wait_for_write(writes, "yoipods/ns/b", |pod| pod["status"]["live"].is_null()).await;
     cluster.api.wait_until("yoipods", "ns", "b", |pod| pod["status"]["live"]["activity"] == "Running").await;
     let writes = cluster.api.request_count("PATCH");
     tokio::time::sleep(quick_settings().clear_live_delay * 3).await;
