@@ -132,22 +132,10 @@ impl ProjectInput<'_> {
 
 /// Whether the source was fetched. When nothing gets on, each base says why.
 fn source_ready(base_set: &BaseSet<'_>, now: jiff::Timestamp) -> ConditionValue {
-    let living = || base_set.living();
-    if living().any(|base| base.workspace.is_true(condition::POPULATED)) {
+    if base_set.living().any(|base| base.workspace.is_true(condition::POPULATED)) {
         return ConditionValue::yes(reason::FILLED, "the source was fetched");
     }
-    let populated: Vec<_> = living().filter_map(|base| find(base.workspace.conditions(), condition::POPULATED)).collect();
-    if let Some(failed) = populated.iter().find(|c| c.reason == reason::POPULATE_FAILED) {
-        return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
-    }
-    if let Some(stuck) = base_set.all_stuck(now) {
-        return stuck;
-    }
-    let refused = living().filter_map(|base| Some((base, find(base.workspace.conditions(), condition::READY)?)));
-    match refused.into_iter().find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
-        Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
-        None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
-    }
+    base_set.not_populated(now)
 }
 
 /// What the base says that gets on; else why each does not.

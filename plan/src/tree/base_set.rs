@@ -226,6 +226,22 @@ impl<'a> BaseSet<'a> {
         (steps, recheck)
     }
 
+    /// Why no base holds the source yet, while none does.
+    pub(crate) fn not_populated(&self, now: jiff::Timestamp) -> ConditionValue {
+        let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
+        if let Some(failed) = populated.find(|c| c.reason == reason::POPULATE_FAILED) {
+            return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
+        }
+        if let Some(stuck) = self.all_stuck(now) {
+            return stuck;
+        }
+        let mut ready = self.living().filter_map(|base| Some((base, conditions::find(base.workspace.conditions(), condition::READY)?)));
+        match ready.find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
+            Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
+            None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
+        }
+    }
+
     /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.
     pub(crate) fn all_stuck(&self, now: jiff::Timestamp) -> Option<ConditionValue> {
         let why_stuck = |base: ObservedBase<'_>| match self.progress(base, now) {

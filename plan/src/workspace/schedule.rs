@@ -168,7 +168,11 @@ fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: 
             Binding::WaitForConsumer | Binding::Unknown => (claim.selected_node, "waits for the first Pod that uses the claim"),
             Binding::Immediate => match best_node(input.nodes, provider, base_set, now) {
                 Some(node) => return Ok(node.to_owned()),
-                None => return waits(reason::POPULATING, "waits until the source is sealed on a node".to_owned()),
+                None => {
+                    let why = base_set.map(|base_set| base_set.not_populated(now));
+                    let why = why.unwrap_or_else(|| ConditionValue::no(reason::POPULATING, "waits until the source is sealed on a node"));
+                    return Err(NoNode { why, give_back: None });
+                }
             },
         },
     };
