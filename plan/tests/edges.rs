@@ -553,3 +553,19 @@ fn an_agent_that_is_not_ready_follows_a_changed_spec_and_a_ready_one_keeps_its_p
     assert!(!replaced(with("mended", Some(&digest), true)), "a ready agent works on");
     assert!(!replaced(with("mended", None, false)), "a Pod of an earlier version");
 }
+
+#[test]
+fn a_claim_bound_at_once_says_that_its_source_cannot_be_fetched() {
+    let spec = json!({"source": {"git": {"url": "https://git.example/a", "ref": "absent"}}, "claim": true, "binding": "Immediate"});
+    let workspace = tree("w", spec, json!({}));
+    let steps = workspace::plan(&seen(workspace.clone()), &settings(), now()).steps;
+    let base = steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some(base) } else { None });
+    let mut base = (**base.unwrap_or_else(|| panic!("its first base is made: {steps:?}"))).clone();
+    base.metadata.uid = Some("base".to_owned());
+    let failed = json!({"type": "Populated", "status": "False", "reason": "PopulateFailed", "message": "no such ref", "lastTransitionTime": "2023-01-01T00:00:00Z"});
+    let status_of_base = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), failed]});
+    base.status = Some(serde_json::from_value(status_of_base).expect("a status"));
+    let reported = status(workspace::plan(&workspace::Observed { bases: vec![Arc::new(base)], ..seen(workspace) }, &settings(), now()));
+    let scheduled = reported.conditions.iter().find(|c| c.type_ == "Scheduled").expect("Scheduled");
+    assert_eq!((scheduled.reason.as_str(), scheduled.message.as_str()), ("PopulateFailed", "no such ref"));
+}
