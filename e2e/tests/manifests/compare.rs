@@ -29,7 +29,7 @@ const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
         ],
         "only the schema checks lengths, ranges and patterns; this harness also checks that the operator does not panic at such an object",
     ),
-    ("doubled items", &["Duplicate value"], "only the schema says that the items of a list have keys"),
+    ("doubled items", &["Duplicate value", "duplicate entries for key"], "only the schema says that the items of a list have keys"),
     (
         "strictness",
         &["unknown field", "duplicate field", "field not declared in schema", "strict decoding error"],

@@ -101,7 +101,7 @@ pub fn status(kind: Kind) -> Value {
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "nodeName": "n" }, "sessionClaimName": "c",
             "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Running" },
             "live": { "podUID": "u", "activity": "Idle", "observedAt": "2026-01-01T00:00:00Z" },
-            "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts." },
+            "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1 },
             "conditions": conditions }),
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
         Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none", "origin": { "kind": "Base", "workspaceUID": "u" },
