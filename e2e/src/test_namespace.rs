@@ -47,6 +47,8 @@ fn environment(name: &str) -> Result<String> {
     std::env::var(name).with_context(|| format!("{name} is not set: run these tests by `cargo xtask test`"))
 }
 
+const OPERATOR: &str = "system:serviceaccount:yoi-system:yoi-operator";
+
 /// Returns a client with the rights of the cluster's administrator under the operator's name: only the operator may create bases, and Pods with the
 /// label `yoi.dev/role`.
 ///
@@ -54,7 +56,7 @@ fn environment(name: &str) -> Result<String> {
 /// When there is no kubeconfig.
 pub async fn client_as_operator() -> Result<Client> {
     let mut config = Config::infer().await?;
-    config.auth_info.impersonate = Some("system:serviceaccount:yoi-system:yoi-operator".to_owned());
+    config.auth_info.impersonate = Some(OPERATOR.to_owned());
     config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
     Ok(Client::try_from(config)?)
 }
@@ -136,11 +138,23 @@ impl TestNamespace {
     /// # Errors
     /// When kubectl cannot be run.
     pub async fn try_apply(&self, yaml: &str) -> Result<CommandOutput> {
+        self.apply_with(yaml, &[]).await
+    }
+
+    /// As [`TestNamespace::apply`], under the operator's name: see [`client_as_operator`].
+    ///
+    /// # Errors
+    /// When kubectl cannot be run or fails.
+    pub async fn apply_as_operator(&self, yaml: &str) -> Result<()> {
+        self.apply_with(yaml, &["--as", OPERATOR, "--as-group", "system:masters"]).await?.exit_ok().map(drop)
+    }
+
+    async fn apply_with(&self, yaml: &str, flags: &[&str]) -> Result<CommandOutput> {
         let mut text = yaml.replace("$NAMESPACE", &self.name);
         for (name, reference) in &self.images {
             text = text.replace(&format!("$image({name})"), reference);
         }
-        program::run(&environment("YOI_KUBECTL")?, &["-n", &self.name, "apply", "-f", "-"], &[], Some(&text)).await
+        program::run(&environment("YOI_KUBECTL")?, &[flags, &["-n", &self.name, "apply", "-f", "-"]].concat(), &[], Some(&text)).await
     }
 
     /// Runs kubectl in this namespace.

@@ -14,7 +14,7 @@ mod pki;
 mod settings;
 mod supervisor;
 
-pub use data_root::{DataRoot, GIBIBYTES as DATA_ROOT_GIBIBYTES};
+pub use data_root::{DataRoot, gibibytes as data_root_gibibytes};
 pub use kubectl::Kubectl;
 pub use leftovers::HostInventory;
 pub use nodes::import;

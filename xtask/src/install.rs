@@ -5,7 +5,7 @@ mod fleet;
 
 pub use existing_cluster::{ExistingCluster, existing};
 
-use crate::cluster::{self, DATA_ROOT_GIBIBYTES, DataRoot, Kubectl, Shape};
+use crate::cluster::{self, DataRoot, Kubectl, Shape, data_root_gibibytes};
 use crate::command::{command, run};
 use crate::images::{self, References};
 use crate::instance::{Instance, Node, repository};
@@ -50,11 +50,13 @@ impl InstallTarget {
     pub fn local(instance: Instance) -> Result<Self> {
         // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not. One DaemonSet
         // serves all nodes, so where one has a file system of its own, no node gets the chart's.
-        let in_a_file = Node::existing(instance).into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
+        let nodes = Node::existing(instance);
+        let size = data_root_gibibytes(nodes.len());
+        let in_a_file = nodes.into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
         let settings = vec![
             format!("shim.dataRoot={}", instance.path("yoi")),
             format!("shim.loopBtrfs.enabled={in_a_file}"),
-            format!("shim.loopBtrfs.size={DATA_ROOT_GIBIBYTES}Gi"),
+            format!("shim.loopBtrfs.size={size}Gi"),
         ];
         let kubectl = Kubectl::new(instance, &build::kubernetes()?);
         Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })

@@ -44,7 +44,7 @@ impl<'a> DiskFiller<'a> {
     /// Starts the filler in the background of the node.
     async fn start(&self) -> Result<()> {
         let script = format!(
-            "mkdir {0} && cd {0} && : > {1} && : > {1}.busy || exit 1
+            "mkdir {0} && cd {0} && sync -f . && : > {1} && : > {1}.busy || exit 1
              (n=0; end=$(($(date +%s) + {2}))
              while [ -e {1} ] && [ $(date +%s) -lt $end ]; do
                for size in 4G 512M 64M 8M 1M 64K; do while fallocate -l $size data-$n; do n=$((n + 1)); done; done

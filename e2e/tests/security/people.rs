@@ -123,7 +123,10 @@ async fn a_person_whose_name_is_not_ascii_is_who_the_api_server_says() -> Result
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
     let (user, group) = ("jürgen@例え.jp", "Entwickler Köln");
-    ns.kubectl(&["create", "rolebinding", "by-name", "--clusterrole=yoi-edit", &format!("--user={user}")]).await?.exit_ok()?;
+    for role in ["yoi-view", "yoi-edit"] {
+        let (name, role, user) = (format!("by-name-{role}"), format!("--clusterrole={role}"), format!("--user={user}"));
+        ns.kubectl(&["create", "rolebinding", &name, &role, &user]).await?.exit_ok()?;
+    }
     ns.kubectl(&["create", "rolebinding", "by-group", "--clusterrole=yoi-view", &format!("--group={group}")]).await?.exit_ok()?;
     let log = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/log", ns.name);
     let message = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/message", ns.name);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, WorkspaceNode};
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::api::{ask, bearer, our_pod, token};
+use crate::api::{ask, bearer, token};
 
 const SHIM: &str = "yoi-agent-shim";
 const NODES: &str = "yoi-node";
@@ -34,8 +34,16 @@ async fn create_pod_on_node(pods: &Api<Pod>, node: &str) -> Result<Pod> {
 #[tokio::test]
 async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
     let ns = TestNamespace::create("shim-token").await?;
-    let here = our_pod(&ns, NODES, SHIM).await?;
-    let this_node = here.spec.as_ref().and_then(|s| s.node_name.clone()).context("the shim has no node")?;
+    // A tree, and the shim of its node.
+    ns.yoi(&["workspace", "create", "near", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
+        .await?
+        .exit_ok()?;
+    ns.wait_condition::<AgentWorkspace>("near", "Ready", ConditionStatus::True).await?;
+    let this_node = ns.get::<AgentWorkspace>("near").await?.status.and_then(|status| status.node_name).context("the tree has no node")?;
+    let shims: Api<Pod> = Api::namespaced(ns.client.clone(), NODES);
+    let shims = shims.list(&ListParams::default().labels("app.kubernetes.io/name=yoi-agent-shim")).await?;
+    let on_node = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_ref() == Some(&this_node));
+    let here = shims.items.into_iter().find(on_node).context("the tree's node has no shim")?;
     let other_node = format!("{}-node", ns.name);
     // Without a Node the operator would delete the WorkspaceNode. No Pod is scheduled there: it is cordoned and has no label.
     let nodes: Api<Node> = Api::all(ns.client.clone());
@@ -65,11 +73,7 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
     let nodes: Api<WorkspaceNode> = Api::all(ns.client.clone());
     nodes.create(&PostParams::default(), &serde_json::from_value(json!({ "metadata": { "name": there.1 }, "spec": {} }))?).await?;
 
-    // One tree on this node, and one on the other.
-    ns.yoi(&["workspace", "create", "near", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])
-        .await?
-        .exit_ok()?;
-    ns.wait_condition::<AgentWorkspace>("near", "Ready", ConditionStatus::True).await?;
+    // One tree is on this node, and now one on the other.
     ns.apply(&workspace("far")).await?;
     ns.wait_condition::<AgentWorkspace>("far", "Accepted", ConditionStatus::True).await?;
     let far: Api<AgentWorkspace> = ns.api();
