@@ -13,6 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
+use yoi_e2e::fixtures::TREE_PATH;
 use yoi_e2e::local_cluster::tree_uids;
 use yoi_e2e::poll_until;
 use yoi_e2e::program;
@@ -50,7 +51,7 @@ async fn done_and_busy_agents(test: &str) -> Result<TestNamespace> {
 
 async fn exec_in_agent(ns: &TestNamespace, agent: &str, script: &str) -> Result<String> {
     let pod = pod_of(ns, agent).await?.metadata.name.unwrap_or_default();
-    Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &format!("cd /workspace; {script}")]).await?.exit_ok()?.out)
+    Ok(ns.kubectl(&["exec", &pod, "--", "/bin/sh", "-c", &format!("cd {TREE_PATH} && {script}")]).await?.exit_ok()?.out)
 }
 
 /// Returns the number of lines that the busy agent's tool has written so far.
