@@ -67,7 +67,7 @@ impl Reason {
         self.warns
     }
 
-    /// How an object gets over it: what waits for the object ends early when only a person can mend it.
+    /// How an object gets over it: what waits for the object ends early when only a person can fix it.
     #[must_use]
     pub const fn recovery(self) -> Recovery {
         self.recovery
@@ -202,7 +202,7 @@ reasons! {
         "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The Pod that fills a base cannot run on its node. Another node gets a base, if there is one that can.
     @retried POPULATOR_NOT_RUNNING = "PopulatorNotRunning",
-        "The message holds the words of the scheduler or the kubelet: room, a taint, the image. It goes on by itself when that is mended.",
+        "The message holds the words of the scheduler or the kubelet: room, a taint, the image. It goes on by itself when that is fixed.",
         "kubectl describe pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The source's content is in the base.
     FILLED = "Filled";

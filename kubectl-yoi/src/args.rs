@@ -96,7 +96,7 @@ pub enum Command {
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
-    /// Look for what is wrong with Yoi on this cluster, and say the command that mends it.
+    /// Look for what is wrong with Yoi on this cluster, and say the command that fixes it.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorOptions),
     /// Tell what a reason of a condition means and what to do about it.

@@ -22,7 +22,7 @@ pub enum Error {
     #[error("{what} is not there yet after {seconds} s: {why}\n  next: {next}")]
     TimedOut { what: String, seconds: u64, why: String, next: String },
     /// What a verb waits for does not come by itself.
-    #[error("{what} is not {goal}, and only a person can mend that: {why}\n  {advice}\n  next: {next}")]
+    #[error("{what} is not {goal}, and only a person can fix that: {why}\n  {advice}\n  next: {next}")]
     NeedsPerson { what: String, goal: &'static str, why: String, advice: &'static str, next: String },
     #[error("the task of {what} failed: {why}\n  next: {next}")]
     TaskFailed { what: String, why: String, next: String },
@@ -297,7 +297,7 @@ mod tests {
         let rows = vec![
             (
                 person,
-                "YoiPod ns/a is not ready, and only a person can mend that: SecretMissing: the Secret is missing\n  Make it.\n  next: ",
+                "YoiPod ns/a is not ready, and only a person can fix that: SecretMissing: the Secret is missing\n  Make it.\n  next: ",
                 1,
             ),
             (run, "the run of YoiPod ns/a that read the message did not finish: turn limit reached", 6),

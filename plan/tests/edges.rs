@@ -549,9 +549,9 @@ fn an_agent_that_is_not_ready_follows_a_changed_spec_and_a_ready_one_keeps_its_p
         yoipod::plan(&seen, &settings(), now()).steps.iter().any(|s| matches!(s, Step::Delete(t) if t.kind == Kind::Pod && t.uid == "a-1"))
     };
     assert!(!replaced(with("right", Some(&digest), false)), "nothing has changed");
-    assert!(replaced(with("mended", Some(&digest), false)), "its model was unreachable, and another one is named now");
-    assert!(!replaced(with("mended", Some(&digest), true)), "a ready agent works on");
-    assert!(!replaced(with("mended", None, false)), "a Pod of an earlier version");
+    assert!(replaced(with("fixed", Some(&digest), false)), "its model was unreachable, and another one is named now");
+    assert!(!replaced(with("fixed", Some(&digest), true)), "a ready agent works on");
+    assert!(!replaced(with("fixed", None, false)), "a Pod of an earlier version");
 }
 
 #[test]

@@ -105,10 +105,9 @@ pub async fn text_diff(processes: &ProcessSupervisor, tree: &Path, from: Compare
         ComparedWith::Commit(base) => known_base(&repository, Some(base)).await?,
         ComparedWith::Head | ComparedWith::Nothing => None,
     };
-    let compared_with = match from {
-        ComparedWith::Commit(_) if base.is_some() => base,
-        ComparedWith::Commit(_) | ComparedWith::Head => repository.commit("HEAD").await?,
-        ComparedWith::Nothing => None,
+    let compared_with = match base {
+        None if from != ComparedWith::Nothing => repository.commit("HEAD").await?,
+        base => base,
     };
     let against = match &compared_with {
         Some(commit) => commit.clone(),

@@ -202,12 +202,6 @@ impl RuntimeStatus {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
     }
 
-    /// The report as it is now.
-    #[must_use]
-    pub fn report(&self) -> RuntimeReport {
-        self.sender.borrow().clone()
-    }
-
     /// The report, and a notification of every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<RuntimeReport> {
@@ -288,8 +282,12 @@ mod tests {
 
     use super::*;
 
+    fn report(status: &RuntimeStatus) -> RuntimeReport {
+        status.subscribe().borrow().clone()
+    }
+
     fn reasons(status: &RuntimeStatus) -> (bool, Open<ReportReason>) {
-        let report = status.report();
+        let report = report(status);
         (report.ready, report.reason)
     }
 
@@ -302,9 +300,9 @@ mod tests {
         let status = RuntimeStatus::new(1, None);
         let refused = SessionError::LowerGeneration { ours: 1, seen: 7 };
         status.set_session_state(SessionState::Broken(NotReady::from_session_error(&refused)));
-        assert_eq!(status.report().volume_run_generation, Some(7));
+        assert_eq!(report(&status).volume_run_generation, Some(7));
         status.set_session_state(SessionState::Open);
-        assert_eq!(status.report().volume_run_generation, None);
+        assert_eq!(report(&status).volume_run_generation, None);
     }
 
     #[test]

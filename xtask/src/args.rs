@@ -152,7 +152,7 @@ pub enum NodeCommand {
         #[arg(value_parser = node)]
         node: Node,
     },
-    /// Mend the link that `lose` cut
+    /// Join the link again that `lose` cut
     Restore {
         #[arg(value_parser = node)]
         node: Node,

@@ -74,10 +74,8 @@ pub async fn diff(
     Extension(user): Extension<User>,
     query: Result<Query<DiffQuery>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
-    let record = target.resolve(&gateway, &user, "get", "diff").await?;
-    let since = query.map_err(bad_query)?.since;
-    let answer = read_from_runtime(&gateway, &record, format!("{}?since={}", runtime_api::DIFF, since.as_str())).await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], Body::new(answer.into_body())).into_response())
+    let path = query.map(|Query(query)| format!("{}?since={}", runtime_api::DIFF, query.since.as_str()));
+    pass_on(&gateway, target, &user, "diff", path, "application/json").await
 }
 
 pub async fn patch(
@@ -86,10 +84,22 @@ pub async fn patch(
     Extension(user): Extension<User>,
     query: Result<Query<PatchQuery>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
-    let record = target.resolve(&gateway, &user, "get", "patch").await?;
-    let format = query.map_err(bad_query)?.format;
-    let answer = read_from_runtime(&gateway, &record, format!("{}?format={}", runtime_api::PATCH, format.as_str())).await?;
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(answer.into_body())).into_response())
+    let path = query.map(|Query(query)| format!("{}?format={}", runtime_api::PATCH, query.format.as_str()));
+    pass_on(&gateway, target, &user, "patch", path, "application/octet-stream").await
+}
+
+/// The runtime's answer to `path` as it is, for a user who may get this subresource.
+async fn pass_on(
+    gateway: &GatewayState,
+    target: AgentTarget,
+    user: &User,
+    subresource: &'static str,
+    path: Result<String, QueryRejection>,
+    content_type: &'static str,
+) -> Result<Response, ApiFailure> {
+    let record = target.resolve(gateway, user, "get", subresource).await?;
+    let answer = read_from_runtime(gateway, &record, path.map_err(bad_query)?).await?;
+    Ok(([(header::CONTENT_TYPE, content_type)], Body::new(answer.into_body())).into_response())
 }
 
 fn bad_query(rejection: QueryRejection) -> ApiFailure {

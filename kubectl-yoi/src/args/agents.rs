@@ -44,7 +44,7 @@ pub struct RunOptions {
     pub tool_seconds: Option<i32>,
     #[command(flatten)]
     pub model: ModelOptions,
-    /// Wait until the task is done, or, without a task, until the agent is ready. What only a person can mend ends the wait.
+    /// Wait until the task is done, or, without a task, until the agent is ready. What only a person can fix ends the wait.
     #[arg(short, long)]
     pub wait: bool,
     /// How long to wait.
@@ -167,7 +167,7 @@ pub struct PeerOptions {
 pub struct DesiredStateOptions {
     #[command(flatten)]
     pub agents: AgentSelection,
-    /// Wait until it is so. What only a person can mend ends the wait.
+    /// Wait until it is so. What only a person can fix ends the wait.
     #[arg(short, long)]
     pub wait: bool,
     /// How long to wait.
@@ -181,7 +181,7 @@ pub struct DesiredStateOptions {
 pub struct RestartOptions {
     #[command(flatten)]
     pub agents: AgentSelection,
-    /// Wait until they are ready again. What only a person can mend ends the wait.
+    /// Wait until they are ready again. What only a person can fix ends the wait.
     #[arg(short, long)]
     pub wait: bool,
     /// How long their Pods may take to end and, with --wait, how long to wait.

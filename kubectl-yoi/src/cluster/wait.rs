@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::remedy;
 use crate::show;
 
-/// For how long a reason must hold that only a person can mend. A cause that somebody is just making is not mended yet.
+/// For how long a reason must hold that only a person can fix. A cause that somebody is just making is not fixed yet.
 const PERSON_GRACE: Duration = Duration::from_secs(5);
 /// As [`PERSON_GRACE`], where another try may help.
 const RETRY_GRACE: Duration = Duration::from_secs(30);

@@ -84,7 +84,7 @@ pub async fn wait_ready(cluster: &Cluster, name: &str, timeout: Duration) -> Res
     cluster.unless_project_fails(Some(&project), timeout, ready).await
 }
 
-/// Returns why an agent is not ready, and whether only a person can mend that.
+/// Returns why an agent is not ready, and whether only a person can fix that.
 pub fn not_ready<T>(cluster: &Cluster, pod: &YoiPod, project: Option<&YoiProject>) -> Wait<T> {
     let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let ready = find(conditions, condition::READY);

@@ -209,7 +209,7 @@ async fn a_peer_that_is_not_ready_is_no_success() -> Result<()> {
     server.remove("YoiPeer", "a.b");
     server.control(ready_peer("MemberMissing", "False"));
     let missing = plugin.run(&["peer", "a", "b"]).await?.expect_code(1)?;
-    ensure!(missing.err.contains("only a person can mend that: MemberMissing"), "{missing:?}");
+    ensure!(missing.err.contains("only a person can fix that: MemberMissing"), "{missing:?}");
     server.remove("YoiPeer", "a.b");
     server.control(ready_peer("MembersBound", "True"));
     let joined = plugin.run(&["peer", "b", "a"]).await?.expect_code(0)?;

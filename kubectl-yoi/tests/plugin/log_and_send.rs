@@ -12,7 +12,7 @@ fn line(n: u64, at: &str, kind: &str, body: Value) -> String {
         + "\n"
 }
 
-fn said(n: u64, at: &str, text: &str) -> String {
+fn assistant_line(n: u64, at: &str, text: &str) -> String {
     line(n, at, "Assistant", json!({ "text": text }))
 }
 
@@ -20,7 +20,7 @@ fn said(n: u64, at: &str, text: &str) -> String {
 async fn a_log_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
-    let many: String = (1..5000).map(|n| said(n, "2026-01-01T10:20:30.000Z", "hello")).collect();
+    let many: String = (1..5000).map(|n| assistant_line(n, "2026-01-01T10:20:30.000Z", "hello")).collect();
     server.answer_for("a", "log", 200, many);
     for words in [&["log", "a"][..], &["log", "a", "-o", "json"], &["log", "a", "-o", "yaml"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full")?;
@@ -38,7 +38,12 @@ async fn a_log_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() ->
 async fn times_of_a_log_have_date_and_zone_and_since_leaves_out_what_is_older() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
-    server.answer_for("a", "log", 200, said(1, "2026-01-01T10:20:30.000Z", "old\u{1b}[2J") + &said(2, "2999-01-01T00:00:00.000Z", "new"));
+    server.answer_for(
+        "a",
+        "log",
+        200,
+        assistant_line(1, "2026-01-01T10:20:30.000Z", "old\u{1b}[2J") + &assistant_line(2, "2999-01-01T00:00:00.000Z", "new"),
+    );
     let all = plugin.run(&["log", "a"]).await?.expect_code(0)?;
     ensure!(all.out == "2026-01-01T10:20:30Z    agent old^[[2J\n2999-01-01T00:00:00Z    agent new\n", "{all:?}");
     let new = plugin.run(&["log", "a", "--since", "10m"]).await?.expect_code(0)?;
@@ -72,11 +77,11 @@ async fn a_message_can_be_sent_again_under_its_id() -> Result<()> {
 async fn send_waits_for_the_run_that_reads_the_message() -> Result<()> {
     let at = "2026-01-01T10:20:30.000Z";
     let run = |outcome: &str| {
-        said(1, at, "of another run")
+        assistant_line(1, at, "of another run")
             + &line(2, at, "RunEnded", json!({ "runId": "r1", "outcome": "finished" }))
             + &line(3, at, "Input", json!({ "from": "person", "messageId": ID, "user": "u", "text": "hello" }))
             + &line(4, at, "RunStarted", json!({ "runId": "r4", "cause": [ID] }))
-            + &said(5, at, "I am well.\u{1b}[2J")
+            + &assistant_line(5, at, "I am well.\u{1b}[2J")
             + &line(6, at, "RunEnded", json!({ "runId": "r4", "outcome": outcome, "message": "why\u{1b}[2J" }))
     };
     let server = ApiServer::start().await?;
@@ -88,7 +93,7 @@ async fn send_waits_for_the_run_that_reads_the_message() -> Result<()> {
     server.answer_for("a", "log", 200, run("limitReached"));
     let failed = plugin.run(&["send", "a", "hello", "--id", ID, "--wait"]).await?.expect_code(6)?;
     ensure!(failed.err.contains("turn limit was reached: why^[[2J") && failed.err.contains("next: kubectl yoi log a"), "{failed:?}");
-    server.answer_for("a", "log", 200, said(1, at, "of another run"));
+    server.answer_for("a", "log", 200, assistant_line(1, at, "of another run"));
     let late = plugin.run(&["send", "a", "hello", "--id", ID, "--wait", "--timeout", "2s"]).await?.expect_code(5)?;
     ensure!(late.err.contains("its run has not ended"), "{late:?}");
     Ok(())

@@ -22,7 +22,7 @@ fn operator(conditions: Conditions) -> impl Fn(&str, &mut Value) + Send + 'stati
 const RUN: [&str; 8] = ["run", "a", "-p", "p", "--wait", "--timeout", "90s", "-t"];
 
 #[tokio::test]
-async fn a_wait_for_what_only_a_person_can_mend_ends_and_names_the_mending_command() -> Result<()> {
+async fn a_wait_for_what_only_a_person_can_fix_ends_and_names_the_command_that_fixes_it() -> Result<()> {
     for (conditions, words) in [
         (
             &[("Ready", "False", "SecretMissing", "the Secret is missing")][..],

@@ -151,7 +151,7 @@ fn keep<'a>(
     }
 }
 
-/// Whether spec or project have changed since the Pod was made, and the agent is not ready: somebody mends what it waits for. A ready agent keeps its
+/// Whether spec or project have changed since the Pod was made, and the agent is not ready: somebody fixes what it waits for. A ready agent keeps its
 /// Pod, and takes a change at its next start.
 fn is_outdated(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>, accepted: &Accepted<'_>, settings: &Settings) -> bool {
     let is_ready = input.before.report.as_ref().is_some_and(|report| report.pod_uid == pod.uid().as_str() && report.ready);

@@ -76,7 +76,7 @@ mod tests {
         ("RunStarted", json!({ "runId": "r", "cause": [cause] }))
     }
 
-    fn said(text: &str) -> (&'static str, Value) {
+    fn assistant_entry(text: &str) -> (&'static str, Value) {
         ("Assistant", json!({ "text": text }))
     }
 
@@ -86,21 +86,29 @@ mod tests {
 
     #[test]
     fn the_run_of_another_message_is_not_the_answer() {
-        assert_eq!(end(&[input("other"), started("other"), said("no"), ended("finished")]), None);
-        let both =
-            [input("other"), started("other"), said("no"), ended("finished"), input("m"), started("m"), said("yes"), ended("finished")];
+        assert_eq!(end(&[input("other"), started("other"), assistant_entry("no"), ended("finished")]), None);
+        let both = [
+            input("other"),
+            started("other"),
+            assistant_entry("no"),
+            ended("finished"),
+            input("m"),
+            started("m"),
+            assistant_entry("yes"),
+            ended("finished"),
+        ];
         assert_eq!(end(&both), Some(RunEnd::Finished("yes".to_owned())));
     }
 
     #[test]
     fn a_run_under_way_that_reads_the_message_answers_it() {
-        let entries = [started("other"), said("no"), input("m"), said("yes"), ended("finished")];
+        let entries = [started("other"), assistant_entry("no"), input("m"), assistant_entry("yes"), ended("finished")];
         assert_eq!(end(&entries), Some(RunEnd::Finished("yes".to_owned())));
     }
 
     #[test]
     fn an_interrupted_run_goes_on_and_a_failed_one_is_a_failure() {
-        let entries = [input("m"), started("m"), ended("interrupted"), started("m"), said("yes"), ended("finished")];
+        let entries = [input("m"), started("m"), ended("interrupted"), started("m"), assistant_entry("yes"), ended("finished")];
         assert_eq!(end(&entries), Some(RunEnd::Finished("yes".to_owned())));
         assert_eq!(end(&[input("m"), started("m"), ended("limitReached")]), Some(RunEnd::Failed("its turn limit was reached".to_owned())));
     }
