@@ -65,16 +65,16 @@ pub enum XtaskCommand {
     },
     /// Whether the harness of kills finds the faults of e2e/planted, each built and rolled out on the cluster yoi-faults
     Planted {
-        /// Only this one
-        name: Option<String>,
+        /// Only these
+        names: Vec<String>,
     },
     /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
     Test {
         /// Also what takes hours: 300 rounds of kills on two clusters, tests that want the machine for themselves; without a filter planted faults and benchmarks too
         #[arg(long)]
         all: bool,
-        /// Only the tests whose names contain this
-        filter: Option<String>,
+        /// Only the tests whose names contain one of these
+        filters: Vec<String>,
     },
 }
 

@@ -14,38 +14,50 @@ use anyhow::{Result, bail};
 use report::{Lane, LaneOutcome, Report};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Set in the environment of tests: a test that lacks a right or a program fails instead of being skipped.
 const MUST_RUN: &str = "YOI_MUST_RUN";
 
-/// What a person asked for, and how many tests ran so far.
+/// What a person asked for, how many tests ran so far, and what those that failed printed.
 struct Selection<'a> {
     all: bool,
-    filter: Option<&'a str>,
+    /// Parts of the names of tests; all tests if empty.
+    filters: &'a [String],
     ran: AtomicU64,
+    failures: Mutex<Vec<String>>,
 }
 
 impl Selection<'_> {
     /// Runs the tests; returns whether they passed, and the command line for an error message.
     fn run(&self, name: &str, tests: Command, command_line: String) -> Result<(bool, String)> {
-        let (passed, ran) = prefixed::run(name, tests)?;
-        self.ran.fetch_add(ran, Ordering::Relaxed);
-        Ok((passed, command_line))
+        let ran = prefixed::run(name, tests)?;
+        self.ran.fetch_add(ran.tests, Ordering::Relaxed);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(ran.failures);
+        Ok((ran.succeeded, command_line))
+    }
+
+    /// Prints what failed once more: thousands of lines ran past since.
+    fn print_failures(&self) {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if !failures.is_empty() {
+            println!("\nWhat the failed tests said:\n{}", failures.join("\n"));
+        }
     }
 
     /// Fails when a filter matched no test at all.
     fn check_filter(&self) -> Result<LaneOutcome> {
-        match (self.filter, self.ran.load(Ordering::Relaxed)) {
-            (Some(filter), 0) => bail!("no test that could run here has a name that contains {filter:?}"),
-            _ => Ok(LaneOutcome::Passed),
+        if !self.filters.is_empty() && self.ran.load(Ordering::Relaxed) == 0 {
+            bail!("no test that could run here has a name that contains {}", self.filters.join(" or "));
         }
+        Ok(LaneOutcome::Passed)
     }
 }
 
-pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
+pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
     let mut report = Report::default();
-    let selection = Selection { all, filter, ran: AtomicU64::new(0) };
-    if filter.is_none() {
+    let selection = Selection { all, filters, ran: AtomicU64::new(0), failures: Mutex::default() };
+    if filters.is_empty() {
         report.lane("format", || cargo(&["fmt", "--all", "--check"]));
         report.lane("lints", || {
             cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
@@ -76,19 +88,19 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
         outcome(passed, &line)
     });
     clusters::lanes(&mut report, &selection, units);
-    if filter.is_some() {
+    if !filters.is_empty() {
         report.lane("there are such tests", || selection.check_filter());
     }
     if !whole {
         // cargo counts a test that found it cannot run as passed.
         report.lane("unit tests with mounts", || Ok(LaneOutcome::skipped("they need root and its packages; without, they only say so")));
     }
-    if all && filter.is_none() {
+    if all && filters.is_empty() {
         report.lane("planted faults found", || {
             if !rustix::process::geteuid().is_root() {
                 return Ok(LaneOutcome::skipped("a node needs root"));
             }
-            planted::run(None).map(|()| LaneOutcome::Passed)
+            planted::run(&[]).map(|()| LaneOutcome::Passed)
         });
         report.lane("benchmarks, shown only", || {
             if !rustix::process::geteuid().is_root() {
@@ -97,6 +109,7 @@ pub fn run(all: bool, filter: Option<&str>) -> Result<ExitCode> {
             cargo(&["bench", "-p", "yoi-workspace", "-p", "yoi-session"])
         });
     }
+    selection.print_failures();
     report.print();
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -107,7 +120,10 @@ const NICER: &str = "10";
 /// Returns whether the unit tests passed, and their command line.
 fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
     let mut words = vec!["test", "--no-fail-fast", "--workspace"];
-    words.extend(selection.filter);
+    if !selection.filters.is_empty() {
+        words.push("--");
+        words.extend(selection.filters.iter().map(String::as_str));
+    }
     let mut tests = Command::new("nice");
     tests.args(["-n", NICER]).arg(program()).args(&words).current_dir(repository());
     if whole {
@@ -149,8 +165,11 @@ mod tests {
 
     #[test]
     fn a_filter_that_no_test_bears_fails() {
-        let selection = |filter, ran| Selection { all: false, filter, ran: AtomicU64::new(ran) };
-        assert!(selection(None, 0).check_filter().is_ok() && selection(Some("peers"), 1).check_filter().is_ok());
-        assert!(selection(Some("peres"), 0).check_filter().is_err_and(|error| error.to_string().contains("\"peres\"")));
+        let check = |filters: &[&str], ran| {
+            let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+            Selection { all: false, filters: &filters, ran: AtomicU64::new(ran), failures: Mutex::default() }.check_filter()
+        };
+        assert!(check(&[], 0).is_ok() && check(&["peers"], 1).is_ok());
+        assert!(check(&["peres", "piers"], 0).is_err_and(|error| error.to_string().contains("peres or piers")));
     }
 }

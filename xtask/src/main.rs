@@ -48,8 +48,8 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
         XtaskCommand::Generate { check } => generate::run(check)?,
         XtaskCommand::Law => law::run()?,
         XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
-        XtaskCommand::Planted { name } => planted::run(name.as_deref())?,
-        XtaskCommand::Test { all, filter } => return lanes::run(all, filter.as_deref()),
+        XtaskCommand::Planted { names } => planted::run(&names)?,
+        XtaskCommand::Test { all, filters } => return lanes::run(all, &filters),
     }
     Ok(ExitCode::SUCCESS)
 }

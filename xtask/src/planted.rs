@@ -19,12 +19,13 @@ use std::time::Instant;
 
 const INSTANCE: Instance = Instance::YoiFaults;
 
-/// Looks for every fault, or for the one of this name. Succeeds if each was found by its sentence.
-pub fn run(name: Option<&str>) -> Result<()> {
-    let faults: Vec<Fault> = patch::all()?.into_iter().filter(|fault| name.is_none_or(|name| fault.name == name)).collect();
-    if faults.is_empty() {
-        bail!("no planted fault is called {}", name.unwrap_or_default());
+/// Looks for the faults of these names, or for every one. Succeeds if each was found by its sentence.
+pub fn run(names: &[String]) -> Result<()> {
+    let all = patch::all()?;
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|fault| fault.name != **name)) {
+        bail!("no planted fault is called {unknown}");
     }
+    let faults: Vec<Fault> = all.into_iter().filter(|fault| names.is_empty() || names.contains(&fault.name)).collect();
     let source = Source::of_head()?;
     let mut missed = Vec::new();
     for fault in &faults {

@@ -85,7 +85,7 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
     if selection.all {
         report.lane("tests that need the whole machine", || with_charts(run_alone));
     }
-    if selection.filter.is_none() {
+    if selection.filters.is_empty() {
         report.lane("up by context and registry", || {
             if !prepared.charts {
                 return Ok(LaneOutcome::skipped("Yoi could not be installed"));
@@ -140,8 +140,8 @@ fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
         run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=6"])?,
         run_targets(SHARED, built, &NODE_TARGETS, selection, &["--test-threads=1"])?,
     ];
-    if selection.all && selection.filter.is_none_or(|filter| ROUNDS_TEST.contains(filter)) {
-        runs.push(kills(SHARED, built, selection, Some(ROUNDS_TEST))?);
+    if selection.all && (selection.filters.is_empty() || selection.filters.iter().any(|filter| ROUNDS_TEST.contains(filter.as_str()))) {
+        runs.push(kills(SHARED, built, selection, &[ROUNDS_TEST.to_owned()])?);
     }
     outcome(runs)
 }
@@ -149,12 +149,12 @@ fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
 fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
     let teardown = run_targets(DISRUPTED, built, &DISRUPTIVE_TARGETS[..1], selection, &["--test-threads=6"])?;
     charts(DISRUPTED, built)?;
-    outcome(vec![teardown, kills(DISRUPTED, built, selection, selection.filter)?])
+    outcome(vec![teardown, kills(DISRUPTED, built, selection, selection.filters)?])
 }
 
-fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filter: Option<&str>) -> Result<TestRun> {
+fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[String]) -> Result<TestRun> {
     let rounds = if selection.all { MANY_ROUNDS / 2 } else { ROUNDS };
-    let mut cargo = test(on, built, &DISRUPTIVE_TARGETS[1..], filter, &["--test-threads=1", "--nocapture"])?;
+    let mut cargo = test(on, built, &DISRUPTIVE_TARGETS[1..], filters, &["--test-threads=1", "--nocapture"])?;
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
     }
@@ -170,12 +170,12 @@ fn run_alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
 type TestRun = (bool, String);
 
 fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection: &Selection<'_>, words: &[&str]) -> Result<TestRun> {
-    run_cargo(on, selection, test(on, built, targets, selection.filter, words)?)
+    run_cargo(on, selection, test(on, built, targets, selection.filters, words)?)
 }
 
-fn test(on: Instance, built: &Built, targets: &[&'static str], filter: Option<&str>, words: &[&str]) -> Result<Command> {
+fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String], words: &[&str]) -> Result<Command> {
     let mut cargo = Command::new(program());
-    cargo.args(["test", "--no-fail-fast"]).args(target_args(targets)).args(filter).arg("--").args(words).current_dir(repository());
+    cargo.args(["test", "--no-fail-fast"]).args(target_args(targets)).arg("--").args(filters).args(words).current_dir(repository());
     cargo.envs(test_environment::variables(on, built)?);
     Ok(cargo)
 }

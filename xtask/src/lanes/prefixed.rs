@@ -5,8 +5,18 @@ use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// Runs the program to its end. Returns whether it succeeded, and how many tests it ran according to its output.
-pub fn run(name: &str, mut command: Command) -> Result<(bool, u64)> {
+/// What a program of tests said of itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    pub succeeded: bool,
+    /// How many tests it ran.
+    pub tests: u64,
+    /// What it printed of those that failed, with the same prefix.
+    pub failures: Vec<String>,
+}
+
+/// Runs the program to its end.
+pub fn run(name: &str, mut command: Command) -> Result<Ran> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("failed to start {}", command_line(&command)))?;
@@ -14,15 +24,27 @@ pub fn run(name: &str, mut command: Command) -> Result<(bool, u64)> {
     drop(command);
     let mut lines = BufReader::new(reader);
     let mut line = Vec::new();
-    let mut tests = 0;
+    let mut ran = Ran::default();
+    let mut in_failures = false;
     while lines.read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);
-        println!("{name:<10} | {}", text.trim_end());
-        tests += parse_test_count(text.trim_end()).unwrap_or_default();
+        let text = text.trim_end();
+        let prefixed = format!("{name:<10} | {text}");
+        println!("{prefixed}");
+        ran.tests += parse_test_count(text).unwrap_or_default();
+        // The words of failed tests stand between these two lines.
+        in_failures = (in_failures || text == "failures:") && !text.starts_with("test result: ");
+        if in_failures && ran.failures.len() < MAX_FAILURE_LINES {
+            ran.failures.push(prefixed);
+        }
         line.clear();
     }
-    Ok((child.wait()?.success(), tests))
+    ran.succeeded = child.wait()?.success();
+    Ok(ran)
 }
+
+/// Lines about failed tests that are kept of one program: more than a person reads, and little memory.
+const MAX_FAILURE_LINES: usize = 300;
 
 /// Parses the first line of a test program: `running 3 tests`.
 fn parse_test_count(line: &str) -> Option<u64> {
@@ -37,16 +59,23 @@ mod tests {
     #[test]
     fn a_program_that_fails_is_told_from_one_that_does_not() {
         let sh = |script: &str| run("here", crate::command::command("sh", ["-c", script])).unwrap();
-        assert_eq!(sh("echo out; echo err >&2"), (true, 0));
-        assert_eq!(sh("exit 1"), (false, 0));
+        assert!(sh("echo out; echo err >&2").succeeded);
+        assert!(!sh("exit 1").succeeded);
     }
 
     #[test]
     fn tests_are_counted_over_all_programs() {
         let sh = |script: &str| run("here", crate::command::command("sh", ["-c", script])).unwrap();
         assert_eq!(
-            sh("echo 'running 2 tests'; echo 'test a ... ok'; echo 'running 1 test'; echo 'running 0 tests'; echo 'running late'"),
-            (true, 3)
+            sh("echo 'running 2 tests'; echo 'test a ... ok'; echo 'running 1 test'; echo 'running 0 tests'; echo 'running late'").tests,
+            3
         );
+    }
+
+    #[test]
+    fn the_words_of_failed_tests_are_kept_for_the_end() {
+        let script = "echo 'test a ... FAILED'; echo failures:; echo '---- a stdout ----'; echo 'no room'; echo 'test result: FAILED. 0 passed'; echo after";
+        let ran = run("here", crate::command::command("sh", ["-c", script])).unwrap();
+        assert_eq!(ran.failures, ["here       | failures:", "here       | ---- a stdout ----", "here       | no room"]);
     }
 }
