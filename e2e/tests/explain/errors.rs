@@ -106,12 +106,12 @@ async fn the_doctor_ends_though_the_api_server_hangs() -> Result<()> {
     let silent = serve("silent", Router::new().fallback(never)).await?;
     let start = Instant::now();
     check_error(&yoi(&silent, &["doctor"]).await?, 5, &["no answer in", "\n  next: "])?;
-    ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    ensure!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
     let version_only = Router::new().route("/version", axum::routing::get(async || version())).fallback(never);
     let version_only = serve("version_only", version_only).await?;
     let start = Instant::now();
     let findings = super::doctor::parse_report(&yoi(&version_only, &["doctor", "-o", "json"]).await?)?;
-    ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    ensure!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
     println!("ended after {:.1} s", start.elapsed().as_secs_f32());
     let late = findings.iter().filter(|f| f.severity == "unknown" && f.message.contains("did not answer in time")).count();
     ensure!(late > 20 && findings.iter().all(|f| f.severity != "ok"), "{findings:#?}");
