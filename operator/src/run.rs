@@ -24,7 +24,7 @@ use crate::controller::Context;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
-use crate::start::start_all;
+use crate::start::{Namespaces, start_all};
 use crate::tls;
 use crate::watch_caches::WatchCaches;
 
@@ -116,7 +116,8 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
                 under_way: under_way.clone(),
                 failures: Failures::default(),
             };
-            start_all(&mut parts, writers, triggers, &Arc::new(context), args.watch_namespace.as_deref());
+            let namespaces = Namespaces { watched: args.watch_namespace.as_deref(), shims: &args.shim_namespace };
+            start_all(&mut parts, writers, triggers, &Arc::new(context), namespaces);
             tokio::select! {
                 () = &mut shutdown => Ok(()),
                 part = first_to_end(&mut parts) => Err(part),

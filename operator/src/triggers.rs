@@ -136,6 +136,16 @@ impl WatchCaches {
         }
     }
 
+    /// The WorkspaceNodes of the nodes that the Pods of shims are, or were, on.
+    pub(crate) fn shim_pods_changed(&self, keys: &[CacheKey]) {
+        for key in keys {
+            if let CacheKey::Itself(node) = key {
+                self.absent_shims.set(node, !self.shim_pods.contains_key(key));
+                trigger(&self.senders.workspace_nodes, "", node);
+            }
+        }
+    }
+
     /// Everything that decides by nodes, if a Node or a WorkspaceNode changed in a way that a plan reads.
     pub(crate) fn nodes_changed(&self, _: &[CacheKey]) {
         let nodes = self.nodes.all().into_iter().map(|node| {
