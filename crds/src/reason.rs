@@ -282,7 +282,7 @@ reasons! {
     /// Nothing is heard of the node's shim: its Pod is gone or not ready, as when the node is switched off or its link is cut. Nothing new goes there.
     @retried NODE_STATUS_UNKNOWN = "NodeStatusUnknown",
         "Bring the node back, or its yoi-agent-shim Pod: the node is Ready again by itself. If the node is gone for good, delete its Node object.",
-        "kubectl get pods -A -o wide -l app.kubernetes.io/name=yoi-agent-shim";
+        "kubectl describe pods -A -l app.kubernetes.io/name=yoi-agent-shim --field-selector spec.nodeName=NODE";
     /// The node of the tree is gone.
     @person NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",
