@@ -275,7 +275,7 @@ reasons! {
     BUSY = "Busy",
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
-    /// The node of the tree does not answer, so the tree cannot be destroyed.
+    /// The node of the tree does not answer: the tree cannot be destroyed, and an agent on it cannot be reached.
     @retried NODE_NOT_READY = "NodeNotReady",
         "Bring the node that the message names back. If it is gone for good, delete its Node object: its trees are given up then.",
         "kubectl get nodes";

@@ -123,7 +123,8 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
             // The shim owns this condition, and takes it back with its next report.
             let params = PatchParams::apply(field_manager::OPERATOR).force();
             let api: Api<WorkspaceNode> = Api::all(client.clone());
-            ignore_not_found(api.patch_status(&of.name, &params, &Patch::Apply(&body)).await).map_err(|e| Error::from(operation.clone(), e))?;
+            ignore_not_found(api.patch_status(&of.name, &params, &Patch::Apply(&body)).await)
+                .map_err(|e| Error::from(operation.clone(), e))?;
         }
         Step::Delete(target) => delete(client, target, &operation).await?,
     }

@@ -187,6 +187,12 @@ impl Nodes {
         selector.into_iter().flatten().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)))
     }
 
+    /// Names of the nodes whose Pods can use this volume, sorted.
+    #[must_use]
+    pub fn reaching(&self, volume: &PersistentVolume) -> Vec<&str> {
+        self.0.keys().map(String::as_str).filter(|node| self.reaches(node, volume)).collect()
+    }
+
     /// Whether Pods on this node can use this volume.
     #[must_use]
     pub fn reaches(&self, node: &str, volume: &PersistentVolume) -> bool {

@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use yoi_crds::{
     AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
 };
-use yoi_plan::step::Plan;
 use yoi_plan::nodes::heartbeat;
+use yoi_plan::step::Plan;
 use yoi_plan::{meta, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use super::{Context, Maintained, Reconciled};

@@ -73,7 +73,10 @@ impl Silence {
     }
 
     fn message(&self) -> String {
-        let what = self.pod.as_ref().map_or_else(|| "no yoi-agent-shim Pod is on the node".to_owned(), |pod| format!("Pod {pod} of its shim is not ready"));
+        let what = self
+            .pod
+            .as_ref()
+            .map_or_else(|| "no yoi-agent-shim Pod is on the node".to_owned(), |pod| format!("Pod {pod} of its shim is not ready"));
         format!("{what}, since {}: nothing new goes there, and trees that are there stay", format_time(self.since))
     }
 }
