@@ -28,6 +28,8 @@ pub mod label {
     pub const PROJECT: &str = "yoi.dev/project";
     /// Name of the AgentWorkspace.
     pub const WORKSPACE: &str = "yoi.dev/workspace";
+    /// With its value, what selects the Pods of shims.
+    pub const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
     /// `agent` or `populator`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.

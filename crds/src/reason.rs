@@ -275,10 +275,14 @@ reasons! {
     BUSY = "Busy",
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
-    /// The node of the tree does not answer, so the tree cannot be destroyed.
+    /// The node of the tree does not answer: the tree cannot be destroyed, and an agent on it cannot be reached.
     @retried NODE_NOT_READY = "NodeNotReady",
         "Bring the node that the message names back. If it is gone for good, delete its Node object: its trees are given up then.",
         "kubectl get nodes";
+    /// Nothing is heard of the node's shim: its Pod is gone or not ready, as when the node is switched off or its link is cut. Nothing new goes there.
+    @retried NODE_STATUS_UNKNOWN = "NodeStatusUnknown",
+        "Bring the node back, or its yoi-agent-shim Pod: the node is Ready again by itself. If the node is gone for good, delete its Node object.",
+        "kubectl describe pods -A -l app.kubernetes.io/name=yoi-agent-shim --field-selector spec.nodeName=NODE";
     /// The node of the tree is gone.
     @person NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",

@@ -116,6 +116,16 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
                 return Err(Error::Outdated { operation });
             }
         }
+        Step::SetNodeCondition { of, resource_version, condition } => {
+            let (api_version, kind) = (WorkspaceNode::api_version(&()), WorkspaceNode::kind(&()));
+            let metadata = json!({"name": of.name, "uid": of.uid, "resourceVersion": resource_version});
+            let body = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "status": {"conditions": [condition]}});
+            // The shim owns this condition, and takes it back with its next report.
+            let params = PatchParams::apply(field_manager::OPERATOR).force();
+            let api: Api<WorkspaceNode> = Api::all(client.clone());
+            ignore_not_found(api.patch_status(&of.name, &params, &Patch::Apply(&body)).await)
+                .map_err(|e| Error::from(operation.clone(), e))?;
+        }
         Step::Delete(target) => delete(client, target, &operation).await?,
     }
     // This step only reads.

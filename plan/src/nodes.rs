@@ -1,7 +1,8 @@
 //! The cluster's nodes: which providers and runtimes each offers, whether Pods can start there, and which volumes they can use there.
 
+pub mod heartbeat;
+
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint};
@@ -10,20 +11,8 @@ use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
-use crate::step::Plan;
-use crate::stored::Stored;
-
 /// How many nodes a message names.
 const MOST_NAMED: usize = 8;
-
-/// Deletes the WorkspaceNode of a node that no longer exists. When a node of that name comes later, its shim makes a new one.
-#[must_use]
-pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
-    match Stored::new(offer) {
-        Some(offer) if !nodes.exists(offer.name()) => Plan::only(offer.delete().into_iter().collect()),
-        Some(_) | None => Plan::nothing(),
-    }
-}
 
 /// The cluster's nodes, by name. A node that is not in here does not exist.
 #[derive(Clone, Debug, Default)]
@@ -87,13 +76,21 @@ impl Node {
 
     fn offers(&self, provider: ProviderName) -> bool {
         let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
-        // A shim may leave Ready out, so only False counts.
-        let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
+        // A shim may leave Ready out.
+        let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status != ConditionStatus::True);
         !down
             && status
                 .providers
                 .iter()
                 .any(|p| p.available && provider != ProviderName::Unknown && (provider == ProviderName::Auto || p.name == provider))
+    }
+
+    /// Since when nothing is heard of its shim, and in which words; see [`heartbeat`].
+    #[must_use]
+    pub fn silent_since(&self) -> Option<(jiff::Timestamp, &str)> {
+        let ready = find(&self.offer.as_ref()?.status.as_ref()?.conditions, condition::READY)?;
+        let since = ready.last_transition_time.parse().unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        (ready.status == ConditionStatus::Unknown).then_some((since, ready.message.as_str()))
     }
 
     /// Whether the node offers the runtime of this digest, in lower-case hex.
@@ -188,6 +185,12 @@ impl Nodes {
     pub fn matches_selector(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
         let labels = self.0.get(node).map(|n| &n.labels);
         selector.into_iter().flatten().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)))
+    }
+
+    /// Names of the nodes whose Pods can use this volume, sorted.
+    #[must_use]
+    pub fn reaching(&self, volume: &PersistentVolume) -> Vec<&str> {
+        self.0.keys().map(String::as_str).filter(|node| self.reaches(node, volume)).collect()
     }
 
     /// Whether Pods on this node can use this volume.

@@ -448,12 +448,12 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
 #[test]
 fn a_workspacenode_of_a_node_that_is_gone_is_deleted_by_its_uid() {
     let offer = |name: &str| made::<yoi_crds::WorkspaceNode>(json!({"metadata": {"name": name, "uid": "offer"}, "spec": {}}));
-    let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"])).steps;
+    let steps = yoi_plan::nodes::heartbeat::plan(&offer("gone"), &nodes(&["n1"]), None, now()).steps;
     assert!(
         matches!(&steps[..], [Step::Delete(t)] if t.kind == Kind::WorkspaceNode && t.uid == "offer" && t.namespace.is_empty()),
         "{steps:?}"
     );
-    assert_eq!(yoi_plan::nodes::left_over(&offer("n1"), &nodes(&["n1"])).steps, Vec::new());
+    assert_eq!(yoi_plan::nodes::heartbeat::plan(&offer("n1"), &nodes(&["n1"]), None, now()).steps, Vec::new());
 }
 
 #[test]

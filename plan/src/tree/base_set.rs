@@ -276,9 +276,9 @@ impl<'a> BaseSet<'a> {
     }
 
     /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there. `None` while one of them has a
-    /// base.
-    pub(crate) fn make_for_consumer(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
-        let exists = self.living().any(|base| allowed(base.node));
+    /// base that gets on.
+    pub(crate) fn make_for_consumer(&self, allowed: impl Fn(&str) -> bool, now: jiff::Timestamp) -> Option<Step> {
+        let exists = self.living().any(|base| allowed(base.node) && !matches!(self.progress(base, now), Progress::Stuck(_)));
         if exists { None } else { self.make_next(allowed, true) }
     }
 

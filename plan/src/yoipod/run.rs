@@ -194,7 +194,7 @@ fn find_room<'a>(
 ) -> RunPlan<'a> {
     let stays = RunPlan::new(RunState::Exists(pod), Vec::new(), record);
     let Some(workspace) = input.workspace else { return stays };
-    let placement = Placement::new(input, workspace, now);
+    let placement = Placement::new(input, workspace, None, now);
     if !placement.is_open() {
         return stays;
     }
@@ -250,11 +250,11 @@ fn start<'a>(
         let message = format!("AgentWorkspace {} is being deleted; it must be gone first", workspace.name());
         return waits(ConditionValue::no(reason::CREATING, message), Vec::new());
     }
-    let placement = Placement::new(input, workspace, now);
+    let placement = Placement::new(input, workspace, Some(&accepted.resolved.pod.node_selector), now);
     let no_room = was_no_room(input) && placement.is_open();
     let nodes = match placement.nodes() {
         Ok(nodes) => nodes,
-        Err(why) => return waits(why, placement.base_for_session(&accepted.resolved.pod.node_selector).into_iter().collect()),
+        Err(why) => return waits(why, placement.base_for_session().into_iter().collect()),
     };
     // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
     let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();

@@ -64,6 +64,13 @@ fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
 
 fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
     match input.pods.iter().find(|pod| pod.is_deleting()) {
+        Some(pod) if let Some(node) = lost_node(input, *pod) => {
+            let message = format!(
+                "Pod {} is going down with node {node}, which is not ready; another one follows when the node answers, or when its Node is deleted",
+                pod.name()
+            );
+            ConditionValue::no(reason::NODE_NOT_READY, message)
+        }
         Some(pod) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", pod.name())),
         None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
     }
@@ -135,7 +142,15 @@ fn pod_ready(
     pod: Stored<'_, ObservedPod>,
 ) -> ConditionValue {
     let report = report(input, record);
-    if let Some(why) = not_running(pod) {
+    if let Some(node) = lost_node(input, pod) {
+        let message =
+            format!("node {node} is not ready, and Pod {} is on it; the agent may run on there, and nobody reaches it", pod.name());
+        return ConditionValue::no(reason::NODE_NOT_READY, message);
+    }
+    if let Some(mut why) = not_running(pod) {
+        if let Some(tree) = closed_tree(input, pod) {
+            why.message = format!("{tree}. {}", why.message);
+        }
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
             Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
@@ -151,6 +166,19 @@ fn pod_ready(
         Some(r) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
         None => ConditionValue::no(reason::STARTING, "the runtime has started and not yet reported"),
     }
+}
+
+/// The Pod's node, if it is not ready. Nothing that the Pod or the runtime reported of themselves holds any more.
+fn lost_node<'a>(input: &YoiPodInput<'_>, pod: Stored<'a, ObservedPod>) -> Option<&'a str> {
+    let node = pod.get().node.as_deref()?;
+    input.nodes.0.get(node)?.not_ready_since.map(|_| node)
+}
+
+/// What keeps a Pod without a node from the one where its tree is; `None` when that node takes Pods, or when the tree is not made yet.
+fn closed_tree(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<String> {
+    let node = input.workspace.filter(|_| pod.node.is_none())?.node_name()?;
+    let refusal = input.nodes.0.get(node)?.refusal()?;
+    Some(format!("the tree is on node {node}, and node {node} {refusal}"))
 }
 
 /// Why the agent's container is not running; `None` when it is.

@@ -170,3 +170,97 @@ fn an_agent_on_a_node_that_cannot_make_its_tree_gets_another_pod_after_a_while()
     let text = format!("{:?}", next.steps);
     assert!(text.contains(r#"operator: "NotIn", values: Some(["b"])"#), "{text}");
 }
+
+#[test]
+fn an_agent_on_a_node_that_is_not_ready_is_not_ready_and_says_which() {
+    let project = git_project("https://git.example/a");
+    let bases = [sealed_on(&project, "a")];
+    let ready = |not_ready_for, is_deleting: bool| {
+        let mut pod = (bound_to("a"), json!({"phase": "Running", "containerStatuses": [{"name": "agent", "state": {"running": {}}}]}));
+        pod.0["restartPolicy"] = json!("Always");
+        let mut seen = agent(&bases, nodes(vec![("a", node(1, json!({}), not_ready_for))]), Some(pod), "AllMet");
+        if is_deleting {
+            let pod = Arc::make_mut(&mut seen.pods[0]);
+            pod.metadata.deletion_timestamp = Some(made(json!(ago(1))));
+        }
+        let ready = condition(&status(run(&seen)).conditions, "Ready").clone();
+        (ready.reason, ready.message)
+    };
+    assert_eq!(ready(None, false).0, "Starting");
+    let (reason, message) = ready(Some(1), false);
+    assert_eq!(reason, "NodeNotReady");
+    assert!(message.contains("node a is not ready, and Pod x-1 is on it"), "{message}");
+    assert_eq!(ready(None, true).0, "Stopping");
+    let (reason, message) = ready(Some(400), true);
+    assert_eq!(reason, "NodeNotReady");
+    assert!(message.contains("when its Node is deleted"), "{message}");
+}
+
+#[test]
+fn an_agent_whose_tree_is_on_a_cordoned_node_says_so() {
+    let project = git_project("https://git.example/a");
+    let cordoned = || node(1, json!({"unschedulable": true}), None);
+    let mut seen = agent(
+        &[sealed_on(&project, "a")],
+        nodes(vec![("a", cordoned()), ("b", plain(9))]),
+        Some((only_on("a"), unschedulable(100))),
+        "AllMet",
+    );
+    let tree = Arc::make_mut(seen.workspace.as_mut().expect("a workspace"));
+    tree.status = Some(made(json!({"nodeName": "a", "conditions": [is_true("Provisioned"), is_true("Ready")]})));
+    let plan = run(&seen);
+    assert_eq!(outcome(&plan.steps, Kind::Pod).1, Vec::<&str>::new(), "another tree is not its tree");
+    let ready = condition(&plan.status.as_ref().expect("a status").conditions, "Ready");
+    assert_eq!(ready.reason, "PodPending");
+    assert!(ready.message.starts_with("the tree is on node a, and node a is cordoned. Pod x-1: "), "{}", ready.message);
+    assert!(ready.message.contains("3 Insufficient memory"), "the scheduler's words: {}", ready.message);
+}
+
+/// An agent without a Pod whose session is on a volume that only these nodes reach.
+fn agent_with_session_on(reaching: &[&str], bases: &[Arc<AgentWorkspace>], all: Vec<(&str, Node)>) -> yoipod::Observed {
+    let all = all.into_iter().map(|(name, mut node)| {
+        node.labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
+        (name, node)
+    });
+    let mut seen = agent(bases, nodes(all.collect()), None, "Creating");
+    let claim = json!({"metadata": {"name": "x-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "x"}},
+        "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}});
+    let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": reaching}]});
+    let volume = json!({"metadata": {"name": "pv-1", "uid": "pv"}, "spec": {
+        "claimRef": {"name": "x-session", "namespace": "ns", "uid": "c"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}});
+    seen.session_claim = Some(stored(claim));
+    seen.session_volume = Some(stored(volume));
+    seen
+}
+
+#[test]
+fn a_base_goes_where_the_session_volume_is_and_a_conflict_names_what_each_node_lacks() {
+    let project = git_project("https://git.example/a");
+    let bases = [sealed_on(&project, "a")];
+    let outcome_of = |reaching: &[&str], bases: &[Arc<AgentWorkspace>], b: Node| {
+        let plan = run(&agent_with_session_on(reaching, bases, vec![("a", plain(1)), ("b", b)]));
+        let made: Vec<String> = outcome(&plan.steps, Kind::Pod).0.into_iter().map(str::to_owned).collect();
+        let ready = condition(&plan.status.as_ref().expect("a status").conditions, "Ready").clone();
+        (made, ready.reason, ready.message)
+    };
+    let (made, reason, message) = outcome_of(&["b"], &bases, plain(1));
+    assert_eq!((made, reason.as_str()), (vec!["b".to_owned()], "Populating"), "{message}");
+    assert!(message.contains("volume pv-1 of the session is used on node b, which gets the source first"), "{message}");
+    // While it is made there, it is no conflict either.
+    let under_way = [sealed_on(&project, "a"), base_on(&project, "b", 5, json!([]))];
+    let (made, reason, _) = outcome_of(&["b"], &under_way, plain(1));
+    assert_eq!((made, reason.as_str()), (vec![], "Populating"));
+
+    let cordoned = node(1, json!({"unschedulable": true}), None);
+    for (reaching, bases, b, lacks) in [
+        (&["b"][..], &bases[..], cordoned, "node b is cordoned"),
+        (&["b"], &bases, without_shim(), "node b offers no fitting provider"),
+        (&["b"], &[sealed_on(&project, "a"), stuck_on(&project, "b")], plain(1), "node b does not get on with the source"),
+        (&["gone"], &bases, plain(1), "on no node of the cluster"),
+    ] {
+        let (made, reason, message) = outcome_of(reaching, bases, b);
+        assert_eq!((made, reason.as_str()), (vec![], "SessionTopologyConflict"), "{message}");
+        assert!(message.contains(lacks), "{message}");
+    }
+    assert_eq!(outcome_of(&["a"], &bases, plain(1)).1, "Starting");
+}

@@ -288,6 +288,18 @@ impl Cluster {
                 };
                 if left { Answer::Quiet } else { Answer::Done }
             }
+            Step::SetNodeCondition { of, resource_version, condition } => {
+                let Some(there) = self.get::<WorkspaceNode>(&of.name).filter(|o| uid(o.meta()) == of.uid) else { return Answer::Done };
+                if there.metadata.resource_version.as_ref() != Some(resource_version) {
+                    return Answer::Quiet;
+                }
+                self.change::<WorkspaceNode>(&of.name, |o| {
+                    let conditions = &mut o.status.get_or_insert_default().conditions;
+                    conditions.retain(|c| c.type_ != condition.type_);
+                    conditions.push((**condition).clone());
+                });
+                Answer::Done
+            }
             Step::Delete(target) => self.delete(target),
         }
     }

@@ -50,6 +50,7 @@ pub const FEATURES: &[&str] = &[
     "node: comes back with another UID and an empty disk",
     "node: not ready",
     "node: ready again",
+    "node: heard of again",
     "node: its shim offers nothing",
     "node: its shim is gone",
     "node: full",
@@ -136,6 +137,7 @@ const STEPS: &[&str] = &[
     "Delete ConfigMap",
     "Delete Pod",
     "Delete WorkspaceNode",
+    "SetNodeCondition",
 ];
 
 #[derive(Clone, Default)]
@@ -238,6 +240,7 @@ fn variant(step: &Step) -> &'static str {
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",
         Step::ConfirmGone { .. } => "ConfirmGone PersistentVolume",
+        Step::SetNodeCondition { .. } => "SetNodeCondition",
         Step::Delete(t) => match t.kind {
             Kind::Workspace => "Delete AgentWorkspace",
             Kind::Claim => "Delete PersistentVolumeClaim",

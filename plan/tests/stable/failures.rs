@@ -137,7 +137,8 @@ fn shim(c: &mut Cluster, random: &mut Random) {
         if !ready {
             c.coverage.feature("node: its shim offers nothing");
         }
-        c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, ready)));
+        let status = offered(c, &title, ready);
+        c.change::<WorkspaceNode>(&title, |o| o.status = Some(status));
     }
 }
 
@@ -171,7 +172,8 @@ pub fn repair(c: &mut Cluster, random: &mut Random) {
     }
     for title in c.names::<WorkspaceNode>() {
         if c.exists(&title) {
-            c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, true)));
+            let status = offered(c, &title, true);
+            c.change::<WorkspaceNode>(&title, |o| o.status = Some(status));
         }
     }
     // Containers that failed start in the end.

@@ -129,6 +129,12 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             require(!about.fresh || *times > written, "Kubernetes is nudged again and nothing is due", step)
         }
         Step::ConfirmGone { of, .. } => require(*of == about.uid, "the API server is asked for what was made for another object", step),
+        Step::SetNodeCondition { of, condition, .. } => {
+            target(of)?;
+            let unknown = condition.type_ == "Ready" && condition.status == yoi_crds::condition::ConditionStatus::Unknown;
+            require(unknown, "the operator says of a node what only its shim knows", step)?;
+            require(!about.fresh || !c.alive(&of.name), "nothing is heard of a node that is well", step)
+        }
         Step::Delete(t) => {
             target(t)?;
             deleted(c, about, t, step)

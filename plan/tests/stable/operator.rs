@@ -12,14 +12,15 @@ use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
 use yoi_plan::conditions::{Conditions, set_apply_failed};
 use yoi_plan::meta::{controlled_by, deleting, label as label_of, name, uid};
-use yoi_plan::nodes::{Nodes, left_over};
+use yoi_plan::nodes::Nodes;
+use yoi_plan::nodes::heartbeat::{self, Silence};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{ObservedPod, names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
-use crate::cluster::{Answer, Cluster, Object, Objects, Violation};
+use crate::cluster::{Answer, Cluster, Object, Objects, Violation, at};
 use crate::faults::Fault;
 use crate::invariants::{self, About};
 use crate::kubernetes::nodes;
@@ -370,7 +371,10 @@ impl Operator {
     /// A WorkspaceNode.
     fn offer(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(RoundResult::Nothing) };
-        self.carry_out_steps(c, (Reconciled::Offer, &object.metadata), left_over(&object, &self.nodes), crash)
+        let silent_since = self.seen.machines.get(title).and_then(|machine| machine.not_ready_since);
+        let silence = silent_since.map(|since| Silence { since: at(since), pod: None });
+        let plan = heartbeat::plan(&object, &self.nodes, silence.as_ref(), c.now());
+        self.carry_out_steps(c, (Reconciled::Offer, &object.metadata), plan, crash)
     }
 
     /// A PersistentVolumeClaim that is being deleted.
