@@ -289,6 +289,11 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         }
         reason::SESSION_TOPOLOGY_CONFLICT => !could_run(c, y, workspace.map(|w| &**w)),
         // Its volume is gone, and the data with it.
+        // Its claim was deleted by force while its Pod ran, and the new one has no volume.
+        reason::WAITING_FOR_CONTROLLER => {
+            let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
+            !pods.is_empty() && claim.is_none_or(|x| x.spec.as_ref().is_none_or(|s| s.volume_name.is_none()))
+        }
         reason::CLAIM_LOST | reason::STARTING => session_is_lost(c, y) || blocked(c, reason::APPLY_FAILED),
         reason::CREATING => {
             workspace.is_some_and(|w| deleting(&w.metadata)) && (kept(c) || mounted(c).contains(workspace.map_or("", |w| uid(&w.metadata))))
